@@ -114,9 +114,10 @@ class Comparison:
         counts = dict.fromkeys(_COUNTS, 0)
         if even is not None:
             return self._by_group(both, {**counts, **even}, use)
-        slices = self._collected(both.groupBy(self._slice().alias("slice")).agg(*map(F.expr, _SUMS)))
-        uneven = [each["slice"] for each in slices if not _is_even(each)]
-        agree = sum(each["lake"] for each in slices if _is_even(each))
+        sums = both.groupBy(self._slice().alias("slice")).agg(*map(F.expr, _SUMS))
+        slices = self._collected(sums.selectExpr("slice", "lake", f"{_EVEN} AS even"))
+        uneven = [each["slice"] for each in slices if not each["even"]]
+        agree = sum(each["lake"] for each in slices if each["even"])
         counts |= {"source_rows": agree, "lake_rows": agree}
         if not uneven:
             return Found(counts, dict.fromkeys(KINDS, ()))
@@ -129,10 +130,9 @@ class Comparison:
 
     def firm_rows(self, source: DataFrame) -> DataFrame:
         """The rows that the lake must have: `ROW`, with the columns of their groups."""
-        values = [each.of_source(ROW).alias(each.name) for each in self.columns]
+        values = [each.of_source().alias(each.name) for each in self.columns]
         firm = source.where(FIRM).select(F.struct(*values).alias("row"), F.col(ROW).alias("whole"))
-        groups = [each.alias(name) for each, name in zip(self._groups_of("row"), self.group, strict=True)]
-        return firm.select(*groups, F.col("whole").alias(ROW))
+        return firm.select(*self._groups(), F.col("whole").alias(ROW))
 
     def _by_group(self, rows: DataFrame, counts: dict[str, int], use: Use | None) -> Found:
         rule = _OF_KEY if self.keys else _OF_VERSION if self.keeps_versions else _OF_ROW
@@ -166,18 +166,17 @@ class Comparison:
         """The columns that identify a group: the key's, or hashes of a row's whole content."""
         return [f"key_{number}" for number in range(len(self.keys))] or ["hash_0", "hash_1"]
 
-    def _groups_of(self, row: str) -> list[Column]:
-        """The values of `group`, from a struct of the compared columns."""
-        if self.keys:
-            return [column(name, row) for name in self.keys]
-        text = F.to_json(row, _JSON)
-        return [F.xxhash64(text), F.hash(text)]
+    def _groups(self) -> list[Column]:
+        """The columns of `group`, from the struct `row` of the compared columns."""
+        text = F.to_json("row", _JSON)
+        values = [column(name, "row") for name in self.keys] or [F.xxhash64(text), F.hash(text)]
+        return [value.alias(name) for value, name in zip(values, self.group, strict=True)]
 
     def _slice(self) -> Column:
         return F.pmod(F.xxhash64(*self.group), F.lit(SLICES)).cast("int")
 
     def _of_source(self, rows: DataFrame) -> DataFrame:
-        values = [each.of_source(ROW).alias(each.name) for each in self.columns]
+        values = [each.of_source().alias(each.name) for each in self.columns]
         firm = F.when(F.col(FIRM), 1).otherwise(0).cast("bigint").alias("firm")
         hashed = rows.select(F.struct(*values).alias("row"), firm).transform(self._hashed(_checksum, "firm"))
         return hashed.select(
@@ -203,9 +202,8 @@ class Comparison:
         shown = F.lit(None).cast("string")
         if not self.keys:
             shown = F.substring(F.to_json("row", _JSON), 1, SHOWN_CHARACTERS)
-        named = [each.alias(name) for each, name in zip(self._groups_of("row"), self.group, strict=True)]
         summed = checksum("row").alias("checksum")
-        return lambda rows: rows.select(*named, summed, shown.alias("shown"), *carried)
+        return lambda rows: rows.select(*self._groups(), summed, shown.alias("shown"), *carried)
 
     def _collected(self, few: DataFrame) -> Sequence[Any]:
         with warnings.catch_warnings():
@@ -227,7 +225,3 @@ def _parts(sign: int) -> list[Column]:
     high = F.shiftright("checksum", 32)
     low = F.col("checksum").bitwiseAND(F.lit(0xFFFFFFFF))
     return [(each * F.lit(sign)).alias(name) for name, each in (("high", high), ("low", low))]
-
-
-def _is_even(sums: Any) -> bool:
-    return sums["lake"] == sums["firm"] + sums["loose"] and not sums["high"] and not sums["low"]
