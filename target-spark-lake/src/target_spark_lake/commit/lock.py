@@ -34,8 +34,6 @@ class RunLock:
     """A pipeline held by this process; a thread sends heartbeats until it is released.
 
     Attributes:
-        storage: The bucket.
-        layout: The pipeline's paths.
         entry: This run's generation.
         earlier: The earlier generations still present, by run id: the order in which their runs are decided.
     """

@@ -56,8 +56,6 @@ class PipelineRun:
     """An open run, created by `open_run`, which took the lock.
 
     Attributes:
-        storage: The bucket.
-        layout: The pipeline's paths.
         run_id: Sortable, safe in file names, never reused.
         started_at: When the lock was taken, UTC.
         recovery: What was found and done before the run.

@@ -52,12 +52,7 @@ class BatchPlaces:
     """Locates the files of manifests; each may be named once per run."""
 
     def __init__(self, roots: BatchRoots, bucket: Storage) -> None:
-        """Create the object; nothing is accessed yet.
-
-        Args:
-            roots: The places that messages may name.
-            bucket: The lake's bucket.
-        """
+        """Access nothing yet."""
         self._roots = roots
         self._bucket = bucket
         self._named: set[tuple[str, str]] = set()

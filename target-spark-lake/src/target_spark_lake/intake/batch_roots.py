@@ -22,13 +22,7 @@ class BatchRoots:
     """Resolves names of BATCH files to allowed locations."""
 
     def __init__(self, bucket: Storage, roots: Sequence[str] | None, options: Mapping[str, Any]) -> None:
-        """Resolve the roots; no file is accessed yet.
-
-        Args:
-            bucket: The lake's bucket.
-            roots: The setting; None for the bucket.
-            options: fsspec's storage options, also used outside the bucket.
-        """
+        """Resolve the roots, by default the bucket; no file is accessed yet. fsspec's `options` are for all of them."""
         self._bucket = bucket
         self._own = DiskAddress((bucket.url,)) if bucket.local else address_of(bucket.url)
         self._spellings = [bucket.url] if roots is None else list(roots)

@@ -29,9 +29,8 @@ class LineReader(GenericSingerReader[bytes]):
     def __init__(self, check: Callable[[], None] = lambda: None, failed: Callable[[BaseException], None] | None = None):
         """Prepare to read.
 
-        Args:
-            check: Called at least twice a second while reading; an exception from it ends the reading.
-            failed: Called with the exception that ended the reading early.
+        `check` is called at least twice a second, and may end the reading by an exception; `failed` is called with an
+        exception that ended it early.
         """
         super().__init__()
         self._check = check
@@ -42,12 +41,7 @@ class LineReader(GenericSingerReader[bytes]):
         return parse_line(line, 0)
 
     def process_lines(self, file_input: IO[Any] | None, callbacks: Mapping[str, Callable[[Any], None]]) -> Counter[str]:
-        """Read to the end of the input.
-
-        Args:
-            file_input: A binary or text stream; None for standard input.
-            callbacks: Handlers by message type.
-        """
+        """Read a binary or text stream, by default standard input, to its end; `callbacks` go by message type."""
         counts: Counter[str] = Counter()
         unknown: set[str] = set()
         try:

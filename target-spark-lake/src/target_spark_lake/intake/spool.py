@@ -25,12 +25,7 @@ PIECE_BYTES = 4 * MEGABYTE
 
 
 def batch_bytes(before: int, target_file_mb: int = DEFAULT_TARGET_FILE_MB) -> int:
-    """Size at which a stream's batch is closed, in bytes.
-
-    Args:
-        before: Bytes of the stream before the batch.
-        target_file_mb: Target size of the batch's file, in megabytes.
-    """
+    """Size at which a stream's batch is closed, given the bytes of the stream before it."""
     largest = min(LARGEST_BATCH_BYTES, target_file_mb * MEGABYTE * LINES_TO_FILE)
     return min(largest, max(FIRST_BATCH_BYTES, before // GROWTH))
 
@@ -44,14 +39,7 @@ def pieces(path: Path) -> Iterator[bytes]:
 
 @dataclass
 class SpooledBatch:
-    """Lines of one stream under one schema, in their own file.
-
-    Attributes:
-        path: The file.
-        received: When the batch was started.
-        rows: Number of lines.
-        size: Size in bytes.
-    """
+    """Lines of one stream under one schema, in their own file; `received` is when the batch was started."""
 
     path: Path
     received: datetime = field(default_factory=lambda: datetime.now(UTC))

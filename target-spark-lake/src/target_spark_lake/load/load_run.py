@@ -68,13 +68,8 @@ class LoadRun:
     ) -> None:
         """Prepare for an open run.
 
-        Args:
-            settings: The target's settings.
-            run: The open run of the pipeline.
-            start_session: Starts Spark; called once, in the background, when a record needs it.
-            mapping: The stream map and flattening settings of singer-sdk that are given.
-            saving: What becomes of the saved state.
-            progress: Progress display of the run.
+        `start_session` is called once, in the background, when a record needs Spark; `mapping` has the settings of
+        singer-sdk's stream maps and flattening that are given.
         """
         self._saving = saving
         self._settings = settings

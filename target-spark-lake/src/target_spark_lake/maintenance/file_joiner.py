@@ -39,16 +39,9 @@ BATCH_ROWS = 8192
 
 @dataclass(frozen=True)
 class FileJoiner:
-    """Joins files of one table.
+    """Joins files of one table, in a staging folder of the bucket; `scratch` is an unused local folder.
 
-    Attributes:
-        storage: The bucket.
-        columns: The table's columns.
-        folder: Staging folder for the new files, relative to the bucket.
-        scratch: An unused local folder, for files on their way to the bucket.
-        codec: Parquet codec.
-        file_bytes: Target file size.
-        may_drop: Whether columns missing from the table are left out; else such a file is refused.
+    With `may_drop`, columns missing from the table are left out; else such a file is refused.
     """
 
     storage: Storage

@@ -35,11 +35,7 @@ class UnholdableError(ValueError):
 
 
 def lake_value(value: Any, lake: LakeType) -> Any:
-    """The Python value from which Arrow builds the column's type.
-
-    Args:
-        value: Parsed JSON, numbers as int or Decimal.
-        lake: The column's type.
+    """The Python value from which Arrow builds the column's type, from parsed JSON with numbers as int or Decimal.
 
     Raises:
         UnholdableError: the column can't hold the value without loss.

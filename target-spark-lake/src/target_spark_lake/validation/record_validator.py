@@ -71,13 +71,8 @@ class RecordValidator:
     ) -> None:
         """Prepare for one schema.
 
-        Args:
-            stream: Its name, for errors.
-            schema: JSON Schema of the records.
-            key_properties: Properties that each record must have.
-            columns: The lake's columns.
-            validate: If false, accept invalid records too if the lake's columns can hold them.
-            keys_have_values: Whether NULL in a key is an error, whatever the schema says.
+        Without `validate`, invalid records are accepted too if the lake's columns can hold them. With
+        `keys_have_values`, NULL in a key is an error, whatever the schema says.
         """
         self._stream = stream
         self._schema = schema

@@ -56,15 +56,7 @@ class UnrepairableError(ConfigurationError):
 
 @dataclass
 class Repair:
-    """The repair of a pipeline's tables, in an open run.
-
-    Attributes:
-        run: The open run.
-        settings: The target's settings.
-        session: A session that reads source and lake.
-        scratch: A local folder.
-        left: Streams that differ and can't be repaired, with the reasons.
-    """
+    """The repair of a pipeline's tables, in an open run; `left` has streams that can't be repaired, and why."""
 
     run: PipelineRun
     settings: TargetSettings

@@ -32,7 +32,6 @@ class PipelineStatus:
     """One pipeline at a glance.
 
     Attributes:
-        pipeline: Its name.
         last_success: When its last successful sync ended, as text; None if there was none. `spark-lake` commands don't
             count.
         age_seconds: How long ago that was.
