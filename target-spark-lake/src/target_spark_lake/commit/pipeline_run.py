@@ -19,35 +19,28 @@ from typing import TYPE_CHECKING, Any
 from singer_spark.errors import ConfigurationError, LockedError, SingerSparkError, StorageError, UnpublishableError
 from singer_spark.singer.exact_json import to_json
 from singer_spark.state.checkpoint import Checkpoint
-from singer_spark.state.run_log import ABORTED, read_entry
-from singer_spark.state.store import BucketState
+from singer_spark.state.run_log import ABORTED, RunEntry, read_entry
+from singer_spark.state.store import BucketState, StateStore
 from target_spark_lake.commit import journal
 from target_spark_lake.commit.checkpoint_file import CheckpointFile, clear
 from target_spark_lake.commit.journal import GIVES_UP
-from target_spark_lake.commit.lock import take_lock
+from target_spark_lake.commit.lock import RunLock, take_lock
 from target_spark_lake.commit.publish import publish, remember_tables, verify_staged
-from target_spark_lake.commit.recovery import recover
+from target_spark_lake.commit.recovery import Recovery, recover
 from target_spark_lake.commit.run_reports import source_of
 from target_spark_lake.intake.batch_sweep import sweep_batches
-from target_spark_lake.layout import is_data_file
+from target_spark_lake.layout import Layout, is_data_file
 from target_spark_lake.state.start_check import check_start
 from target_spark_lake.table_logs.table_log import TableLogs
-from target_spark_lake.tables.changes import with_orders
-from target_spark_lake.tables.table_record import check_owner, claim_all, read_record, release_claims
+from target_spark_lake.tables.changes import Commit, StreamReport, with_orders
+from target_spark_lake.tables.table_record import TableRecord, check_owner, claim_all, read_record, release_claims
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from singer_spark.process.identity import Process
-    from singer_spark.state.run_log import RunEntry
-    from singer_spark.state.store import StateStore
     from singer_spark.storage.files import FileInfo
     from singer_spark.storage.storage import Storage
-    from target_spark_lake.commit.lock import RunLock
-    from target_spark_lake.commit.recovery import Recovery
-    from target_spark_lake.layout import Layout
-    from target_spark_lake.tables.changes import Commit, StreamReport
-    from target_spark_lake.tables.table_record import TableRecord
 
 logger = logging.getLogger(__name__)
 

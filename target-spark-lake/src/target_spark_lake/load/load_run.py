@@ -18,7 +18,7 @@ from singer_spark.program.progress import Progress
 from singer_spark.singer.messages import ROW_ESTIMATE, SKIPPED, bare_state
 from singer_spark.state.store import same_state
 from target_spark_lake.intake.batch_message import BatchMessage
-from target_spark_lake.intake.singer_lines import DeadTapError
+from target_spark_lake.intake.singer_lines import DeadTapError, RecordLines
 from target_spark_lake.load.batch_files import BatchFiles, TakenFiles
 from target_spark_lake.load.batches import Batches
 from target_spark_lake.load.checkpointing import Checkpointing, adopt, settings_of_rows
@@ -32,15 +32,13 @@ from target_spark_lake.load.staging_pool import StagingPool
 from target_spark_lake.state.saving import Saving, state_to_save
 from target_spark_lake.state.start_check import FIRST, RESUME, SAVED
 from target_spark_lake.state.watermark import watermarks
-from target_spark_lake.tables.changes import Commit
+from target_spark_lake.tables.changes import Commit, StagedFile
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from target_spark_lake.commit.pipeline_run import PipelineRun
     from target_spark_lake.config.settings import TargetSettings
-    from target_spark_lake.intake.singer_lines import RecordLines
-    from target_spark_lake.tables.changes import StagedFile
 
 JSON = dict[str, Any]
 logger = logging.getLogger("target-spark-lake")

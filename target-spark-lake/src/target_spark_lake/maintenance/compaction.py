@@ -13,10 +13,10 @@ from singer_spark.errors import ConfigurationError, LockedError
 from singer_spark.process.scratch import scratch_folder
 from singer_spark.process.signals import too_late_to_stop
 from target_spark_lake.config.config_schema import DELTA, ICEBERG
-from target_spark_lake.maintenance.compaction_plan import COMPACTED, is_small, joined_paths
+from target_spark_lake.maintenance.compaction_plan import COMPACTED, Join, is_small, joined_paths
 from target_spark_lake.maintenance.table_joining import joined_files, joins_of, reason_against
 from target_spark_lake.tables.changes import Commit, TableChange
-from target_spark_lake.tables.table_record import records_of
+from target_spark_lake.tables.table_record import TableRecord, records_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from singer_spark.storage.files import FileInfo
     from target_spark_lake.commit.pipeline_run import PipelineRun
     from target_spark_lake.config.settings import TargetSettings
-    from target_spark_lake.maintenance.compaction_plan import Join
-    from target_spark_lake.tables.table_record import TableRecord
 
 logger = logging.getLogger("spark-lake")
 

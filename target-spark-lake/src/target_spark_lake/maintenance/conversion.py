@@ -10,11 +10,10 @@ from singer_spark.process.signals import too_late_to_stop
 from target_spark_lake.commit.format_check import check_format
 from target_spark_lake.config.config_schema import FORMATS
 from target_spark_lake.tables.changes import Commit, TableChange
-from target_spark_lake.tables.table_record import records_of
+from target_spark_lake.tables.table_record import TableRecord, records_of
 
 if TYPE_CHECKING:
     from target_spark_lake.commit.pipeline_run import PipelineRun
-    from target_spark_lake.tables.table_record import TableRecord
 
 
 def convert(run: PipelineRun, chosen: str, stream: str | None) -> list[str]:

@@ -15,7 +15,7 @@ import pyarrow.parquet
 from singer_spark.errors import SingerSparkError, StorageError
 from singer_spark.process.shortage import shortage
 from singer_spark.singer.arrow_schema import columns_of_arrow
-from singer_spark.singer.lake_type import Array, Struct
+from singer_spark.singer.lake_type import Array, LakeType, Struct
 from singer_spark.storage.parquet_footer import open_parquet
 from target_spark_lake.columns.arrow_columns import fitted
 from target_spark_lake.columns.lake_parquet import gathered, parquet_writer
@@ -23,16 +23,14 @@ from target_spark_lake.staging.arrow_staging import ROW_GROUP_BYTES
 from target_spark_lake.staging.place import StagingPlace
 from target_spark_lake.staging.table_rewriter import columns_inside
 from target_spark_lake.tables.changes import StagedFile
-from target_spark_lake.tables.row_order import cut_parts, in_parts, joined_parts
+from target_spark_lake.tables.row_order import Parts, cut_parts, in_parts, joined_parts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-    from singer_spark.singer.lake_type import LakeType
     from singer_spark.storage.storage import Storage
     from target_spark_lake.maintenance.compaction_plan import Join
-    from target_spark_lake.tables.row_order import Parts
 
 BATCH_ROWS = 8192
 

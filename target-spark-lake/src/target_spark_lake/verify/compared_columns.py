@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from singer_spark.compared_source import ROW
 from singer_spark.singer.lake_type import STRING, Array, LakeType, Scalar, Struct
 from target_spark_lake.columns.spark_columns import column
 from target_spark_lake.columns.widening import may_become, wider
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column
 
 
 @dataclass(frozen=True)

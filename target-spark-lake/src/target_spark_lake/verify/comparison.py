@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pyspark import StorageLevel
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from singer_spark.compared_source import FIRM, ROW
@@ -23,10 +23,6 @@ from target_spark_lake.formats.merging.contest import PLACE
 from target_spark_lake.verify.verify_report import DIFFERENT, EXTRA, KINDS, MISSING
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from pyspark.sql import Column
-
     from target_spark_lake.verify.compared_columns import ComparedColumn
 
 # What to do with the groups that differ, given the counts of all.

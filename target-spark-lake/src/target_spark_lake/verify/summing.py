@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from singer_spark.compared_source import (
@@ -34,8 +35,6 @@ from singer_spark.singer.lake_type import Scalar
 from target_spark_lake.columns.spark_columns import column
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
-
     from singer_spark.compared_source import SourceRows
     from target_spark_lake.verify.comparison import Comparison
 
