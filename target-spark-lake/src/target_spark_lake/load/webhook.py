@@ -23,10 +23,6 @@ KEEP_THE_METHOD = (307, 308)
 REDIRECTS = 3
 
 
-class EndlessError(Exception):
-    """The answer never ends."""
-
-
 class _SameScheme(HTTPRedirectHandler):
     """Posts again to the target of a redirect, but only within the scheme of the original URL."""
 
@@ -63,25 +59,17 @@ def _started(url: str, data: bytes) -> Future[str | None]:
 
 
 def _problem(url: str, data: bytes) -> str | None:
-    try:
-        _send(url, data)
-    except Exception as error:
-        return _in_words(error)
-    return None
-
-
-def _send(url: str, data: bytes) -> None:
     headers = {"Content-Type": "application/json", "User-Agent": "target-spark-lake"}
     request = Request(url, data, headers, method="POST")
-    with build_opener(_SameScheme).open(request, timeout=SECONDS) as answer:
-        if len(answer.read(MOST_BYTES)) == MOST_BYTES:
-            raise EndlessError("its answer has no end")
+    try:
+        with build_opener(_SameScheme).open(request, timeout=SECONDS) as answer:
+            return "its answer has no end" if len(answer.read(MOST_BYTES)) == MOST_BYTES else None
+    except Exception as error:
+        return _in_words(error)
 
 
 def _in_words(error: Exception) -> str:
     """The reason, without any part of the URL: messages of libraries may quote it."""
-    if isinstance(error, EndlessError):
-        return str(error)
     if isinstance(error, HTTPError):
         error.close()
         redirects = error.code // 100 == REDIRECTS
