@@ -89,19 +89,16 @@ def _plans(run: PipelineRun, settings: TargetSettings, stream: str | None) -> It
     for table, record in found:
         if reason := reason_against(run, table, record):
             message = f"stream {record.stream}: {record.format.title()} table {table} {reason}"
-            _leave_to_others(f"{message}, so compact does not touch it; use {_OTHERS[record.format]}", stream)
+            message += f", so compact does not touch it; use {_OTHERS[record.format]}"
+            if stream is not None:
+                raise ConfigurationError(message)
+            logger.info("%s", message)
             continue
         files = run.data_files(table)
         joins = joins_of(run, settings, table, record, files, COMPACTED)
         if joins:
             current = run.current_record(record.stream, table) or record
             yield _Plan(table, current, tuple(joins), tuple(files))
-
-
-def _leave_to_others(message: str, stream: str | None) -> None:
-    if stream is not None:
-        raise ConfigurationError(message)
-    logger.info("%s", message)
 
 
 def _change(run: PipelineRun, settings: TargetSettings, plan: _Plan, scratch: Path) -> TableChange:
