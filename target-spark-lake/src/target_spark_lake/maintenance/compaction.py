@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import logging
-import shutil
-import tempfile
 from dataclasses import dataclass, replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from singer_spark.errors import ConfigurationError, LockedError
@@ -68,14 +67,13 @@ def compact(run: PipelineRun, settings: TargetSettings, stream: str | None = Non
     if not plans:
         run.leave()
         return ()
-    scratch = Path(tempfile.mkdtemp(prefix="compact-", dir=scratch_folder()))
-    try:
-        with run.failing():
-            changes = tuple(_change(run, settings, plan, scratch) for plan in plans)
-            too_late_to_stop()
-            run.commit(Commit(changes))
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
+    with (
+        run.failing(),
+        TemporaryDirectory(prefix="compact-", dir=scratch_folder(), ignore_cleanup_errors=True) as scratch,
+    ):
+        changes = tuple(_change(run, settings, plan, Path(scratch)) for plan in plans)
+        too_late_to_stop()
+        run.commit(Commit(changes))
     return tuple(_compacted(plan, change) for plan, change in zip(plans, changes, strict=True))
 
 
