@@ -22,6 +22,7 @@ from target_spark_lake.validation.plain_numbers import plain_numbers, refuse_rou
 from target_spark_lake.validation.schema_reading import FLOATING, NON_FINITE, plain_branch
 
 if TYPE_CHECKING:
+    from jsonschema import TypeChecker
     from jsonschema.protocols import Validator
 
     from singer_spark.singer.lake_type import Struct
@@ -197,13 +198,10 @@ def draft7(schema: JSON) -> Validator:
     from jsonschema.validators import extend
     from referencing import Registry
 
-    def is_number(_: Any, value: Any) -> bool:
-        return isinstance(value, int | float | Decimal) and not isinstance(value, bool)
+    def is_integer(checker: TypeChecker, value: Any) -> bool:
+        return checker.is_type(value, "number") and Decimal(value) == Decimal(value).to_integral_value()
 
-    def is_integer(_: Any, value: Any) -> bool:
-        return is_number(_, value) and Decimal(value) == Decimal(value).to_integral_value()
-
-    types = Draft7Validator.TYPE_CHECKER.redefine("number", is_number).redefine("integer", is_integer)
+    types = Draft7Validator.TYPE_CHECKER.redefine("integer", is_integer)
     # Draft 7 has no uuid format yet, but taps use it.
     known = {**Draft7Validator.FORMAT_CHECKER.checkers, "uuid": FormatChecker.checkers["uuid"]}
     formats = FormatChecker(formats=())
