@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 # What to do with the groups that differ, given the counts of all.
 Use = Callable[[DataFrame, Mapping[str, int]], None]
 SLICES = 1024
+# At most so many keys of each kind are named.
+NAMED_KEYS = 100
 # For rows without a key, which are shown themselves.
 SHOWN_CHARACTERS = 500
 _COUNTS = (*KINDS, "source_rows", "lake_rows", "not_compared", "older_versions")
@@ -91,7 +93,6 @@ class Comparison:
     columns: tuple[ComparedColumn, ...]
     keys: tuple[str, ...]
     keeps_versions: bool
-    named: int
 
     def of(
         self,
@@ -111,7 +112,7 @@ class Comparison:
         if even is not None:
             return self._by_group(both, {**counts, **even}, use)
         sums = both.groupBy(self._slice().alias("slice")).agg(*map(F.expr, _SUMS))
-        slices = self._collected(sums.selectExpr("slice", "lake", f"{_EVEN} AS even"))
+        slices = collected(sums.selectExpr("slice", "lake", f"{_EVEN} AS even"))
         uneven = [each["slice"] for each in slices if not each["even"]]
         agree = sum(each["lake"] for each in slices if each["even"])
         counts |= {"source_rows": agree, "lake_rows": agree}
@@ -137,7 +138,7 @@ class Comparison:
         judged = groups.select(*self.group, "shown", "firm", *verdicts)
         judged = judged.persist(StorageLevel.DISK_ONLY)
         try:
-            (sums,) = self._collected(judged.agg(*(F.expr(f"sum({name}) AS {name}") for name in _COUNTS)))
+            (sums,) = collected(judged.agg(*(F.expr(f"sum({name}) AS {name}") for name in _COUNTS)))
             keys = {kind: self._named(judged.where(F.col(kind) > 0)) if sums[kind] else () for kind in KINDS}
             counts = {name: counts[name] + (sums[name] or 0) for name in _COUNTS}
             if use is not None and any(counts[kind] for kind in KINDS):
@@ -147,14 +148,12 @@ class Comparison:
         return Found(counts, keys)
 
     def _named(self, groups: DataFrame) -> tuple[Any, ...]:
-        first = groups.orderBy(*(self.group if self.keys else ["shown"])).limit(self.named)
+        first = groups.orderBy(*(self.group if self.keys else ["shown"])).limit(NAMED_KEYS)
         if not self.keys:
-            return tuple(row["shown"] for row in self._collected(first.select("shown")))
+            return tuple(row["shown"] for row in collected(first.select("shown")))
         values = F.to_json(F.struct(*self.group), _JSON).alias("key")
         # Decimals keep their digits as printed.
-        found = [
-            list(json.loads(row["key"], parse_float=str).values()) for row in self._collected(first.select(values))
-        ]
+        found = [list(json.loads(row["key"], parse_float=str).values()) for row in collected(first.select(values))]
         return tuple(key[0] if len(key) == 1 else key for key in found)
 
     @property
@@ -201,11 +200,13 @@ class Comparison:
         summed = checksum("row").alias("checksum")
         return lambda rows: rows.select(*self._groups(), summed, shown.alias("shown"), *carried)
 
-    def _collected(self, few: DataFrame) -> Sequence[Any]:
-        with warnings.catch_warnings():
-            # PySpark leaves the socket of a `collect` to the garbage collector.
-            warnings.simplefilter("ignore", ResourceWarning)
-            return few.collect()
+
+def collected(few: DataFrame) -> Sequence[Any]:
+    """The rows of a small result."""
+    with warnings.catch_warnings():
+        # PySpark leaves the socket of a `collect` to the garbage collector.
+        warnings.simplefilter("ignore", ResourceWarning)
+        return few.collect()
 
 
 def _checksum(row: str) -> Column:

@@ -39,8 +39,7 @@ class NotLoadedError(ConfigurationError):
 class StreamVerifier:
     """Compares single streams at the pipeline's STATE, in a session that reads both sides.
 
-    `copies` is a local folder for files that Spark can't reach; at most `named_keys` keys of each kind are named. A
-    `repair`, if given, receives the differences.
+    `copies` is a local folder for files that Spark can't reach. A `repair`, if given, receives the differences.
     """
 
     storage: Storage
@@ -49,7 +48,6 @@ class StreamVerifier:
     session: SparkSession
     state: Mapping[str, Any]
     copies: Path
-    named_keys: int
     repair: Repair | None = None
 
     def report(self, source: ComparedSource, streams: Sequence[str]) -> VerifyReport:
@@ -117,7 +115,7 @@ class StreamVerifier:
             raise ConfigurationError(
                 f"stream {rows.stream}: source and table {table.folder} don't both have {what}; is it another table?"
             )
-        return Comparison(columns, tuple(keys), table.keeps_versions, self.named_keys)
+        return Comparison(columns, tuple(keys), table.keeps_versions)
 
 
 def _log_scope(rows: SourceRows, table: LakeTable) -> None:

@@ -37,7 +37,6 @@ if TYPE_CHECKING:
 
 # By name only: neither package imports the other (docs/inside/decisions/0007-verify.md).
 SOURCE_MODULE = "tap_spark_jdbc.verify.source_view"
-NAMED_KEYS = 100
 logger = logging.getLogger("spark-lake")
 
 
@@ -59,7 +58,6 @@ def verify(
     tap: TapSide,
     *,
     stream: str | None = None,
-    named_keys: int = NAMED_KEYS,
 ) -> VerifyReport:
     """Compare the streams of a tap, or one of them, with their tables.
 
@@ -78,7 +76,7 @@ def verify(
         TemporaryDirectory(prefix="verify-", dir=scratch_folder(), ignore_cleanup_errors=True) as folder,
     ):
         session = start_session(settings, storage, source.jars)
-        verifier = StreamVerifier(storage, layout, settings, session, state, Path(folder), named_keys)
+        verifier = StreamVerifier(storage, layout, settings, session, state, Path(folder))
         report = verifier.report(source, _chosen(source, stream))
     if not report.agrees and _state_of(storage, layout) != before:
         raise LockedError(
@@ -94,7 +92,6 @@ def repair(
     tap: TapSide,
     *,
     stream: str | None = None,
-    named_keys: int = NAMED_KEYS,
 ) -> VerifyReport:
     """Compare like `verify`, and bring differences from the source into the lake; the state stays.
 
@@ -116,7 +113,7 @@ def repair(
         with closing(_opened(tap)) as source:
             session = start_session(settings, storage, source.jars)
             staging = Repair(run, settings, session, Path(folder) / "staged")
-            verifier = StreamVerifier(storage, layout, settings, session, state, Path(folder), named_keys, staging)
+            verifier = StreamVerifier(storage, layout, settings, session, state, Path(folder), staging)
             report = verifier.report(source, _chosen(source, stream))
         changes = staging.changes()
         if changes:
