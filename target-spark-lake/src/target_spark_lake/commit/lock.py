@@ -39,7 +39,6 @@ class RunLock:
     """
 
     def __init__(self, storage: Storage, layout: Layout, entry: LockEntry, earlier: tuple[LockEntry, ...]) -> None:
-        """Start with an entry that was just created."""
         self.storage = storage
         self.layout = layout
         self.entry = entry

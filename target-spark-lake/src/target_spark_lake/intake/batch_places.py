@@ -51,7 +51,6 @@ class BatchPlaces:
     """Locates the files of manifests; each may be named once per run."""
 
     def __init__(self, roots: BatchRoots, bucket: Storage) -> None:
-        """Access nothing yet."""
         self._roots = roots
         self._bucket = bucket
         self._named: set[tuple[str, str]] = set()

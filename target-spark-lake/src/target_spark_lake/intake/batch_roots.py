@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from singer_spark.errors import ProtocolError
 from singer_spark.storage.storage import Storage
 from target_spark_lake.config.batch_address import DiskAddress, StoreAddress, address_of, shown
 from target_spark_lake.layout import LAKE_FOLDER
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
 
 BATCHES = f"{LAKE_FOLDER}/staging/batches"
 

@@ -27,7 +27,6 @@ class StreamMapping:
     """Turns messages of a stream into messages of the streams that it is mapped to."""
 
     def __init__(self, mapper: PluginMapper) -> None:
-        """Use the SDK's mapper."""
         self._mapper = mapper
         self._keys: dict[str, list[str]] = {}
 

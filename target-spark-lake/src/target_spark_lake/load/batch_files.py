@@ -47,7 +47,6 @@ class BatchFiles:
     """Takes the BATCH messages of one run."""
 
     def __init__(self, settings: TargetSettings, run: PipelineRun, batches: Batches, spool: Path) -> None:
-        """Prepare for an open run; `spool` is a folder on the local disk."""
         self._batches = batches
         self._spool = spool
         roots = BatchRoots(run.storage, settings.batch_roots, settings.storage_options)

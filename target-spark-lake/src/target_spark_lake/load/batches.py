@@ -47,7 +47,6 @@ class RecordBeforeSchemaError(ProtocolError, RecordsWithoutSchemaException):
     """A RECORD came before the SCHEMA of its stream."""
 
     def __init__(self, what: str, stream: str) -> None:
-        """Build the message; `what` is what came."""
         super().__init__(f"{what} of stream {stream} came before its SCHEMA")
 
 
@@ -63,7 +62,6 @@ class Batches:
     """
 
     def __init__(self, settings: TargetSettings, run: PipelineRun, staging: SinkStaging) -> None:
-        """Prepare for an open run."""
         self.sinks: dict[str, StreamSink] = {}
         self.adopted: Mapping[str, StagedStream] = {}
         self.skipped: set[str] = set()

@@ -45,7 +45,6 @@ class KeyBatches:
     """Handles the present keys of all streams."""
 
     def __init__(self, settings: TargetSettings, staging: SinkStaging) -> None:
-        """Prepare for an open run."""
         self._settings = settings
         self._staging = staging
         self._keys: dict[str, _Keys] = {}
