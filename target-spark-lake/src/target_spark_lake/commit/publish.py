@@ -156,11 +156,11 @@ def _remove_expendable(storage: Storage, logs: TableLogs, expendables: Iterable[
     """Remove what a run found expendable, unless that changed meanwhile."""
     for found in expendables:
         log = logs.of(found.format)
-        paths = found.files if log is None else log.forget(found)
-        each(storage, storage.delete, paths)
-        storage.flush_folders(paths)
+        gone = found.files if log is None else log.forget(found)
+        each(storage, storage.delete, gone)
+        storage.flush_folders(gone)
         # Only in the lake's own folder: in a table, another writer may just have created an empty one.
-        folders = {path.rpartition("/")[0] for path in paths if path.startswith(f"{LAKE_FOLDER}/rejected/")}
+        folders = {path.rpartition("/")[0] for path in gone if path.startswith(f"{LAKE_FOLDER}/rejected/")}
         storage.remove_empty(folders)
 
 
