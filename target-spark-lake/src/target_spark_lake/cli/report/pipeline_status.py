@@ -100,7 +100,7 @@ def _look(
     store_of: Callable[[str], StateStore],
     limit: float | None,
     now: datetime,
-    small_files: Mapping[tuple[str, str], int],
+    small_files: Mapping[str, Mapping[str, int]],
 ) -> tuple[PipelineStatus | None, list[str]]:
     """Status and problems of one pipeline; an unreadable one doesn't hide others."""
     layout, problems = Layout(pipeline), []
@@ -116,6 +116,9 @@ def _look(
         saved = source.saved
     except SingerSparkError as error:
         saved, problems = None, [f"pipeline {pipeline}: {one_line(error)}"]
+    streams = _streams(success, bookmarks(saved.value) if saved else {}, now)
+    for stream, tables in small_files.items():
+        streams.setdefault(stream, {})["small_files"] = tables
     ended = None if success is None else success.body["finished_at"] or success.body["committed_at"]
     one = PipelineStatus(
         pipeline,
@@ -123,7 +126,7 @@ def _look(
         _age(ended, now),
         COMMITTED if waits else _outcome(last, lock),
         lock is not None and lock.is_held(),
-        _with_small_files(_streams(success, bookmarks(saved.value) if saved else {}, now), small_files),
+        streams,
     )
     if committed is not None and waits:
         problems.append(f"pipeline {pipeline}: run {committed.run_id}: {error_of(committed, COMMITTED)}")
@@ -134,23 +137,17 @@ def _look(
     return one, problems
 
 
-def _small_files(storage: Storage, tables: Mapping[str, TableRecord], file_bytes: int) -> dict[tuple[str, str], int]:
-    """Number of small files of each table, by stream and folder; counted here if no run has counted them yet."""
-    found = {}
+def _small_files(storage: Storage, tables: Mapping[str, TableRecord], file_bytes: int) -> dict[str, dict[str, int]]:
+    """Number of small files of each folder with many, by stream; counted here if no run has counted them yet."""
+    found: dict[str, dict[str, int]] = {}
     for table, record in tables.items():
-        if record.small_files is not None:
-            found[record.stream, table] = record.small_files
-        elif record.format == PARQUET:
+        count = record.small_files
+        if count is None and record.format == PARQUET:
             files = (file for file in storage.list(table) if is_data_file(table, file.path))
-            found[record.stream, table] = sum(is_small(file.size, file_bytes) for file in files)
+            count = sum(is_small(file.size, file_bytes) for file in files)
+        if count is not None and has_many(count):
+            found.setdefault(record.stream, {})[table] = count
     return found
-
-
-def _with_small_files(streams: dict[str, JSON], small_files: Mapping[tuple[str, str], int]) -> dict[str, JSON]:
-    for (stream, table), count in small_files.items():
-        if has_many(count):
-            streams.setdefault(stream, {}).setdefault("small_files", {})[table] = count
-    return streams
 
 
 def _last_sync(storage: Storage, layout: Layout, lock: LockEntry | None) -> tuple[RunEntry | None, RunEntry | None]:
