@@ -15,7 +15,7 @@ from target_spark_lake.verify.verification import TapSide, repair, verify
 from target_spark_lake.verify.verify_report import VerifyReport
 
 
-def report(trip: RoundTrip, *, stream: str | None = None, named_keys: int = 100, **target: Any) -> VerifyReport:
+def report(trip: RoundTrip, *, stream: str | None = None, **target: Any) -> VerifyReport:
     """What verify finds."""
     config = {"bucket": str(trip.folder), "pipeline": PIPELINE, **target}
     settings, storage, layout = TargetSettings.from_config(config), Storage(str(trip.folder)), Layout(PIPELINE)
@@ -24,7 +24,7 @@ def report(trip: RoundTrip, *, stream: str | None = None, named_keys: int = 100,
         # PySpark leaves the socket of a `collect` to the garbage collector.
         warnings.simplefilter("ignore", ResourceWarning)
         tap = TapSide(trip.config)
-        return verify(storage, layout, store, settings, config, tap, stream=stream, named_keys=named_keys)
+        return verify(storage, layout, store, settings, config, tap, stream=stream)
 
 
 def verified(trip: RoundTrip, stream: str, **options: Any) -> dict[str, Any]:

@@ -54,7 +54,7 @@ class Command:
     help: str
     examples: tuple[str, ...]
     run: Callable[[Namespace], int | None]
-    flags: Callable[[ArgumentParser], None] = lambda parser: None
+    flags: Callable[[ArgumentParser], object] = lambda parser: None
     of_lake: bool = True
     if_stopped: str = "the next start finishes what was begun"
 
@@ -127,6 +127,17 @@ def read_config(files: Sequence[str]) -> JSON:
             raise ConfigurationError(f"config {file} is not a JSON object")
         merged |= value
     return merged
+
+
+def add_tap_config(parser: ArgumentParser) -> None:
+    """Add the flag that `tap_config` reads."""
+    what = "config of the tap, or ENV"
+    parser.add_argument("--tap-config", action="append", required=True, metavar="FILE", help=what)
+
+
+def tap_config(chosen: Namespace) -> tuple[JSON, bool]:
+    """The tap's config, and whether it is completed from environment variables."""
+    return read_config([file for file in chosen.tap_config if file != "ENV"]), "ENV" in chosen.tap_config
 
 
 def show(chosen: Namespace, value: Any, for_people: Callable[[Any], RenderableType]) -> None:

@@ -70,12 +70,9 @@ class MeltanoEntry:
     def added_to(
         self, text: str | None, *, replace: bool = False, origin: str = "meltano.yml"
     ) -> tuple[str, list[str]]:
-        """The file with this entry added, and notes for the user.
+        """The file's content with this entry added, and notes for the user; `text` is None if there is no file yet.
 
-        Args:
-            text: The file's present content; None if there is no file.
-            replace: Whether an existing entry of this pipeline is replaced.
-            origin: The file's name, for errors.
+        With `replace`, an existing entry of this pipeline is replaced; errors name the file by its `origin`.
 
         Raises:
             ConfigurationError: the file is not a Meltano project, or has such an entry.

@@ -49,73 +49,71 @@ def ask(given: JSON) -> JSON:
     Raises:
         ConfigurationError: the input ended.
     """
-    return _Questions(given).answers()
+    known = dict(given)
+    _ask(known, "pipeline", "jdbc_url", "user")
+    if tables := _connected(known):
+        _choose(known, tables)
+    _ask(known, "tables", "incremental_tables", "bucket", "path", "compression", "cron")
+    return known
 
 
-class _Questions:
-    def __init__(self, given: JSON) -> None:
-        self._known = dict(given)
+def _ask(known: JSON, *names: str, again: bool = False) -> None:
+    for name in names:
+        value = known.get(name)
+        if value is None or again:
+            known[name] = _answer(QUESTIONS[name], value or USUAL.get(name), partial(_value, name))
 
-    def answers(self) -> JSON:
-        self._ask("pipeline", "jdbc_url", "user")
-        if tables := self._connected():
-            self._choose(tables)
-        self._ask("tables", "incremental_tables", "bucket", "path", "compression", "cron")
-        return self._known
 
-    def _ask(self, *names: str, again: bool = False) -> None:
-        for name in names:
-            known = self._known.get(name)
-            if known is None or again:
-                self._known[name] = _answer(QUESTIONS[name], known or USUAL.get(name), partial(_value, name))
-
-    def _connected(self) -> list[SourceTable]:
-        """The tables of the database; empty if it can't be reached and the user continues all the same."""
-        tap = installed(TAP)
-        if tap is None or self._known.get("tables") is not None:
+def _connected(known: JSON) -> list[SourceTable]:
+    """The tables of the database; empty if it can't be reached and the user continues all the same."""
+    tap = installed(TAP)
+    if tap is None or known.get("tables") is not None:
+        return []
+    while True:
+        chosen = {name: value for name, value in known.items() if value is not None}
+        new = NewPipeline(**{"bucket": _RIGHT.bucket, **chosen})
+        environment = dict(os.environ)
+        for variable in (each for each in new.variables if each not in environment):
+            environment[variable] = getpass(f"{variable} (only to connect now, stored nowhere): ", sys.stderr)
+        _say("Connecting ...")
+        try:
+            return source_tables(tap, new.tap_config, environment)
+        except SingerSparkError as error:
+            _say(str(error))
+        if not _answer("Change the answers and try again? yes or no", "yes", _yes_or_no):
             return []
-        while True:
-            new = NewPipeline(**{"bucket": _RIGHT.bucket, **_chosen(self._known)})
-            environment = dict(os.environ)
-            for variable in (each for each in new.variables if each not in environment):
-                environment[variable] = getpass(f"{variable} (only to connect now, stored nowhere): ", sys.stderr)
-            _say("Connecting ...")
-            try:
-                return source_tables(tap, new.tap_config, environment)
-            except SingerSparkError as error:
-                _say(str(error))
-            if not _answer("Change the answers and try again? yes or no", "yes", _yes_or_no):
-                return []
-            self._ask("jdbc_url", "user", again=True)
+        _ask(known, "jdbc_url", "user", again=True)
 
-    def _choose(self, tables: Sequence[SourceTable]) -> None:
-        for number, table in enumerate(tables, 1):
-            rows = "" if table.rows is None else f"  {table.rows:,} rows"
-            _say(f"{number:4}  {table.pattern}{rows}")
-        question = "Tables to copy: numbers or names, e.g. 1 3-5 public.c* (leave empty for all)"
-        chosen = _answer(question, None, lambda text: _tables(text, tables))
-        self._known["tables"] = tuple(table.pattern for table in chosen) if len(chosen) < len(tables) else ()
-        if self._known.get("incremental_tables") is None:
-            self._known["incremental_tables"] = self._specs([table for table in chosen if table.key_types])
 
-    def _specs(self, tables: Sequence[SourceTable]) -> tuple[str, ...]:
-        """Keys and load methods for tables that can be read incrementally."""
-        if not tables:
-            return ()
-        _say("\nWith a replication key only rows are read whose key has grown since the last run.")
-        for table in tables:
-            suggested = table.likely_key
-            others = [name for name in table.key_types if name != suggested][:SHOWN_KEYS]
-            also = f"  (or {', '.join(others)})" if others else ""
-            _say(f"      {table.pattern}: {suggested or f'{WHOLE}, the whole table each time'}{also}")
-        first = tables[0].pattern
-        example = f"{first}={next(iter(tables[0].key_types))} or {first}={WHOLE}"
-        keys = _answer(f"Change any? e.g. {example} (leave empty to accept)", None, lambda text: _keys(text, tables))
-        if not keys:
-            return ()
-        _say("\nA row that changes comes again. upsert keeps one row for each primary key, append keeps every version.")
-        method = _answer("Load method: upsert or append", "upsert", _load_method)
-        return tuple(table.spec(key, method if table.has_key else "append") for table, key in keys.items())
+def _choose(known: JSON, tables: Sequence[SourceTable]) -> None:
+    for number, table in enumerate(tables, 1):
+        rows = "" if table.rows is None else f"  {table.rows:,} rows"
+        _say(f"{number:4}  {table.pattern}{rows}")
+    question = "Tables to copy: numbers or names, e.g. 1 3-5 public.c* (leave empty for all)"
+    chosen = _answer(question, None, lambda text: _tables(text, tables))
+    known["tables"] = tuple(table.pattern for table in chosen) if len(chosen) < len(tables) else ()
+    if known.get("incremental_tables") is None:
+        known["incremental_tables"] = _specs([table for table in chosen if table.key_types])
+
+
+def _specs(tables: Sequence[SourceTable]) -> tuple[str, ...]:
+    """Keys and load methods for tables that can be read incrementally."""
+    if not tables:
+        return ()
+    _say("\nWith a replication key only rows are read whose key has grown since the last run.")
+    for table in tables:
+        suggested = table.likely_key
+        others = [name for name in table.key_types if name != suggested][:SHOWN_KEYS]
+        also = f"  (or {', '.join(others)})" if others else ""
+        _say(f"      {table.pattern}: {suggested or f'{WHOLE}, the whole table each time'}{also}")
+    first = tables[0].pattern
+    example = f"{first}={next(iter(tables[0].key_types))} or {first}={WHOLE}"
+    keys = _answer(f"Change any? e.g. {example} (leave empty to accept)", None, lambda text: _keys(text, tables))
+    if not keys:
+        return ()
+    _say("\nA row that changes comes again. upsert keeps one row for each primary key, append keeps every version.")
+    method = _answer("Load method: upsert or append", "upsert", _load_method)
+    return tuple(table.spec(key, method if table.has_key else "append") for table, key in keys.items())
 
 
 def _answer(question: str, usual: str | None, check: Callable[[str], T]) -> T:
@@ -141,10 +139,6 @@ def _value(name: str, text: str) -> Any:
     if problems := replace(_RIGHT, **{name: value}).problems():
         raise ConfigurationError("; ".join(_PROGRAM.sub("", problem) for problem in problems))
     return value
-
-
-def _chosen(known: JSON) -> JSON:
-    return {name: value for name, value in known.items() if value is not None}
 
 
 def _yes_or_no(text: str) -> bool:

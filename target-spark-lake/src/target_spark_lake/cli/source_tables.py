@@ -74,13 +74,7 @@ class SourceTable:
 def source_tables(
     tap: str, config: JSON, environment: Mapping[str, str], folder: Path | None = None
 ) -> list[SourceTable]:
-    """The tables found by a tap with this config.
-
-    Args:
-        tap: The program.
-        config: Its config.
-        environment: Its environment, including the variables that the config refers to.
-        folder: Its working directory; by default the current one.
+    """The tables found by a tap with this config; `environment` has the variables that the config refers to.
 
     Raises:
         SourceError: there are none, or the tap can't connect.

@@ -15,9 +15,9 @@ from singer_spark.singer.messages import timestamp_text
 from singer_spark.state.choice import STATE_PLACE
 from singer_spark.state.run_log import ABORTED, COMMITTED, RunEntry, decode, encode, read_entry
 from singer_spark.storage.at_once import each
-from target_spark_lake.layout import is_in_parts
+from target_spark_lake.layout import Layout, is_in_parts
 from target_spark_lake.table_logs.table_log import LogCommit, logs_from_body, logs_to_body, plan_logs
-from target_spark_lake.tables.changes import PublishedFile, StreamReport
+from target_spark_lake.tables.changes import Commit, PublishedFile, StreamReport, TableChange
 from target_spark_lake.tables.expendable import Expendable
 from target_spark_lake.tables.table_record import TableRecord
 
@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 
     from singer_spark.storage.storage import Storage
     from target_spark_lake.commit.lock_entry import LockEntry
-    from target_spark_lake.layout import Layout
-    from target_spark_lake.tables.changes import Commit, TableChange
 
 JSON = dict[str, Any]
 SUCCEEDED, FAILED, ROLLED_BACK = "succeeded", "failed", "rolled_back"

@@ -34,14 +34,11 @@ class RunLock:
     """A pipeline held by this process; a thread sends heartbeats until it is released.
 
     Attributes:
-        storage: The bucket.
-        layout: The pipeline's paths.
         entry: This run's generation.
         earlier: The earlier generations still present, by run id: the order in which their runs are decided.
     """
 
     def __init__(self, storage: Storage, layout: Layout, entry: LockEntry, earlier: tuple[LockEntry, ...]) -> None:
-        """Start with an entry that was just created."""
         self.storage = storage
         self.layout = layout
         self.entry = entry

@@ -19,35 +19,28 @@ from typing import TYPE_CHECKING, Any
 from singer_spark.errors import ConfigurationError, LockedError, SingerSparkError, StorageError, UnpublishableError
 from singer_spark.singer.exact_json import to_json
 from singer_spark.state.checkpoint import Checkpoint
-from singer_spark.state.run_log import ABORTED, read_entry
-from singer_spark.state.store import BucketState
+from singer_spark.state.run_log import ABORTED, RunEntry, read_entry
+from singer_spark.state.store import BucketState, StateStore
 from target_spark_lake.commit import journal
 from target_spark_lake.commit.checkpoint_file import CheckpointFile, clear
 from target_spark_lake.commit.journal import GIVES_UP
-from target_spark_lake.commit.lock import take_lock
+from target_spark_lake.commit.lock import RunLock, take_lock
 from target_spark_lake.commit.publish import publish, remember_tables, verify_staged
-from target_spark_lake.commit.recovery import recover
+from target_spark_lake.commit.recovery import Recovery, recover
 from target_spark_lake.commit.run_reports import source_of
 from target_spark_lake.intake.batch_sweep import sweep_batches
-from target_spark_lake.layout import is_data_file
-from target_spark_lake.state.start_check import check_resumed, check_start
+from target_spark_lake.layout import Layout, is_data_file
+from target_spark_lake.state.start_check import check_start
 from target_spark_lake.table_logs.table_log import TableLogs
-from target_spark_lake.tables.changes import with_orders
-from target_spark_lake.tables.table_record import check_owner, claim_all, read_record, release_claims
+from target_spark_lake.tables.changes import Commit, StreamReport, with_orders
+from target_spark_lake.tables.table_record import TableRecord, check_owner, claim_all, read_record, release_claims
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from singer_spark.process.identity import Process
-    from singer_spark.state.run_log import RunEntry
-    from singer_spark.state.store import StateStore
     from singer_spark.storage.files import FileInfo
     from singer_spark.storage.storage import Storage
-    from target_spark_lake.commit.lock import RunLock
-    from target_spark_lake.commit.recovery import Recovery
-    from target_spark_lake.layout import Layout
-    from target_spark_lake.tables.changes import Commit, StreamReport
-    from target_spark_lake.tables.table_record import TableRecord
 
 logger = logging.getLogger(__name__)
 
@@ -56,8 +49,6 @@ class PipelineRun:
     """An open run, created by `open_run`, which took the lock.
 
     Attributes:
-        storage: The bucket.
-        layout: The pipeline's paths.
         run_id: Sortable, safe in file names, never reused.
         started_at: When the lock was taken, UTC.
         recovery: What was found and done before the run.
@@ -99,9 +90,18 @@ class PipelineRun:
         """Refuse a run that started from another state than the committed one (`state.start_check`)."""
         check_start(start, value, self.committed_state(), self.layout.pipeline, self._before)
 
-    def resume_from(self, value: Mapping[str, Any], resume: Mapping[str, Any] | None) -> Checkpoint:
-        """The checkpoint from which a tap resumes a dead run (`state.start_check`)."""
-        return check_resumed(value, resume, self.checkpoint.current, self.layout.pipeline)
+    def guard_checkpoint(self, command: str, again: str) -> None:
+        """Refuse a command that would void what the next run could resume from.
+
+        Raises:
+            LockedError: there is such a run; `again` says what to do after it.
+        """
+        left = self.recovery.checkpoint
+        if left is not None:
+            raise LockedError(
+                f"pipeline {self.layout.pipeline}: run {left.run_id} died and the next run goes on from what it "
+                f"staged, which {command} would throw away; {again} after that run"
+            )
 
     def write_checkpoint(self, state: dict[str, Any], resume: dict[str, Any], target: dict[str, Any]) -> bool:
         """Offer what is staged (`target`) to a later run, in case this one dies; False if that failed.

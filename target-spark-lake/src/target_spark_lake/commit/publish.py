@@ -11,24 +11,21 @@ from zlib import crc32
 from singer_spark.errors import LockedError, StorageError, UnpublishableError
 from singer_spark.singer.messages import timestamp_text
 from singer_spark.state.choice import place_of
-from singer_spark.state.run_log import COMMITTED, PUBLISHED, read_entry
+from singer_spark.state.run_log import COMMITTED, PUBLISHED, RunEntry, read_entry
 from singer_spark.storage.at_once import each
-from target_spark_lake.commit.expendables import remove_expendable
 from target_spark_lake.commit.journal import GIVES_UP, Plan, mark_given_up, note_unpublished, rewritten
-from target_spark_lake.layout import is_order, table_of_file, written_by
-from target_spark_lake.table_logs.table_log import TableLogs
+from target_spark_lake.layout import LAKE_FOLDER, Layout, is_order, table_of_file, written_by
+from target_spark_lake.table_logs.table_log import LogCommit, TableLogs
 from target_spark_lake.tables.table_record import release_claims, write_record
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from singer_spark.state.run_log import RunEntry
     from singer_spark.state.store import StateStore
     from singer_spark.storage.storage import Storage
     from target_spark_lake.commit.lock import RunLock
-    from target_spark_lake.layout import Layout
-    from target_spark_lake.table_logs.table_log import LogCommit
     from target_spark_lake.tables.changes import Commit, PublishedFile, StagedFile
+    from target_spark_lake.tables.expendable import Expendable
 
 logger = logging.getLogger(__name__)
 
@@ -79,7 +76,7 @@ def _published(lock: RunLock, store: StateStore, entry: RunEntry) -> RunEntry:
         each(storage, storage.delete, paths)
     storage.flush_folders(plan.retire)
     if plan.expendable:
-        remove_expendable(storage, logs, plan.expendable)
+        _remove_expendable(storage, logs, plan.expendable)
         lock.ensure_held()  # such a run may write no record and no state, whose exchange would notice
     written = all(each(storage, lambda table: write_record(storage, *table, records[table[0]]), plan.tables.items()))
     if written and entry.state is not None and not given_up:
@@ -153,6 +150,18 @@ def _mark(run_id: str) -> str:
 def _logged(logs: TableLogs, commit: LogCommit, *, undo: bool) -> int | None:
     log = logs.of_commit(commit)
     return log.take_back(commit) if undo else log.publish(commit)
+
+
+def _remove_expendable(storage: Storage, logs: TableLogs, expendables: Iterable[Expendable]) -> None:
+    """Remove what a run found expendable, unless that changed meanwhile."""
+    for found in expendables:
+        log = logs.of(found.format)
+        gone = found.files if log is None else log.forget(found)
+        each(storage, storage.delete, gone)
+        storage.flush_folders(gone)
+        # Only in the lake's own folder: in a table, another writer may just have created an empty one.
+        folders = {path.rpartition("/")[0] for path in gone if path.startswith(f"{LAKE_FOLDER}/rejected/")}
+        storage.remove_empty(folders)
 
 
 def lost_files(storage: Storage, plan: Plan) -> tuple[PublishedFile, ...]:

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from singer_spark.errors import LockedError, UnpublishableError
 from singer_spark.state.choice import IN_THE_BUCKET, check_owner, chosen_state, kept_elsewhere, place_of
-from singer_spark.state.run_log import ABORTED, COMMITTED, last_committed, read_entry, run_ids
+from singer_spark.state.run_log import ABORTED, COMMITTED, RunEntry, last_committed, read_entry, run_ids
 from target_spark_lake.commit.checkpoint_file import take_over
 from target_spark_lake.commit.giving_up import check_given_up, give_up, giving_up_report
 from target_spark_lake.commit.journal import ROLLED_BACK, aborted_body, decide, head, rewritten
-from target_spark_lake.commit.lock import take_lock
+from target_spark_lake.commit.lock import RunLock, take_lock
 from target_spark_lake.commit.publish import publish, remove_late_copies
 from target_spark_lake.intake.batch_sweep import sweep_batches
 from target_spark_lake.tables.table_record import release_claims
@@ -21,10 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from singer_spark.state.checkpoint import Checkpoint
-    from singer_spark.state.run_log import RunEntry
     from singer_spark.state.store import SavedState, StateStore
     from singer_spark.storage.storage import Storage
-    from target_spark_lake.commit.lock import RunLock
     from target_spark_lake.commit.lock_entry import LockEntry
     from target_spark_lake.layout import Layout
 

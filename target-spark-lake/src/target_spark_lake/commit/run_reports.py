@@ -9,19 +9,16 @@ from singer_spark.config.setting_problems import nearest
 from singer_spark.errors import ConfigurationError
 from singer_spark.singer.messages import timestamp_text
 from singer_spark.state.choice import kept_elsewhere, place_of
-from singer_spark.state.run_log import COMMITTED, LAKE_FOLDER, PUBLISHED, folder_name, read_entry, run_ids
+from singer_spark.state.run_log import COMMITTED, LAKE_FOLDER, PUBLISHED, RunEntry, folder_name, read_entry, run_ids
 from singer_spark.state.source import StateSource
-from singer_spark.state.store import same_state
+from singer_spark.state.store import StateStore, same_state
 from target_spark_lake.commit.journal import FAILED
-from target_spark_lake.commit.lock_entry import newest_entry
+from target_spark_lake.commit.lock_entry import LockEntry, newest_entry
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from singer_spark.state.run_log import RunEntry
-    from singer_spark.state.store import StateStore
     from singer_spark.storage.storage import Storage
-    from target_spark_lake.commit.lock_entry import LockEntry
     from target_spark_lake.layout import Layout
 
 JSON = dict[str, Any]

@@ -55,8 +55,9 @@ def register_urls(given: object) -> None:
     for _, url in _urls(given):
         behind = re.sub(r"^\w+://[^/?#]*", "", url)
         if behind.strip("/"):
-            for part in (url, behind, *filter(_may_be_token, re.split(r"[/?#&=;]", behind))):
-                register_secret(part)
+            tokens = [part for part in re.split(r"[/?#&=;]", behind) if len(part) >= LONG_LINE]
+            for secret in (url, behind, *tokens):
+                register_secret(secret)
 
 
 def _urls(given: object) -> Iterator[tuple[int, str]]:
@@ -64,10 +65,6 @@ def _urls(given: object) -> Iterator[tuple[int, str]]:
     for number, entry in enumerate(given) if isinstance(given, list | tuple) else ():
         if isinstance(entry, Mapping) and isinstance(entry.get("url"), str):
             yield number, entry["url"]
-
-
-def _may_be_token(text: str) -> bool:
-    return len(text) >= LONG_LINE
 
 
 def _url_problem(url: str) -> str | None:

@@ -29,11 +29,6 @@ _BLANK = re.compile(rb"(?m)^[ \t\r]*\n")
 def json_lines(batch: BatchMessage, file: BatchFile, place: BatchPlace) -> Iterator[RecordLines]:
     """The records of a file of JSON lines.
 
-    Args:
-        batch: The message that names the file.
-        file: Its entry in the message.
-        place: Where it is.
-
     Raises:
         ProtocolError: it is incomplete, not a file of lines, or its number of records differs from the tap's.
         StorageError: it can't be read.

@@ -20,13 +20,7 @@ COMPRESSIONS = {
 
 @dataclass(frozen=True)
 class BatchFile:
-    """A file of a manifest.
-
-    Attributes:
-        url: As spelled in the message.
-        rows: Number of records; None if the tap does not give it.
-        bytes: Its size; None if the tap does not give it.
-    """
+    """A file of a manifest, its URL as spelled there; rows and bytes are None if the tap does not give them."""
 
     url: str
     rows: int | None = None
@@ -55,7 +49,6 @@ class BatchMessage:
     """One BATCH message.
 
     Attributes:
-        stream: Name of the stream.
         format: `jsonl` or `parquet`.
         files: The files, in the order of the records.
         time_extracted: When the records were read, as in RECORD lines; None if the tap does not give it.

@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING
 
 from singer_spark.errors import ProtocolError, SingerSparkError, StorageError
 from target_spark_lake.config.batch_address import shown
-from target_spark_lake.intake.batch_roots import BATCHES
+from target_spark_lake.intake.batch_roots import BATCHES, BatchRoots
 
 if TYPE_CHECKING:
     from singer_spark.storage.storage import Storage
     from target_spark_lake.intake.batch_message import BatchFile
-    from target_spark_lake.intake.batch_roots import BatchRoots
 
 _RUN = r"[^/]*\d{8}T\d{12}Z-[0-9a-f]{8}"
 # How our tap names the folder of one run's batches (possibly below a prefix), and the files in it.
@@ -52,12 +51,6 @@ class BatchPlaces:
     """Locates the files of manifests; each may be named once per run."""
 
     def __init__(self, roots: BatchRoots, bucket: Storage) -> None:
-        """Create the object; nothing is accessed yet.
-
-        Args:
-            roots: The places that messages may name.
-            bucket: The lake's bucket.
-        """
         self._roots = roots
         self._bucket = bucket
         self._named: set[tuple[str, str]] = set()

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from singer_spark.errors import ProtocolError
 from singer_spark.storage.storage import Storage
 from target_spark_lake.config.batch_address import DiskAddress, StoreAddress, address_of, shown
 from target_spark_lake.layout import LAKE_FOLDER
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
 
 BATCHES = f"{LAKE_FOLDER}/staging/batches"
 
@@ -22,13 +20,7 @@ class BatchRoots:
     """Resolves names of BATCH files to allowed locations."""
 
     def __init__(self, bucket: Storage, roots: Sequence[str] | None, options: Mapping[str, Any]) -> None:
-        """Resolve the roots; no file is accessed yet.
-
-        Args:
-            bucket: The lake's bucket.
-            roots: The setting; None for the bucket.
-            options: fsspec's storage options, also used outside the bucket.
-        """
+        """Resolve the roots, by default the bucket; no file is accessed yet. fsspec's `options` are for all of them."""
         self._bucket = bucket
         self._own = DiskAddress((bucket.url,)) if bucket.local else address_of(bucket.url)
         self._spellings = [bucket.url] if roots is None else list(roots)

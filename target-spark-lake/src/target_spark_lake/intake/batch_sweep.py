@@ -26,11 +26,7 @@ KEPT_SECONDS = 24 * 60 * 60
 
 
 def sweep_batches(storage: Storage, layout: Layout) -> None:
-    """Remove forgotten batch files.
-
-    Raises:
-        StorageError: the storage failed.
-    """
+    """Remove forgotten batch files."""
     for path, files in forgotten_batches(storage, layout).items():
         logger.info("%s: %d batch file(s) that no run took are removed", path, len(files))
         remove_batch_files(storage, [file.path for file in files])
@@ -40,9 +36,6 @@ def forgotten_batches(storage: Storage, layout: Layout, now: float | None = None
     """Files forgotten by `now`, by the folder of their batch run.
 
     Without `now`, ages are measured by the storage's clock, which the pipeline's holder has just read with a heartbeat.
-
-    Raises:
-        StorageError: the storage failed.
     """
     found = storage.list(BATCHES)
     if found and now is None:
@@ -66,11 +59,7 @@ def storage_time(storage: Storage, layout: Layout) -> float | None:
 
 
 def remove_batch_files(storage: Storage, paths: Iterable[str]) -> None:
-    """Remove these files and the folders of their batch run that become empty.
-
-    Raises:
-        StorageError: the storage failed.
-    """
+    """Remove these files and the folders of their batch run that become empty."""
     files, folders = set(paths), set()
     for path in list(files):
         folder, _, name = path.rpartition("/")

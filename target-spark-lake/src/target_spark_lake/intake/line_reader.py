@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import logging
 import select
 import sys
 from collections import Counter
@@ -17,6 +18,7 @@ from target_spark_lake.intake.singer_lines import READ_BYTES, RECORD, LineRouter
 CHECK_SECONDS = 0.5
 PIPE_BYTES = 1 << 20
 _SET_PIPE_SIZE = 1031
+logger = logging.getLogger("target-spark-lake")
 
 
 class LineReader(GenericSingerReader[bytes]):
@@ -27,9 +29,8 @@ class LineReader(GenericSingerReader[bytes]):
     def __init__(self, check: Callable[[], None] = lambda: None, failed: Callable[[BaseException], None] | None = None):
         """Prepare to read.
 
-        Args:
-            check: Called at least twice a second while reading; an exception from it ends the reading.
-            failed: Called with the exception that ended the reading early.
+        `check` is called at least twice a second, and may end the reading by an exception; `failed` is called with an
+        exception that ended it early.
         """
         super().__init__()
         self._check = check
@@ -40,12 +41,7 @@ class LineReader(GenericSingerReader[bytes]):
         return parse_line(line, 0)
 
     def process_lines(self, file_input: IO[Any] | None, callbacks: Mapping[str, Callable[[Any], None]]) -> Counter[str]:
-        """Read to the end of the input.
-
-        Args:
-            file_input: A binary or text stream; None for standard input.
-            callbacks: Handlers by message type.
-        """
+        """Read a binary or text stream, by default standard input, to its end; `callbacks` go by message type."""
         counts: Counter[str] = Counter()
         unknown: set[str] = set()
         try:
@@ -58,7 +54,8 @@ class LineReader(GenericSingerReader[bytes]):
                     counts[item.kind] += 1
                 elif item.kind not in unknown:
                     unknown.add(item.kind)
-                    _warn(f"input line {item.line}: messages of type {item.value['type']!r} are unknown, skipped")
+                    kind = item.value["type"]
+                    logger.warning("input line %d: messages of type %r are unknown, skipped", item.line, kind)
         except BaseException as error:
             if self._failed is not None:
                 self._failed(error)
@@ -99,9 +96,3 @@ def _pieces_of_object(source: IO[Any], check: Callable[[], None]) -> Iterator[by
     while piece := source.read(READ_BYTES):
         check()
         yield piece.encode() if isinstance(piece, str) else piece
-
-
-def _warn(text: str) -> None:
-    import logging
-
-    logging.getLogger("target-spark-lake").warning(text)

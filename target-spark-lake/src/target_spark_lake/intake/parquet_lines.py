@@ -33,11 +33,7 @@ def parquet_lines(
 ) -> Iterator[RecordLines]:
     """The records of a Parquet file.
 
-    Args:
-        batch: The message that names the file.
-        file: Its entry in the message.
-        place: Where it is.
-        texts: Columns of plain text by the SCHEMA: bytes in them are UTF-8, as Hive and Impala write texts.
+    `texts` are columns of plain text by the SCHEMA: bytes in them are UTF-8, as Hive and Impala write texts.
 
     Raises:
         RecordError: such bytes are not UTF-8.

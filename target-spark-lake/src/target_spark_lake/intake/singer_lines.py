@@ -65,7 +65,6 @@ class LineRouter:
     """Turns arbitrary pieces of the input into record groups and messages, in input order."""
 
     def __init__(self) -> None:
-        """Start without any heads."""
         self._rest = b""
         self._next_line = 1
         self._heads: dict[bytes, str] = {}

@@ -25,12 +25,7 @@ PIECE_BYTES = 4 * MEGABYTE
 
 
 def batch_bytes(before: int, target_file_mb: int = DEFAULT_TARGET_FILE_MB) -> int:
-    """Size at which a stream's batch is closed, in bytes.
-
-    Args:
-        before: Bytes of the stream before the batch.
-        target_file_mb: Target size of the batch's file, in megabytes.
-    """
+    """Size at which a stream's batch is closed, given the bytes of the stream before it."""
     largest = min(LARGEST_BATCH_BYTES, target_file_mb * MEGABYTE * LINES_TO_FILE)
     return min(largest, max(FIRST_BATCH_BYTES, before // GROWTH))
 
@@ -44,19 +39,10 @@ def pieces(path: Path) -> Iterator[bytes]:
 
 @dataclass
 class SpooledBatch:
-    """Lines of one stream under one schema, in their own file.
-
-    Attributes:
-        path: The file.
-        received: When the batch was started.
-        batched: When it was closed.
-        rows: Number of lines.
-        size: Size in bytes.
-    """
+    """Lines of one stream under one schema, in their own file; `received` is when the batch was started."""
 
     path: Path
     received: datetime = field(default_factory=lambda: datetime.now(UTC))
-    batched: datetime | None = None
     rows: int = 0
     size: int = 0
     _segments: list[tuple[int, int, str | None]] = field(default_factory=list)
@@ -91,7 +77,6 @@ class SpooledBatch:
         if self._file is not None:
             self._file.close()
             self._file = None
-        self.batched = datetime.now(UTC)
 
     def place_of(self, line: bytes) -> str | None:
         """Where a line first occurred, in words: in the input or a batch file; scans the file, so only for errors."""

@@ -6,17 +6,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from decimal import InvalidOperation
 from fnmatch import fnmatch
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from singer_sdk.mapper import RemoveRecordTransform
+from singer_sdk.mapper import PluginMapper, RemoveRecordTransform
 
 from singer_spark.errors import ConfigurationError, ProtocolError
 from singer_spark.singer.exact_json import from_json, to_json
 from singer_spark.singer.messages import KEYS_OF, STREAM_ANNOTATIONS, keys_stream
 from target_spark_lake.intake.singer_lines import RecordLines
-
-if TYPE_CHECKING:
-    from singer_sdk.mapper import PluginMapper
 
 JSON = dict[str, Any]
 
@@ -30,7 +27,6 @@ class StreamMapping:
     """Turns messages of a stream into messages of the streams that it is mapped to."""
 
     def __init__(self, mapper: PluginMapper) -> None:
-        """Use the SDK's mapper."""
         self._mapper = mapper
         self._keys: dict[str, list[str]] = {}
 

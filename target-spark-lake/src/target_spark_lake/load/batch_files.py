@@ -14,14 +14,13 @@ from typing import TYPE_CHECKING
 from singer_spark.errors import StorageError
 from target_spark_lake.intake.batch_lines import json_lines
 from target_spark_lake.intake.batch_message import JSONL, BatchFile, BatchMessage
-from target_spark_lake.intake.batch_places import BatchPlaces
+from target_spark_lake.intake.batch_places import BatchPlace, BatchPlaces
 from target_spark_lake.intake.batch_roots import BatchRoots
 from target_spark_lake.intake.batch_sweep import remove_batch_files
 
 if TYPE_CHECKING:
     from target_spark_lake.commit.pipeline_run import PipelineRun
     from target_spark_lake.config.settings import TargetSettings
-    from target_spark_lake.intake.batch_places import BatchPlace
     from target_spark_lake.intake.singer_lines import RecordLines
     from target_spark_lake.load.batches import Batches
     from target_spark_lake.load.sink import StreamSink
@@ -48,7 +47,6 @@ class BatchFiles:
     """Takes the BATCH messages of one run."""
 
     def __init__(self, settings: TargetSettings, run: PipelineRun, batches: Batches, spool: Path) -> None:
-        """Prepare for an open run; `spool` is a folder on the local disk."""
         self._batches = batches
         self._spool = spool
         roots = BatchRoots(run.storage, settings.batch_roots, settings.storage_options)

@@ -17,7 +17,7 @@ from target_spark_lake.intake.spool import batch_bytes
 from target_spark_lake.intake.stream_schema import StreamSchema
 from target_spark_lake.intake.undeclared_members import undeclared_members
 from target_spark_lake.load.settling import settle
-from target_spark_lake.load.sink import StreamSink
+from target_spark_lake.load.sink import SettledStream, SinkStaging, StreamSink
 from target_spark_lake.validation.quarantine import Quarantine
 
 if TYPE_CHECKING:
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from target_spark_lake.commit.pipeline_run import PipelineRun
     from target_spark_lake.commit.staged_stream import StagedStream
     from target_spark_lake.intake.singer_lines import RecordLines
-    from target_spark_lake.load.sink import SettledStream, SinkStaging
     from target_spark_lake.load.staging_pool import StagingJob
 
 # Where batches are cut at STATE messages, one may grow to this many times its size until a STATE comes.
@@ -48,7 +47,6 @@ class RecordBeforeSchemaError(ProtocolError, RecordsWithoutSchemaException):
     """A RECORD came before the SCHEMA of its stream."""
 
     def __init__(self, what: str, stream: str) -> None:
-        """Build the message; `what` is what came."""
         super().__init__(f"{what} of stream {stream} came before its SCHEMA")
 
 
@@ -64,7 +62,6 @@ class Batches:
     """
 
     def __init__(self, settings: TargetSettings, run: PipelineRun, staging: SinkStaging) -> None:
-        """Prepare for an open run."""
         self.sinks: dict[str, StreamSink] = {}
         self.adopted: Mapping[str, StagedStream] = {}
         self.skipped: set[str] = set()

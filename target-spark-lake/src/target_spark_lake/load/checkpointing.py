@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from singer_spark.errors import StateError
 from singer_spark.singer.lake_type import columns_to_text
 from target_spark_lake.commit.staged_stream import StagedStream, staged_streams
+from target_spark_lake.state.start_check import check_resumed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -159,7 +160,7 @@ def settings_of_rows(settings: TargetSettings, mapping: Mapping[str, Any]) -> di
 
 def adopt(run: PipelineRun, value: JSON, resume: JSON | None, settings: Mapping[str, str]) -> dict[str, StagedStream]:
     """Take over what the dead run had staged; `value` and `resume` of the first STATE must be its checkpoint's."""
-    checkpoint = run.resume_from(value, resume)
+    checkpoint = check_resumed(value, resume, run.checkpoint.current, run.layout.pipeline)
     before = checkpoint.target.get(SETTINGS) or {}
     changed = sorted(name for name in {*before, *settings} if before.get(name) != settings.get(name))
     if changed:

@@ -18,7 +18,7 @@ from singer_spark.program.progress import Progress
 from singer_spark.singer.messages import ROW_ESTIMATE, SKIPPED, bare_state
 from singer_spark.state.store import same_state
 from target_spark_lake.intake.batch_message import BatchMessage
-from target_spark_lake.intake.singer_lines import DeadTapError
+from target_spark_lake.intake.singer_lines import DeadTapError, RecordLines
 from target_spark_lake.load.batch_files import BatchFiles, TakenFiles
 from target_spark_lake.load.batches import Batches
 from target_spark_lake.load.checkpointing import Checkpointing, adopt, settings_of_rows
@@ -32,15 +32,13 @@ from target_spark_lake.load.staging_pool import StagingPool
 from target_spark_lake.state.saving import Saving, state_to_save
 from target_spark_lake.state.start_check import FIRST, RESUME, SAVED
 from target_spark_lake.state.watermark import watermarks
-from target_spark_lake.tables.changes import Commit
+from target_spark_lake.tables.changes import Commit, StagedFile
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from target_spark_lake.commit.pipeline_run import PipelineRun
     from target_spark_lake.config.settings import TargetSettings
-    from target_spark_lake.intake.singer_lines import RecordLines
-    from target_spark_lake.tables.changes import StagedFile
 
 JSON = dict[str, Any]
 logger = logging.getLogger("target-spark-lake")
@@ -68,13 +66,8 @@ class LoadRun:
     ) -> None:
         """Prepare for an open run.
 
-        Args:
-            settings: The target's settings.
-            run: The open run of the pipeline.
-            start_session: Starts Spark; called once, in the background, when a record needs it.
-            mapping: The stream map and flattening settings of singer-sdk that are given.
-            saving: What becomes of the saved state.
-            progress: Progress display of the run.
+        `start_session` is called once, in the background, when a record needs Spark; `mapping` has the settings of
+        singer-sdk's stream maps and flattening that are given.
         """
         self._saving = saving
         self._settings = settings

@@ -9,16 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 from singer_spark.errors import SingerSparkError
 from singer_spark.program.amounts import span_text
-from singer_spark.state.run_log import ABORTED, read_entry
+from singer_spark.state.run_log import ABORTED, RunEntry, read_entry
 from target_spark_lake.commit.journal import reason_of
-from target_spark_lake.config.receivers import FAILED, RECOVERED, SUCCEEDED
+from target_spark_lake.config.receivers import FAILED, RECOVERED, SUCCEEDED, Receiver
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from singer_spark.state.run_log import RunEntry
     from target_spark_lake.commit.pipeline_run import PipelineRun
-    from target_spark_lake.config.receivers import Receiver
     from target_spark_lake.tables.changes import StreamReport
 
 JSON = dict[str, Any]

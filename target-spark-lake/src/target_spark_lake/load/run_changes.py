@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from singer_spark.storage.at_once import each
-from target_spark_lake.tables.changes import TableChange
+from target_spark_lake.tables.changes import StagedFile, TableChange
 from target_spark_lake.validation.quarantine import STAGED_NAME, one_file
 
 if TYPE_CHECKING:
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from target_spark_lake.formats.stream_load import StreamLoad
     from target_spark_lake.load.sink import StreamSink
     from target_spark_lake.load.staging_pool import StagingPool
-    from target_spark_lake.tables.changes import StagedFile
 
 logger = logging.getLogger("target-spark-lake")
 

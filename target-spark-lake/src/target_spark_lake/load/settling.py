@@ -21,10 +21,10 @@ from target_spark_lake.columns.staged_metadata import CONTROL_COLUMNS
 from target_spark_lake.commit.format_check import check_format
 from target_spark_lake.config.config_schema import ICEBERG
 from target_spark_lake.layout import folder_name
-from target_spark_lake.load.sink import SettledStream
+from target_spark_lake.load.sink import SettledStream, StreamSink
 from target_spark_lake.staging.batch_plan import BatchPlan, BatchTimes
 from target_spark_lake.state.bookmarks import bookmarks_of
-from target_spark_lake.tables.table_record import tables_of
+from target_spark_lake.tables.table_record import TableRecord, tables_of
 from target_spark_lake.validation.bulk_check import record_check
 from target_spark_lake.validation.record_validator import RecordValidator
 from target_spark_lake.validation.schema_check import schema_problem
@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from target_spark_lake.commit.pipeline_run import PipelineRun
     from target_spark_lake.config.settings import TargetSettings
     from target_spark_lake.intake.stream_schema import StreamSchema
-    from target_spark_lake.load.sink import StreamSink
-    from target_spark_lake.tables.table_record import TableRecord
 
 logger = logging.getLogger("target-spark-lake")
 

@@ -123,7 +123,6 @@ class SinkStaging:
     """Spools the lines of sinks, one file per batch, and submits the batches for staging."""
 
     def __init__(self, run: PipelineRun, pool: StagingPool, spool: Path) -> None:
-        """Prepare; `spool` is a folder on the local disk."""
         self.pool = pool
         self._run = run
         self._spool = spool

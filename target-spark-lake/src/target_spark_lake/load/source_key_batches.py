@@ -16,14 +16,13 @@ from target_spark_lake.formats.stream_load import PresentKeys
 from target_spark_lake.intake.spool import batch_bytes
 from target_spark_lake.intake.stream_schema import StreamSchema
 from target_spark_lake.load.settling import settle_keys
-from target_spark_lake.load.sink import StreamSink
+from target_spark_lake.load.sink import SettledStream, SinkStaging, StreamSink
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from target_spark_lake.config.settings import TargetSettings
     from target_spark_lake.intake.singer_lines import RecordLines
-    from target_spark_lake.load.sink import SettledStream, SinkStaging
 
 JSON = dict[str, Any]
 logger = logging.getLogger("target-spark-lake")
@@ -46,7 +45,6 @@ class KeyBatches:
     """Handles the present keys of all streams."""
 
     def __init__(self, settings: TargetSettings, staging: SinkStaging) -> None:
-        """Prepare for an open run."""
         self._settings = settings
         self._staging = staging
         self._keys: dict[str, _Keys] = {}

@@ -6,6 +6,7 @@ import json
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from concurrent.futures import Future, wait
 from http.client import HTTPMessage
 from typing import IO, Any
 from urllib.error import HTTPError, URLError
@@ -20,10 +21,6 @@ MOST_BYTES = 1 << 20
 # Other redirects would turn the POST into a GET without content.
 KEEP_THE_METHOD = (307, 308)
 REDIRECTS = 3
-
-
-class EndlessError(Exception):
-    """The answer never ends."""
 
 
 class _SameScheme(HTTPRedirectHandler):
@@ -43,54 +40,36 @@ def post(contents: Sequence[tuple[str, Mapping[str, Any]]]) -> list[str | None]:
     Returns:
         For each, why it was not accepted, without any part of its URL; None if it was.
     """
-    posts = [_Post(url, json.dumps(content).encode()) for url, content in contents]
     deadline = time.monotonic() + SECONDS
-    for each in posts:
-        each.start()
-    for each in posts:
-        each.done.wait(max(0.0, deadline - time.monotonic()))
-    return [each.problem if each.done.is_set() else f"no whole answer within {SECONDS:.0f} s" for each in posts]
+    posts = [_started(url, json.dumps(content).encode()) for url, content in contents]
+    done, _ = wait(posts, max(0.0, deadline - time.monotonic()))
+    return [each.result() if each in done else f"no whole answer within {SECONDS:.0f} s" for each in posts]
 
 
-class _Post:
-    """One post: done when it is over, with its problem, if any."""
-
-    def __init__(self, url: str, data: bytes) -> None:
-        self.done = threading.Event()
-        self.problem: str | None = None
-        self._url = url
-        self._data = data
-
-    def start(self) -> None:
-        # Nothing can stop a name look-up, so the end of the process must not wait for it.
-        thread = threading.Thread(target=self._run, name="notify", daemon=True)
-        try:
-            thread.start()
-        except RuntimeError:
-            self.problem = "no thread could be started"
-            self.done.set()
-
-    def _run(self) -> None:
-        try:
-            _send(self._url, self._data)
-        except Exception as error:
-            self.problem = _in_words(error)
-        finally:
-            self.done.set()
+def _started(url: str, data: bytes) -> Future[str | None]:
+    """A post in a thread of its own; the result is its problem."""
+    problem: Future[str | None] = Future()
+    # Nothing can stop a name look-up, so the end of the process must not wait for it, as it would for an executor.
+    thread = threading.Thread(target=lambda: problem.set_result(_problem(url, data)), name="notify", daemon=True)
+    try:
+        thread.start()
+    except RuntimeError:
+        problem.set_result("no thread could be started")
+    return problem
 
 
-def _send(url: str, data: bytes) -> None:
+def _problem(url: str, data: bytes) -> str | None:
     headers = {"Content-Type": "application/json", "User-Agent": "target-spark-lake"}
     request = Request(url, data, headers, method="POST")
-    with build_opener(_SameScheme).open(request, timeout=SECONDS) as answer:
-        if len(answer.read(MOST_BYTES)) == MOST_BYTES:
-            raise EndlessError("its answer has no end")
+    try:
+        with build_opener(_SameScheme).open(request, timeout=SECONDS) as answer:
+            return "its answer has no end" if len(answer.read(MOST_BYTES)) == MOST_BYTES else None
+    except Exception as error:
+        return _in_words(error)
 
 
 def _in_words(error: Exception) -> str:
     """The reason, without any part of the URL: messages of libraries may quote it."""
-    if isinstance(error, EndlessError):
-        return str(error)
     if isinstance(error, HTTPError):
         error.close()
         redirects = error.code // 100 == REDIRECTS

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import logging
-import shutil
-import tempfile
 from dataclasses import dataclass, replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from singer_spark.errors import ConfigurationError, LockedError
 from singer_spark.process.scratch import scratch_folder
 from singer_spark.process.signals import too_late_to_stop
 from target_spark_lake.config.config_schema import DELTA, ICEBERG
-from target_spark_lake.maintenance.checkpoint_guard import guard_checkpoint
-from target_spark_lake.maintenance.compaction_plan import COMPACTED, is_small, joined_paths
+from target_spark_lake.maintenance.compaction_plan import COMPACTED, Join, is_small, joined_paths
 from target_spark_lake.maintenance.table_joining import joined_files, joins_of, reason_against
 from target_spark_lake.tables.changes import Commit, TableChange
-from target_spark_lake.tables.table_record import records_of
+from target_spark_lake.tables.table_record import TableRecord, records_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -25,8 +23,6 @@ if TYPE_CHECKING:
     from singer_spark.storage.files import FileInfo
     from target_spark_lake.commit.pipeline_run import PipelineRun
     from target_spark_lake.config.settings import TargetSettings
-    from target_spark_lake.maintenance.compaction_plan import Join
-    from target_spark_lake.tables.table_record import TableRecord
 
 logger = logging.getLogger("spark-lake")
 
@@ -66,19 +62,18 @@ def compact(run: PipelineRun, settings: TargetSettings, stream: str | None = Non
         StorageError: the storage failed; the text says whether the run is committed.
     """
     with run.failing(ConfigurationError, LockedError):
-        guard_checkpoint(run, "a compaction", "compact")
+        run.guard_checkpoint("a compaction", "compact")
         plans = tuple(_plans(run, settings, stream))
     if not plans:
         run.leave()
         return ()
-    scratch = Path(tempfile.mkdtemp(prefix="compact-", dir=scratch_folder()))
-    try:
-        with run.failing():
-            changes = tuple(_change(run, settings, plan, scratch) for plan in plans)
-            too_late_to_stop()
-            run.commit(Commit(changes))
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
+    with (
+        run.failing(),
+        TemporaryDirectory(prefix="compact-", dir=scratch_folder(), ignore_cleanup_errors=True) as scratch,
+    ):
+        changes = tuple(_change(run, settings, plan, Path(scratch)) for plan in plans)
+        too_late_to_stop()
+        run.commit(Commit(changes))
     return tuple(_compacted(plan, change) for plan, change in zip(plans, changes, strict=True))
 
 
@@ -92,19 +87,16 @@ def _plans(run: PipelineRun, settings: TargetSettings, stream: str | None) -> It
     for table, record in found:
         if reason := reason_against(run, table, record):
             message = f"stream {record.stream}: {record.format.title()} table {table} {reason}"
-            _leave_to_others(f"{message}, so compact does not touch it; use {_OTHERS[record.format]}", stream)
+            message += f", so compact does not touch it; use {_OTHERS[record.format]}"
+            if stream is not None:
+                raise ConfigurationError(message)
+            logger.info("%s", message)
             continue
         files = run.data_files(table)
         joins = joins_of(run, settings, table, record, files, COMPACTED)
         if joins:
             current = run.current_record(record.stream, table) or record
             yield _Plan(table, current, tuple(joins), tuple(files))
-
-
-def _leave_to_others(message: str, stream: str | None) -> None:
-    if stream is not None:
-        raise ConfigurationError(message)
-    logger.info("%s", message)
 
 
 def _change(run: PipelineRun, settings: TargetSettings, plan: _Plan, scratch: Path) -> TableChange:

@@ -9,13 +9,11 @@ from singer_spark.errors import ConfigurationError
 from singer_spark.process.signals import too_late_to_stop
 from target_spark_lake.commit.format_check import check_format
 from target_spark_lake.config.config_schema import FORMATS
-from target_spark_lake.maintenance.checkpoint_guard import guard_checkpoint
 from target_spark_lake.tables.changes import Commit, TableChange
-from target_spark_lake.tables.table_record import records_of
+from target_spark_lake.tables.table_record import TableRecord, records_of
 
 if TYPE_CHECKING:
     from target_spark_lake.commit.pipeline_run import PipelineRun
-    from target_spark_lake.tables.table_record import TableRecord
 
 
 def convert(run: PipelineRun, chosen: str, stream: str | None) -> list[str]:
@@ -30,7 +28,7 @@ def convert(run: PipelineRun, chosen: str, stream: str | None) -> list[str]:
     """
     pipeline = run.layout.pipeline
     with run.failing():
-        guard_checkpoint(run, "a conversion", "convert")
+        run.guard_checkpoint("a conversion", "convert")
         found = records_of(run.storage, pipeline)
         records = {table: each for table, each in found.items() if stream in (None, each.stream)}
         if not records:

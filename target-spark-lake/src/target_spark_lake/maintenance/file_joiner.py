@@ -15,7 +15,7 @@ import pyarrow.parquet
 from singer_spark.errors import SingerSparkError, StorageError
 from singer_spark.process.shortage import shortage
 from singer_spark.singer.arrow_schema import columns_of_arrow
-from singer_spark.singer.lake_type import Array, Struct
+from singer_spark.singer.lake_type import Array, LakeType, Struct
 from singer_spark.storage.parquet_footer import open_parquet
 from target_spark_lake.columns.arrow_columns import fitted
 from target_spark_lake.columns.lake_parquet import gathered, parquet_writer
@@ -23,32 +23,23 @@ from target_spark_lake.staging.arrow_staging import ROW_GROUP_BYTES
 from target_spark_lake.staging.place import StagingPlace
 from target_spark_lake.staging.table_rewriter import columns_inside
 from target_spark_lake.tables.changes import StagedFile
-from target_spark_lake.tables.row_order import cut_parts, in_parts, joined_parts
+from target_spark_lake.tables.row_order import Parts, cut_parts, in_parts, joined_parts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-    from singer_spark.singer.lake_type import LakeType
     from singer_spark.storage.storage import Storage
     from target_spark_lake.maintenance.compaction_plan import Join
-    from target_spark_lake.tables.row_order import Parts
 
 BATCH_ROWS = 8192
 
 
 @dataclass(frozen=True)
 class FileJoiner:
-    """Joins files of one table.
+    """Joins files of one table, in a staging folder of the bucket; `scratch` is an unused local folder.
 
-    Attributes:
-        storage: The bucket.
-        columns: The table's columns.
-        folder: Staging folder for the new files, relative to the bucket.
-        scratch: An unused local folder, for files on their way to the bucket.
-        codec: Parquet codec.
-        file_bytes: Target file size.
-        may_drop: Whether columns missing from the table are left out; else such a file is refused.
+    With `may_drop`, columns missing from the table are left out; else such a file is refused.
     """
 
     storage: Storage

@@ -8,7 +8,7 @@ from singer_spark.errors import StorageError
 from singer_spark.singer.lake_type import columns_from_text
 from target_spark_lake.columns.partitioning import folder_names, folder_values
 from target_spark_lake.layout import JOINED, table_folders
-from target_spark_lake.maintenance.compaction_plan import planned_joins
+from target_spark_lake.maintenance.compaction_plan import Join, planned_joins
 from target_spark_lake.maintenance.file_joiner import FileJoiner
 from target_spark_lake.tables.row_order import read_parts
 
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from singer_spark.storage.files import FileInfo
     from target_spark_lake.commit.pipeline_run import PipelineRun
     from target_spark_lake.config.settings import TargetSettings
-    from target_spark_lake.maintenance.compaction_plan import Join
     from target_spark_lake.tables.changes import StagedFile
     from target_spark_lake.tables.table_record import TableRecord
 

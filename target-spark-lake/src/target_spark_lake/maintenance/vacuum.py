@@ -16,7 +16,6 @@ from singer_spark.state.run_log import LAKE_FOLDER, PUBLISHED, folder_name, last
 from singer_spark.storage.at_once import each
 from target_spark_lake.commit.journal import FAILED
 from target_spark_lake.intake.batch_sweep import forgotten_batches, storage_time, sweep_batches
-from target_spark_lake.maintenance.checkpoint_guard import guard_checkpoint
 from target_spark_lake.table_logs.table_log import TableLogs
 from target_spark_lake.tables.changes import Commit
 from target_spark_lake.tables.expendable import Expendable
@@ -64,7 +63,7 @@ def vacuum(run: PipelineRun, store: StateStore, age: timedelta) -> Vacuumed:
         StorageError: the storage failed; the text says whether the run is committed.
     """
     with run.failing(LockedError):
-        guard_checkpoint(run, "a vacuum", "vacuum")
+        run.guard_checkpoint("a vacuum", "vacuum")
     with run.failing():
         # Ages are measured by the storage's clock, which has just stamped the run's lock.
         now = storage_time(run.storage, run.layout)

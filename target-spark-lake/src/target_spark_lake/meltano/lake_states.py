@@ -96,7 +96,13 @@ class LakeStateStoreManager(StateStoreManager):
         with _meltano_errors():
             place = self._place(state_id)
             if not self._updating:
-                hand_over(self._as_config(place), os.environ)
+                config = {
+                    "bucket": self._storage.url,
+                    "pipeline": place.layout.pipeline,
+                    "state_backend": self._state_backend,
+                    "storage_options": self._options,
+                }
+                hand_over(config, os.environ)
             value = _as_meltano_reads(self._saved(place))
         if value is None or value in NOTHING:
             return None
@@ -190,14 +196,6 @@ class LakeStateStoreManager(StateStoreManager):
     def _place(self, state_id: str) -> _Place:
         layout = Layout(self._pipelines.get(state_id) or pipeline_of(state_id))
         return _Place(layout, open_state_store(self._backend, self._storage, layout.pipeline))
-
-    def _as_config(self, place: _Place) -> JSON:
-        return {
-            "bucket": self._storage.url,
-            "pipeline": place.layout.pipeline,
-            "state_backend": self._state_backend,
-            "storage_options": self._options,
-        }
 
     def _state_id(self, pipeline: str) -> str:
         for state_id, mapped in self._pipelines.items():

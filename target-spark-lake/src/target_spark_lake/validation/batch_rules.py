@@ -37,11 +37,7 @@ class TypedRules:
         return frozenset(name for name, check in self.columns.items() if check.present or check.limits)
 
     def unproven(self, known: Mapping[str, ColumnRange]) -> dict[str, ValueCheck]:
-        """The rules that a file's footer does not prove, to be checked on the values; empty if all are proven.
-
-        Args:
-            known: The footer's statistics of the `provable` columns.
-        """
+        """The rules that a footer's statistics of the `provable` columns do not prove, to be checked on the values."""
         left = {name: _unproven(check, known.get(name)) for name, check in self.columns.items()}
         return {name: check for name, check in left.items() if check.is_needed}
 
@@ -56,11 +52,8 @@ def _unproven(check: ValueCheck, known: ColumnRange | None) -> ValueCheck:
 def typed_rules(columns: Struct, keys: Iterable[str], check: ValueCheck | None, *, validate: bool) -> TypedRules | None:
     """The rules of a stream; None if its records must be checked one by one.
 
-    Args:
-        columns: The lake's columns of its records.
-        keys: Columns that must have a value, whatever the schema says.
-        check: The check of its records.
-        validate: If false, only require that the lake's columns can hold the values.
+    The `keys` must have a value, whatever the schema says. Without `validate`, the lake's columns must only be able to
+    hold the values.
     """
     checks: dict[str, ValueCheck] = {}
     if validate:

@@ -117,12 +117,7 @@ class ValueCheck:
         return all(_all(limit.kept_by(values)) for limit in self.limits)
 
     def may_be_rounded(self, values: pa.Array, lines: bytes) -> bool:
-        """Whether an integer of a plain `number` may have more digits than the double it was read as.
-
-        Args:
-            values: As for `is_right`, not typed.
-            lines: The lines that they were read from.
-        """
+        """Whether an integer of a plain `number` may have more digits than the double it was read as from the lines."""
         return self._has_great(values) and _found(_LONG_INTEGER, lines)
 
     def _has_great(self, values: pa.Array) -> bool:
@@ -158,9 +153,7 @@ class ValueCheck:
 def record_check(schema: JSON, keys: Iterable[str]) -> ValueCheck | None:
     """The check of a stream's records; None if the schema requires more than Arrow can check.
 
-    Args:
-        schema: JSON Schema of the records.
-        keys: Properties that must have a value, whatever their types say.
+    The `keys` must have a value, whatever their types say.
     """
     properties = schema["properties"]
     required = {*schema.get("required", []), *(key for key in keys if key in properties)}

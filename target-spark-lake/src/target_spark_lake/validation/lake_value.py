@@ -17,7 +17,8 @@ _INTEGER_BYTES = {"tinyint": 1, "smallint": 2, "int": 4, "bigint": 8}
 # Up to here a text is not an infinity; the shortest text of the greatest float is above that float.
 _GREATEST = {"float": Decimal("3.4028235677973366e38"), "double": Decimal("1.7976931348623157e308")}
 _NON_FINITE = ("NaN", "Infinity", "-Infinity")
-_MOMENT = re.compile(
+# A time zone may be whole hours, as PostgreSQL writes it and some taps pass it on.
+MOMENT = re.compile(
     r"(\d{4}-\d\d-\d\d)[Tt ]((?:[01]\d|2[0-3]):[0-5]\d:[0-6]\d)(?:\.(\d+))?([Zz]|[+-]\d\d(?::\d\d)?)?", re.ASCII
 )
 _UTC = ("Z", "z", "+00:00", "-00:00", "+00", "-00")
@@ -34,11 +35,7 @@ class UnholdableError(ValueError):
 
 
 def lake_value(value: Any, lake: LakeType) -> Any:
-    """The Python value from which Arrow builds the column's type.
-
-    Args:
-        value: Parsed JSON, numbers as int or Decimal.
-        lake: The column's type.
+    """The Python value from which Arrow builds the column's type, from parsed JSON with numbers as int or Decimal.
 
     Raises:
         UnholdableError: the column can't hold the value without loss.
@@ -130,7 +127,7 @@ def _binary(text: str) -> bytes:
 
 
 def _moment(text: str, *, naive: bool) -> datetime:
-    match = _MOMENT.fullmatch(text)
+    match = MOMENT.fullmatch(text)
     if not match:
         raise UnholdableError("it is not a date and time")
     day, clock, fraction, zone = match.groups()

@@ -83,12 +83,7 @@ class Limit:
 
 
 def limits_of(schema: JSON, lake: LakeType) -> tuple[tuple[Limit, ...], JSON]:
-    """The limits of a value, and its schema without the keywords they cover.
-
-    Args:
-        schema: The value's schema, a plain branch.
-        lake: The type of its column.
-    """
+    """The limits of a value, and its schema (a plain branch) without the keywords they cover."""
     limits: list[Limit] = []
     rest = dict(schema)
     is_text = lake == Scalar("string")

@@ -36,9 +36,7 @@ def plain_numbers(schema: JSON, lake: LakeType | None) -> Any:
 def refuse_rounded(value: Any, plain: Any) -> None:
     """Refuse an integer that is not exactly a double; fractions and numbers with an exponent may be rounded.
 
-    Args:
-        value: A value that its column holds.
-        plain: Where such numbers are in it, from `plain_numbers`.
+    `plain` is from `plain_numbers`.
 
     Raises:
         UnholdableError: a whole number in it would be rounded.

@@ -30,22 +30,13 @@ class Quarantine:
     """Counts the invalid records of a run; safe to use from any thread."""
 
     def __init__(self, limit: int | None) -> None:
-        """Start counting.
-
-        Args:
-            limit: More than this many fail the run; None for no limit.
-        """
+        """Start counting: more than `limit` fail the run."""
         self._limit = limit
         self._count = 0
         self._lock = threading.Lock()
 
     def count(self, stream: str, records: int, example: str) -> None:
-        """Add to the count.
-
-        Args:
-            stream: Name of the stream, for the error.
-            records: Number of records.
-            example: What is wrong with the last of them.
+        """Add to the count; `example` is what is wrong with the last of these records.
 
         Raises:
             RecordError: there are too many.
@@ -60,21 +51,10 @@ class Quarantine:
 
 
 class RejectedRecords:
-    """The invalid records of one batch, on the local disk until they are staged.
-
-    Attributes:
-        rows: Number of records.
-    """
+    """The invalid records of one batch, on the local disk until they are staged."""
 
     def __init__(self, quarantine: Quarantine, stream: str, received: datetime, path: Path) -> None:
-        """Create the object; nothing is written yet.
-
-        Args:
-            quarantine: The run's quarantine.
-            stream: Name of the stream, for errors.
-            received: When the batch was started.
-            path: An unused local path.
-        """
+        """Write nothing yet; `received` is when the batch was started, `path` an unused local one."""
         self.rows = 0
         self._quarantine = quarantine
         self._stream = stream
@@ -126,13 +106,7 @@ def _record_text(line: str) -> str:
 
 
 def one_file(storage: Storage, parts: Iterable[StagedFile], path: str, scratch: Path) -> StagedFile | None:
-    """Stage the rejected records of all batches of a stream as one file; None if there are none.
-
-    Args:
-        storage: The bucket.
-        parts: The files staged by the batches, in order.
-        path: The path of the combined file, relative to the bucket.
-        scratch: A folder on the local disk.
+    """Stage the rejected records of a stream's batches, in order, as one file at `path`; None if there are none.
 
     Raises:
         StorageError: the bucket can't be read or written.

@@ -17,11 +17,12 @@ from singer_spark.singer.exact_json import from_json, to_json
 from singer_spark.singer.metadata_columns import METADATA_COLUMNS
 from singer_spark.singer.schema_mapping import json_types
 from singer_spark.singer.sql_type import annotated_type
-from target_spark_lake.validation.lake_value import UnholdableError, lake_value
+from target_spark_lake.validation.lake_value import MOMENT, UnholdableError, lake_value
 from target_spark_lake.validation.plain_numbers import plain_numbers, refuse_rounded
 from target_spark_lake.validation.schema_reading import FLOATING, NON_FINITE, plain_branch
 
 if TYPE_CHECKING:
+    from jsonschema import TypeChecker
     from jsonschema.protocols import Validator
 
     from singer_spark.singer.lake_type import Struct
@@ -31,11 +32,7 @@ JSON = dict[str, Any]
 SHOWN_CHARACTERS = 80
 # More digits than any column can hold.
 _EXACT = Context(prec=1000)
-# A time zone may be whole hours, as PostgreSQL writes it and some taps pass it on.
-_MOMENT = re.compile(
-    r"(\d{4}-\d\d-\d\d)[Tt ]((?:[01]\d|2[0-3]):[0-5]\d:[0-6]\d)(\.\d+)?([Zz]|[+-]\d\d(?::\d\d)?)?", re.ASCII
-)
-# Likewise for times: in SQL they mostly have no zone.
+# In SQL times mostly have no zone, or one of whole hours.
 _CLOCK = re.compile(
     r"(?:[01]\d|2[0-3]):[0-5]\d:(?:[0-5]\d|60)(?:\.\d+)?(?:[Zz]|[+-](?:[01]\d|2[0-3])(?::[0-5]\d)?)?", re.ASCII
 )
@@ -75,13 +72,8 @@ class RecordValidator:
     ) -> None:
         """Prepare for one schema.
 
-        Args:
-            stream: Its name, for errors.
-            schema: JSON Schema of the records.
-            key_properties: Properties that each record must have.
-            columns: The lake's columns.
-            validate: If false, accept invalid records too if the lake's columns can hold them.
-            keys_have_values: Whether NULL in a key is an error, whatever the schema says.
+        Without `validate`, invalid records are accepted too if the lake's columns can hold them. With
+        `keys_have_values`, NULL in a key is an error, whatever the schema says.
         """
         self._stream = stream
         self._schema = schema
@@ -177,7 +169,7 @@ class RecordValidator:
             iter(sorted(self._validator.iter_errors(record), key=lambda each: list(map(str, each.path)))), None
         )
         if error is not None:
-            path, reason = tuple(error.absolute_path), _reason(error.message)
+            path, reason = tuple(error.absolute_path), _cut(error.message, 3 * SHOWN_CHARACTERS)
             place = pointer(path) or "/"
             raise InvalidRecordError(f"stream {self._stream}: a record is invalid at {place}: {reason}", reason, path)
 
@@ -206,13 +198,10 @@ def draft7(schema: JSON) -> Validator:
     from jsonschema.validators import extend
     from referencing import Registry
 
-    def is_number(_: Any, value: Any) -> bool:
-        return isinstance(value, int | float | Decimal) and not isinstance(value, bool)
+    def is_integer(checker: TypeChecker, value: Any) -> bool:
+        return checker.is_type(value, "number") and Decimal(value) == Decimal(value).to_integral_value()
 
-    def is_integer(_: Any, value: Any) -> bool:
-        return is_number(_, value) and Decimal(value) == Decimal(value).to_integral_value()
-
-    types = Draft7Validator.TYPE_CHECKER.redefine("number", is_number).redefine("integer", is_integer)
+    types = Draft7Validator.TYPE_CHECKER.redefine("integer", is_integer)
     # Draft 7 has no uuid format yet, but taps use it.
     known = {**Draft7Validator.FORMAT_CHECKER.checkers, "uuid": FormatChecker.checkers["uuid"]}
     formats = FormatChecker(formats=())
@@ -268,7 +257,7 @@ def _as_draft7(schema: Any) -> Any:
 def _is_moment(value: object) -> bool:
     if not isinstance(value, str):
         return True
-    match = _MOMENT.fullmatch(value)
+    match = MOMENT.fullmatch(value)
     if not match:
         return False
     day, clock, _, zone = match.groups()
@@ -285,10 +274,6 @@ def shown(value: Any) -> str:
     """A value for an error message, cut to a readable length."""
     text = value.decode(errors="replace") if isinstance(value, bytes) else to_json(value)
     return _cut(text, SHOWN_CHARACTERS)
-
-
-def _reason(message: str) -> str:
-    return _cut(message, 3 * SHOWN_CHARACTERS)
 
 
 def _cut(text: str, characters: int) -> str:

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from pyspark.sql import Column
 from pyspark.sql import functions as F
 
+from singer_spark.compared_source import ROW
 from singer_spark.singer.lake_type import STRING, Array, LakeType, Scalar, Struct
 from target_spark_lake.columns.spark_columns import column
 from target_spark_lake.columns.widening import may_become, wider
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column
 
 
 @dataclass(frozen=True)
@@ -23,9 +21,9 @@ class ComparedColumn:
     source: LakeType
     lake: LakeType
 
-    def of_source(self, of: str) -> Column:
-        """The value, from a struct of the source's columns."""
-        return self._brought(column(self.name, of), self.source, self.lake)
+    def of_source(self) -> Column:
+        """The value, from the struct `ROW` of the source's columns."""
+        return self._brought(column(self.name, ROW), self.source, self.lake)
 
     def of_lake(self) -> Column:
         """The value, from the table's columns."""

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pyspark import StorageLevel
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from singer_spark.compared_source import FIRM, ROW
@@ -23,15 +23,13 @@ from target_spark_lake.formats.merging.contest import PLACE
 from target_spark_lake.verify.verify_report import DIFFERENT, EXTRA, KINDS, MISSING
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from pyspark.sql import Column
-
     from target_spark_lake.verify.compared_columns import ComparedColumn
 
 # What to do with the groups that differ, given the counts of all.
 Use = Callable[[DataFrame, Mapping[str, int]], None]
 SLICES = 1024
+# At most so many keys of each kind are named.
+NAMED_KEYS = 100
 # For rows without a key, which are shown themselves.
 SHOWN_CHARACTERS = 500
 _COUNTS = (*KINDS, "source_rows", "lake_rows", "not_compared", "older_versions")
@@ -95,7 +93,6 @@ class Comparison:
     columns: tuple[ComparedColumn, ...]
     keys: tuple[str, ...]
     keeps_versions: bool
-    named: int
 
     def of(
         self,
@@ -114,9 +111,10 @@ class Comparison:
         counts = dict.fromkeys(_COUNTS, 0)
         if even is not None:
             return self._by_group(both, {**counts, **even}, use)
-        slices = self._collected(both.groupBy(self._slice().alias("slice")).agg(*map(F.expr, _SUMS)))
-        uneven = [each["slice"] for each in slices if not _is_even(each)]
-        agree = sum(each["lake"] for each in slices if _is_even(each))
+        sums = both.groupBy(self._slice().alias("slice")).agg(*map(F.expr, _SUMS))
+        slices = collected(sums.selectExpr("slice", "lake", f"{_EVEN} AS even"))
+        uneven = [each["slice"] for each in slices if not each["even"]]
+        agree = sum(each["lake"] for each in slices if each["even"])
         counts |= {"source_rows": agree, "lake_rows": agree}
         if not uneven:
             return Found(counts, dict.fromkeys(KINDS, ()))
@@ -129,10 +127,9 @@ class Comparison:
 
     def firm_rows(self, source: DataFrame) -> DataFrame:
         """The rows that the lake must have: `ROW`, with the columns of their groups."""
-        values = [each.of_source(ROW).alias(each.name) for each in self.columns]
+        values = [each.of_source().alias(each.name) for each in self.columns]
         firm = source.where(FIRM).select(F.struct(*values).alias("row"), F.col(ROW).alias("whole"))
-        groups = [each.alias(name) for each, name in zip(self._groups_of("row"), self.group, strict=True)]
-        return firm.select(*groups, F.col("whole").alias(ROW))
+        return firm.select(*self._groups(), F.col("whole").alias(ROW))
 
     def _by_group(self, rows: DataFrame, counts: dict[str, int], use: Use | None) -> Found:
         rule = _OF_KEY if self.keys else _OF_VERSION if self.keeps_versions else _OF_ROW
@@ -141,7 +138,7 @@ class Comparison:
         judged = groups.select(*self.group, "shown", "firm", *verdicts)
         judged = judged.persist(StorageLevel.DISK_ONLY)
         try:
-            (sums,) = self._collected(judged.agg(*(F.expr(f"sum({name}) AS {name}") for name in _COUNTS)))
+            (sums,) = collected(judged.agg(*(F.expr(f"sum({name}) AS {name}") for name in _COUNTS)))
             keys = {kind: self._named(judged.where(F.col(kind) > 0)) if sums[kind] else () for kind in KINDS}
             counts = {name: counts[name] + (sums[name] or 0) for name in _COUNTS}
             if use is not None and any(counts[kind] for kind in KINDS):
@@ -151,14 +148,12 @@ class Comparison:
         return Found(counts, keys)
 
     def _named(self, groups: DataFrame) -> tuple[Any, ...]:
-        first = groups.orderBy(*(self.group if self.keys else ["shown"])).limit(self.named)
+        first = groups.orderBy(*(self.group if self.keys else ["shown"])).limit(NAMED_KEYS)
         if not self.keys:
-            return tuple(row["shown"] for row in self._collected(first.select("shown")))
+            return tuple(row["shown"] for row in collected(first.select("shown")))
         values = F.to_json(F.struct(*self.group), _JSON).alias("key")
         # Decimals keep their digits as printed.
-        found = [
-            list(json.loads(row["key"], parse_float=str).values()) for row in self._collected(first.select(values))
-        ]
+        found = [list(json.loads(row["key"], parse_float=str).values()) for row in collected(first.select(values))]
         return tuple(key[0] if len(key) == 1 else key for key in found)
 
     @property
@@ -166,18 +161,17 @@ class Comparison:
         """The columns that identify a group: the key's, or hashes of a row's whole content."""
         return [f"key_{number}" for number in range(len(self.keys))] or ["hash_0", "hash_1"]
 
-    def _groups_of(self, row: str) -> list[Column]:
-        """The values of `group`, from a struct of the compared columns."""
-        if self.keys:
-            return [column(name, row) for name in self.keys]
-        text = F.to_json(row, _JSON)
-        return [F.xxhash64(text), F.hash(text)]
+    def _groups(self) -> list[Column]:
+        """The columns of `group`, from the struct `row` of the compared columns."""
+        text = F.to_json("row", _JSON)
+        values = [column(name, "row") for name in self.keys] or [F.xxhash64(text), F.hash(text)]
+        return [value.alias(name) for value, name in zip(values, self.group, strict=True)]
 
     def _slice(self) -> Column:
         return F.pmod(F.xxhash64(*self.group), F.lit(SLICES)).cast("int")
 
     def _of_source(self, rows: DataFrame) -> DataFrame:
-        values = [each.of_source(ROW).alias(each.name) for each in self.columns]
+        values = [each.of_source().alias(each.name) for each in self.columns]
         firm = F.when(F.col(FIRM), 1).otherwise(0).cast("bigint").alias("firm")
         hashed = rows.select(F.struct(*values).alias("row"), firm).transform(self._hashed(_checksum, "firm"))
         return hashed.select(
@@ -203,15 +197,16 @@ class Comparison:
         shown = F.lit(None).cast("string")
         if not self.keys:
             shown = F.substring(F.to_json("row", _JSON), 1, SHOWN_CHARACTERS)
-        named = [each.alias(name) for each, name in zip(self._groups_of("row"), self.group, strict=True)]
         summed = checksum("row").alias("checksum")
-        return lambda rows: rows.select(*named, summed, shown.alias("shown"), *carried)
+        return lambda rows: rows.select(*self._groups(), summed, shown.alias("shown"), *carried)
 
-    def _collected(self, few: DataFrame) -> Sequence[Any]:
-        with warnings.catch_warnings():
-            # PySpark leaves the socket of a `collect` to the garbage collector.
-            warnings.simplefilter("ignore", ResourceWarning)
-            return few.collect()
+
+def collected(few: DataFrame) -> Sequence[Any]:
+    """The rows of a small result."""
+    with warnings.catch_warnings():
+        # PySpark leaves the socket of a `collect` to the garbage collector.
+        warnings.simplefilter("ignore", ResourceWarning)
+        return few.collect()
 
 
 def _checksum(row: str) -> Column:
@@ -227,7 +222,3 @@ def _parts(sign: int) -> list[Column]:
     high = F.shiftright("checksum", 32)
     low = F.col("checksum").bitwiseAND(F.lit(0xFFFFFFFF))
     return [(each * F.lit(sign)).alias(name) for name, each in (("high", high), ("low", low))]
-
-
-def _is_even(sums: Any) -> bool:
-    return sums["lake"] == sums["firm"] + sums["loose"] and not sums["high"] and not sums["low"]

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from singer_spark.errors import StorageError
-from singer_spark.singer.lake_type import columns_from_text
+from singer_spark.singer.lake_type import Struct, columns_from_text
 from target_spark_lake.formats.merging.placed_files import PlacedFile, PlacedRows
-from target_spark_lake.layout import file_age, is_data_file, table_folders
+from target_spark_lake.layout import Layout, file_age, is_data_file, table_folders
 from target_spark_lake.table_logs.table_log import TableLogs
-from target_spark_lake.tables.row_order import numbered, read_parts
-from target_spark_lake.tables.table_record import check_owner, read_record
+from target_spark_lake.tables.row_order import Parts, numbered, read_parts
+from target_spark_lake.tables.table_record import TableRecord, check_owner, read_record
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -19,13 +19,9 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from singer_spark.singer.lake_type import Struct
     from singer_spark.storage.files import FileInfo
     from singer_spark.storage.storage import Storage
     from target_spark_lake.config.settings import TargetSettings
-    from target_spark_lake.layout import Layout
-    from target_spark_lake.tables.row_order import Parts
-    from target_spark_lake.tables.table_record import TableRecord
 
 
 @dataclass(frozen=True)

@@ -14,10 +14,10 @@ from operator import and_
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pyspark.sql import Window
+from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
-from singer_spark.compared_source import ROW
+from singer_spark.compared_source import ROW, SourceRows
 from singer_spark.errors import ConfigurationError, RecordError
 from singer_spark.singer.lake_type import STRING, Array, LakeType, Struct, columns_from_text
 from singer_spark.singer.metadata_columns import DELETED_AT, METADATA_COLUMNS
@@ -37,9 +37,6 @@ from target_spark_lake.verify.verify_report import EXTRA, KINDS, MISSING
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from pyspark.sql import Column, DataFrame, SparkSession
-
-    from singer_spark.compared_source import SourceRows
     from target_spark_lake.commit.pipeline_run import PipelineRun
     from target_spark_lake.config.settings import TargetSettings
     from target_spark_lake.tables.changes import StagedFile, TableChange
@@ -56,15 +53,7 @@ class UnrepairableError(ConfigurationError):
 
 @dataclass
 class Repair:
-    """The repair of a pipeline's tables, in an open run.
-
-    Attributes:
-        run: The open run.
-        settings: The target's settings.
-        session: A session that reads source and lake.
-        scratch: A local folder.
-        left: Streams that differ and can't be repaired, with the reasons.
-    """
+    """The repair of a pipeline's tables, in an open run; `left` has streams that can't be repaired, and why."""
 
     run: PipelineRun
     settings: TargetSettings

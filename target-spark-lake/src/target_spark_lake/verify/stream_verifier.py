@@ -11,9 +11,9 @@ from singer_spark.errors import ConfigurationError, SingerSparkError, StorageErr
 from singer_spark.singer.lake_type import Struct
 from singer_spark.singer.metadata_columns import DELETED_AT, LOG_PLACE, METADATA_COLUMNS, UNCHANGED
 from target_spark_lake.verify.compared_columns import compared_columns
-from target_spark_lake.verify.comparison import Comparison, Found
-from target_spark_lake.verify.lake_rows import committed_table
-from target_spark_lake.verify.repair import repairable
+from target_spark_lake.verify.comparison import Comparison, Found, Use
+from target_spark_lake.verify.lake_rows import LakeTable, committed_table
+from target_spark_lake.verify.repair import Repair, repairable
 from target_spark_lake.verify.summing import in_part, summed
 from target_spark_lake.verify.verify_report import StreamReport, VerifyReport
 
@@ -27,9 +27,6 @@ if TYPE_CHECKING:
     from singer_spark.storage.storage import Storage
     from target_spark_lake.config.settings import TargetSettings
     from target_spark_lake.layout import Layout
-    from target_spark_lake.verify.comparison import Use
-    from target_spark_lake.verify.lake_rows import LakeTable
-    from target_spark_lake.verify.repair import Repair
 
 logger = logging.getLogger("spark-lake")
 
@@ -42,8 +39,7 @@ class NotLoadedError(ConfigurationError):
 class StreamVerifier:
     """Compares single streams at the pipeline's STATE, in a session that reads both sides.
 
-    `copies` is a local folder for files that Spark can't reach; at most `named_keys` keys of each kind are named. A
-    `repair`, if given, receives the differences.
+    `copies` is a local folder for files that Spark can't reach. A `repair`, if given, receives the differences.
     """
 
     storage: Storage
@@ -52,7 +48,6 @@ class StreamVerifier:
     session: SparkSession
     state: Mapping[str, Any]
     copies: Path
-    named_keys: int
     repair: Repair | None = None
 
     def report(self, source: ComparedSource, streams: Sequence[str]) -> VerifyReport:
@@ -120,7 +115,7 @@ class StreamVerifier:
             raise ConfigurationError(
                 f"stream {rows.stream}: source and table {table.folder} don't both have {what}; is it another table?"
             )
-        return Comparison(columns, tuple(keys), table.keeps_versions, self.named_keys)
+        return Comparison(columns, tuple(keys), table.keeps_versions)
 
 
 def _log_scope(rows: SourceRows, table: LakeTable) -> None:

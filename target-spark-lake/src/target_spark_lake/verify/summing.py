@@ -8,11 +8,11 @@ costs only time.
 from __future__ import annotations
 
 import logging
-import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from singer_spark.compared_source import (
@@ -32,12 +32,10 @@ from singer_spark.compared_source import (
 from singer_spark.errors import SourceError
 from singer_spark.singer.lake_type import Scalar
 from target_spark_lake.columns.spark_columns import column
+from target_spark_lake.verify.comparison import Comparison, collected
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
-
     from singer_spark.compared_source import SourceRows
-    from target_spark_lake.verify.comparison import Comparison
 
 # Beyond this, everything is read: the condition would cost more than it saves.
 MOST_READ = 4096
@@ -69,10 +67,8 @@ def summed(rows: SourceRows, comparison: Comparison, lake: DataFrame) -> Summed 
         return None
     summing = Summing(names, comparison.keys, rows.buckets)
     try:
-        with rows.source_errors(), warnings.catch_warnings():
-            # PySpark leaves the socket of a `collect` to the garbage collector.
-            warnings.simplefilter("ignore", ResourceWarning)
-            (found,) = _judged(rows.sums(summing), _of_lake(comparison, summing, lake)).collect()
+        with rows.source_errors():
+            (found,) = collected(_judged(rows.sums(summing), _of_lake(comparison, summing, lake)))
     except (ReadAgainError, SourceError) as error:
         logger.warning("stream %s: all rows are read, for the database made no checksums: %s", rows.stream, error)
         return None

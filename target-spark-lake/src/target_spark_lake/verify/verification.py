@@ -26,7 +26,6 @@ from target_spark_lake.commit.lock_entry import newest_entry
 from target_spark_lake.config.settings import TargetSettings
 from target_spark_lake.intake.stream_mapping import wants_mapping
 from target_spark_lake.layout import Layout
-from target_spark_lake.maintenance.checkpoint_guard import guard_checkpoint
 from target_spark_lake.staging.lake_session import start_session
 from target_spark_lake.tables.changes import Commit
 from target_spark_lake.verify.repair import Repair
@@ -38,7 +37,6 @@ if TYPE_CHECKING:
 
 # By name only: neither package imports the other (docs/inside/decisions/0007-verify.md).
 SOURCE_MODULE = "tap_spark_jdbc.verify.source_view"
-NAMED_KEYS = 100
 logger = logging.getLogger("spark-lake")
 
 
@@ -60,7 +58,6 @@ def verify(
     tap: TapSide,
     *,
     stream: str | None = None,
-    named_keys: int = NAMED_KEYS,
 ) -> VerifyReport:
     """Compare the streams of a tap, or one of them, with their tables.
 
@@ -79,7 +76,7 @@ def verify(
         TemporaryDirectory(prefix="verify-", dir=scratch_folder(), ignore_cleanup_errors=True) as folder,
     ):
         session = start_session(settings, storage, source.jars)
-        verifier = StreamVerifier(storage, layout, settings, session, state, Path(folder), named_keys)
+        verifier = StreamVerifier(storage, layout, settings, session, state, Path(folder))
         report = verifier.report(source, _chosen(source, stream))
     if not report.agrees and _state_of(storage, layout) != before:
         raise LockedError(
@@ -95,7 +92,6 @@ def repair(
     tap: TapSide,
     *,
     stream: str | None = None,
-    named_keys: int = NAMED_KEYS,
 ) -> VerifyReport:
     """Compare like `verify`, and bring differences from the source into the lake; the state stays.
 
@@ -110,14 +106,14 @@ def repair(
     """
     with run.failing(ConfigurationError, LockedError):
         _refuse_mapping(config)
-        guard_checkpoint(run, "a repair", "repair")
+        run.guard_checkpoint("a repair", "repair")
     storage, layout, state = run.storage, run.layout, run.committed_state() or {}
     scratch = TemporaryDirectory(prefix="repair-", dir=scratch_folder(), ignore_cleanup_errors=True)
     with run.failing(ConfigurationError), scratch as folder:
         with closing(_opened(tap)) as source:
             session = start_session(settings, storage, source.jars)
             staging = Repair(run, settings, session, Path(folder) / "staged")
-            verifier = StreamVerifier(storage, layout, settings, session, state, Path(folder), named_keys, staging)
+            verifier = StreamVerifier(storage, layout, settings, session, state, Path(folder), staging)
             report = verifier.report(source, _chosen(source, stream))
         changes = staging.changes()
         if changes:

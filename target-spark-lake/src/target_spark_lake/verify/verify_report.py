@@ -15,7 +15,6 @@ class StreamReport:
     """The result for one stream.
 
     Attributes:
-        stream: Its name.
         counts: Rows: `missing`, `extra`, `different`, `source_rows`, `lake_rows`, `not_compared`, `older_versions`;
             absent ones are 0.
         keys: The first keys of `missing`, `extra` and `different` rows.

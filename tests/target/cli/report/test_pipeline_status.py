@@ -19,7 +19,7 @@ from singer_spark.state.run_log import folder_name
 from target.cli.report.told_status import die, status
 from target.loading import Lake, record, schema, state
 from target_spark_lake.cli import spark_lake
-from target_spark_lake.cli.report.pipeline_status import AgeLimits
+from target_spark_lake.cli.report.pipeline_status import age_limits
 from target_spark_lake.commit.pipeline_run import open_run
 from target_spark_lake.layout import Layout
 
@@ -102,7 +102,7 @@ def test_the_exit_code_is_1_where_the_last_success_is_older_than_allowed(lake: S
     status(lake.url, capsys, "--max-age", "1s", "--max-age", "numbers=8h", exit_code=0)
     for wrong in ("6 parsecs", "", "x="):
         with pytest.raises(ConfigurationError, match="is not an age like 30m, 6h or 2d"):
-            AgeLimits.of([wrong])
+            age_limits([wrong])
 
 
 def test_what_spark_lake_did_itself_is_no_success_of_the_pipeline(lake: SmallLake, capsys) -> None:

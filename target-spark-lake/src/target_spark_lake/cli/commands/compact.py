@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from argparse import ArgumentParser, Namespace
+from argparse import Namespace
 from dataclasses import asdict
 from typing import Any
 
 from target_spark_lake.cli.command import CONFIG, JSON, Command, Lake, show, table_of
-
-
-def _flags(parser: ArgumentParser) -> None:
-    parser.add_argument("--stream", help="only this stream's tables")
 
 
 def _run(chosen: Namespace) -> None:
@@ -43,5 +39,5 @@ COMPACT = Command(
     "fewer, larger files; no row and no state changes, readers are undisturbed",
     (f"compact {CONFIG}", f"compact {CONFIG} --stream public-orders"),
     _run,
-    _flags,
+    lambda parser: parser.add_argument("--stream", help="only this stream's tables"),
 )

@@ -10,10 +10,6 @@ from target_spark_lake.cli.command import Command
 SHELLS = ("bash", "zsh", "tcsh")
 
 
-def _flags(parser: ArgumentParser) -> None:
-    parser.add_argument("shell", choices=SHELLS)
-
-
 def _run(chosen: Namespace) -> None:
     import shtab
 
@@ -35,6 +31,6 @@ COMPLETION = Command(
     "print a script that completes commands and flags in a shell",
     ("completion bash > ~/.local/share/bash-completion/completions/spark-lake",),
     _run,
-    _flags,
+    lambda parser: parser.add_argument("shell", choices=SHELLS),
     of_lake=False,
 )

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import importlib
 import sys
-from argparse import ArgumentParser, Namespace
+from argparse import Namespace
 from typing import Any
 
 from singer_spark.errors import ConfigurationError
-from target_spark_lake.cli.command import CONFIG, JSON, Command, Lake, read_config, show
+from target_spark_lake.cli.command import CONFIG, JSON, Command, Lake, add_tap_config, show, tap_config
 from target_spark_lake.commit.state_change import change_state
 
 # By name only: neither package imports the other.
@@ -16,16 +16,9 @@ SOURCE_MODULE = "tap_spark_jdbc.verify.log_removal"
 LOG_BASED = "LOG_BASED"
 
 
-def _flags(parser: ArgumentParser) -> None:
-    parser.add_argument(
-        "--tap-config", action="append", required=True, metavar="FILE", help="config of the tap, or ENV"
-    )
-
-
 def _drop(chosen: Namespace) -> None:
     lake = Lake.of(chosen)
-    files = [file for file in chosen.tap_config if file != "ENV"]
-    tap, from_environment = read_config(files), "ENV" in chosen.tap_config
+    tap, from_environment = tap_config(chosen)
     removed: list[str] = []
 
     def without_log(saved: JSON | None) -> JSON | None:
@@ -66,5 +59,5 @@ LOG_DROP = Command(
     "remove the slot and the publication of LOG_BASED streams, and their bookmarks, when the pipeline is retired",
     (f"log drop {CONFIG} --tap-config tap.json",),
     _drop,
-    _flags,
+    add_tap_config,
 )

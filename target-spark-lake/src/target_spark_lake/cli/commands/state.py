@@ -14,10 +14,6 @@ from target_spark_lake.commit.run_reports import state_history, state_now
 BOOKMARK = ("stream", "replication key", "value")
 
 
-def _show(chosen: Namespace) -> None:
-    _show_state(chosen, Lake.of(chosen))
-
-
 def _history(chosen: Namespace) -> None:
     lake = Lake.of(chosen)
     show(chosen, state_history(lake.storage, lake.layout), _history_table)
@@ -34,16 +30,12 @@ def _set(chosen: Namespace) -> None:
     lake = Lake.of(chosen, has_run=chosen.replication_key is None)
     key = chosen.replication_key, chosen.type
     changed = state_editing.set_value(lake.open_run("state set"), chosen.stream, chosen.value, *key)
-    _show_changed(chosen, lake, changed=changed)
-
-
-def _reset_flags(parser: ArgumentParser) -> None:
-    parser.add_argument("--stream", help="only this stream's bookmark")
+    _show(chosen, lake, changed=changed)
 
 
 def _reset(chosen: Namespace) -> None:
     lake = Lake.of(chosen, has_run=True)
-    _show_changed(chosen, lake, changed=state_editing.reset(lake.open_run("state reset"), chosen.stream))
+    _show(chosen, lake, changed=state_editing.reset(lake.open_run("state reset"), chosen.stream))
 
 
 def _restore_flags(parser: ArgumentParser) -> None:
@@ -54,19 +46,15 @@ def _restore_flags(parser: ArgumentParser) -> None:
 def _restore(chosen: Namespace) -> None:
     lake = Lake.of(chosen, has_run=True)
     changed = state_editing.restore(lake.open_run("state restore"), chosen.run_id, before=chosen.before)
-    _show_changed(chosen, lake, changed=changed)
+    _show(chosen, lake, changed=changed)
 
 
-def _show_changed(chosen: Namespace, lake: Lake, *, changed: bool) -> None:
-    _show_state(chosen, lake)
+def _show(chosen: Namespace, lake: Lake, *, changed: bool = True) -> None:
+    now = state_now(lake.storage, lake.layout, lake.store)
+    show(chosen, now, lambda state: table_of(_rows(state["bookmarks"]), BOOKMARK))
     if not changed:
         pipeline = lake.layout.pipeline
         sys.stderr.write(f"{PROGRAM}: pipeline {pipeline}: that is the state already, nothing was changed\n")
-
-
-def _show_state(chosen: Namespace, lake: Lake) -> None:
-    now = state_now(lake.storage, lake.layout, lake.store)
-    show(chosen, now, lambda state: table_of(_rows(state["bookmarks"]), BOOKMARK))
 
 
 def _history_table(history: list[JSON]) -> Any:
@@ -89,7 +77,12 @@ def _cells(bookmark: Any) -> tuple[object, object]:
 
 A_RUN = "20251121T040000000000Z-0a1b2c3d"
 STATE = (
-    Command("state show", "the state that the next run starts from", (f"state show {CONFIG}",), _show),
+    Command(
+        "state show",
+        "the state that the next run starts from",
+        (f"state show {CONFIG}",),
+        lambda chosen: _show(chosen, Lake.of(chosen)),
+    ),
     Command(
         "state history",
         "each state with the run that saved it, newest first",
@@ -111,7 +104,7 @@ STATE = (
         "the next run starts from the beginning",
         (f"state reset {CONFIG} --stream public-orders", f"state reset {CONFIG}"),
         _reset,
-        _reset_flags,
+        lambda parser: parser.add_argument("--stream", help="only this stream's bookmark"),
     ),
     Command(
         "state restore",

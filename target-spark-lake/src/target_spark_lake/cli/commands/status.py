@@ -9,7 +9,7 @@ from typing import Any
 from singer_spark.errors import ConfigurationError, SourceError
 from singer_spark.program.amounts import size_text, span_text
 from target_spark_lake.cli.command import CONFIG, JSON, Command, Lake, report_problems, show, table_of
-from target_spark_lake.cli.report.pipeline_status import AgeLimits, status
+from target_spark_lake.cli.report.pipeline_status import age_limits, status
 from target_spark_lake.cli.report.source_lag import to_read, with_lag
 
 NO_PIPELINE = "-"
@@ -31,7 +31,7 @@ def _flags(parser: ArgumentParser) -> None:
 def _run(chosen: Namespace) -> int:
     # Only the bucket is needed from the config.
     lake = Lake.of(chosen, default_pipeline=NO_PIPELINE)
-    limits, file_bytes = AgeLimits.of(chosen.max_age), lake.settings.file_bytes
+    limits, file_bytes = age_limits(chosen.max_age), lake.settings.file_bytes
     pipelines, problems = status(lake.storage, lake.store_of, limits, chosen.pipeline, file_bytes=file_bytes)
     if chosen.tap_config:
         asked = lake.layout.pipeline

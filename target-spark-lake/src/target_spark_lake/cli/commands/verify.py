@@ -10,7 +10,7 @@ from typing import Any
 
 from singer_spark.errors import redact_logs
 from singer_spark.program.logs import leave_out_libraries
-from target_spark_lake.cli.command import CONFIG, Command, Lake, read_config, show, table_of
+from target_spark_lake.cli.command import CONFIG, Command, Lake, add_tap_config, read_config, show, table_of, tap_config
 from target_spark_lake.verify.verify_report import KINDS, StreamReport, VerifyReport
 
 # Number of keys of each kind shown to people.
@@ -18,9 +18,7 @@ SHOWN_KEYS = 10
 
 
 def _flags(parser: ArgumentParser) -> None:
-    parser.add_argument(
-        "--tap-config", action="append", required=True, metavar="FILE", help="config of the tap, or ENV"
-    )
+    add_tap_config(parser)
     parser.add_argument("--tap-catalog", metavar="FILE", help="catalog of the tap, if it runs with one")
     parser.add_argument("--stream", help="only this stream")
     parser.add_argument(
@@ -37,8 +35,8 @@ def _run(chosen: Namespace) -> int:
     leave_out_libraries()
     redact_logs()
     catalog = read_config([chosen.tap_catalog]) if chosen.tap_catalog else None
-    files = [file for file in chosen.tap_config if file != "ENV"]
-    tap = TapSide(read_config(files), catalog, "ENV" in chosen.tap_config)
+    config, from_environment = tap_config(chosen)
+    tap = TapSide(config, catalog, from_environment)
     if chosen.repair:
         report = repair(lake.open_run("repair"), lake.settings, lake.config, tap, stream=chosen.stream)
     else:

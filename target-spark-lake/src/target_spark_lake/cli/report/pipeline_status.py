@@ -32,7 +32,6 @@ class PipelineStatus:
     """One pipeline at a glance.
 
     Attributes:
-        pipeline: Its name.
         last_success: When its last successful sync ended, as text; None if there was none. `spark-lake` commands don't
             count.
         age_seconds: How long ago that was.
@@ -51,42 +50,27 @@ class PipelineStatus:
     streams: Mapping[str, JSON]
 
 
-@dataclass(frozen=True)
-class AgeLimits:
-    """Maximum age of a pipeline's last successful sync, in seconds."""
+def age_limits(words: Sequence[str]) -> dict[str, float]:
+    """Maximum ages of a last success in seconds, by pattern of names: from `PATTERN=26h`; `6h` is for all others.
 
-    named: tuple[tuple[str, float], ...] = ()
-    others: float | None = None
-
-    @staticmethod
-    def of(words: Sequence[str]) -> AgeLimits:
-        """Parse `6h` for all pipelines, and `PATTERN=26h` for matching names; of several matches the last one counts.
-
-        Raises:
-            ConfigurationError: a word is not an age.
-        """
-        named, others = [], None
-        for word in words:
-            pattern, _, age = word.rpartition("=")
-            seconds = seconds_of(age)
-            if seconds is None:
-                raise ConfigurationError(f"--max-age {word}: {age!r} is not an age like 30m, 6h or 2d")
-            if pattern:
-                named.append((pattern, seconds))
-            else:
-                others = seconds
-        return AgeLimits(tuple(named), others)
-
-    def of_pipeline(self, pipeline: str) -> float | None:
-        """The limit of a pipeline; None for no limit."""
-        fitting = [seconds for pattern, seconds in self.named if fnmatchcase(pipeline, pattern)]
-        return fitting[-1] if fitting else self.others
+    Raises:
+        ConfigurationError: a word is not an age.
+    """
+    limits: dict[str, float] = {}
+    for word in words:
+        pattern, _, age = word.rpartition("=")
+        seconds = seconds_of(age)
+        if seconds is None:
+            raise ConfigurationError(f"--max-age {word}: {age!r} is not an age like 30m, 6h or 2d")
+        limits.pop(pattern, None)  # of several matches the last one counts
+        limits[pattern] = seconds
+    return limits
 
 
 def status(
     storage: Storage,
     store_of: Callable[[str], StateStore],
-    limits: AgeLimits,
+    limits: Mapping[str, float],
     only: str | None = None,
     *,
     file_bytes: int = 128 << 20,
@@ -102,7 +86,8 @@ def status(
 
     def look(name: str) -> tuple[PipelineStatus | None, list[str]]:
         small_files = _small_files(storage, tables.get(name, {}), file_bytes)
-        return _look(storage, name, store_of, limits.of_pipeline(name), now, small_files)
+        fitting = [pattern for pattern in limits if fnmatchcase(name, pattern)] or [""]
+        return _look(storage, name, store_of, limits.get(fitting[-1]), now, small_files)
 
     looks = each(storage, look, names)
     problems = [problem for _, each_of in looks for problem in each_of]
@@ -115,7 +100,7 @@ def _look(
     store_of: Callable[[str], StateStore],
     limit: float | None,
     now: datetime,
-    small_files: Mapping[tuple[str, str], int],
+    small_files: Mapping[str, Mapping[str, int]],
 ) -> tuple[PipelineStatus | None, list[str]]:
     """Status and problems of one pipeline; an unreadable one doesn't hide others."""
     layout, problems = Layout(pipeline), []
@@ -131,6 +116,9 @@ def _look(
         saved = source.saved
     except SingerSparkError as error:
         saved, problems = None, [f"pipeline {pipeline}: {one_line(error)}"]
+    streams = _streams(success, bookmarks(saved.value) if saved else {}, now)
+    for stream, tables in small_files.items():
+        streams.setdefault(stream, {})["small_files"] = tables
     ended = None if success is None else success.body["finished_at"] or success.body["committed_at"]
     one = PipelineStatus(
         pipeline,
@@ -138,7 +126,7 @@ def _look(
         _age(ended, now),
         COMMITTED if waits else _outcome(last, lock),
         lock is not None and lock.is_held(),
-        _with_small_files(_streams(success, bookmarks(saved.value) if saved else {}, now), small_files),
+        streams,
     )
     if committed is not None and waits:
         problems.append(f"pipeline {pipeline}: run {committed.run_id}: {error_of(committed, COMMITTED)}")
@@ -149,23 +137,17 @@ def _look(
     return one, problems
 
 
-def _small_files(storage: Storage, tables: Mapping[str, TableRecord], file_bytes: int) -> dict[tuple[str, str], int]:
-    """Number of small files of each table, by stream and folder; counted here if no run has counted them yet."""
-    found = {}
+def _small_files(storage: Storage, tables: Mapping[str, TableRecord], file_bytes: int) -> dict[str, dict[str, int]]:
+    """Number of small files of each folder with many, by stream; counted here if no run has counted them yet."""
+    found: dict[str, dict[str, int]] = {}
     for table, record in tables.items():
-        if record.small_files is not None:
-            found[record.stream, table] = record.small_files
-        elif record.format == PARQUET:
+        count = record.small_files
+        if count is None and record.format == PARQUET:
             files = (file for file in storage.list(table) if is_data_file(table, file.path))
-            found[record.stream, table] = sum(is_small(file.size, file_bytes) for file in files)
+            count = sum(is_small(file.size, file_bytes) for file in files)
+        if count is not None and has_many(count):
+            found.setdefault(record.stream, {})[table] = count
     return found
-
-
-def _with_small_files(streams: dict[str, JSON], small_files: Mapping[tuple[str, str], int]) -> dict[str, JSON]:
-    for (stream, table), count in small_files.items():
-        if has_many(count):
-            streams.setdefault(stream, {}).setdefault("small_files", {})[table] = count
-    return streams
 
 
 def _last_sync(storage: Storage, layout: Layout, lock: LockEntry | None) -> tuple[RunEntry | None, RunEntry | None]:
