@@ -12,7 +12,14 @@ from singer_spark.errors import ConfigurationError, RecordError, SchemaError
 from singer_spark.singer.exact_json import to_json
 from singer_spark.singer.lake_type import Scalar, Struct, columns_from_text
 from singer_spark.storage.parquet_footer import open_parquet
-from target_spark_lake.columns.partitioning import LONGEST_FOLDER, Part, check_unchanged, folder_values, folders_of
+from target_spark_lake.columns.partitioning import (
+    LONGEST_FOLDER,
+    Part,
+    check_unchanged,
+    folder_names,
+    folder_values,
+    folders_of,
+)
 from target_spark_lake.table_logs.delta_log.schema import (
     check_names,
     columns_that_differ,
@@ -52,7 +59,7 @@ def check_columns(storage: Storage, table: str, record: TableRecord, files: Iter
     from deltalake import Schema
 
     wanted = schema_after(None, logged_columns(record)) or ""
-    partitioned = partition_columns(record)
+    partitioned = folder_names(record.partition_by)
 
     def check(path: str) -> None:
         if tuple(folder_values(folders_of(path[len(table) + 1 :]))) != partitioned:
@@ -87,11 +94,6 @@ def _readable(folder: str) -> str:
     return name if len(name) <= LONGEST_FOLDER else folder
 
 
-def partition_columns(record: TableRecord) -> tuple[str, ...]:
-    """The partition columns of a table as Delta has them, outermost first."""
-    return tuple(part.name for part in map(Part.of, record.partition_by))
-
-
 def logged_columns(record: TableRecord) -> Struct:
     """A table's columns as its log has them: the stream's, followed by those derived from times in folder names."""
     made = (part.derived_column for part in map(Part.of, record.partition_by))
@@ -112,7 +114,7 @@ def delta_change(
     columns = columns_from_text(change.record.columns)
     logged = logged_columns(change.record)
     check_names(change.stream, logged)
-    partitioned, partitioned_before = partition_columns(change.record), before.partitioned if before else ()
+    partitioned, partitioned_before = folder_names(change.record.partition_by), before.partitioned if before else ()
     schema = schema_after(before.schema if before else None, logged)
     if change.retire and before is not None and before.only_grows:
         raise ConfigurationError(

@@ -14,7 +14,7 @@ from urllib.parse import quote, unquote
 from singer_spark.errors import SchemaError, StorageError
 from singer_spark.singer.lake_type import columns_to_text
 from singer_spark.storage.files import FileInfo
-from target_spark_lake.columns.partitioning import Part, folder_values, folders_of
+from target_spark_lake.columns.partitioning import Part, folder_names, folder_values, folders_of
 from target_spark_lake.table_logs.delta_log.schema import TIMESTAMP_NTZ, columns_of_log, rules_of_columns
 from target_spark_lake.tables.table_record import with_logged_columns
 
@@ -115,7 +115,7 @@ class DeltaSnapshot:
 
     def reason_against_joining(self, record: TableRecord) -> str:
         """Why the table's files can't be compacted here; empty if they can."""
-        if self.partitioned != tuple(part.name for part in map(Part.of, record.partition_by)):
+        if self.partitioned != folder_names(record.partition_by):
             return "was partitioned by someone else in another way than its last run did"
         folders = (path.rpartition("/")[0] for path in self.files)
         if any("=" in each and each != folders_of(f"{each}/file") for each in folders):
