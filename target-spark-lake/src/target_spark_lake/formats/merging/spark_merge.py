@@ -16,7 +16,7 @@ from pyspark.sql.types import LongType, StructField, StructType
 from singer_spark.singer.metadata_columns import DELETED_AT, METADATA_COLUMNS, UNCHANGED
 from target_spark_lake.columns.spark_columns import column
 from target_spark_lake.columns.staged_metadata import POSITION
-from target_spark_lake.formats.merging.contest import MARK, PLACE, VERDICT, Step, Verdicts
+from target_spark_lake.formats.merging.contest import MARK, PLACE, VERDICT, Verdicts
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -73,22 +73,17 @@ def _place_in_part() -> Column:
     return F.element_at(begun, -1)["place"] + F.col(POSITION) - F.element_at(begun, -1)["row"]
 
 
-def staying(verdicts: Verdicts, marked_at: datetime) -> Step:
+def staying(rows: DataFrame, verdicts: Verdicts, marked_at: datetime) -> DataFrame:
     """The rows that stay, with the mark set on those with the verdict MARK."""
-
-    def step(rows: DataFrame) -> DataFrame:
-        known = rows.join(_sent(verdicts, verdicts.rows), PLACE, "left")
-        stays = known.where(F.col(VERDICT).isNull() | (F.col(VERDICT) == MARK))
-        mark = F.when(F.col(VERDICT) == MARK, F.lit(marked_at)).otherwise(F.col(DELETED_AT))
-        return stays.withColumn(DELETED_AT, mark).drop(VERDICT)
-
-    return step
+    known = rows.join(_sent(verdicts, verdicts.rows), PLACE, "left")
+    stays = known.where(F.col(VERDICT).isNull() | (F.col(VERDICT) == MARK))
+    mark = F.when(F.col(VERDICT) == MARK, F.lit(marked_at)).otherwise(F.col(DELETED_AT))
+    return stays.withColumn(DELETED_AT, mark).drop(VERDICT)
 
 
-def judged(verdicts: Verdicts, verdict: str) -> Step:
+def judged(rows: DataFrame, verdicts: Verdicts, verdict: str) -> DataFrame:
     """The rows with this verdict."""
-    chosen = verdicts.rows.where(F.col(VERDICT) == verdict)
-    return lambda rows: rows.join(_sent(verdicts, chosen), PLACE, "left_semi")
+    return rows.join(_sent(verdicts, verdicts.rows.where(F.col(VERDICT) == verdict)), PLACE, "left_semi")
 
 
 def last_values(deleted: DataFrame, before: DataFrame, keys: Sequence[str]) -> DataFrame:
@@ -139,17 +134,13 @@ def completed(lacking: DataFrame, before: DataFrame, keys: Sequence[str]) -> Dat
     return paired.select(*(value(name).alias(name) for name in lacking.columns))
 
 
-def filled_in(known: DataFrame, keys: Sequence[str], names: Sequence[str]) -> Step:
+def filled_in(rows: DataFrame, known: DataFrame, keys: Sequence[str], names: Sequence[str]) -> DataFrame:
     """Fill columns that the run does not send (`names`) from the rows of the same keys, as other writers left them."""
     latest = known.groupBy(*map(column, keys)).agg(F.max_by(F.struct(*map(column, names)), PLACE).alias(FILE))
-
-    def step(rows: DataFrame) -> DataFrame:
-        same = reduce(and_, (column(name, "rows") == column(name, "latest") for name in keys))
-        paired = rows.alias("rows").join(latest.alias("latest"), same, "left")
-        theirs = {name: F.col(f"latest.{FILE}").getField(name) for name in names}
-        return paired.select(*(theirs.get(name, column(name, "rows")).alias(name) for name in rows.columns))
-
-    return step
+    same = reduce(and_, (column(name, "rows") == column(name, "latest") for name in keys))
+    paired = rows.alias("rows").join(latest.alias("latest"), same, "left")
+    theirs = {name: F.col(f"latest.{FILE}").getField(name) for name in names}
+    return paired.select(*(theirs.get(name, column(name, "rows")).alias(name) for name in rows.columns))
 
 
 def _sent(verdicts: Verdicts, rows: DataFrame) -> DataFrame:
