@@ -88,10 +88,7 @@ class TableLog(Protocol):
         """Whether the commit, or one of a later run, was made."""
 
     def publish(self, commit: Any) -> int | None:
-        """Make the commit unless it was made already; returns the number of the new version, if it has one."""
-
-    def take_back(self, commit: Any) -> int | None:
-        """Make the commit that undoes another one; returns the same as `publish`."""
+        """Make the commit, or undo another, unless it is done already; returns the new version's number, if any."""
 
     def fate(self, commit: Any) -> Fate:
         """What becomes of the undone commit; raises an UnpublishableError if it can't be undone."""

@@ -92,11 +92,8 @@ class DeltaTables:
 
     def publish(self, commit: DeltaCommit) -> int | None:
         """Make the commit the table's next version, unless it already is a version."""
-        return publish_commit(self._storage, commit)
-
-    def take_back(self, commit: DeltaCommit) -> int | None:
-        """Write the entry that undoes another run's."""
-        return take_back(self._storage, commit)
+        make = publish_commit if commit.takes_back is None else take_back
+        return make(self._storage, commit)
 
     def fate(self, commit: DeltaCommit) -> Fate:
         """What becomes of the other run's entry."""

@@ -200,14 +200,10 @@ class IcebergTables:
     def publish(self, commit: IcebergCommit) -> None:
         """Make the commit's snapshot, unless it was made already."""
         from target_spark_lake.table_logs.iceberg_log.publishing import publish_commit
-
-        publish_commit(self._storage, self._catalog, commit)
-
-    def take_back(self, commit: IcebergCommit) -> None:
-        """Make the snapshot that undoes another run's."""
         from target_spark_lake.table_logs.iceberg_log.take_back import take_back
 
-        take_back(self._storage, self._catalog, commit)
+        make = publish_commit if commit.takes_back is None else take_back
+        make(self._storage, self._catalog, commit)
 
     def fate(self, commit: IcebergCommit) -> Fate:
         """What becomes of the other run's snapshot."""
