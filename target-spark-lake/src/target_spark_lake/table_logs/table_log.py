@@ -6,12 +6,11 @@ register them in `TableLogs.of` and `_COMMITS`.
 
 from __future__ import annotations
 
-from itertools import chain
 from typing import TYPE_CHECKING, Any, Protocol
 
 from target_spark_lake.config.config_schema import DELTA, ICEBERG
-from target_spark_lake.table_logs.delta_log.log_entry import DeltaCommit, plan_delta
-from target_spark_lake.table_logs.iceberg_log.table_commit import IcebergCommit, plan_iceberg
+from target_spark_lake.table_logs.delta_log.log_entry import DeltaCommit
+from target_spark_lake.table_logs.iceberg_log.table_commit import IcebergCommit
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
     from target_spark_lake.tables.table_record import TableRecord
     from target_spark_lake.tables.taking_back import Fate
 
-_COMMITS: dict[str, tuple[Any, Any]] = {DELTA: (DeltaCommit, plan_delta), ICEBERG: (IcebergCommit, plan_iceberg)}
+_COMMITS: dict[str, Any] = {DELTA: DeltaCommit, ICEBERG: IcebergCommit}
 
 
 class LogSnapshot(Protocol):
@@ -111,26 +110,19 @@ def plan_logs(
     pipeline: str, run_id: str, changes: Iterable[TableChange], published: Iterable[PublishedFile]
 ) -> tuple[LogCommit, ...]:
     """One commit per log that the run changes; `published` maps staged files to their places."""
-    changes, published = tuple(changes), tuple(published)
-    return tuple(
-        chain.from_iterable(
-            plan(pipeline, run_id, [each for each in changes if each.log and each.log.format == name], published)
-            for name, (_, plan) in _COMMITS.items()
-        )
-    )
+    final = {file.staged: file.final for file in published}
+    return tuple(each.log.commit(pipeline, run_id, each, final) for each in changes if each.log is not None)
 
 
 def logs_to_body(commits: Iterable[LogCommit]) -> dict[str, list[dict[str, Any]]]:
     """Commits as members of a journal, by format."""
     commits = tuple(commits)
-    return {
-        name: [each.to_body() for each in commits if isinstance(each, kind)] for name, (kind, _) in _COMMITS.items()
-    }
+    return {name: [each.to_body() for each in commits if isinstance(each, kind)] for name, kind in _COMMITS.items()}
 
 
 def logs_from_body(body: Mapping[str, Any]) -> tuple[LogCommit, ...]:
     """Read the commits back; older journals lack some formats."""
-    return tuple(kind.from_body(each) for name, (kind, _) in _COMMITS.items() for each in body.get(name, ()))
+    return tuple(kind.from_body(each) for name, kind in _COMMITS.items() for each in body.get(name, ()))
 
 
 class TableLogs:
@@ -156,7 +148,7 @@ class TableLogs:
 
     def of_commit(self, commit: LogCommit) -> TableLog:
         """The tables of the commit's format."""
-        found = self.of(next(name for name, (kind, _) in _COMMITS.items() if isinstance(commit, kind)))
+        found = self.of(next(name for name, kind in _COMMITS.items() if isinstance(commit, kind)))
         assert found is not None
         return found
 

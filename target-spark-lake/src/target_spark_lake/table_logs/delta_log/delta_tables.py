@@ -6,9 +6,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from singer_spark.errors import ConfigurationError
-from singer_spark.singer.lake_type import columns_from_text
 from target_spark_lake.table_logs.delta_log.expendable import expendable, forget
 from target_spark_lake.table_logs.delta_log.files import check_columns, delta_change, readable_folders, rearrangement
+from target_spark_lake.table_logs.delta_log.log_entry import DeltaChange
 from target_spark_lake.table_logs.delta_log.log_publish import (
     CHECKPOINT_VERSIONS,
     has_run,
@@ -17,7 +17,6 @@ from target_spark_lake.table_logs.delta_log.log_publish import (
 )
 from target_spark_lake.table_logs.delta_log.snapshot import LOG_FOLDER, read_snapshot
 from target_spark_lake.table_logs.delta_log.take_back import fate, take_back
-from target_spark_lake.tables.changes import DeltaChange
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -79,9 +78,7 @@ class DeltaTables:
 
     def rearranged(self, before: DeltaSnapshot, change: TableChange) -> TableChange:
         """The change with a log entry that only moves rows to other files."""
-        assert change.record is not None
-        columns = columns_from_text(change.record.columns)
-        moved = rearrangement(self._storage, before, change.joined or change.staged, columns)
+        moved = rearrangement(self._storage, before, change)
         if not isinstance(change.log, DeltaChange):
             return replace(change, log=moved)
         return replace(change, log=replace(change.log, statistics={**change.log.statistics, **moved.statistics}))

@@ -20,6 +20,7 @@ from target_spark_lake.columns.partitioning import (
     folder_values,
     folders_of,
 )
+from target_spark_lake.table_logs.delta_log.log_entry import DeltaChange, DeltaCommit
 from target_spark_lake.table_logs.delta_log.schema import (
     check_names,
     columns_that_differ,
@@ -27,7 +28,6 @@ from target_spark_lake.table_logs.delta_log.schema import (
     required_columns,
     schema_after,
 )
-from target_spark_lake.tables.changes import DeltaChange
 from target_spark_lake.tables.table_index import FOOTERS_AT_ONCE, file_statistics
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from singer_spark.storage.storage import Storage
     from target_spark_lake.table_logs.delta_log.snapshot import DeltaSnapshot
-    from target_spark_lake.tables.changes import StagedFile, TableChange
+    from target_spark_lake.tables.changes import TableChange
     from target_spark_lake.tables.file_statistics import Bound, FileStatistics
     from target_spark_lake.tables.table_record import TableRecord
 
@@ -129,19 +129,32 @@ def delta_change(
         return None
     if before is not None:
         _check_values(storage, change, schema or before.schema, sizes)
-    statistics = _statistics(storage, sizes, columns, partitioned)
-    features, seen = tuple(sorted(features_of(columns))), before.version if before else None
-    known = before.table_id if before else None
-    return DeltaChange(seen, schema, features, statistics, adopted or {}, True, partitioned, partitioned_before, known)
+    planned = DeltaCommit(
+        change.table,
+        seen=before.version if before else None,
+        schema=schema,
+        features=tuple(sorted(features_of(columns))),
+        partitioned=partitioned,
+        partitioned_before=partitioned_before,
+        table_id=before.table_id if before else None,
+    )
+    return DeltaChange(planned, _statistics(storage, sizes, columns, partitioned), adopted or {})
 
 
-def rearrangement(
-    storage: Storage, before: DeltaSnapshot, staged: Iterable[StagedFile], columns: Struct
-) -> DeltaChange:
+def rearrangement(storage: Storage, before: DeltaSnapshot, change: TableChange) -> DeltaChange:
     """The log entry's content if the table's rows only move to other files; columns and partitions stay."""
-    partitioned = before.partitioned
-    statistics = _statistics(storage, {file.path: file.bytes for file in staged}, columns, partitioned)
-    return DeltaChange(before.version, None, (), statistics, {}, False, partitioned, partitioned, before.table_id)
+    assert change.record is not None
+    planned = DeltaCommit(
+        change.table,
+        seen=before.version,
+        data_change=False,
+        partitioned=before.partitioned,
+        partitioned_before=before.partitioned,
+        table_id=before.table_id,
+    )
+    sizes = {file.path: file.bytes for file in change.joined or change.staged}
+    columns = columns_from_text(change.record.columns)
+    return DeltaChange(planned, _statistics(storage, sizes, columns, before.partitioned))
 
 
 def _statistics(

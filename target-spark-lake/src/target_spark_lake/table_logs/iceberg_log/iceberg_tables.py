@@ -10,7 +10,7 @@ from singer_spark.singer.lake_type import columns_from_text
 from target_spark_lake.layout import table_folders
 from target_spark_lake.table_logs.iceberg_log.lake_catalog import opened
 from target_spark_lake.table_logs.iceberg_log.promotion import is_promotable
-from target_spark_lake.tables.changes import IcebergChange
+from target_spark_lake.table_logs.iceberg_log.table_commit import IcebergChange, IcebergCommit
 from target_spark_lake.tables.table_index import TableIndex
 
 if TYPE_CHECKING:
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from singer_spark.storage.storage import Storage
     from target_spark_lake.config.iceberg_catalog import IcebergCatalog
     from target_spark_lake.table_logs.iceberg_log.snapshot import IcebergSnapshot
-    from target_spark_lake.table_logs.iceberg_log.table_commit import IcebergCommit
     from target_spark_lake.tables.changes import StagedFile, TableChange
     from target_spark_lake.tables.expendable import Expendable
     from target_spark_lake.tables.table_record import TableRecord
@@ -78,32 +77,34 @@ class IcebergTables:
     ) -> TableChange:
         """The change with its snapshot's content, and with field ids in its files."""
         assert change.record is not None
-        schema, log = self._planned(before, change)
+        schema, planned = self._planned(before, change)
+        leaves: tuple[str, ...] = ()
         if adopted is None:
             # An empty table has its columns in its metadata, and needs no file for them.
             change = replace(change, staged=tuple(file for file in change.staged if file.rows))
-        elif any(self._storage.list(f"{change.table}/_delta_log")):
-            log = replace(log, leaves=tuple(file.path for file in self._storage.list(f"{change.table}/_delta_log")))
-        if before is not None and not (change.published or change.retire or log.changes_schema or log.changes_spec):
+        else:
+            leaves = tuple(file.path for file in self._storage.list(f"{change.table}/_delta_log"))
+        changes_table = planned.changes_schema or planned.changes_spec
+        if before is not None and not (change.published or change.retire or changes_table):
             return change
         change = self._with_field_ids(change, schema)
         self._check_values(change, schema)
-        log = replace(log, adopted=dict(adopted or {}))
+        log = IcebergChange(planned, adopted=adopted or {}, leaves=leaves)
         return replace(change, log=self._described(log, change, schema, change.published))
 
     def rearranged(self, before: IcebergSnapshot, change: TableChange) -> TableChange:
         """The change with its snapshot's content for files that hold the rows of others."""
         assert change.record is not None
-        schema, log = self._planned(before, change)
+        schema, planned = self._planned(before, change)
         if change.log is None:
             change = self._with_field_ids(change, schema)
-            log = replace(log, data_change=False)
+            log = IcebergChange(replace(planned, data_change=False))
             return replace(change, log=self._described(log, change, schema, change.published))
         change = replace(change, joined=self._with_field_ids(replace(change, staged=(), rewritten=()), schema).joined)
         assert isinstance(change.log, IcebergChange)
         return replace(change, log=self._described(change.log, change, schema, change.joined))
 
-    def _planned(self, before: IcebergSnapshot | None, change: TableChange) -> tuple[Schema, IcebergChange]:
+    def _planned(self, before: IcebergSnapshot | None, change: TableChange) -> tuple[Schema, IcebergCommit]:
         from target_spark_lake.table_logs.iceberg_log.partitions import spec_of
         from target_spark_lake.table_logs.iceberg_log.schema import is_same, new_schema, schema_after
 
@@ -113,13 +114,14 @@ class IcebergTables:
         if before is None:
             schema = new_schema(columns)
             spec = spec_of(schema, record.partition_by)
-            new = IcebergChange(None, None, None, _body(schema), False, _body(spec), False, registered=registered)
-            return schema, new
+            new = (None, None, None, _body(schema), False, _body(spec), False)
+            return schema, IcebergCommit(change.table, *new, registered=registered)
         known = before.metadata
         schema = schema_after(before.schema, known.last_column_id, columns)
         spec = spec_of(schema, record.partition_by, known.partition_specs, known.last_partition_id or 0)
         changes_schema = not is_same(schema, before.schema)
-        return schema, IcebergChange(
+        return schema, IcebergCommit(
+            change.table,
             str(known.table_uuid),
             before.number,
             known.current_schema_id,
