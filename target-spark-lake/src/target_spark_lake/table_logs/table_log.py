@@ -71,8 +71,8 @@ class TableLog(Protocol):
     def check_place(self, stream: str, table: str, *, is_new: bool) -> None:
         """Raise a ConfigurationError if no table of this format can be at this place."""
 
-    def check_files(self, table: str, record: TableRecord, files: Iterable[str]) -> None:
-        """Raise a ConfigurationError or SchemaError if a table of this format can't take these files as they are."""
+    def other_columns(self, record: TableRecord, path: str) -> Sequence[str]:
+        """Columns of a file whose types a table of this format can't take as they are."""
 
     def keeps_files(self, before: Struct, after: Struct) -> bool:
         """Whether files written with the columns before are read correctly in a table with the columns after."""

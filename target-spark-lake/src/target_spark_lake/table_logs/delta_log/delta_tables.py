@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from singer_spark.errors import ConfigurationError
 from target_spark_lake.table_logs.delta_log.expendable import expendable, forget
-from target_spark_lake.table_logs.delta_log.files import check_columns, delta_change, readable_folders, rearrangement
+from target_spark_lake.table_logs.delta_log.files import delta_change, other_columns, readable_folders, rearrangement
 from target_spark_lake.table_logs.delta_log.log_entry import DeltaChange
 from target_spark_lake.table_logs.delta_log.log_publish import (
     CHECKPOINT_VERSIONS,
@@ -58,9 +58,9 @@ class DeltaTables:
                 "the stream (stream_maps, __alias__), or load it as format parquet"
             )
 
-    def check_files(self, table: str, record: TableRecord, files: Iterable[str]) -> None:
-        """Refuse files that can't be part of a Delta table as they are."""
-        check_columns(self._storage, table, record, files)
+    def other_columns(self, record: TableRecord, path: str) -> Sequence[str]:
+        """Columns of a file that have another type than the table's."""
+        return other_columns(self._storage, record, path)
 
     def keeps_files(self, before: Struct, after: Struct) -> bool:
         """Whether files stay valid: new columns need only the log, a wider type does not."""

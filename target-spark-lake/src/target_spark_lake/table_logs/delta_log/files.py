@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
 from datetime import date, datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
@@ -12,14 +11,7 @@ from singer_spark.errors import ConfigurationError, RecordError, SchemaError
 from singer_spark.singer.exact_json import to_json
 from singer_spark.singer.lake_type import Scalar, Struct, columns_from_text
 from singer_spark.storage.parquet_footer import open_parquet
-from target_spark_lake.columns.partitioning import (
-    LONGEST_FOLDER,
-    Part,
-    check_unchanged,
-    folder_names,
-    folder_values,
-    folders_of,
-)
+from target_spark_lake.columns.partitioning import LONGEST_FOLDER, Part, check_unchanged, folder_names
 from target_spark_lake.table_logs.delta_log.log_entry import DeltaChange, DeltaCommit
 from target_spark_lake.table_logs.delta_log.schema import (
     check_names,
@@ -28,10 +20,10 @@ from target_spark_lake.table_logs.delta_log.schema import (
     required_columns,
     schema_after,
 )
-from target_spark_lake.tables.table_index import FOOTERS_AT_ONCE, file_statistics
+from target_spark_lake.tables.table_index import file_statistics
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterable, Mapping
+    from collections.abc import Container, Mapping
 
     from singer_spark.storage.storage import Storage
     from target_spark_lake.table_logs.delta_log.snapshot import DeltaSnapshot
@@ -48,36 +40,14 @@ _BOUNDED = {
 }
 
 
-def check_columns(storage: Storage, table: str, record: TableRecord, files: Iterable[str]) -> None:
-    """Refuse files that can't be part of a Delta table as they are.
-
-    Raises:
-        SchemaError: a file has a column with another type than the table.
-        ConfigurationError: a file is in hive folders that Delta partitions can't represent.
-    """
+def other_columns(storage: Storage, record: TableRecord, path: str) -> list[str]:
+    """Columns of a file that have another type than the table's."""
     import pyarrow.parquet
     from deltalake import Schema
 
-    wanted = schema_after(None, logged_columns(record)) or ""
-    partitioned = folder_names(record.partition_by)
-
-    def check(path: str) -> None:
-        if tuple(folder_values(folders_of(path[len(table) + 1 :]))) != partitioned:
-            raise ConfigurationError(
-                f"stream {record.stream}: {path} lies in other hive folders than partition_by says, which can't be "
-                "converted; move it away, or load the stream anew with load_method overwrite"
-            )
-        with open_parquet(storage, path) as file:
-            found = Schema.from_arrow(pyarrow.parquet.read_schema(file)).to_json()
-        other = columns_that_differ(wanted, found)
-        if other:
-            raise SchemaError(
-                f"stream {record.stream}: in {path} column(s) {', '.join(other)} have another type than in the table; "
-                "load the stream anew with load_method overwrite before it is converted"
-            )
-
-    with ThreadPoolExecutor(FOOTERS_AT_ONCE) as pool:
-        list(pool.map(check, files))
+    with open_parquet(storage, path) as file:
+        found = Schema.from_arrow(pyarrow.parquet.read_schema(file)).to_json()
+    return columns_that_differ(schema_after(None, logged_columns(record)) or "", found)
 
 
 def readable_folders(folders: str) -> str:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from singer_spark.errors import ConfigurationError, RecordError, SchemaError
 from singer_spark.singer.lake_type import columns_from_text
-from target_spark_lake.layout import table_folders
+from target_spark_lake.columns.partitioning import folders_of
 from target_spark_lake.table_logs.iceberg_log.lake_catalog import opened
 from target_spark_lake.table_logs.iceberg_log.promotion import is_promotable
 from target_spark_lake.table_logs.iceberg_log.table_commit import IcebergChange, IcebergCommit
@@ -62,11 +62,11 @@ class IcebergTables:
                 "give this stream another `path` (stream_options)"
             )
 
-    def check_files(self, table: str, record: TableRecord, files: Iterable[str]) -> None:
-        """Refuse files that can't be part of an Iceberg table as they are."""
-        from target_spark_lake.table_logs.iceberg_log.adoption import check_columns
+    def other_columns(self, record: TableRecord, path: str) -> Sequence[str]:
+        """Columns of a file that have another type than the table's, and not one that Iceberg widens."""
+        from target_spark_lake.table_logs.iceberg_log.adoption import other_columns
 
-        check_columns(self._storage, table, record, files)
+        return other_columns(self._storage, record, path)
 
     def keeps_files(self, before: Struct, after: Struct) -> bool:
         """Whether files stay valid: new columns and widenings supported by Iceberg are only metadata."""
@@ -164,7 +164,7 @@ class IcebergTables:
         staged = tuple(files)
         sizes = {**{file.path: file.bytes for file in staged}, **log.adopted}
         folders = {file.path: file.partition for file in staged}
-        folders |= {path: table_folders(change.table, path) for path in log.adopted}
+        folders |= {path: folders_of(path[len(change.table) + 1 :]) for path in log.adopted}
         found = described(self._storage, sizes, folders, schema, change.record.partition_by)
         bodies = {path: each.to_body() for path, each in found.items()}
         return replace(log, statistics={**log.statistics, **bodies})
