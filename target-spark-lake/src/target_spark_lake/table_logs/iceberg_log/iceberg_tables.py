@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from singer_spark.errors import ConfigurationError, RecordError, SchemaError
 from singer_spark.singer.lake_type import columns_from_text
+from singer_spark.storage.parquet_footer import open_parquet
 from target_spark_lake.columns.partitioning import folders_of
 from target_spark_lake.table_logs.iceberg_log.lake_catalog import opened
 from target_spark_lake.table_logs.iceberg_log.promotion import is_promotable
@@ -64,9 +65,19 @@ class IcebergTables:
 
     def other_columns(self, record: TableRecord, path: str) -> Sequence[str]:
         """Columns of a file that have another type than the table's, and not one that Iceberg widens."""
-        from target_spark_lake.table_logs.iceberg_log.adoption import other_columns
+        import pyarrow.parquet
 
-        return other_columns(self._storage, record, path)
+        from singer_spark.singer.arrow_schema import columns_of_arrow
+
+        with open_parquet(self._storage, path) as file:
+            source = pyarrow.parquet.ParquetFile(file)
+            found, leaves = columns_of_arrow(source.schema_arrow), map(source.schema.column, range(len(source.schema)))
+            old_times = [each.path for each in leaves if each.physical_type == "INT96"]
+        if found is None:
+            return old_times or ["?"]
+        wanted = columns_from_text(record.columns).types
+        other = [name for name, kind in found.types.items() if not is_promotable(kind, wanted.get(name, kind))]
+        return [*other, *old_times]
 
     def keeps_files(self, before: Struct, after: Struct) -> bool:
         """Whether files stay valid: new columns and widenings supported by Iceberg are only metadata."""
