@@ -10,18 +10,6 @@ CONTROL_COLUMNS = (DELETED_AT, TABLE_VERSION)
 POSITION = "_spark_lake_position"
 
 
-def metadata_columns(*, metadata: bool, merging: bool) -> tuple[str, ...]:
-    """The metadata columns of staged rows, in order.
-
-    Args:
-        metadata: Whether the user wants them.
-        merging: Whether the rows are for a merge.
-    """
-    if metadata:
-        return tuple(METADATA_COLUMNS)
-    return CONTROL_COLUMNS if merging else ()
-
-
 def is_stamped(names: list[str]) -> bool:
     """Whether rows with these columns carry the reader's metadata columns; only some of them come from the source."""
     return set(METADATA_COLUMNS) <= set(names)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from singer_spark.singer.lake_type import Field, Scalar, Struct
 from singer_spark.singer.metadata_columns import DELETED_AT, METADATA_COLUMNS, TABLE_VERSION
-from target_spark_lake.columns.staged_metadata import CONTROL_COLUMNS, metadata_columns
+from target_spark_lake.columns.staged_metadata import CONTROL_COLUMNS
 
 if TYPE_CHECKING:
     from target_spark_lake.columns.partitioning import Partitioning
@@ -98,8 +98,8 @@ class BatchPlan:
 
 def with_metadata(columns: Struct, marked: bool = False, *, metadata: bool, merging: bool = False) -> Struct:
     """The record's columns and the metadata columns of a table's file, or of a staged one (`merging`)."""
-    names = {*metadata_columns(metadata=metadata, merging=merging), *([DELETED_AT] if marked else [])}
-    added = (Field(name, Scalar(kind)) for name, kind in METADATA_COLUMNS.items() if name in names)
+    needed = {*(CONTROL_COLUMNS if merging else ()), *([DELETED_AT] if marked else ())}
+    added = (Field(name, Scalar(kind)) for name, kind in METADATA_COLUMNS.items() if metadata or name in needed)
     return Struct((*columns.without(METADATA_COLUMNS), *added))
 
 
