@@ -38,7 +38,7 @@ class LogSnapshot(Protocol):
         """The table's record with the columns of the log; raises a SchemaError if the lake can't represent one."""
 
     def reason_against_joining(self, record: TableRecord) -> str:
-        """Why the table's files can't be compacted here; empty if they can."""
+        """Why the table's files can't be compacted here because of how they are laid out; empty if they can."""
 
 
 class LogCommit(Protocol):

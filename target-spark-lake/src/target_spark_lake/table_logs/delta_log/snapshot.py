@@ -114,16 +114,12 @@ class DeltaSnapshot:
         return with_logged_columns(record, columns_to_text(logged.without(made - set(record.columns))))
 
     def reason_against_joining(self, record: TableRecord) -> str:
-        """Why the table's files can't be compacted here; empty if they can."""
+        """Why the table's files can't be compacted here because of how they are laid out; empty if they can."""
         if self.partitioned != folder_names(record.partition_by):
             return "was partitioned by someone else in another way than its last run did"
         folders = (path.rpartition("/")[0] for path in self.files)
         if any("=" in each and each != folders_of(f"{each}/file") for each in folders):
             return "has files in other folders than those of its partitions"
-        try:
-            self.current_record(record)
-        except SchemaError:
-            return "got a column by someone else that this program can't keep"
         return ""
 
 
