@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 from singer_spark.errors import ConfigurationError, RecordError, SchemaError
@@ -177,7 +177,7 @@ class IcebergTables:
         folders = {file.path: file.partition for file in staged}
         folders |= {path: folders_of(path[len(change.table) + 1 :]) for path in log.adopted}
         found = described(self._storage, sizes, folders, schema, change.record.partition_by)
-        bodies = {path: each.to_body() for path, each in found.items()}
+        bodies = {path: asdict(each) for path, each in found.items()}
         return replace(log, statistics={**log.statistics, **bodies})
 
     def _check_values(self, change: TableChange, schema: Schema) -> None:

@@ -39,7 +39,7 @@ class LakeCatalog:
 
     def location(self, path: str) -> str:
         """A path of the bucket as spelled in Iceberg's metadata."""
-        return location(self._storage, path)
+        return spellings(self._storage, path)[0]
 
     def load(self, table: str) -> Table | None:
         """A table's current state; None if the catalog has none.
@@ -79,11 +79,6 @@ class LakeCatalog:
                 # Another table of the run, or another pipeline, is creating it at this moment.
                 if not self.catalog.namespace_exists(levels[:depth]):
                     raise
-
-
-def location(storage: Storage, path: str) -> str:
-    """A path of the bucket as spelled in Iceberg's metadata."""
-    return spellings(storage, path)[0]
 
 
 def spellings(storage: Storage, path: str) -> tuple[str, ...]:
