@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from singer_spark.singer.lake_type import Field, Scalar, Struct
 from singer_spark.singer.metadata_columns import DELETED_AT, METADATA_COLUMNS, TABLE_VERSION
-from target_spark_lake.columns.staged_metadata import CONTROL_COLUMNS
+from target_spark_lake.columns.staged_metadata import CONTROL_COLUMNS, merging_columns
 
 if TYPE_CHECKING:
     from target_spark_lake.columns.partitioning import Partitioning
@@ -73,8 +73,7 @@ class BatchPlan:
 
     def into(self, table: Struct, check: ValueCheck | None, partitioning: Partitioning | None) -> BatchPlan:
         """The plan with the table's columns and hive folders, and the check of its records."""
-        added = [each for each in self.found if each.name in CONTROL_COLUMNS and each.name not in table.types]
-        staged = Struct((*table, *added)) if self.merging else table
+        staged = merging_columns(table) if self.merging else table
         return replace(self, staged=staged, check=check, partitioning=partitioning)
 
     def known(self, extracted: datetime | None = None, version: int | None = None) -> dict[str, object]:
