@@ -19,7 +19,7 @@ from target_spark_lake.columns.spark_columns import column, fitted_columns
 from target_spark_lake.formats.merging.contest import PLACE, ROW_BITS
 from target_spark_lake.formats.merging.spark_merge import read_rows
 from target_spark_lake.layout import table_folders
-from target_spark_lake.staging.spark_files import SparkFiles
+from target_spark_lake.staging.place import spark_urls
 from target_spark_lake.tables.row_order import Parts, numbered, own_parts
 
 if TYPE_CHECKING:
@@ -102,13 +102,13 @@ def _values(files: Sequence[PlacedFile], field: Field) -> pa.Array:
     return pa.array([value_of(file.folder_texts[field.name], field.type) for file in files], arrow_type(field.type))
 
 
+@dataclass(frozen=True)
 class PlacedRows:
-    """Reads rows with their places."""
+    """Reads rows with their places; `copies` is a local folder for files that Spark can't reach."""
 
-    def __init__(self, session: SparkSession, storage: Storage, copies: Path) -> None:
-        """Create the object; `copies` is a local folder for files that Spark can't reach."""
-        self._session = session
-        self._files = SparkFiles(session, storage, copies)
+    session: SparkSession
+    storage: Storage
+    copies: Path
 
     def read(self, files: Sequence[PlacedFile], columns: Struct) -> DataFrame:
         """Read these columns of the rows, widened if a file is older, and `PLACE`; other columns are not read."""
@@ -119,12 +119,12 @@ class PlacedRows:
         if not frames:
             # Not from an empty list, for which Spark would start Python workers.
             nothing = fitted_columns({}, Struct(()), columns)
-            return self._session.range(0).select(*nothing, F.col("id").alias(PLACE))
+            return self.session.range(0).select(*nothing, F.col("id").alias(PLACE))
         return reduce(DataFrame.unionByName, frames)
 
     def _read(self, files: Sequence[PlacedFile], columns: Struct) -> DataFrame:
         first = files[0]
-        urls = self._files.urls([file.path for file in files])
+        urls = spark_urls(self.session, self.storage, [file.path for file in files], self.copies)
         places = {
             url: [(row, number << ROW_BITS) for row, number in file.numbers]
             for url, file in zip(urls, files, strict=True)
@@ -132,6 +132,6 @@ class PlacedRows:
         wanted = Struct(tuple(each for each in first.columns if each.name in columns.types))
         inside = wanted.without(first.folder_texts)
         constants = {each.name: _values(files, each) for each in wanted if each.name in first.folder_texts}
-        rows = read_rows(self._session, places, spark_columns(inside), constants, positioned=first.positioned)
+        rows = read_rows(self.session, places, spark_columns(inside), constants, positioned=first.positioned)
         found = {each.name: column(each.name) for each in wanted}
         return rows.select(*fitted_columns(found, wanted, columns), PLACE)
