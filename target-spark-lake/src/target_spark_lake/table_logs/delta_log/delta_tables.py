@@ -43,11 +43,9 @@ class DeltaTables:
         self._storage = storage
 
     def snapshot(self, table: str) -> DeltaSnapshot | None:
-        """The table's current version; None if it has no log."""
         return read_snapshot(self._storage, table)
 
     def missing_message(self, stream: str, table: str) -> str:
-        """Error message for a table that has a record but no log any more."""
         return f"stream {stream}: the log of Delta table {table} is gone: restore {LOG_FOLDER}"
 
     def check_place(self, stream: str, table: str, *, is_new: bool) -> None:
@@ -84,20 +82,16 @@ class DeltaTables:
         return replace(change, log=replace(change.log, statistics={**change.log.statistics, **moved.statistics}))
 
     def has_run(self, commit: DeltaCommit) -> bool:
-        """Whether this commit, or one of a later run, is in the table's log."""
         return has_run(self._storage, commit)
 
     def publish(self, commit: DeltaCommit) -> int | None:
-        """Make the commit the table's next version, unless it already is a version."""
         make = publish_commit if commit.takes_back is None else take_back
         return make(self._storage, commit)
 
     def fate(self, commit: DeltaCommit) -> Fate:
-        """What becomes of the other run's entry."""
         return fate(self._storage, commit)
 
     def expendable(self, table: str, record: TableRecord, before: datetime) -> Expendable:
-        """What no version current at `before` or later needs."""
         return expendable(self._storage, table, record, before)
 
     def forget(self, expendable: Expendable) -> Sequence[str]:

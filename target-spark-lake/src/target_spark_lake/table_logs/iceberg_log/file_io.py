@@ -31,11 +31,9 @@ class BucketFiles(FileIO):
         self._buckets: dict[str, Storage] = {}
 
     def new_input(self, location: str) -> BucketFile:
-        """A file to read."""
         return self._file(location)
 
     def new_output(self, location: str) -> BucketFile:
-        """A file to write."""
         return self._file(location)
 
     def delete(self, location: str | InputFile | OutputFile) -> None:
@@ -67,7 +65,6 @@ class BucketFile(InputFile, OutputFile):
         return size
 
     def exists(self) -> bool:
-        """Whether the object exists."""
         return self._storage.exists(self._path)
 
     def open(self, seekable: bool = True) -> InputStream:
@@ -80,7 +77,6 @@ class BucketFile(InputFile, OutputFile):
         return io.BytesIO(content)
 
     def to_input_file(self) -> BucketFile:
-        """Return the object itself."""
         return self
 
     def create(self, overwrite: bool = False) -> OutputStream:
@@ -128,7 +124,6 @@ class SyncedFileIO(PyArrowFileIO):
     """PyIceberg's file IO for disks, with files synced when closed, to survive a power cut once referenced."""
 
     def new_output(self, location: str) -> PyArrowFile:
-        """A file to write."""
         scheme, netloc, path = self.parse_location(location, self.properties)
         return _SyncedFile(location, path, self.fs_by_scheme(scheme, netloc))
 

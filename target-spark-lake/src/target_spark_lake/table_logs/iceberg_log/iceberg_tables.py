@@ -39,7 +39,6 @@ class IcebergTables:
         self._catalog = catalog
 
     def snapshot(self, table: str) -> IcebergSnapshot | None:
-        """The table's current state; None if the catalog has none."""
         from target_spark_lake.table_logs.iceberg_log.snapshot import IcebergSnapshot
 
         with opened(self._storage, self._catalog, f"Iceberg table {table}") as catalog:
@@ -47,7 +46,6 @@ class IcebergTables:
             return None if found is None else IcebergSnapshot.of(self._storage, table, found)
 
     def missing_message(self, stream: str, table: str) -> str:
-        """Error message for a table that has a record but is no longer in the catalog."""
         name = ".".join(self._catalog.identifier(table))
         return (
             f"stream {stream}: the catalog has no table {name} any more: register it again with the newest of "
@@ -205,13 +203,11 @@ class IcebergTables:
             )
 
     def has_run(self, commit: IcebergCommit) -> bool:
-        """Whether the snapshot of this commit, or of a later run, was made."""
         from target_spark_lake.table_logs.iceberg_log.publishing import has_run
 
         return has_run(self._storage, self._catalog, commit)
 
     def publish(self, commit: IcebergCommit) -> None:
-        """Make the commit's snapshot, unless it was made already."""
         from target_spark_lake.table_logs.iceberg_log.publishing import publish_commit
         from target_spark_lake.table_logs.iceberg_log.take_back import take_back
 
@@ -219,13 +215,11 @@ class IcebergTables:
         make(self._storage, self._catalog, commit)
 
     def fate(self, commit: IcebergCommit) -> Fate:
-        """What becomes of the other run's snapshot."""
         from target_spark_lake.table_logs.iceberg_log.take_back import fate
 
         return fate(self._storage, self._catalog, commit)
 
     def expendable(self, table: str, record: TableRecord, before: datetime) -> Expendable:
-        """What no snapshot current at `before` or later needs."""
         from target_spark_lake.table_logs.iceberg_log.expiry import expendable
 
         return expendable(self._storage, self._catalog, table, before)
