@@ -64,17 +64,12 @@ def evolve(stream: str, table: Struct | None, incoming: Struct, rules: Evolution
     if table is None:
         return Evolution(columns)
     changes = tuple(_changes((), table, columns))
-    if rules.mode == FREEZE:
-        _refuse(stream, [*changes, *_missing((), table, incoming)])
-    return Evolution(columns, changes, tuple(join.left_out))
-
-
-def _refuse(stream: str, changes: list[str]) -> None:
-    if changes:
+    if rules.mode == FREEZE and (refused := [*changes, *_missing((), table, incoming)]):
         raise SchemaError(
-            f"stream {stream}: its schema changed ({', '.join(changes)}) and schema_evolution is freeze; nothing was "
+            f"stream {stream}: its schema changed ({', '.join(refused)}) and schema_evolution is freeze; nothing was "
             "written. Give the stream its old columns in the tap, or set schema_evolution to evolve or discard"
         )
+    return Evolution(columns, changes, tuple(join.left_out))
 
 
 class _Join:
