@@ -41,7 +41,7 @@ class IcebergTables:
     def snapshot(self, table: str) -> IcebergSnapshot | None:
         from target_spark_lake.table_logs.iceberg_log.snapshot import IcebergSnapshot
 
-        with opened(self._storage, self._catalog, f"Iceberg table {table}") as catalog:
+        with opened(self._storage, self._catalog, table) as catalog:
             found = catalog.load(table)
             return None if found is None else IcebergSnapshot.of(self._storage, table, found)
 

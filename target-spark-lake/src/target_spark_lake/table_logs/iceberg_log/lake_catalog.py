@@ -105,13 +105,13 @@ def io_properties(storage: Storage) -> dict[str, str]:
 
 
 @contextmanager
-def opened(storage: Storage, chosen: IcebergCatalog, what: str) -> Iterator[LakeCatalog]:
-    """The open catalog, for the duration of the context; `what` is for errors.
+def opened(storage: Storage, chosen: IcebergCatalog, table: str) -> Iterator[LakeCatalog]:
+    """The open catalog, for the duration of the context; the table is for errors.
 
     Raises:
         StorageError: it can't be reached, or its content can't be read.
     """
-    with catalog_errors(what):
+    with catalog_errors(f"Iceberg table {table}"):
         catalog = _opened(storage, chosen)
         try:
             yield LakeCatalog(catalog, chosen, storage)

@@ -76,7 +76,7 @@ def publish_commit(storage: Storage, chosen: IcebergCatalog, commit: IcebergComm
 def has_run(storage: Storage, chosen: IcebergCatalog, commit: IcebergCommit) -> bool:
     """Whether the snapshot of this commit, or of a later run of the pipeline, was made."""
     check_catalog(chosen, commit)
-    with opened(storage, chosen, f"Iceberg table {commit.table}") as catalog:
+    with opened(storage, chosen, commit.table) as catalog:
         current = catalog.find(commit.table)
         return current is not None and _has_run(storage, commit, current)
 
@@ -97,7 +97,7 @@ def next_snapshot(
     suspended process and its successor both try.
     """
     check_catalog(chosen, commit)
-    with opened(storage, chosen, f"Iceberg table {commit.table}") as catalog:
+    with opened(storage, chosen, commit.table) as catalog:
         for _ in range(TRIES):
             current = catalog.find(commit.table)
             if current is not None and _has_run(storage, commit, current):

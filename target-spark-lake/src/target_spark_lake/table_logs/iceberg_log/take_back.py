@@ -43,7 +43,7 @@ def take_back(storage: Storage, chosen: IcebergCatalog, commit: IcebergCommit) -
 def fate(storage: Storage, chosen: IcebergCatalog, commit: IcebergCommit) -> Fate:
     """What becomes of the other run's snapshot; to be called before anything is decided."""
     check_catalog(chosen, commit)
-    with opened(storage, chosen, f"Iceberg table {commit.table}") as catalog:
+    with opened(storage, chosen, commit.table) as catalog:
         current = catalog.find(commit.table)
         if current is None:
             return Fate.NO_TABLE if commit.makes_table else Fate.NOT_MADE
