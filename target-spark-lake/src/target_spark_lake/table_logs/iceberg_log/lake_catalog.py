@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 CATALOG_FILE = f"{LAKE_FOLDER}/catalog.db"
 # PyIceberg's property that holds how the lake's storage was opened, as JSON.
 STORAGE = "dataspoc.storage"
-_FILE_IO = "target_spark_lake.table_logs.iceberg_log.file_io"
+_FILE_IO = "target_spark_lake.table_logs.iceberg_log.file_io.LakeFiles"
 
 
 class LakeCatalog:
@@ -96,12 +96,10 @@ def spellings(storage: Storage, path: str) -> tuple[str, ...]:
 
 def io_properties(storage: Storage) -> dict[str, str]:
     """PyIceberg's properties for access to the table's files; they contain secrets."""
-    if storage.local:
-        return {"py-io-impl": f"{_FILE_IO}.SyncedFileIO"}
-    if not storage.kind:
+    if not storage.local and not storage.kind:
         return {"py-io-impl": "pyiceberg.io.pyarrow.PyArrowFileIO"}
-    place = {"options": storage.options, "accept_unconditional": storage.accept_unconditional}
-    return {"py-io-impl": f"{_FILE_IO}.BucketFiles", STORAGE: json.dumps(place)}
+    place = {"url": storage.url, "options": storage.options, "accept_unconditional": storage.accept_unconditional}
+    return {"py-io-impl": _FILE_IO, STORAGE: json.dumps(place)}
 
 
 @contextmanager
