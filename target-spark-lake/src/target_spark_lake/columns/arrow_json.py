@@ -6,7 +6,6 @@ Bytes and nested values, which Arrow can't print as JSON, are printed by Python 
 from __future__ import annotations
 
 from contextlib import suppress
-from datetime import time, timedelta
 from typing import Any
 
 import orjson
@@ -113,15 +112,4 @@ def _quoted(texts: pa.Array) -> pa.Array:
 
 
 def _text(value: Any) -> str | None:
-    return None if value is None else to_json(_plain(value))
-
-
-def _plain(value: Any) -> Any:
-    """A value in JSON's terms; a map becomes its entries, a time of day its text."""
-    if isinstance(value, dict):
-        return {str(name): _plain(each) for name, each in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(each) for each in value]
-    if isinstance(value, time | timedelta):
-        return str(value)
-    return json_value(value)
+    return None if value is None else to_json(json_value(value))
