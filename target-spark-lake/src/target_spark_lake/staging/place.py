@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from singer_spark.spark.cluster import shares_disk
 from singer_spark.storage.parquet_footer import download, rows_of
-from singer_spark.storage.storage import FileInfo, Storage
+from singer_spark.storage.storage import Storage
 from target_spark_lake.columns.partitioning import folders_of
 from target_spark_lake.tables.changes import StagedFile
 from target_spark_lake.tables.table_index import FOOTERS_AT_ONCE
@@ -97,37 +97,19 @@ class StagingPlace:
             ConfigurationError: there are too many hive folders.
             StorageError: files can't be read or written.
         """
-        files = self._files(partitioning)
-        if self.local is not None:
-            for file in self._local_files():
-                self.storage.upload(self.local / file.path, f"{self.folder}/{file.path}")
-                (self.local / file.path).unlink()
-            shutil.rmtree(self.local, ignore_errors=True)
-        return files
-
-    def _files(self, partitioning: Partitioning | None) -> tuple[StagedFile, ...]:
-        if self.local is None:
-            found = [file for file in self.storage.list(self.folder) if file.path.endswith(".parquet")]
-        else:
-            found = [FileInfo(f"{self.folder}/{file.path}", file.size) for file in self._local_files()]
+        here, above = (self.storage, self.folder) if self.local is None else (Storage(str(self.local)), "")
+        found = [file for file in here.list(above) if file.path.endswith(".parquet")]
         folders = ["" if partitioning is None else folders_of(file.path) for file in found]
         if partitioning is not None:
             partitioning.check_written(folders)
         with ThreadPoolExecutor(FOOTERS_AT_ONCE) as pool:
-            counted = pool.map(lambda file: self._rows(file.path), found)
-            return tuple(
-                StagedFile(file.path, rows, file.size, each)
-                for file, rows, each in zip(found, counted, folders, strict=True)
-            )
-
-    def _rows(self, path: str) -> int:
-        if self.local is None:
-            return rows_of(self.storage, path)
-        # Local files can be counted before the upload.
-        return rows_of(Storage(str(self.local)), path[len(self.folder) + 1 :])
-
-    def _local_files(self) -> list[FileInfo]:
-        """The local files, by their paths inside the folder."""
-        assert self.local is not None
-        found = sorted(self.local.rglob("*.parquet"))
-        return [FileInfo(file.relative_to(self.local).as_posix(), file.stat().st_size) for file in found]
+            rows = list(pool.map(lambda file: rows_of(here, file.path), found))
+        paths = [file.path for file in found]
+        if self.local is not None:
+            paths = [f"{self.folder}/{path}" for path in paths]
+            for file, path in zip(found, paths, strict=True):
+                self.storage.upload(self.local / file.path, path)
+                (self.local / file.path).unlink()
+            shutil.rmtree(self.local, ignore_errors=True)
+        sizes = [file.size for file in found]
+        return tuple(map(StagedFile, paths, rows, sizes, folders))
