@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from singer_spark.errors import ConfigurationError
 from target_spark_lake.table_logs.delta_log.expendable import expendable, forget
-from target_spark_lake.table_logs.delta_log.files import delta_change, other_columns, readable_folders, rearrangement
+from target_spark_lake.table_logs.delta_log.files import delta_change, other_columns, readable, rearrangement
 from target_spark_lake.table_logs.delta_log.log_entry import DeltaChange
 from target_spark_lake.table_logs.delta_log.log_publish import (
     CHECKPOINT_VERSIONS,
@@ -19,14 +19,14 @@ from target_spark_lake.table_logs.delta_log.snapshot import LOG_FOLDER, read_sna
 from target_spark_lake.table_logs.delta_log.take_back import fate, take_back
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
     from datetime import datetime
 
     from singer_spark.singer.lake_type import Struct
     from singer_spark.storage.storage import Storage
     from target_spark_lake.table_logs.delta_log.log_entry import DeltaCommit
     from target_spark_lake.table_logs.delta_log.snapshot import DeltaSnapshot
-    from target_spark_lake.tables.changes import StagedFile, TableChange
+    from target_spark_lake.tables.changes import TableChange
     from target_spark_lake.tables.expendable import Expendable
     from target_spark_lake.tables.table_record import TableRecord
     from target_spark_lake.tables.taking_back import Fate
@@ -70,8 +70,8 @@ class DeltaTables:
         """The change with its log entry, and with its files in folders that readers can open."""
         if adopted is None:
             # An empty table has its columns in the log, and needs no file for them.
-            staged = _placed(file for file in change.staged if file.rows)
-            change = replace(change, staged=staged, rewritten=_placed(change.rewritten))
+            staged = readable(file for file in change.staged if file.rows)
+            change = replace(change, staged=staged, rewritten=readable(change.rewritten))
         return replace(change, log=delta_change(self._storage, before, change, adopted))
 
     def rearranged(self, before: DeltaSnapshot, change: TableChange) -> TableChange:
@@ -102,7 +102,3 @@ class DeltaTables:
         """Write a checkpoint every few versions."""
         if version and version % CHECKPOINT_VERSIONS == 0:
             write_checkpoint(self._storage, table)
-
-
-def _placed(files: Iterable[StagedFile]) -> tuple[StagedFile, ...]:
-    return tuple(replace(file, partition=readable_folders(file.partition)) for file in files)

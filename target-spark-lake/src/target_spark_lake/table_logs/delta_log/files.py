@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import date, datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
@@ -23,11 +24,11 @@ from target_spark_lake.table_logs.delta_log.schema import (
 from target_spark_lake.tables.table_index import file_statistics
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Mapping
+    from collections.abc import Container, Iterable, Mapping
 
     from singer_spark.storage.storage import Storage
     from target_spark_lake.table_logs.delta_log.snapshot import DeltaSnapshot
-    from target_spark_lake.tables.changes import TableChange
+    from target_spark_lake.tables.changes import StagedFile, TableChange
     from target_spark_lake.tables.file_statistics import Bound, FileStatistics
     from target_spark_lake.tables.table_record import TableRecord
 
@@ -50,13 +51,13 @@ def other_columns(storage: Storage, record: TableRecord, path: str) -> list[str]
     return columns_that_differ(schema_after(None, logged_columns(record)) or "", found)
 
 
-def readable_folders(folders: str) -> str:
-    """Equivalent hive folder names that every reader of Delta can open.
+def readable(files: Iterable[StagedFile]) -> tuple[StagedFile, ...]:
+    """The files with equivalent hive folder names that every reader of Delta can open.
 
     On an object store Polars takes delta-rs's URLs for names: so names contain nothing that URLs escape, unless that
     would make them longer than file systems allow.
     """
-    return "/".join(map(_readable, folders.split("/")))
+    return tuple(replace(each, partition="/".join(map(_readable, each.partition.split("/")))) for each in files)
 
 
 def _readable(folder: str) -> str:

@@ -161,7 +161,8 @@ def log_entry(
     again: Iterable[AddedFile],
 ) -> bytes:
     """The entry of the next version; `remove` goes, `again` is re-added, `schema` is None if unchanged."""
-    actions = [_commit_info(commit), {"txn": _transaction(commit)}]
+    transaction = {"appId": commit.application, "version": commit.transaction, "lastUpdated": commit.time}
+    actions = [_commit_info(commit), {"txn": transaction}]
     protocol = _protocol(frozenset(commit.features), current)
     if protocol is not None:
         actions.append({"protocol": protocol})
@@ -192,10 +193,6 @@ def _commit_info(commit: DeltaCommit) -> dict[str, Any]:
             "userMetadata": commit.run_id,
         }
     }
-
-
-def _transaction(commit: DeltaCommit) -> dict[str, Any]:
-    return {"appId": commit.application, "version": commit.transaction, "lastUpdated": commit.time}
 
 
 def _protocol(needed: frozenset[str], current: DeltaSnapshot | None) -> dict[str, Any] | None:
