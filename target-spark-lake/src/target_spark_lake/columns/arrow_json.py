@@ -57,7 +57,8 @@ def _texts(values: pa.Array) -> pa.Array:
         plain = values.to_pylist()
     except (OverflowError, ValueError):  # it contains a time in a year that Python can't represent
         plain = pc.cast(values, _without_moments(kind)).to_pylist()
-    return pa.array(map(_text, plain), pa.string(), size=len(values))
+    texts = (None if each is None else to_json(json_value(each)) for each in plain)
+    return pa.array(texts, pa.string(), size=len(values))
 
 
 def _without_moments(kind: pa.DataType) -> pa.DataType:
@@ -109,7 +110,3 @@ def _escaped(texts: pa.Array) -> pa.Array:
 
 def _quoted(texts: pa.Array) -> pa.Array:
     return pc.binary_join_element_wise('"', texts, '"', "")
-
-
-def _text(value: Any) -> str | None:
-    return None if value is None else to_json(json_value(value))

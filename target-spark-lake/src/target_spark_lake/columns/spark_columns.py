@@ -29,14 +29,12 @@ def fitted_columns(found: Mapping[str, Column], types: Struct, columns: Struct) 
         columns: The table's columns.
     """
     fitted = (
-        _fit(found[each.name], types.types[each.name], each.type) if each.name in found else _null(each.type)
+        _fit(found[each.name], types.types[each.name], each.type)
+        if each.name in found
+        else F.lit(None).cast(str(each.type))
         for each in columns
     )
     return [column.alias(each.name) for column, each in zip(fitted, columns, strict=True)]
-
-
-def _null(kind: LakeType) -> Column:
-    return F.lit(None).cast(str(kind))
 
 
 def _fit(column: Column, old: LakeType, new: LakeType) -> Column:
