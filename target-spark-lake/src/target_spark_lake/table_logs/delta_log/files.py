@@ -93,7 +93,8 @@ def delta_change(
             "replaced; remove it (ALTER TABLE … UNSET TBLPROPERTIES), or load the stream append-only"
         )
     if before is not None and partitioned != partitioned_before:
-        _check_repartitioned(before, change)
+        if len(change.retire) < len(before.files):  # those that stay lack the new partition values
+            check_unchanged(change.stream, change.table, before.partitioned, change.record.partition_by)
         schema = schema or before.schema
     sizes = {**{file.path: file.bytes for file in change.published}, **(adopted or {})}
     if before is not None and not (sizes or change.retire or schema):
@@ -132,7 +133,8 @@ def _statistics(
     storage: Storage, sizes: Mapping[str, int], columns: Struct, partitioned: Container[str]
 ) -> dict[str, str]:
     """The log's statistics of each file; partition columns are recorded elsewhere."""
-    described = _described(columns.without(partitioned))
+    scalars = [(each.name, each.type) for each in columns.without(partitioned) if isinstance(each.type, Scalar)]
+    described = dict(scalars[:MOST_COLUMNS])
     known = file_statistics(storage, sizes, described)
     return {path: _statistics_text(each, described) for path, each in known.items()}
 
@@ -164,18 +166,6 @@ def columns_with_null(storage: Storage, schema: str, sizes: Mapping[str, int]) -
         return []
     found = file_statistics(storage, sizes, names).values()
     return [name for name in names if not all(each.none_null(name) for each in found)]
-
-
-def _check_repartitioned(before: DeltaSnapshot, change: TableChange) -> None:
-    """Refuse new partitions unless all files are replaced: old files lack the new partition values."""
-    if len(change.retire) < len(before.files) and change.record is not None:
-        check_unchanged(change.stream, change.table, before.partitioned, change.record.partition_by)
-
-
-def _described(columns: Struct) -> dict[str, Scalar]:
-    """The table's columns that its log describes."""
-    scalars = [(each.name, each.type) for each in columns if isinstance(each.type, Scalar)]
-    return dict(scalars[:MOST_COLUMNS])
 
 
 def _statistics_text(known: FileStatistics, described: dict[str, Scalar]) -> str:

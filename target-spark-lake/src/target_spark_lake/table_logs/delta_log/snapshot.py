@@ -250,7 +250,8 @@ def check_known(snapshot: DeltaSnapshot, table: str) -> None:
         unknown.add(f"protocol {snapshot.reader}/{snapshot.writer}")
     if any(folder_values(folders_of(path)) != file.partition for path, file in snapshot.files.items()):
         unknown.add("files in folders that don't say their partition values")
-    unknown |= {*rules_of_columns(snapshot.schema), *filter(_is_rule, snapshot.configuration)}
+    unknown.update(rules_of_columns(snapshot.schema))
+    unknown.update(name for name in snapshot.configuration if name.startswith("delta.constraints."))
     if any("://" in path or path.startswith("/") for path in snapshot.files):
         unknown.add("files outside of its folder")
     if unknown:
@@ -258,7 +259,3 @@ def check_known(snapshot: DeltaSnapshot, table: str) -> None:
             f"Delta table {table} was given what this program can't keep: {', '.join(sorted(unknown))}; take it back "
             "(ALTER TABLE … DROP FEATURE, or RESTORE), or load the stream into another table (stream_options, path)"
         )
-
-
-def _is_rule(table_property: str) -> bool:
-    return table_property.startswith("delta.constraints.")

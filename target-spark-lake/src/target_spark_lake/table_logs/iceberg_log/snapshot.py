@@ -207,7 +207,8 @@ def joined_schema(now: IcebergSnapshot, commit: IcebergCommit, planned: Schema) 
     current = now.schema
     if is_same(current, planned):
         return current
-    before = _seen(now, commit)
+    assert commit.schema_seen is not None
+    before = now.metadata.schema_by_id(commit.schema_seen)
     if before is not None and is_same(current, before):
         return planned if commit.changes_schema else current
     known, wanted = field_ids_of(current), field_ids_of(planned)
@@ -229,8 +230,3 @@ def joined_schema(now: IcebergSnapshot, commit: IcebergCommit, planned: Schema) 
     theirs = [each for each in current.fields if each.name not in {field.name for field in planned.fields}]
     theirs = [each for each in theirs if each.name not in earlier]
     return Schema(*planned.fields, *theirs, identifier_field_ids=current.identifier_field_ids)
-
-
-def _seen(now: IcebergSnapshot, commit: IcebergCommit) -> Schema | None:
-    """The schema that the commit was planned on."""
-    return next((each for each in now.metadata.schemas if each.schema_id == commit.schema_seen), None)
