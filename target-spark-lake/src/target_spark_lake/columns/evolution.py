@@ -47,13 +47,7 @@ class Evolution:
 
 
 def evolve(stream: str, table: Struct | None, incoming: Struct, rules: EvolutionRules) -> Evolution:
-    """Decide the new columns of a table.
-
-    Args:
-        stream: Name of the stream, for errors.
-        table: Columns of the table; None for a new one.
-        incoming: Columns of the coming records.
-        rules: The user's rules.
+    """Decide the new columns of a table, None if it is a new one, for incoming records with these columns.
 
     Raises:
         SchemaError: names each incompatible column, its old and new type, and the ways out.

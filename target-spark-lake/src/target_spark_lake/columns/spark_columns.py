@@ -21,13 +21,7 @@ def column(name: str, of: str | None = None) -> Column:
 
 
 def fitted_columns(found: Mapping[str, Column], types: Struct, columns: Struct) -> list[Column]:
-    """The table's columns by name: missing ones NULL, others left out, types widened.
-
-    Args:
-        found: The existing columns.
-        types: Their types.
-        columns: The table's columns.
-    """
+    """The table's columns, from those found and their types: missing ones NULL, others left out, types widened."""
     fitted = (
         _fit(found[each.name], types.types[each.name], each.type)
         if each.name in found

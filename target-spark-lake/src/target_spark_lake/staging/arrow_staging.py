@@ -26,13 +26,7 @@ PLAIN_FILE, PLAIN_FOLDER = "plain.parquet", "plain"
 
 
 def stage_rows(parts: Iterable[pa.RecordBatch], place: StagingPlace, plan: BatchPlan, columns: Struct) -> None:
-    """Write rows; leaves no files behind on failure.
-
-    Args:
-        parts: The rows, in order.
-        place: Their staging folder.
-        plan: Codec and hive folders.
-        columns: The rows' columns.
+    """Write rows in their order, or into the plan's hive folders; leaves no files behind on failure.
 
     Raises:
         OSError: a file can't be written.

@@ -80,11 +80,7 @@ class AdoptionJob:
     late: bool = False
 
     def stage(self, session: Callable[[], SparkSession], storage: Storage) -> StagedBatch:
-        """Stage every row of the files.
-
-        Args:
-            session: Unused.
-            storage: The bucket.
+        """Stage every row of the files, without a session.
 
         Raises:
             RecordError: a value can't be the name of a hive folder.

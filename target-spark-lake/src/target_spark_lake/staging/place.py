@@ -84,13 +84,7 @@ class StagingPlace:
         return self.local.as_uri() if self.local is not None else self.storage.url_for_spark(self.folder)
 
     def bring(self, partitioning: Partitioning | None) -> tuple[StagedFile, ...]:
-        """Upload the Parquet files if they are not in the bucket yet, and free the disk space.
-
-        Args:
-            partitioning: The hive folders that they are in, if any.
-
-        Returns:
-            The files, including those without rows.
+        """The Parquet files, uploaded first if they are not in the bucket yet; those without rows are among them.
 
         Raises:
             RecordError: a value can't be the name of a hive folder.
