@@ -68,7 +68,10 @@ class BatchPlan:
         keeps_deletes: bool = False,
     ) -> BatchPlan:
         """A plan that stages the records' own columns; `keeps_deletes` if the mark of deleted rows is always one."""
-        found = with_metadata(columns, keeps_deletes, metadata=times is not None, merging=merging)
+        needed = {*(CONTROL_COLUMNS if merging else ()), *([DELETED_AT] if keeps_deletes else ())}
+        names = METADATA_COLUMNS if times is not None else needed
+        added = (Field(name, Scalar(kind)) for name, kind in METADATA_COLUMNS.items() if name in names)
+        found = Struct((*columns.without(METADATA_COLUMNS), *added))
         return cls(columns, found, found, check, times, codec, merging)
 
     def into(self, table: Struct, check: ValueCheck | None, partitioning: Partitioning | None) -> BatchPlan:
@@ -93,13 +96,6 @@ class BatchPlan:
                 "_sdc_sync_started_at": self.times.sync_started,
             }
         return known
-
-
-def with_metadata(columns: Struct, marked: bool = False, *, metadata: bool, merging: bool = False) -> Struct:
-    """The record's columns and the metadata columns of a table's file, or of a staged one (`merging`)."""
-    needed = {*(CONTROL_COLUMNS if merging else ()), *([DELETED_AT] if marked else ())}
-    added = (Field(name, Scalar(kind)) for name, kind in METADATA_COLUMNS.items() if metadata or name in needed)
-    return Struct((*columns.without(METADATA_COLUMNS), *added))
 
 
 def moment_of(text: object) -> datetime | None:
