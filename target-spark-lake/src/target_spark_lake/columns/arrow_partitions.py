@@ -60,10 +60,7 @@ def _encoded(values: pa.ChunkedArray, part: Part) -> pa.DictionaryArray:
         values = pa.chunked_array(made, made[0].type if made else pa.string())
     elif part.unit is not None:
         values = pc.floor_temporal(values, unit=part.unit)
-    whole = values.combine_chunks()
-    if isinstance(whole, pa.ChunkedArray):
-        whole = pa.concat_arrays(whole.chunks)
-    return pc.dictionary_encode(whole, null_encoding="encode")
+    return pc.dictionary_encode(values.combine_chunks(), null_encoding="encode")
 
 
 def _texts(values: pa.Array, part: Part) -> list[str | None]:
