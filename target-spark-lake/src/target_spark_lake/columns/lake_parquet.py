@@ -25,7 +25,6 @@ class LakeFile:
     """
 
     def __init__(self, path: Path, columns: Struct, codec: str) -> None:
-        """Create the object; nothing is written yet."""
         self.schema = arrow_schema(columns)
         self._path = path
         self._codec = codec

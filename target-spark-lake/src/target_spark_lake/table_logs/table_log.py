@@ -129,7 +129,6 @@ class TableLogs:
     """The logs of a bucket's tables; a run plans on the version of each table that it saw first."""
 
     def __init__(self, storage: Storage, layout: Layout) -> None:
-        """Create the object; nothing is read yet."""
         self._storage = storage
         self._layout = layout
         self._seen: dict[str, LogSnapshot | None] = {}

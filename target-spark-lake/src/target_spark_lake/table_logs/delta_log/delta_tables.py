@@ -39,7 +39,6 @@ class DeltaTables:
     """The Delta tables of a bucket."""
 
     def __init__(self, storage: Storage) -> None:
-        """Create the object; nothing is read yet."""
         self._storage = storage
 
     def snapshot(self, table: str) -> DeltaSnapshot | None:

@@ -24,7 +24,6 @@ class LakeFiles(FileIO):
     """The file IO for tables in a bucket or on a disk."""
 
     def __init__(self, properties: Properties = {}) -> None:  # noqa: B006 (PyIceberg's own signature)
-        """Create the object; nothing is opened yet."""
         super().__init__(properties)
         self._opening = json.loads(properties[STORAGE])
         lake = self._opening.pop("url")
@@ -56,7 +55,6 @@ class BucketFile(InputFile, OutputFile):
     """One object."""
 
     def __init__(self, location: str, storage: Storage, path: str) -> None:
-        """Create the object; nothing is accessed yet."""
         super().__init__(location)
         self._storage = storage
         self._path = path

@@ -34,7 +34,6 @@ class IcebergTables:
     """The Iceberg tables of a bucket, in one catalog."""
 
     def __init__(self, storage: Storage, catalog: IcebergCatalog) -> None:
-        """Create the object; nothing is read yet."""
         self._storage = storage
         self._catalog = catalog
 

@@ -28,7 +28,6 @@ class LakeCatalog:
     """An open catalog."""
 
     def __init__(self, catalog: Catalog, chosen: IcebergCatalog, storage: Storage) -> None:
-        """Create the object; the catalog is not accessed yet."""
         self.catalog = catalog
         self._chosen = chosen
         self._storage = storage
