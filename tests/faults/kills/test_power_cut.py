@@ -15,6 +15,7 @@ from faults.small_lake import LAYOUT, SmallLake
 from faults.storage.test_delta_faults import GROWS, TwoTables
 from singer_spark.errors import ProtocolError
 from singer_spark.state.run_log import last_committed
+from singer_spark.storage.storage import SCRATCH
 from target.increment import increment, lake_with_two_rows
 from target_spark_lake.commit.journal import Plan
 from target_spark_lake.commit.staged_stream import staged_files
@@ -120,8 +121,11 @@ def test_what_a_snapshot_consists_of_is_on_the_disk_before_the_catalog_names_it(
     new = set(folder.iterdir()) - before
     assert len(new) >= 3, "a manifest, their list, and the metadata"
     (named,) = [at for at, (call, path) in enumerate(events) if call == "written" and str(folder) in path]
-    for path in (*new, folder, folder.parent):
-        assert ("fsync", str(path)) in events[:named]
+    for path in map(str, new):
+        made = next(at for at, (call, place) in enumerate(events) if call in ("link", "replace") and place == path)
+        (call, written_first) = events[made - 1]
+        assert call == "fsync" and written_first.startswith(str(tmp_path / SCRATCH))
+        assert ("fsync", str(folder)) in events[made:named]
 
 
 def test_a_checkpoint_of_a_delta_log_is_on_the_disk_before_older_entries_go(

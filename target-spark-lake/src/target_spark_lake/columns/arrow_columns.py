@@ -57,9 +57,7 @@ def is_dated(moments: pa.Array) -> bool:
 def fitted(rows: pa.RecordBatch, columns: Struct) -> pa.RecordBatch:
     """Convert rows to the columns of their table: by name, missing ones NULL, others left out, types widened.
 
-    Args:
-        rows: With narrower types, or with those of `type_as_read`.
-        columns: The table's columns.
+    The rows have narrower types, or those of `type_as_read`.
 
     Raises:
         pyarrow.ArrowInvalid: a value does not fit the column, or a text is not a value of its type.

@@ -6,7 +6,6 @@ Bytes and nested values, which Arrow can't print as JSON, are printed by Python 
 from __future__ import annotations
 
 from contextlib import suppress
-from datetime import time, timedelta
 from typing import Any
 
 import orjson
@@ -58,7 +57,8 @@ def _texts(values: pa.Array) -> pa.Array:
         plain = values.to_pylist()
     except (OverflowError, ValueError):  # it contains a time in a year that Python can't represent
         plain = pc.cast(values, _without_moments(kind)).to_pylist()
-    return pa.array(map(_text, plain), pa.string(), size=len(values))
+    texts = (None if each is None else to_json(json_value(each)) for each in plain)
+    return pa.array(texts, pa.string(), size=len(values))
 
 
 def _without_moments(kind: pa.DataType) -> pa.DataType:
@@ -110,18 +110,3 @@ def _escaped(texts: pa.Array) -> pa.Array:
 
 def _quoted(texts: pa.Array) -> pa.Array:
     return pc.binary_join_element_wise('"', texts, '"', "")
-
-
-def _text(value: Any) -> str | None:
-    return None if value is None else to_json(_plain(value))
-
-
-def _plain(value: Any) -> Any:
-    """A value in JSON's terms; a map becomes its entries, a time of day its text."""
-    if isinstance(value, dict):
-        return {str(name): _plain(each) for name, each in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(each) for each in value]
-    if isinstance(value, time | timedelta):
-        return str(value)
-    return json_value(value)

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from target_spark_lake.columns.bucket_hash import bucketed, truncated
-from target_spark_lake.columns.lake_parquet import parquet_writer
+from target_spark_lake.columns.lake_parquet import LakeFile
 from target_spark_lake.columns.partitioning import BUCKET, HIDDEN, Part, Partitioning, moment_text
 
 if TYPE_CHECKING:
@@ -17,41 +17,25 @@ if TYPE_CHECKING:
     from singer_spark.singer.lake_type import Struct
 
 
-class FolderWriter:
-    """Writes tables of rows; no file stays open, so memory and handles don't grow with the number of folders."""
+def write_folders(
+    rows: pa.Table, root: Path, name: str, columns: Struct, codec: str, partitioning: Partitioning
+) -> None:
+    """Write a file of this name into each hive folder below `root` that some of the rows belong to.
 
-    def __init__(self, root: Path, columns: Struct, codec: str, partitioning: Partitioning) -> None:
-        """Create the object; nothing is written yet.
+    No file stays open, so memory and handles don't grow with the number of folders.
 
-        Args:
-            root: The folder above the hive folders.
-            columns: The rows' columns.
-            codec: Parquet codec.
-            partitioning: The table's partitioning.
-        """
-        self._root = root
-        self._columns = partitioning.inside(columns)
-        self._codec = codec
-        self._partitioning = partitioning
-        self._tables = 0
-
-    def write_table(self, rows: pa.Table) -> None:
-        """Write a file into each folder that these rows belong to.
-
-        Raises:
-            RecordError: a value can't be the name of a folder.
-            ConfigurationError: there are too many folders.
-        """
-        numbers, folders = _folders(rows, self._partitioning)
-        order = pc.sort_indices(numbers)
-        in_order = rows.select([each.name for each in self._columns]).take(order)
-        start = 0
-        for folder, count in zip(folders, _counts(numbers, len(folders)), strict=True):
-            path = self._root / folder / f"{self._tables:05d}.parquet"
-            with parquet_writer(path, self._columns, self._codec) as writer:
-                writer.write_table(in_order.slice(start, count))
-            start += count
-        self._tables += 1
+    Raises:
+        RecordError: a value can't be the name of a folder.
+        ConfigurationError: there are too many folders.
+    """
+    inside = partitioning.inside(columns)
+    numbers, folders = _folders(rows, partitioning)
+    in_order = rows.select([each.name for each in inside]).take(pc.sort_indices(numbers))
+    start = 0
+    for folder, count in zip(folders, _counts(numbers, len(folders)), strict=True):
+        with LakeFile(root / folder / name, inside, codec) as file:
+            file.write_table(in_order.slice(start, count))
+        start += count
 
 
 def _folders(rows: pa.Table, partitioning: Partitioning) -> tuple[pa.Array, list[str]]:
@@ -76,10 +60,7 @@ def _encoded(values: pa.ChunkedArray, part: Part) -> pa.DictionaryArray:
         values = pa.chunked_array(made, made[0].type if made else pa.string())
     elif part.unit is not None:
         values = pc.floor_temporal(values, unit=part.unit)
-    whole = values.combine_chunks()
-    if isinstance(whole, pa.ChunkedArray):
-        whole = pa.concat_arrays(whole.chunks)
-    return pc.dictionary_encode(whole, null_encoding="encode")
+    return pc.dictionary_encode(values.combine_chunks(), null_encoding="encode")
 
 
 def _texts(values: pa.Array, part: Part) -> list[str | None]:

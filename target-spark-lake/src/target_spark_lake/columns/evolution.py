@@ -47,13 +47,7 @@ class Evolution:
 
 
 def evolve(stream: str, table: Struct | None, incoming: Struct, rules: EvolutionRules) -> Evolution:
-    """Decide the new columns of a table.
-
-    Args:
-        stream: Name of the stream, for errors.
-        table: Columns of the table; None for a new one.
-        incoming: Columns of the coming records.
-        rules: The user's rules.
+    """Decide the new columns of a table, None if it is a new one, for incoming records with these columns.
 
     Raises:
         SchemaError: names each incompatible column, its old and new type, and the ways out.
@@ -64,17 +58,12 @@ def evolve(stream: str, table: Struct | None, incoming: Struct, rules: Evolution
     if table is None:
         return Evolution(columns)
     changes = tuple(_changes((), table, columns))
-    if rules.mode == FREEZE:
-        _refuse(stream, [*changes, *_missing((), table, incoming)])
-    return Evolution(columns, changes, tuple(join.left_out))
-
-
-def _refuse(stream: str, changes: list[str]) -> None:
-    if changes:
+    if rules.mode == FREEZE and (refused := [*changes, *_missing((), table, incoming)]):
         raise SchemaError(
-            f"stream {stream}: its schema changed ({', '.join(changes)}) and schema_evolution is freeze; nothing was "
+            f"stream {stream}: its schema changed ({', '.join(refused)}) and schema_evolution is freeze; nothing was "
             "written. Give the stream its old columns in the tap, or set schema_evolution to evolve or discard"
         )
+    return Evolution(columns, changes, tuple(join.left_out))
 
 
 class _Join:

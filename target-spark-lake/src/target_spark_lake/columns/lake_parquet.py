@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -19,14 +18,13 @@ if TYPE_CHECKING:
 
 
 class LakeFile:
-    """A Parquet file written one row group at a time.
+    """A new Parquet file, written one row group at a time in a `with` block; it exists even if it gets no rows.
 
     Attributes:
         schema: Arrow schema of its rows.
     """
 
     def __init__(self, path: Path, columns: Struct, codec: str) -> None:
-        """Create the object; nothing is written yet."""
         self.schema = arrow_schema(columns)
         self._path = path
         self._codec = codec
@@ -45,27 +43,14 @@ class LakeFile:
             )
         self._writer.write_table(rows)
 
-    @property
-    def is_begun(self) -> bool:
-        """Whether there is a file."""
-        return self._writer is not None
+    def __enter__(self) -> LakeFile:
+        return self
 
-    def close(self) -> None:
-        """Finish the file, if it was begun."""
+    def __exit__(self, failure: type[BaseException] | None, *_: object) -> None:
+        if self._writer is None and failure is None:
+            self.write_table(self.schema.empty_table())
         if self._writer is not None:
             self._writer.close()
-
-
-@contextmanager
-def parquet_writer(path: Path, columns: Struct, codec: str) -> Iterator[LakeFile]:
-    """A new file with these columns, written even if it gets no rows."""
-    file = LakeFile(path, columns, codec)
-    try:
-        yield file
-        if not file.is_begun:
-            file.write_table(file.schema.empty_table())
-    finally:
-        file.close()
 
 
 def gathered(batches: Iterable[pa.RecordBatch], enough: int) -> Iterator[pa.Table]:

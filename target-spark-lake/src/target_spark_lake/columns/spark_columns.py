@@ -21,22 +21,14 @@ def column(name: str, of: str | None = None) -> Column:
 
 
 def fitted_columns(found: Mapping[str, Column], types: Struct, columns: Struct) -> list[Column]:
-    """The table's columns by name: missing ones NULL, others left out, types widened.
-
-    Args:
-        found: The existing columns.
-        types: Their types.
-        columns: The table's columns.
-    """
+    """The table's columns, from those found and their types: missing ones NULL, others left out, types widened."""
     fitted = (
-        _fit(found[each.name], types.types[each.name], each.type) if each.name in found else _null(each.type)
+        _fit(found[each.name], types.types[each.name], each.type)
+        if each.name in found
+        else F.lit(None).cast(str(each.type))
         for each in columns
     )
     return [column.alias(each.name) for column, each in zip(fitted, columns, strict=True)]
-
-
-def _null(kind: LakeType) -> Column:
-    return F.lit(None).cast(str(kind))
 
 
 def _fit(column: Column, old: LakeType, new: LakeType) -> Column:

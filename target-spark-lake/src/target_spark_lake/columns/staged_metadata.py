@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+from singer_spark.singer.lake_type import Struct, columns_from_text
 from singer_spark.singer.metadata_columns import DELETED_AT, METADATA_COLUMNS, TABLE_VERSION
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 # What a merge decides by: its staged rows have these even if the user wants no metadata columns.
 CONTROL_COLUMNS = (DELETED_AT, TABLE_VERSION)
@@ -10,16 +16,10 @@ CONTROL_COLUMNS = (DELETED_AT, TABLE_VERSION)
 POSITION = "_spark_lake_position"
 
 
-def metadata_columns(*, metadata: bool, merging: bool) -> tuple[str, ...]:
-    """The metadata columns of staged rows, in order.
-
-    Args:
-        metadata: Whether the user wants them.
-        merging: Whether the rows are for a merge.
-    """
-    if metadata:
-        return tuple(METADATA_COLUMNS)
-    return CONTROL_COLUMNS if merging else ()
+def merging_columns(columns: Struct, needed: Iterable[str] = CONTROL_COLUMNS) -> Struct:
+    """A table's columns, followed by those that a merge needs and the table lacks."""
+    missing = {name: METADATA_COLUMNS[name] for name in needed if name not in columns.types}
+    return Struct((*columns, *columns_from_text(missing)))
 
 
 def is_stamped(names: list[str]) -> bool:

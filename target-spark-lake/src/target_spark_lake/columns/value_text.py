@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Mapping
-from datetime import date, datetime
+from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from typing import Any
 
@@ -24,19 +24,17 @@ def value_text(value: Any) -> str | None:
 
 
 def json_value(value: Any) -> Any:
-    """A lake column's value in JSON's terms.
-
-    Args:
-        value: As Arrow converts it to Python.
-    """
+    """A value as Arrow converts it to Python, in JSON's terms; a map becomes its entries, a time of day its text."""
     if isinstance(value, Mapping):
         return {name: json_value(each) for name, each in value.items()}
-    if isinstance(value, list):
+    if isinstance(value, list | tuple):
         return [json_value(each) for each in value]
     if isinstance(value, datetime):
         return value.replace(tzinfo=None).isoformat(timespec="microseconds") + ("Z" if value.tzinfo else "")
     if isinstance(value, date):
         return value.isoformat()
+    if isinstance(value, time | timedelta):
+        return str(value)
     if isinstance(value, bytes):
         return base64.b64encode(value).decode()
     if isinstance(value, float):

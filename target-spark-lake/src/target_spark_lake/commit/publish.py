@@ -15,7 +15,7 @@ from singer_spark.state.run_log import COMMITTED, PUBLISHED, RunEntry, read_entr
 from singer_spark.storage.at_once import each
 from target_spark_lake.commit.journal import GIVES_UP, Plan, mark_given_up, note_unpublished, rewritten
 from target_spark_lake.layout import LAKE_FOLDER, Layout, is_order, table_of_file, written_by
-from target_spark_lake.table_logs.table_log import LogCommit, TableLogs
+from target_spark_lake.table_logs.table_log import TableLogs
 from target_spark_lake.tables.table_record import release_claims, write_record
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def _published(lock: RunLock, store: StateStore, entry: RunEntry) -> RunEntry:
     # The state is never ahead of the rows: it is saved after them, and taken back before them.
     if given_up and entry.state is not None and not store.write(entry.state, state, entry.run_id, _mark(entry.run_id)):
         raise LockedError(f"something else wrote to the state while run {entry.run_id} was publishing")
-    versions = each(storage, lambda commit: _logged(logs, commit, undo=bool(given_up)), plan.logs)
+    versions = each(storage, lambda commit: logs.of_commit(commit).publish(commit), plan.logs)
     if plan.retire and not given_up:
         _check_phase(storage, layout, entry.run_id, COMMITTED, PUBLISHED)
     for paths in _in_turn(plan.retire, lambda path: (not path.startswith(layout.pipeline_staging), is_order(path))):
@@ -145,11 +145,6 @@ def _mark(run_id: str) -> str:
     The restored state equals the value that a suspended publisher of the other run saw: the bytes must differ.
     """
     return "".join(" \t"[int(bit)] for bit in f"{crc32(run_id.encode()):032b}")
-
-
-def _logged(logs: TableLogs, commit: LogCommit, *, undo: bool) -> int | None:
-    log = logs.of_commit(commit)
-    return log.take_back(commit) if undo else log.publish(commit)
 
 
 def _remove_expendable(storage: Storage, logs: TableLogs, expendables: Iterable[Expendable]) -> None:

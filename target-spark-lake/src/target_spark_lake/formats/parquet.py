@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from singer_spark.errors import SingerSparkError
 from singer_spark.singer.lake_type import Struct, columns_from_text
 from singer_spark.spark.session import import_pyspark
-from target_spark_lake.formats.merging.merged_columns import merging_columns
+from target_spark_lake.columns.staged_metadata import merging_columns
 from target_spark_lake.layout import file_age, folder_name
 from target_spark_lake.staging.stager import spark_failure
 from target_spark_lake.staging.table_rewriter import TableRewriter

@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F
 
 from singer_spark.singer.lake_type import Struct, columns_from_text
-from singer_spark.singer.metadata_columns import DELETED_AT
-from target_spark_lake.columns.staged_metadata import CONTROL_COLUMNS
+from singer_spark.singer.metadata_columns import DELETED_AT, TABLE_VERSION
+from target_spark_lake.columns.staged_metadata import CONTROL_COLUMNS, merging_columns
 from target_spark_lake.formats.merging.contest import DELETE, DROP, FILL, LAST_VALUES, VALUES, Verdicts, contest
-from target_spark_lake.formats.merging.merged_columns import columns_after, merging_columns
 from target_spark_lake.formats.merging.placed_files import (
     PlacedFile,
     PlacedRows,
@@ -30,6 +29,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame
 
+    from target_spark_lake.formats.merging.contest import MergeRules
     from target_spark_lake.formats.stream_load import StreamLoad
     from target_spark_lake.formats.table_writer import TableWriter
     from target_spark_lake.tables.changes import StagedFile, TableChange
@@ -51,7 +51,7 @@ class _Merge:
         self._writer = writer
         self._load = load
         self._found = found = survey(writer.run, load)
-        self._columns = columns_after(load, found.rules)
+        self._columns = _columns_after(load, found.rules)
         self._types = merging_columns(self._columns)
         self._foreign = load.record.foreign if load.record is not None else ()
         self._staged = {file.path: file for file in load.staged}
@@ -129,15 +129,15 @@ class _Merge:
         keys, brought = self._found.rules.keys, self._rows.read(mixed, self._types)
         if self._foreign and replaced:
             known = self._rows.read(replaced, self._columns_of([*keys, *self._foreign]))
-            brought = brought.transform(filled_in(known, keys, self._foreign))
+            brought = filled_in(brought, known, keys, self._foreign)
         rows = self._rows.read(opened, self._types).unionByName(brought)
-        kept = rows.transform(staying(verdicts, self._writer.run.started_at))
+        kept = staying(rows, verdicts, self._writer.run.started_at)
         if verdicts.count(FILL):
-            lacking, values = brought.transform(judged(verdicts, FILL)), rows.transform(judged(verdicts, VALUES))
+            lacking, values = judged(brought, verdicts, FILL), judged(rows, verdicts, VALUES)
             kept = kept.unionByName(completed(lacking, values, keys))
         if not verdicts.count(DELETE):
             return kept
-        deleted, before = brought.transform(judged(verdicts, DELETE)), rows.transform(judged(verdicts, LAST_VALUES))
+        deleted, before = judged(brought, verdicts, DELETE), judged(rows, verdicts, LAST_VALUES)
         return kept.unionByName(last_values(deleted, before, keys))
 
     def _change(self, staged: Sequence[StagedFile], retire: Sequence[str]) -> TableChange:
@@ -181,3 +181,10 @@ class _Merge:
         """Whether a staged file has columns that readers must not see, or lacks the hive folders it should be in."""
         hidden = not set(CONTROL_COLUMNS) <= set(self._columns.types)
         return file.positioned or hidden or bool(self._load.schema.partition_by)
+
+
+def _columns_after(load: StreamLoad, rules: MergeRules) -> Struct:
+    """The table's columns; without metadata, the columns of mark and version are added as soon as one is needed."""
+    may_mark = rules.deletes or rules.activated is not None or load.present is not None
+    needed = {DELETED_AT: may_mark and not rules.hard_delete, TABLE_VERSION: rules.versions}
+    return merging_columns(load.columns, [name for name in needed if needed[name]])

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from singer_spark.singer.lake_type import columns_to_text
-from target_spark_lake.columns.lake_parquet import parquet_writer
+from target_spark_lake.columns.lake_parquet import LakeFile
 from target_spark_lake.layout import folder_name
 from target_spark_lake.staging.place import StagingPlace
 from target_spark_lake.tables.changes import StagedFile, TableChange
@@ -52,7 +52,7 @@ class TableWriter:
         local, partitioning = self.scratch / f"empty-{folder_name(schema.stream)}.parquet", schema.partitioning
         # Readers take partition columns from folder names, so even a file without rows is put into folders.
         inside = partitioning.inside(columns) if partitioning else columns
-        with parquet_writer(local, inside, self.settings.compression):
+        with LakeFile(local, inside, self.settings.compression):
             pass
         path = f"{self.run.staging_path(schema.stream)}/empty.parquet"
         self.run.storage.replace(path, local.read_bytes())

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from singer_spark.errors import ConfigurationError
+from singer_spark.errors import ConfigurationError, SchemaError
 from singer_spark.process.signals import too_late_to_stop
+from target_spark_lake.columns.partitioning import folder_names, folder_values, folders_of
 from target_spark_lake.commit.format_check import check_format
 from target_spark_lake.config.config_schema import FORMATS
 from target_spark_lake.tables.changes import Commit, TableChange
+from target_spark_lake.tables.table_index import FOOTERS_AT_ONCE
 from target_spark_lake.tables.table_record import TableRecord, records_of
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from target_spark_lake.commit.pipeline_run import PipelineRun
+    from target_spark_lake.table_logs.table_log import TableLog
 
 
 def convert(run: PipelineRun, chosen: str, stream: str | None) -> list[str]:
@@ -56,5 +62,25 @@ def _change(run: PipelineRun, chosen: str, table: str, record: TableRecord) -> T
             f"stream {record.stream}: in {table} someone else made a table of format {chosen}; move its log away"
         )
     files = {file.path: file.size for file in run.data_files(table)}
-    log.check_files(table, record, files)
+    _check_files(log, table, record, files)
     return log.change(None, TableChange(record.stream, table, record=converted), files)
+
+
+def _check_files(log: TableLog, table: str, record: TableRecord, files: Iterable[str]) -> None:
+    """Refuse files that a table of the log's format can't take as they are."""
+    names = folder_names(record.partition_by)
+
+    def check(path: str) -> None:
+        if tuple(folder_values(folders_of(path[len(table) + 1 :]))) != names:
+            raise ConfigurationError(
+                f"stream {record.stream}: {path} lies in other hive folders than partition_by says, which can't be "
+                "converted; move it away, or load the stream anew with load_method overwrite"
+            )
+        if other := log.other_columns(record, path):
+            raise SchemaError(
+                f"stream {record.stream}: in {path} column(s) {', '.join(other)} have another type than in the table; "
+                "load the stream anew with load_method overwrite before it is converted"
+            )
+
+    with ThreadPoolExecutor(FOOTERS_AT_ONCE) as pool:
+        list(pool.map(check, files))

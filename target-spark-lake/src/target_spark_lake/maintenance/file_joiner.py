@@ -18,7 +18,7 @@ from singer_spark.singer.arrow_schema import columns_of_arrow
 from singer_spark.singer.lake_type import Array, LakeType, Struct
 from singer_spark.storage.parquet_footer import open_parquet
 from target_spark_lake.columns.arrow_columns import fitted
-from target_spark_lake.columns.lake_parquet import gathered, parquet_writer
+from target_spark_lake.columns.lake_parquet import LakeFile, gathered
 from target_spark_lake.staging.arrow_staging import ROW_GROUP_BYTES
 from target_spark_lake.staging.place import StagingPlace
 from target_spark_lake.staging.table_rewriter import columns_inside
@@ -86,7 +86,7 @@ class FileJoiner:
             file = f"{name}/{number:05d}.parquet"
             path, target = place.path(file), f"{self.folder}/{file}"
             before = size = rows = 0
-            with parquet_writer(path, columns, self.codec) as writer:
+            with LakeFile(path, columns, self.codec) as writer:
                 while group is not None and size < wanted and (2 * size < wanted or 2 * size - before <= wanted):
                     writer.write_table(group)
                     rows += group.num_rows

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from singer_spark.errors import StorageError
+from singer_spark.errors import SchemaError, StorageError
 from singer_spark.singer.lake_type import columns_from_text
 from target_spark_lake.columns.partitioning import folder_names, folder_values
 from target_spark_lake.layout import JOINED, table_folders
@@ -41,6 +41,10 @@ def reason_against(run: PipelineRun, table: str, record: TableRecord) -> str:
     snapshot = run.logs.snapshot(table, record)
     if snapshot is None:
         raise StorageError(log.missing_message(record.stream, table))
+    try:
+        snapshot.current_record(record)
+    except SchemaError:
+        return "got a column by someone else that this program can't keep"
     return snapshot.reason_against_joining(record)
 
 

@@ -5,17 +5,16 @@ from __future__ import annotations
 import shutil
 from typing import TYPE_CHECKING
 
-import pyarrow as pa
-
-from target_spark_lake.columns.arrow_partitions import FolderWriter
-from target_spark_lake.columns.lake_parquet import parquet_writer
+from target_spark_lake.columns.arrow_partitions import write_folders
+from target_spark_lake.columns.lake_parquet import LakeFile, gathered
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
+    import pyarrow as pa
+
     from singer_spark.singer.lake_type import Struct
-    from target_spark_lake.columns.lake_parquet import LakeFile
     from target_spark_lake.staging.batch_plan import BatchPlan
     from target_spark_lake.staging.place import StagingPlace
 
@@ -26,17 +25,8 @@ FOLDERS_BYTES = 1 << 27
 PLAIN_FILE, PLAIN_FOLDER = "plain.parquet", "plain"
 
 
-def stage_rows(parts: Iterable[pa.RecordBatch], place: StagingPlace, plan: BatchPlan, columns: Struct) -> int:
-    """Write rows; leaves no files behind on failure.
-
-    Args:
-        parts: The rows, in order.
-        place: Their staging folder.
-        plan: Codec and hive folders.
-        columns: The rows' columns.
-
-    Returns:
-        The number of rows.
+def stage_rows(parts: Iterable[pa.RecordBatch], place: StagingPlace, plan: BatchPlan, columns: Struct) -> None:
+    """Write rows in their order, or into the plan's hive folders; leaves no files behind on failure.
 
     Raises:
         OSError: a file can't be written.
@@ -47,29 +37,18 @@ def stage_rows(parts: Iterable[pa.RecordBatch], place: StagingPlace, plan: Batch
     destination = place.path(PLAIN_FILE if folders is None else PLAIN_FOLDER)
     try:
         if folders is None:
-            with parquet_writer(destination, columns, plan.codec) as writer:
-                return _write(parts, writer, ROW_GROUP_BYTES)
-        return _write(parts, FolderWriter(destination, columns, plan.codec, folders), FOLDERS_BYTES)
+            with LakeFile(destination, columns, plan.codec) as file:
+                for rows in gathered(parts, ROW_GROUP_BYTES):
+                    file.write_table(rows)
+                    del rows  # before the next ones are gathered
+            return
+        for number, rows in enumerate(gathered(parts, FOLDERS_BYTES)):
+            write_folders(rows, destination, f"{number:05d}.parquet", columns, plan.codec, folders)
+            del rows
     except BaseException:
         # On a full disk too: the report of the failed run needs some room.
         _remove(destination)
         raise
-
-
-def _write(parts: Iterable[pa.RecordBatch], writer: LakeFile | FolderWriter, bytes_at_once: int) -> int:
-    waiting: list[pa.RecordBatch] = []
-    rows = waiting_bytes = 0
-    for part in parts:
-        waiting.append(part)
-        rows += part.num_rows
-        waiting_bytes += part.nbytes
-        if waiting_bytes >= bytes_at_once:
-            writer.write_table(pa.Table.from_batches(waiting))
-            waiting.clear()
-            waiting_bytes = 0
-    if waiting:
-        writer.write_table(pa.Table.from_batches(waiting))
-    return rows
 
 
 def _remove(destination: Path) -> None:

@@ -56,14 +56,7 @@ class Judgement:
 
 
 def judge(storage: Storage, path: str, name: str, plan: BatchPlan, rules: TypedRules | None) -> Judgement:
-    """Inspect a file.
-
-    Args:
-        storage: Where it is.
-        path: Relative to that.
-        name: Stream and file for errors.
-        plan: How the stream's records become rows.
-        rules: Rules for the rows; None if records must be checked one by one.
+    """Inspect a file, which errors call `name`; without rules, its records must be checked one by one.
 
     Raises:
         ProtocolError: it is not a complete Parquet file, or has no column of the stream.

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from singer_spark.singer.lake_type import Field, Scalar, Struct
 from singer_spark.singer.metadata_columns import DELETED_AT, METADATA_COLUMNS, TABLE_VERSION
-from target_spark_lake.columns.staged_metadata import CONTROL_COLUMNS, metadata_columns
+from target_spark_lake.columns.staged_metadata import CONTROL_COLUMNS, merging_columns
 
 if TYPE_CHECKING:
     from target_spark_lake.columns.partitioning import Partitioning
@@ -68,13 +68,15 @@ class BatchPlan:
         keeps_deletes: bool = False,
     ) -> BatchPlan:
         """A plan that stages the records' own columns; `keeps_deletes` if the mark of deleted rows is always one."""
-        found = with_metadata(columns, keeps_deletes, metadata=times is not None, merging=merging)
+        needed = {*(CONTROL_COLUMNS if merging else ()), *([DELETED_AT] if keeps_deletes else ())}
+        names = METADATA_COLUMNS if times is not None else needed
+        added = (Field(name, Scalar(kind)) for name, kind in METADATA_COLUMNS.items() if name in names)
+        found = Struct((*columns.without(METADATA_COLUMNS), *added))
         return cls(columns, found, found, check, times, codec, merging)
 
     def into(self, table: Struct, check: ValueCheck | None, partitioning: Partitioning | None) -> BatchPlan:
         """The plan with the table's columns and hive folders, and the check of its records."""
-        added = [each for each in self.found if each.name in CONTROL_COLUMNS and each.name not in table.types]
-        staged = Struct((*table, *added)) if self.merging else table
+        staged = merging_columns(table) if self.merging else table
         return replace(self, staged=staged, check=check, partitioning=partitioning)
 
     def known(self, extracted: datetime | None = None, version: int | None = None) -> dict[str, object]:
@@ -94,13 +96,6 @@ class BatchPlan:
                 "_sdc_sync_started_at": self.times.sync_started,
             }
         return known
-
-
-def with_metadata(columns: Struct, marked: bool = False, *, metadata: bool, merging: bool = False) -> Struct:
-    """The record's columns and the metadata columns of a table's file, or of a staged one (`merging`)."""
-    names = {*metadata_columns(metadata=metadata, merging=merging), *([DELETED_AT] if marked else [])}
-    added = (Field(name, Scalar(kind)) for name, kind in METADATA_COLUMNS.items() if name in names)
-    return Struct((*columns.without(METADATA_COLUMNS), *added))
 
 
 def moment_of(text: object) -> datetime | None:

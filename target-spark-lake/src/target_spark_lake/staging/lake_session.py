@@ -17,13 +17,7 @@ PROGRAM = "target-spark-lake"
 
 
 def start_session(settings: TargetSettings, storage: Storage, further_jars: Sequence[str] = ()) -> SparkSession:
-    """Start Spark for this bucket.
-
-    Args:
-        settings: The target's settings, which say where Spark runs.
-        storage: The bucket.
-        further_jars: Local paths of jars needed besides the bucket's.
-    """
+    """Start Spark for this bucket, where the settings say; `further_jars` are paths of jars besides the bucket's."""
     from singer_spark.spark.cluster import is_local
     from singer_spark.spark.connect_session import check_reach
     from singer_spark.spark.session import get_session

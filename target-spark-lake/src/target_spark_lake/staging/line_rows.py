@@ -43,12 +43,7 @@ INSTANT = pa.timestamp("us", tz="UTC")
 
 
 def rows_of(lines: bytes, plan: BatchPlan) -> Iterator[pa.RecordBatch | bytes]:
-    """Convert lines in their order: blocks of certainly valid lines to rows, the others unchanged.
-
-    Args:
-        lines: Whole RECORD lines, each with its newline.
-        plan: How they become rows.
-    """
+    """Convert whole RECORD lines in their order: blocks of certainly valid lines to rows, the others unchanged."""
     if plan.check is None:
         yield lines
         return
@@ -109,12 +104,7 @@ def _json_texts(lines: bytes, check: ValueCheck) -> dict[str, pa.Array]:
 
 
 def rows_of_messages(messages: Sequence[JSON], plan: BatchPlan) -> pa.RecordBatch:
-    """Convert messages to rows.
-
-    Args:
-        messages: Parsed RECORD lines with record values of the lake's columns.
-        plan: How they become rows.
-    """
+    """Convert parsed RECORD lines, with record values of the lake's columns, to rows."""
     record = pa.array([each["record"] for each in messages], arrow_type(plan.columns))
     extracted = pa.array([moment_of(each.get("time_extracted")) for each in messages], INSTANT)
     version = pa.array([each.get("version") for each in messages], pa.int64())
@@ -123,13 +113,7 @@ def rows_of_messages(messages: Sequence[JSON], plan: BatchPlan) -> pa.RecordBatc
 
 
 def stamped(columns: dict[str, pa.Array], extracted: pa.Array, version: pa.Array, plan: BatchPlan) -> pa.RecordBatch:
-    """Records with their metadata, in the columns of the staged files.
-
-    Args:
-        columns: The records' columns, with the lake's types or as Arrow reads them from JSON.
-        extracted: When each record was read.
-        version: Table version that each belongs to.
-        plan: How they become rows.
+    """Records, with the lake's types or as Arrow reads them from JSON, with metadata in the columns of staged files.
 
     Raises:
         pyarrow.ArrowInvalid: a text is not a value of its column's type.

@@ -80,11 +80,7 @@ class AdoptionJob:
     late: bool = False
 
     def stage(self, session: Callable[[], SparkSession], storage: Storage) -> StagedBatch:
-        """Stage every row of the files.
-
-        Args:
-            session: Unused.
-            storage: The bucket.
+        """Stage every row of the files, without a session.
 
         Raises:
             RecordError: a value can't be the name of a hive folder.
@@ -135,9 +131,9 @@ class AdoptionJob:
         with open_parquet(file.place.storage, file.place.path) as source:
             batches = pyarrow.parquet.ParquetFile(source).iter_batches(ROWS_AT_ONCE)
             parts = (fitted(self._stamped(batch), self.plan.staged) for batch in batches)
-            rows = stage_rows(parts, place, self.plan, self.plan.staged)
+            stage_rows(parts, place, self.plan, self.plan.staged)
         staged = tuple(replace(each, late=self.late) for each in place.bring(folders) if each.rows)
-        if rows != file.judgement.rows or sum(each.rows for each in staged) != rows:
+        if sum(each.rows for each in staged) != file.judgement.rows:
             raise StorageError(
                 f"stream {self.stream}: the staged files do not hold all of the {file.judgement.rows} rows of batch "
                 f"file {file.url}; run it again"

@@ -1,7 +1,7 @@
 """Where a batch is written: the staging folder, or the local disk first if the writer can't reach the bucket.
 
 Spark can access disks and the big clouds' stores (and a cluster's executors whatever they have connectors for); Arrow
-writes to disks only.
+writes to disks only. What Spark can't access, it reads from copies on the local disk.
 """
 
 from __future__ import annotations
@@ -9,25 +9,46 @@ from __future__ import annotations
 import shutil
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from singer_spark.spark.cluster import shares_disk
-from singer_spark.storage.parquet_footer import rows_of
-from singer_spark.storage.storage import FileInfo, Storage
+from singer_spark.storage.parquet_footer import download, rows_of
+from singer_spark.storage.storage import Storage
 from target_spark_lake.columns.partitioning import folders_of
 from target_spark_lake.tables.changes import StagedFile
 from target_spark_lake.tables.table_index import FOOTERS_AT_ONCE
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from pyspark.sql import SparkSession
 
     from target_spark_lake.columns.partitioning import Partitioning
 
+COPIES_AT_ONCE = 8
 
-def reaches(session: SparkSession, storage: Storage) -> bool:
+
+def _reaches(session: SparkSession, storage: Storage) -> bool:
     """Whether Spark can read and write the bucket directly."""
     return storage.local or bool(storage.kind) or not shares_disk(session)
+
+
+def spark_urls(session: SparkSession, storage: Storage, paths: Sequence[str], copies: Path) -> list[str]:
+    """The URLs under which Spark reads files of the bucket, in order; the caller removes the folder of `copies`."""
+    if _reaches(session, storage):
+        return [storage.url_for_spark(path) for path in paths]
+    copies.mkdir(parents=True, exist_ok=True)
+
+    def copied(path: str) -> str:
+        copy = copies / f"{sha256(path.encode()).hexdigest()}.parquet"
+        if not copy.exists():
+            download(storage, path, copy)
+        return copy.as_uri()
+
+    with ThreadPoolExecutor(COPIES_AT_ONCE) as pool:
+        return list(pool.map(copied, paths))
 
 
 @dataclass(frozen=True)
@@ -47,7 +68,7 @@ class StagingPlace:
     @classmethod
     def of(cls, session: SparkSession, storage: Storage, folder: str, local: Path) -> StagingPlace:
         """The place this session can write to; `local` is an unused path."""
-        return cls(storage, folder, None if reaches(session, storage) else local)
+        return cls(storage, folder, None if _reaches(session, storage) else local)
 
     @classmethod
     def of_python(cls, storage: Storage, folder: str, local: Path) -> StagingPlace:
@@ -63,50 +84,26 @@ class StagingPlace:
         return self.local.as_uri() if self.local is not None else self.storage.url_for_spark(self.folder)
 
     def bring(self, partitioning: Partitioning | None) -> tuple[StagedFile, ...]:
-        """Upload the Parquet files if they are not in the bucket yet, and free the disk space.
-
-        Args:
-            partitioning: The hive folders that they are in, if any.
-
-        Returns:
-            The files, including those without rows.
+        """The Parquet files, uploaded first if they are not in the bucket yet; those without rows are among them.
 
         Raises:
             RecordError: a value can't be the name of a hive folder.
             ConfigurationError: there are too many hive folders.
             StorageError: files can't be read or written.
         """
-        files = self._files(partitioning)
-        if self.local is not None:
-            for file in self._local_files():
-                self.storage.upload(self.local / file.path, f"{self.folder}/{file.path}")
-                (self.local / file.path).unlink()
-            shutil.rmtree(self.local, ignore_errors=True)
-        return files
-
-    def _files(self, partitioning: Partitioning | None) -> tuple[StagedFile, ...]:
-        if self.local is None:
-            found = [file for file in self.storage.list(self.folder) if file.path.endswith(".parquet")]
-        else:
-            found = [FileInfo(f"{self.folder}/{file.path}", file.size) for file in self._local_files()]
+        here, above = (self.storage, self.folder) if self.local is None else (Storage(str(self.local)), "")
+        found = [file for file in here.list(above) if file.path.endswith(".parquet")]
         folders = ["" if partitioning is None else folders_of(file.path) for file in found]
         if partitioning is not None:
             partitioning.check_written(folders)
         with ThreadPoolExecutor(FOOTERS_AT_ONCE) as pool:
-            counted = pool.map(lambda file: self._rows(file.path), found)
-            return tuple(
-                StagedFile(file.path, rows, file.size, each)
-                for file, rows, each in zip(found, counted, folders, strict=True)
-            )
-
-    def _rows(self, path: str) -> int:
-        if self.local is None:
-            return rows_of(self.storage, path)
-        # Local files can be counted before the upload.
-        return rows_of(Storage(str(self.local)), path[len(self.folder) + 1 :])
-
-    def _local_files(self) -> list[FileInfo]:
-        """The local files, by their paths inside the folder."""
-        assert self.local is not None
-        found = sorted(self.local.rglob("*.parquet"))
-        return [FileInfo(file.relative_to(self.local).as_posix(), file.stat().st_size) for file in found]
+            rows = list(pool.map(lambda file: rows_of(here, file.path), found))
+        paths = [file.path for file in found]
+        if self.local is not None:
+            paths = [f"{self.folder}/{path}" for path in paths]
+            for file, path in zip(found, paths, strict=True):
+                self.storage.upload(self.local / file.path, path)
+                (self.local / file.path).unlink()
+            shutil.rmtree(self.local, ignore_errors=True)
+        sizes = [file.size for file in found]
+        return tuple(map(StagedFile, paths, rows, sizes, folders))

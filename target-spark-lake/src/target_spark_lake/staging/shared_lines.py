@@ -20,14 +20,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def shared_pieces(session: SparkSession, storage: Storage, folder: str, lines: Path) -> Iterator[str]:
-    """Yield the URL of a folder with the lines in pieces named by their first line's number; removed afterwards.
-
-    Args:
-        session: The session whose executors read them.
-        storage: The bucket.
-        folder: The batch's staging folder there.
-        lines: The spooled file.
-    """
+    """Yield the URL of a folder with the lines in pieces named by their first line's number; removed afterwards."""
     here, there = lines.with_suffix(".pieces"), f"{folder}/pieces"
     here.mkdir()
     is_shared = shares_disk(session)

@@ -29,11 +29,7 @@ _PLACE = Field(POSITION, Scalar("bigint"))
 def stage_pieces(session: SparkSession, source: str, destination: str, plan: BatchPlan) -> None:
     """Write the rows of all lines that are certainly valid; for a merge with their positions in the batch.
 
-    Args:
-        session: A running session.
-        source: URL of the folder with the lines in pieces.
-        destination: URL of a folder that does not exist yet.
-        plan: How lines become rows.
+    Both URLs are of folders: that of the lines in pieces, and one that does not exist yet.
     """
     columns = staged_columns(plan)
     rows = _pieces(session, source).mapInArrow(partial(_right_rows, plan), spark_columns(columns))

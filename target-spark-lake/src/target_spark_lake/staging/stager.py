@@ -60,9 +60,7 @@ class BatchJob:
     def stage(self, session: Callable[[], SparkSession], storage: Storage) -> StagedBatch:
         """Stage every row of the batch and its rejected records, and remove the spooled file.
 
-        Args:
-            session: Returns the session; only called if Spark does the work.
-            storage: The bucket.
+        The session is only asked for if Spark does the work.
 
         Raises:
             RecordError: a record is invalid, or there are too many invalid ones.
@@ -175,13 +173,7 @@ class BatchJob:
 
 
 def spark_failure(error: Exception, what: str, place: str) -> SingerSparkError:
-    """The error to raise for a failure of Spark or Arrow.
-
-    Args:
-        error: The original error.
-        what: What could not be done.
-        place: What was being written, in words.
-    """
+    """The error to raise for a failure of Spark or Arrow: says what could not be done, and what was being written."""
     known = jvm_failure() or shortage(error, place)
     if known is not None:
         return known

@@ -18,7 +18,7 @@ from singer_spark.singer.arrow_schema import columns_of_arrow
 from singer_spark.singer.lake_type import Field, Scalar, Struct
 from singer_spark.storage.parquet_footer import open_parquet
 from target_spark_lake.columns.arrow_columns import fitted
-from target_spark_lake.columns.lake_parquet import parquet_writer
+from target_spark_lake.columns.lake_parquet import LakeFile
 from target_spark_lake.columns.partitioning import folder_values
 from target_spark_lake.columns.staged_metadata import POSITION
 from target_spark_lake.staging.parquet_tail import null_columns_tail
@@ -111,7 +111,7 @@ class TableRewriter:
         """Decode a file and write it with the new columns, one row group at a time; returns the new size."""
         place = StagingPlace.of_python(self.storage, self.folder, self.scratch)
         target = place.path(name)
-        with parquet_writer(target, columns, self.codec) as writer:
+        with LakeFile(target, columns, self.codec) as writer:
             for group in range(source.metadata.num_row_groups):
                 rows = source.read_row_group(group)
                 batches = [fitted(batch, columns) for batch in rows.to_batches()]

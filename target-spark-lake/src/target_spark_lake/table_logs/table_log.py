@@ -6,12 +6,11 @@ register them in `TableLogs.of` and `_COMMITS`.
 
 from __future__ import annotations
 
-from itertools import chain
 from typing import TYPE_CHECKING, Any, Protocol
 
 from target_spark_lake.config.config_schema import DELTA, ICEBERG
-from target_spark_lake.table_logs.delta_log.log_entry import DeltaCommit, plan_delta
-from target_spark_lake.table_logs.iceberg_log.table_commit import IcebergCommit, plan_iceberg
+from target_spark_lake.table_logs.delta_log.log_entry import DeltaCommit
+from target_spark_lake.table_logs.iceberg_log.table_commit import IcebergCommit
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
     from target_spark_lake.tables.table_record import TableRecord
     from target_spark_lake.tables.taking_back import Fate
 
-_COMMITS: dict[str, tuple[Any, Any]] = {DELTA: (DeltaCommit, plan_delta), ICEBERG: (IcebergCommit, plan_iceberg)}
+_COMMITS: dict[str, Any] = {DELTA: DeltaCommit, ICEBERG: IcebergCommit}
 
 
 class LogSnapshot(Protocol):
@@ -39,7 +38,7 @@ class LogSnapshot(Protocol):
         """The table's record with the columns of the log; raises a SchemaError if the lake can't represent one."""
 
     def reason_against_joining(self, record: TableRecord) -> str:
-        """Why the table's files can't be compacted here; empty if they can."""
+        """Why the table's files can't be compacted here because of how they are laid out; empty if they can."""
 
 
 class LogCommit(Protocol):
@@ -72,8 +71,8 @@ class TableLog(Protocol):
     def check_place(self, stream: str, table: str, *, is_new: bool) -> None:
         """Raise a ConfigurationError if no table of this format can be at this place."""
 
-    def check_files(self, table: str, record: TableRecord, files: Iterable[str]) -> None:
-        """Raise a ConfigurationError or SchemaError if a table of this format can't take these files as they are."""
+    def other_columns(self, record: TableRecord, path: str) -> Sequence[str]:
+        """Columns of a file whose types a table of this format can't take as they are."""
 
     def keeps_files(self, before: Struct, after: Struct) -> bool:
         """Whether files written with the columns before are read correctly in a table with the columns after."""
@@ -88,10 +87,7 @@ class TableLog(Protocol):
         """Whether the commit, or one of a later run, was made."""
 
     def publish(self, commit: Any) -> int | None:
-        """Make the commit unless it was made already; returns the number of the new version, if it has one."""
-
-    def take_back(self, commit: Any) -> int | None:
-        """Make the commit that undoes another one; returns the same as `publish`."""
+        """Make the commit, or undo another, unless it is done already; returns the new version's number, if any."""
 
     def fate(self, commit: Any) -> Fate:
         """What becomes of the undone commit; raises an UnpublishableError if it can't be undone."""
@@ -114,33 +110,25 @@ def plan_logs(
     pipeline: str, run_id: str, changes: Iterable[TableChange], published: Iterable[PublishedFile]
 ) -> tuple[LogCommit, ...]:
     """One commit per log that the run changes; `published` maps staged files to their places."""
-    changes, published = tuple(changes), tuple(published)
-    return tuple(
-        chain.from_iterable(
-            plan(pipeline, run_id, [each for each in changes if each.log and each.log.format == name], published)
-            for name, (_, plan) in _COMMITS.items()
-        )
-    )
+    final = {file.staged: file.final for file in published}
+    return tuple(each.log.commit(pipeline, run_id, each, final) for each in changes if each.log is not None)
 
 
 def logs_to_body(commits: Iterable[LogCommit]) -> dict[str, list[dict[str, Any]]]:
     """Commits as members of a journal, by format."""
     commits = tuple(commits)
-    return {
-        name: [each.to_body() for each in commits if isinstance(each, kind)] for name, (kind, _) in _COMMITS.items()
-    }
+    return {name: [each.to_body() for each in commits if isinstance(each, kind)] for name, kind in _COMMITS.items()}
 
 
 def logs_from_body(body: Mapping[str, Any]) -> tuple[LogCommit, ...]:
     """Read the commits back; older journals lack some formats."""
-    return tuple(kind.from_body(each) for name, (kind, _) in _COMMITS.items() for each in body.get(name, ()))
+    return tuple(kind.from_body(each) for name, kind in _COMMITS.items() for each in body.get(name, ()))
 
 
 class TableLogs:
     """The logs of a bucket's tables; a run plans on the version of each table that it saw first."""
 
     def __init__(self, storage: Storage, layout: Layout) -> None:
-        """Create the object; nothing is read yet."""
         self._storage = storage
         self._layout = layout
         self._seen: dict[str, LogSnapshot | None] = {}
@@ -159,7 +147,7 @@ class TableLogs:
 
     def of_commit(self, commit: LogCommit) -> TableLog:
         """The tables of the commit's format."""
-        found = self.of(next(name for name, (kind, _) in _COMMITS.items() if isinstance(commit, kind)))
+        found = self.of(next(name for name, kind in _COMMITS.items() if isinstance(commit, kind)))
         assert found is not None
         return found
 

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar
-
-from target_spark_lake.config.config_schema import DELTA, ICEBERG
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -70,69 +68,15 @@ class PublishedFile:
     bytes: int
 
 
-@dataclass(frozen=True)
-class DeltaChange:
-    """A change of a Delta table's log, apart from the file names.
+class LogChange(Protocol):
+    """A change of a table's own log, apart from the run and the names of its files."""
 
-    Attributes:
-        seen: Version of the table that the change was planned on; None for a new table.
-        schema: The table's new `schemaString`; None if it is unchanged.
-        features: Table features that its columns need.
-        statistics: The log's statistics for each new file, by path.
-        adopted: Files that become the table's in place, with their sizes in bytes.
-        data_change: False if rows only move to other files.
-        partitioned: The table's partition columns after the change, as in the hive folders of its new files.
-        partitioned_before: The partition columns of the version planned on; empty for a new table.
-        table_id: Id of the table in its log; None for a new table.
-    """
+    @property
+    def format(self) -> str:
+        """The table's format."""
 
-    format: ClassVar[str] = DELTA
-    seen: int | None
-    schema: str | None
-    features: tuple[str, ...] = ()
-    statistics: Mapping[str, str] = field(default_factory=dict)
-    adopted: Mapping[str, int] = field(default_factory=dict)
-    data_change: bool = True
-    partitioned: tuple[str, ...] = ()
-    partitioned_before: tuple[str, ...] = ()
-    table_id: str | None = None
-
-
-@dataclass(frozen=True)
-class IcebergChange:
-    """A change of an Iceberg table's snapshot, apart from the file names.
-
-    Attributes:
-        seen: Id of the table that the change was planned on; None for a new table.
-        snapshot: Its snapshot at that time; None if it had none.
-        schema_seen: Id of its schema at that time.
-        schema: The schema after the change, as Iceberg's JSON.
-        changes_schema: Whether that differs from the one before.
-        spec: The partition spec of new files, as Iceberg's JSON.
-        changes_spec: Whether that was not the table's.
-        statistics: The manifests' statistics for each new file, by path.
-        adopted: Files that become the table's in place, with their sizes in bytes.
-        data_change: False if rows only move to other files.
-        leaves: Objects of the table's former format, to be removed.
-        registered: The table's identifier and catalog.
-    """
-
-    format: ClassVar[str] = ICEBERG
-    seen: str | None
-    snapshot: int | None
-    schema_seen: int | None
-    schema: Mapping[str, Any]
-    changes_schema: bool
-    spec: Mapping[str, Any]
-    changes_spec: bool
-    statistics: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    adopted: Mapping[str, int] = field(default_factory=dict)
-    data_change: bool = True
-    leaves: tuple[str, ...] = ()
-    registered: str = ""
-
-
-LogChange = DeltaChange | IcebergChange
+    def commit(self, pipeline: str, run_id: str, change: TableChange, final: Mapping[str, str]) -> Any:
+        """The run's commit to the log (`table_log.LogCommit`), given the final paths of the change's staged files."""
 
 
 @dataclass(frozen=True)

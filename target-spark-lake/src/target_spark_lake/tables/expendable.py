@@ -43,10 +43,10 @@ class Expendable:
     details: Mapping[str, Any] = field(default_factory=dict)
 
     @staticmethod
-    def of(files: Sequence[FileInfo], table: str = "", format: str = "", **details: Any) -> Expendable:
+    def of(files: Sequence[FileInfo], table: str = "", format: str = "") -> Expendable:
         """The value for files listed by a storage."""
         paths, size = tuple(file.path for file in files), sum(file.size for file in files)
-        return Expendable(paths, size, table, format, details)
+        return Expendable(paths, size, table, format)
 
     @staticmethod
     def from_body(body: Mapping[str, Any]) -> Expendable:

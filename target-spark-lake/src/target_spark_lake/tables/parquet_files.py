@@ -18,12 +18,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def open_batch_file(storage: Storage, path: str, name: str) -> Iterator[ParquetFile]:
-    """Open a Parquet file written by another program; errors in the context are attributed to the file.
-
-    Args:
-        storage: Where it is.
-        path: Its path there.
-        name: Stream and file for errors.
+    """Open a Parquet file written by another program; errors in the context are attributed to the file, by `name`.
 
     Raises:
         ProtocolError: it is not a complete Parquet file.

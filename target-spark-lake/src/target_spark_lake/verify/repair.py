@@ -24,9 +24,9 @@ from singer_spark.singer.metadata_columns import DELETED_AT, METADATA_COLUMNS
 from singer_spark.spark.lake_columns import columns_of_spark
 from target_spark_lake.columns.spark_columns import column, fitted_columns
 from target_spark_lake.columns.spark_partitions import write_parquet
+from target_spark_lake.columns.staged_metadata import merging_columns
 from target_spark_lake.columns.widening import may_become
 from target_spark_lake.config.config_schema import UPSERT
-from target_spark_lake.formats.merging.merged_columns import merging_columns
 from target_spark_lake.formats.stream_load import StreamLoad
 from target_spark_lake.formats.table_changes import table_changes
 from target_spark_lake.formats.table_writer import TableWriter

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import warnings
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from operator import and_, or_
@@ -23,6 +22,8 @@ from singer_spark.singer.metadata_columns import DELETED_AT, TABLE_VERSION, UNCH
 from target_spark_lake.columns.spark_columns import column
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from pyspark.sql import Column, DataFrame
 
 # A file has fewer rows than this: the bits of a place above these are the number of its file.
@@ -34,7 +35,6 @@ GONE = "_spark_lake_gone"
 DROP, MARK, DELETE, LAST_VALUES = "drop", "mark", "delete", "last values"
 # A row that lacks values, and earlier rows of its key, which are dropped and may have them.
 FILL, VALUES = "fill", "values"
-Step = Callable[["DataFrame"], "DataFrame"]
 
 
 @dataclass(frozen=True)
@@ -118,15 +118,15 @@ def contest(
         present: The keys still in the source, in columns like the table's; table rows with other keys, which the run
             did not send either, are deleted. None if they are not known.
     """
-    rows = of_run.transform(_as_contenders(rules, of_run=True))
+    rows = _as_contenders(of_run, rules, of_run=True)
     if of_table is not None:
-        table_rows = of_table.transform(_as_contenders(rules, of_run=False))
+        table_rows = _as_contenders(of_table, rules, of_run=False)
         if present is not None:
-            table_rows = table_rows.transform(_compared_with(present, rules))
-        rows = rows.unionByName(table_rows.transform(_taking_part(rows, rules, may_be_gone=present is not None)))
+            table_rows = _compared(table_rows, present, rules)
+        rows = rows.unionByName(_taking_part(table_rows, rows, rules, may_be_gone=present is not None))
     if rules.cursor and (rules.deletes or rules.late):
-        rows = rows.transform(_inherit_age(rules))
-    judged = rows.transform(_judge(rules)).persist(StorageLevel.MEMORY_AND_DISK)
+        rows = _inherit_age(rows, rules)
+    judged = _judge(rows, rules).persist(StorageLevel.MEMORY_AND_DISK)
     number = F.shiftright(PLACE, ROW_BITS).alias("number")
     with warnings.catch_warnings():
         # PySpark leaves the socket of a `collect` to the garbage collector.
@@ -139,58 +139,46 @@ def contest(
     return Verdicts(judged, by_number, sum(row["gone"] for row in counts))
 
 
-def _as_contenders(rules: MergeRules, *, of_run: bool) -> Step:
+def _as_contenders(rows: DataFrame, rules: MergeRules, *, of_run: bool) -> DataFrame:
     """Reduce rows to the columns of the decision, under names that no user's column has."""
     has_mark = F.col(DELETED_AT).isNotNull()
-
-    def step(rows: DataFrame) -> DataFrame:
-        return rows.select(
-            *(column(name).alias(alias) for name, alias in zip(rules.keys, _key_names(rules), strict=True)),
-            *(_age(name, rules).alias(alias) for name, alias in zip(rules.cursor, _cursor_names(rules), strict=True)),
-            (F.col(TABLE_VERSION) if rules.versions else F.lit(None).cast("bigint")).alias("version"),
-            (_below(rules) if rules.activated is not None else F.lit(False)).alias("below"),
-            (has_mark if of_run else F.lit(False)).alias("is_delete"),
-            has_mark.alias("is_marked"),
-            (F.col(UNCHANGED).isNotNull() if of_run and rules.unchanged else F.lit(False)).alias("partial"),
-            F.lit(False).alias("gone"),
-            PLACE,
-        )
-
-    return step
+    return rows.select(
+        *(column(name).alias(alias) for name, alias in zip(rules.keys, _key_names(rules), strict=True)),
+        *(_age(name, rules).alias(alias) for name, alias in zip(rules.cursor, _cursor_names(rules), strict=True)),
+        (F.col(TABLE_VERSION) if rules.versions else F.lit(None).cast("bigint")).alias("version"),
+        (_below(rules) if rules.activated is not None else F.lit(False)).alias("below"),
+        (has_mark if of_run else F.lit(False)).alias("is_delete"),
+        has_mark.alias("is_marked"),
+        (F.col(UNCHANGED).isNotNull() if of_run and rules.unchanged else F.lit(False)).alias("partial"),
+        F.lit(False).alias("gone"),
+        PLACE,
+    )
 
 
-def _compared_with(present: DataFrame, rules: MergeRules) -> Step:
+def _compared(rows: DataFrame, present: DataFrame, rules: MergeRules) -> DataFrame:
     """Mark the table's rows with keys that the source lacks."""
     keys = _key_names(rules)
     has_key = reduce(and_, (F.col(key).isNotNull() for key in keys))
-
-    def step(rows: DataFrame) -> DataFrame:
-        there = [column(name).alias(key) for name, key in zip(rules.keys, keys, strict=True)]
-        known = present.select(*there).distinct().withColumn("there", F.lit(True))
-        gone = F.col("there").isNull() & has_key
-        return rows.join(known, keys, "left").withColumn("gone", gone).select(*rows.columns)
-
-    return step
+    there = [column(name).alias(key) for name, key in zip(rules.keys, keys, strict=True)]
+    known = present.select(*there).distinct().withColumn("there", F.lit(True))
+    gone = F.col("there").isNull() & has_key
+    return rows.join(known, keys, "left").withColumn("gone", gone).select(*rows.columns)
 
 
-def _taking_part(of_run: DataFrame, rules: MergeRules, *, may_be_gone: bool) -> Step:
+def _taking_part(rows: DataFrame, of_run: DataFrame, rules: MergeRules, *, may_be_gone: bool) -> DataFrame:
     """Select the table's rows with keys sent by the run, or deleted by an activated version or the source; or all."""
+    if rules.stale or rules.whole:
+        return rows
     keys = _key_names(rules)
-
-    def step(rows: DataFrame) -> DataFrame:
-        if rules.stale or rules.whole:
-            return rows
-        sent = of_run.select(*keys)
-        if rules.activated is None and not may_be_gone:
-            return rows.join(sent, keys, "left_semi").select(*rows.columns)
-        outdated = (F.col("below") | F.col("gone")) & (F.lit(rules.hard_delete) | ~F.col("is_marked"))
-        met = rows.join(sent.distinct().withColumn("sent", F.lit(True)), keys, "left")
-        return met.where(F.col("sent").isNotNull() | outdated).select(*rows.columns)
-
-    return step
+    sent = of_run.select(*keys)
+    if rules.activated is None and not may_be_gone:
+        return rows.join(sent, keys, "left_semi").select(*rows.columns)
+    outdated = (F.col("below") | F.col("gone")) & (F.lit(rules.hard_delete) | ~F.col("is_marked"))
+    met = rows.join(sent.distinct().withColumn("sent", F.lit(True)), keys, "left")
+    return met.where(F.col("sent").isNotNull() | outdated).select(*rows.columns)
 
 
-def _inherit_age(rules: MergeRules) -> Step:
+def _inherit_age(rows: DataFrame, rules: MergeRules) -> DataFrame:
     """Make certain rows as new as the newest row of their key that came before them.
 
     These are deletes without a cursor, and rows committed late: their database holds no newer ones.
@@ -200,16 +188,12 @@ def _inherit_age(rules: MergeRules) -> Step:
     blind = F.col("is_delete") & reduce(and_, (F.col(name).isNull() for name in cursor))
     is_late = F.shiftright(PLACE, ROW_BITS).isin(*rules.late) & (F.col("newest") > F.struct("version", *cursor))
     takes = (blind | is_late) & F.col("version").eqNullSafe(F.col("newest.version"))
-
-    def step(rows: DataFrame) -> DataFrame:
-        known = rows.withColumn("newest", F.max(F.struct("version", *cursor)).over(before))
-        taken = {name: F.when(takes, F.col(f"newest.{name}")).otherwise(F.col(name)) for name in cursor}
-        return known.withColumns(taken).drop("newest")
-
-    return step
+    known = rows.withColumn("newest", F.max(F.struct("version", *cursor)).over(before))
+    taken = {name: F.when(takes, F.col(f"newest.{name}")).otherwise(F.col(name)) for name in cursor}
+    return known.withColumns(taken).drop("newest")
 
 
-def _judge(rules: MergeRules) -> Step:
+def _judge(rows: DataFrame, rules: MergeRules) -> DataFrame:
     """The `PLACE`, `VERDICT` and `GONE` of each row that does not stay as it is."""
     same_key = Window.partitionBy(*_key_names(rules))
     # In the order of structs, NULL is the smallest.
@@ -236,17 +220,13 @@ def _judge(rules: MergeRules) -> Step:
         lacks = F.col("best.partial") | (F.col("best.is_delete") & F.col("any_partial") & F.lit(marks_deletes))
         fills = lacks & wins & ~removed & ~leaves
         verdict = F.when(fills, FILL).when(lacks & ~wins & came_before, VALUES).otherwise(verdict)
-
-    def step(rows: DataFrame) -> DataFrame:
-        rows = rows.withColumn("best", best)
-        rows = rows.withColumn("last", F.max(PLACE).over(same_key))
-        if rules.unchanged:
-            rows = rows.withColumn("any_partial", F.max("partial").over(same_key))
-        if marks_deletes:
-            rows = rows.withColumn("before", F.max(F.when(came_before, F.struct(*age))).over(same_key))
-        return rows.select(PLACE, verdict.alias(VERDICT), only_gone.alias(GONE)).where(F.col(VERDICT).isNotNull())
-
-    return step
+    rows = rows.withColumn("best", best)
+    rows = rows.withColumn("last", F.max(PLACE).over(same_key))
+    if rules.unchanged:
+        rows = rows.withColumn("any_partial", F.max("partial").over(same_key))
+    if marks_deletes:
+        rows = rows.withColumn("before", F.max(F.when(came_before, F.struct(*age))).over(same_key))
+    return rows.select(PLACE, verdict.alias(VERDICT), only_gone.alias(GONE)).where(F.col(VERDICT).isNotNull())
 
 
 def _age(name: str, rules: MergeRules) -> Column:

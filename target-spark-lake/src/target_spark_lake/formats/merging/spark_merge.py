@@ -2,93 +2,38 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping, Sequence
 from functools import reduce
 from operator import and_
 from typing import TYPE_CHECKING
-from urllib.parse import unquote
 
-import pyarrow as pa
 from pyspark.sql import functions as F
-from pyspark.sql.types import LongType, StructField, StructType
 
 from singer_spark.singer.metadata_columns import DELETED_AT, METADATA_COLUMNS, UNCHANGED
 from target_spark_lake.columns.spark_columns import column
-from target_spark_lake.columns.staged_metadata import POSITION
-from target_spark_lake.formats.merging.contest import MARK, PLACE, VERDICT, Step, Verdicts
+from target_spark_lake.formats.merging.contest import MARK, PLACE, VERDICT, Verdicts
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from datetime import datetime
 
-    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame
 
-FILE = "_spark_lake_file"
+LATEST = "_spark_lake_latest"
 # Up to this many verdicts are broadcast to each task, which avoids sorting the rows they apply to.
 BROADCAST_VERDICTS = 2_000_000
 
 
-def read_rows(
-    session: SparkSession,
-    files: Mapping[str, Sequence[tuple[int, int]]],
-    columns: StructType,
-    constants: Mapping[str, pa.Array],
-    *,
-    positioned: bool = False,
-) -> DataFrame:
-    """Read rows with their places.
-
-    Args:
-        session: A running session.
-        files: URLs with (row, place) pairs: the place of the first row, and further ones where counting starts anew.
-        columns: Columns to read; NULL if a file lacks one.
-        constants: Further columns, with a single value for each file.
-        positioned: Whether the rows carry their positions because they are out of order.
-    """
-    own = StructField(POSITION, LongType())
-    schema = StructType([*columns.fields, own]) if positioned else columns
-    rows = session.read.schema(schema).parquet(*map(_literally, files))
-    position = column(POSITION) if positioned else F.col("_metadata.row_index")
-    # Spark normalizes the URLs its own way, and reports the result.
-    starts = {_plain(unquote(url)): url for url in rows.inputFiles()}
-    spelled = [_plain(starts[_plain(url)]) for url in files]
-    in_parts = any(len(places) > 1 for places in files.values())
-    known = [
-        [{"row": row, "place": place} for row, place in places] if in_parts else places[0][1]
-        for places in files.values()
-    ]
-    # Sending an Arrow table needs no job.
-    first = session.createDataFrame(pa.table({FILE: spelled, PLACE: known, **constants}))
-    lost = F.raise_error(F.concat(F.lit("no place is known for "), FILE)).cast("bigint")
-    return (
-        rows.select(*map(column, columns.names), position.alias(POSITION), F.col("_metadata.file_path").alias(FILE))
-        .join(F.broadcast(first), FILE, "left")
-        .withColumn(PLACE, F.coalesce(_place_in_part() if in_parts else F.col(PLACE) + F.col(POSITION), lost))
-        .select(*map(column, [*columns.names, *constants]), PLACE)
-    )
-
-
-def _place_in_part() -> Column:
-    begun = F.filter(PLACE, lambda part: part["row"] <= F.col(POSITION))
-    return F.element_at(begun, -1)["place"] + F.col(POSITION) - F.element_at(begun, -1)["row"]
-
-
-def staying(verdicts: Verdicts, marked_at: datetime) -> Step:
+def staying(rows: DataFrame, verdicts: Verdicts, marked_at: datetime) -> DataFrame:
     """The rows that stay, with the mark set on those with the verdict MARK."""
-
-    def step(rows: DataFrame) -> DataFrame:
-        known = rows.join(_sent(verdicts, verdicts.rows), PLACE, "left")
-        stays = known.where(F.col(VERDICT).isNull() | (F.col(VERDICT) == MARK))
-        mark = F.when(F.col(VERDICT) == MARK, F.lit(marked_at)).otherwise(F.col(DELETED_AT))
-        return stays.withColumn(DELETED_AT, mark).drop(VERDICT)
-
-    return step
+    known = rows.join(_sent(verdicts, verdicts.rows), PLACE, "left")
+    stays = known.where(F.col(VERDICT).isNull() | (F.col(VERDICT) == MARK))
+    mark = F.when(F.col(VERDICT) == MARK, F.lit(marked_at)).otherwise(F.col(DELETED_AT))
+    return stays.withColumn(DELETED_AT, mark).drop(VERDICT)
 
 
-def judged(verdicts: Verdicts, verdict: str) -> Step:
+def judged(rows: DataFrame, verdicts: Verdicts, verdict: str) -> DataFrame:
     """The rows with this verdict."""
-    chosen = verdicts.rows.where(F.col(VERDICT) == verdict)
-    return lambda rows: rows.join(_sent(verdicts, chosen), PLACE, "left_semi")
+    return rows.join(_sent(verdicts, verdicts.rows.where(F.col(VERDICT) == verdict)), PLACE, "left_semi")
 
 
 def last_values(deleted: DataFrame, before: DataFrame, keys: Sequence[str]) -> DataFrame:
@@ -139,28 +84,15 @@ def completed(lacking: DataFrame, before: DataFrame, keys: Sequence[str]) -> Dat
     return paired.select(*(value(name).alias(name) for name in lacking.columns))
 
 
-def filled_in(known: DataFrame, keys: Sequence[str], names: Sequence[str]) -> Step:
+def filled_in(rows: DataFrame, known: DataFrame, keys: Sequence[str], names: Sequence[str]) -> DataFrame:
     """Fill columns that the run does not send (`names`) from the rows of the same keys, as other writers left them."""
-    latest = known.groupBy(*map(column, keys)).agg(F.max_by(F.struct(*map(column, names)), PLACE).alias(FILE))
-
-    def step(rows: DataFrame) -> DataFrame:
-        same = reduce(and_, (column(name, "rows") == column(name, "latest") for name in keys))
-        paired = rows.alias("rows").join(latest.alias("latest"), same, "left")
-        theirs = {name: F.col(f"latest.{FILE}").getField(name) for name in names}
-        return paired.select(*(theirs.get(name, column(name, "rows")).alias(name) for name in rows.columns))
-
-    return step
+    latest = known.groupBy(*map(column, keys)).agg(F.max_by(F.struct(*map(column, names)), PLACE).alias(LATEST))
+    same = reduce(and_, (column(name, "rows") == column(name, "latest") for name in keys))
+    paired = rows.alias("rows").join(latest.alias("latest"), same, "left")
+    theirs = {name: F.col(f"latest.{LATEST}").getField(name) for name in names}
+    return paired.select(*(theirs.get(name, column(name, "rows")).alias(name) for name in rows.columns))
 
 
 def _sent(verdicts: Verdicts, rows: DataFrame) -> DataFrame:
     verdict_rows = rows.select(PLACE, VERDICT)
     return F.broadcast(verdict_rows) if verdicts.count() <= BROADCAST_VERDICTS else verdict_rows
-
-
-def _plain(url: str) -> str:
-    return re.sub("^file:/+", "file:/", url)
-
-
-def _literally(url: str) -> str:
-    """A URL with glob characters escaped."""
-    return re.sub(r"([\\\[\]{}*?])", r"\\\1", url)

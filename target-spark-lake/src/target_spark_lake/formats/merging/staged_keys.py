@@ -5,6 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, BinaryIO
 
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet
+
 from target_spark_lake.tables.file_statistics import (
     BOUND_TYPES,
     ColumnRange,
@@ -16,7 +20,6 @@ from target_spark_lake.tables.file_statistics import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    import pyarrow as pa
     from pyarrow.parquet import FileMetaData
 
 # Up to this many keys are read; beyond that, only the footers' ranges are used.
@@ -50,9 +53,6 @@ class StagedKeys:
 
 def staged_keys(files: Sequence[BinaryIO], keys: tuple[str, ...], rows: int) -> StagedKeys:
     """Examine the keys in open Parquet files with this total number of rows."""
-    import pyarrow as pa
-    import pyarrow.parquet
-
     if not files:
         return StagedKeys(keys, (), True)
     parquet = [pa.parquet.ParquetFile(file) for file in files]
@@ -71,8 +71,6 @@ def staged_keys(files: Sequence[BinaryIO], keys: tuple[str, ...], rows: int) -> 
 
 
 def _of_values(values: pa.Table, keys: tuple[str, ...]) -> tuple[tuple[ColumnRange, ...], ...]:
-    import pyarrow.compute as pc
-
     in_order = values.take(pc.sort_indices(values, sort_keys=[(name, "ascending") for name in keys]))
     step = max(1, -(-values.num_rows // RANGES))
     return tuple(
@@ -82,8 +80,6 @@ def _of_values(values: pa.Table, keys: tuple[str, ...]) -> tuple[tuple[ColumnRan
 
 
 def _range_of(column: pa.ChunkedArray) -> ColumnRange:
-    import pyarrow.compute as pc
-
     bounds = pc.min_max(column).as_py()
     return ColumnRange(bounds["min"], bounds["max"]) if isinstance(bounds["min"], BOUND_TYPES) else ColumnRange()
 

@@ -6,9 +6,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from singer_spark.errors import ConfigurationError
-from singer_spark.singer.lake_type import columns_from_text
 from target_spark_lake.table_logs.delta_log.expendable import expendable, forget
-from target_spark_lake.table_logs.delta_log.files import check_columns, delta_change, readable_folders, rearrangement
+from target_spark_lake.table_logs.delta_log.files import delta_change, other_columns, readable, rearrangement
+from target_spark_lake.table_logs.delta_log.log_entry import DeltaChange
 from target_spark_lake.table_logs.delta_log.log_publish import (
     CHECKPOINT_VERSIONS,
     has_run,
@@ -17,17 +17,16 @@ from target_spark_lake.table_logs.delta_log.log_publish import (
 )
 from target_spark_lake.table_logs.delta_log.snapshot import LOG_FOLDER, read_snapshot
 from target_spark_lake.table_logs.delta_log.take_back import fate, take_back
-from target_spark_lake.tables.changes import DeltaChange
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
     from datetime import datetime
 
     from singer_spark.singer.lake_type import Struct
     from singer_spark.storage.storage import Storage
     from target_spark_lake.table_logs.delta_log.log_entry import DeltaCommit
     from target_spark_lake.table_logs.delta_log.snapshot import DeltaSnapshot
-    from target_spark_lake.tables.changes import StagedFile, TableChange
+    from target_spark_lake.tables.changes import TableChange
     from target_spark_lake.tables.expendable import Expendable
     from target_spark_lake.tables.table_record import TableRecord
     from target_spark_lake.tables.taking_back import Fate
@@ -40,15 +39,12 @@ class DeltaTables:
     """The Delta tables of a bucket."""
 
     def __init__(self, storage: Storage) -> None:
-        """Create the object; nothing is read yet."""
         self._storage = storage
 
     def snapshot(self, table: str) -> DeltaSnapshot | None:
-        """The table's current version; None if it has no log."""
         return read_snapshot(self._storage, table)
 
     def missing_message(self, stream: str, table: str) -> str:
-        """Error message for a table that has a record but no log any more."""
         return f"stream {stream}: the log of Delta table {table} is gone: restore {LOG_FOLDER}"
 
     def check_place(self, stream: str, table: str, *, is_new: bool) -> None:
@@ -59,9 +55,9 @@ class DeltaTables:
                 "the stream (stream_maps, __alias__), or load it as format parquet"
             )
 
-    def check_files(self, table: str, record: TableRecord, files: Iterable[str]) -> None:
-        """Refuse files that can't be part of a Delta table as they are."""
-        check_columns(self._storage, table, record, files)
+    def other_columns(self, record: TableRecord, path: str) -> Sequence[str]:
+        """Columns of a file that have another type than the table's."""
+        return other_columns(self._storage, record, path)
 
     def keeps_files(self, before: Struct, after: Struct) -> bool:
         """Whether files stay valid: new columns need only the log, a wider type does not."""
@@ -73,37 +69,28 @@ class DeltaTables:
         """The change with its log entry, and with its files in folders that readers can open."""
         if adopted is None:
             # An empty table has its columns in the log, and needs no file for them.
-            staged = _placed(file for file in change.staged if file.rows)
-            change = replace(change, staged=staged, rewritten=_placed(change.rewritten))
+            staged = readable(file for file in change.staged if file.rows)
+            change = replace(change, staged=staged, rewritten=readable(change.rewritten))
         return replace(change, log=delta_change(self._storage, before, change, adopted))
 
     def rearranged(self, before: DeltaSnapshot, change: TableChange) -> TableChange:
         """The change with a log entry that only moves rows to other files."""
-        assert change.record is not None
-        columns = columns_from_text(change.record.columns)
-        moved = rearrangement(self._storage, before, change.joined or change.staged, columns)
+        moved = rearrangement(self._storage, before, change)
         if not isinstance(change.log, DeltaChange):
             return replace(change, log=moved)
         return replace(change, log=replace(change.log, statistics={**change.log.statistics, **moved.statistics}))
 
     def has_run(self, commit: DeltaCommit) -> bool:
-        """Whether this commit, or one of a later run, is in the table's log."""
         return has_run(self._storage, commit)
 
     def publish(self, commit: DeltaCommit) -> int | None:
-        """Make the commit the table's next version, unless it already is a version."""
-        return publish_commit(self._storage, commit)
-
-    def take_back(self, commit: DeltaCommit) -> int | None:
-        """Write the entry that undoes another run's."""
-        return take_back(self._storage, commit)
+        make = publish_commit if commit.takes_back is None else take_back
+        return make(self._storage, commit)
 
     def fate(self, commit: DeltaCommit) -> Fate:
-        """What becomes of the other run's entry."""
         return fate(self._storage, commit)
 
     def expendable(self, table: str, record: TableRecord, before: datetime) -> Expendable:
-        """What no version current at `before` or later needs."""
         return expendable(self._storage, table, record, before)
 
     def forget(self, expendable: Expendable) -> Sequence[str]:
@@ -114,7 +101,3 @@ class DeltaTables:
         """Write a checkpoint every few versions."""
         if version and version % CHECKPOINT_VERSIONS == 0:
             write_checkpoint(self._storage, table)
-
-
-def _placed(files: Iterable[StagedFile]) -> tuple[StagedFile, ...]:
-    return tuple(replace(file, partition=readable_folders(file.partition)) for file in files)

@@ -33,14 +33,7 @@ if TYPE_CHECKING:
 RETENTION = "delta.deletedFileRetentionDuration"
 _RUN_ID = re.compile(r"\d{8}T\d{12}Z-[0-9a-f]{8}(?=-)")
 _ENTRY = re.compile(r"\d{20}\.json")
-_AMOUNT = re.compile(r"(\d+)\s+([a-z]+)")
-_UNITS = {
-    unit: timedelta(microseconds=micros)
-    for unit, micros in {
-        **{"microsecond": 1, "millisecond": 1000, "second": 10**6, "minute": 60 * 10**6, "hour": 3600 * 10**6},
-        **{"day": 86400 * 10**6, "week": 7 * 86400 * 10**6},
-    }.items()
-}
+_AMOUNT = re.compile(r"(\d+)\s+(microsecond|millisecond|second|minute|hour|day|week)s?")
 
 
 def expendable(storage: Storage, table: str, record: TableRecord, before: datetime) -> Expendable:
@@ -89,13 +82,11 @@ def retention(configuration: Mapping[str, str], table: str) -> timedelta:
     """
     text = configuration.get(RETENTION, "").strip().lower()
     amounts = text.removeprefix("interval").strip()
-    found = list(_AMOUNT.finditer(amounts))
-    rest = _AMOUNT.sub("", amounts).strip()
-    if rest or (text and not found) or any(match[2].removesuffix("s") not in _UNITS for match in found):
+    if _AMOUNT.sub("", amounts).strip() or (text and not amounts):
         raise StorageError(
             f"Delta table {table}: {RETENTION} is '{text}', which is not an interval like 'interval 7 days'"
         )
-    return sum((int(match[1]) * _UNITS[match[2].removesuffix("s")] for match in found), timedelta())
+    return sum((timedelta(**{f"{unit}s": int(number)}) for number, unit in _AMOUNT.findall(amounts)), timedelta())
 
 
 def _is_entry(table: str, path: str) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from datetime import date, datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
@@ -12,7 +12,8 @@ from singer_spark.errors import ConfigurationError, RecordError, SchemaError
 from singer_spark.singer.exact_json import to_json
 from singer_spark.singer.lake_type import Scalar, Struct, columns_from_text
 from singer_spark.storage.parquet_footer import open_parquet
-from target_spark_lake.columns.partitioning import LONGEST_FOLDER, Part, check_unchanged, folder_values, folders_of
+from target_spark_lake.columns.partitioning import LONGEST_FOLDER, Part, check_unchanged, folder_names
+from target_spark_lake.table_logs.delta_log.log_entry import DeltaChange, DeltaCommit
 from target_spark_lake.table_logs.delta_log.schema import (
     check_names,
     columns_that_differ,
@@ -20,8 +21,7 @@ from target_spark_lake.table_logs.delta_log.schema import (
     required_columns,
     schema_after,
 )
-from target_spark_lake.tables.changes import DeltaChange
-from target_spark_lake.tables.table_index import FOOTERS_AT_ONCE, file_statistics
+from target_spark_lake.tables.table_index import file_statistics
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Mapping
@@ -41,55 +41,28 @@ _BOUNDED = {
 }
 
 
-def check_columns(storage: Storage, table: str, record: TableRecord, files: Iterable[str]) -> None:
-    """Refuse files that can't be part of a Delta table as they are.
-
-    Raises:
-        SchemaError: a file has a column with another type than the table.
-        ConfigurationError: a file is in hive folders that Delta partitions can't represent.
-    """
+def other_columns(storage: Storage, record: TableRecord, path: str) -> list[str]:
+    """Columns of a file that have another type than the table's."""
     import pyarrow.parquet
     from deltalake import Schema
 
-    wanted = schema_after(None, logged_columns(record)) or ""
-    partitioned = partition_columns(record)
-
-    def check(path: str) -> None:
-        if tuple(folder_values(folders_of(path[len(table) + 1 :]))) != partitioned:
-            raise ConfigurationError(
-                f"stream {record.stream}: {path} lies in other hive folders than partition_by says, which can't be "
-                "converted; move it away, or load the stream anew with load_method overwrite"
-            )
-        with open_parquet(storage, path) as file:
-            found = Schema.from_arrow(pyarrow.parquet.read_schema(file)).to_json()
-        other = columns_that_differ(wanted, found)
-        if other:
-            raise SchemaError(
-                f"stream {record.stream}: in {path} column(s) {', '.join(other)} have another type than in the table; "
-                "load the stream anew with load_method overwrite before it is converted"
-            )
-
-    with ThreadPoolExecutor(FOOTERS_AT_ONCE) as pool:
-        list(pool.map(check, files))
+    with open_parquet(storage, path) as file:
+        found = Schema.from_arrow(pyarrow.parquet.read_schema(file)).to_json()
+    return columns_that_differ(schema_after(None, logged_columns(record)) or "", found)
 
 
-def readable_folders(folders: str) -> str:
-    """Equivalent hive folder names that every reader of Delta can open.
+def readable(files: Iterable[StagedFile]) -> tuple[StagedFile, ...]:
+    """The files with equivalent hive folder names that every reader of Delta can open.
 
     On an object store Polars takes delta-rs's URLs for names: so names contain nothing that URLs escape, unless that
     would make them longer than file systems allow.
     """
-    return "/".join(map(_readable, folders.split("/")))
+    return tuple(replace(each, partition="/".join(map(_readable, each.partition.split("/")))) for each in files)
 
 
 def _readable(folder: str) -> str:
     name = "=".join(quote(unquote(each), safe="") for each in folder.split("=", 1))
     return name if len(name) <= LONGEST_FOLDER else folder
-
-
-def partition_columns(record: TableRecord) -> tuple[str, ...]:
-    """The partition columns of a table as Delta has them, outermost first."""
-    return tuple(part.name for part in map(Part.of, record.partition_by))
 
 
 def logged_columns(record: TableRecord) -> Struct:
@@ -112,7 +85,7 @@ def delta_change(
     columns = columns_from_text(change.record.columns)
     logged = logged_columns(change.record)
     check_names(change.stream, logged)
-    partitioned, partitioned_before = partition_columns(change.record), before.partitioned if before else ()
+    partitioned, partitioned_before = folder_names(change.record.partition_by), before.partitioned if before else ()
     schema = schema_after(before.schema if before else None, logged)
     if change.retire and before is not None and before.only_grows:
         raise ConfigurationError(
@@ -120,33 +93,48 @@ def delta_change(
             "replaced; remove it (ALTER TABLE … UNSET TBLPROPERTIES), or load the stream append-only"
         )
     if before is not None and partitioned != partitioned_before:
-        _check_repartitioned(before, change)
+        if len(change.retire) < len(before.files):  # those that stay lack the new partition values
+            check_unchanged(change.stream, change.table, before.partitioned, change.record.partition_by)
         schema = schema or before.schema
     sizes = {**{file.path: file.bytes for file in change.published}, **(adopted or {})}
     if before is not None and not (sizes or change.retire or schema):
         return None
     if before is not None:
         _check_values(storage, change, schema or before.schema, sizes)
-    statistics = _statistics(storage, sizes, columns, partitioned)
-    features, seen = tuple(sorted(features_of(columns))), before.version if before else None
-    known = before.table_id if before else None
-    return DeltaChange(seen, schema, features, statistics, adopted or {}, True, partitioned, partitioned_before, known)
+    planned = DeltaCommit(
+        change.table,
+        seen=before.version if before else None,
+        schema=schema,
+        features=tuple(sorted(features_of(columns))),
+        partitioned=partitioned,
+        partitioned_before=partitioned_before,
+        table_id=before.table_id if before else None,
+    )
+    return DeltaChange(planned, _statistics(storage, sizes, columns, partitioned), adopted or {})
 
 
-def rearrangement(
-    storage: Storage, before: DeltaSnapshot, staged: Iterable[StagedFile], columns: Struct
-) -> DeltaChange:
+def rearrangement(storage: Storage, before: DeltaSnapshot, change: TableChange) -> DeltaChange:
     """The log entry's content if the table's rows only move to other files; columns and partitions stay."""
-    partitioned = before.partitioned
-    statistics = _statistics(storage, {file.path: file.bytes for file in staged}, columns, partitioned)
-    return DeltaChange(before.version, None, (), statistics, {}, False, partitioned, partitioned, before.table_id)
+    assert change.record is not None
+    planned = DeltaCommit(
+        change.table,
+        seen=before.version,
+        data_change=False,
+        partitioned=before.partitioned,
+        partitioned_before=before.partitioned,
+        table_id=before.table_id,
+    )
+    sizes = {file.path: file.bytes for file in change.joined or change.staged}
+    columns = columns_from_text(change.record.columns)
+    return DeltaChange(planned, _statistics(storage, sizes, columns, before.partitioned))
 
 
 def _statistics(
     storage: Storage, sizes: Mapping[str, int], columns: Struct, partitioned: Container[str]
 ) -> dict[str, str]:
     """The log's statistics of each file; partition columns are recorded elsewhere."""
-    described = _described(columns.without(partitioned))
+    scalars = [(each.name, each.type) for each in columns.without(partitioned) if isinstance(each.type, Scalar)]
+    described = dict(scalars[:MOST_COLUMNS])
     known = file_statistics(storage, sizes, described)
     return {path: _statistics_text(each, described) for path, each in known.items()}
 
@@ -178,18 +166,6 @@ def columns_with_null(storage: Storage, schema: str, sizes: Mapping[str, int]) -
         return []
     found = file_statistics(storage, sizes, names).values()
     return [name for name in names if not all(each.none_null(name) for each in found)]
-
-
-def _check_repartitioned(before: DeltaSnapshot, change: TableChange) -> None:
-    """Refuse new partitions unless all files are replaced: old files lack the new partition values."""
-    if len(change.retire) < len(before.files) and change.record is not None:
-        check_unchanged(change.stream, change.table, before.partitioned, change.record.partition_by)
-
-
-def _described(columns: Struct) -> dict[str, Scalar]:
-    """The table's columns that its log describes."""
-    scalars = [(each.name, each.type) for each in columns if isinstance(each.type, Scalar)]
-    return dict(scalars[:MOST_COLUMNS])
 
 
 def _statistics_text(known: FileStatistics, described: dict[str, Scalar]) -> str:

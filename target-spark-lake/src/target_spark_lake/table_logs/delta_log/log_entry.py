@@ -7,21 +7,21 @@ visible at once, and a repetition finds the very transaction that it would write
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 from uuid import NAMESPACE_URL, uuid5
 
 from singer_spark.state.run_log import time_of
 from target_spark_lake.columns.partitioning import folder_values, folders_of
+from target_spark_lake.config.config_schema import DELTA
 from target_spark_lake.table_logs.delta_log.snapshot import AddedFile, log_spelling
-from target_spark_lake.tables.changes import DeltaChange
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from target_spark_lake.table_logs.delta_log.snapshot import DeltaSnapshot
-    from target_spark_lake.tables.changes import PublishedFile, StagedFile, TableChange
+    from target_spark_lake.tables.changes import StagedFile, TableChange
 
 LEGACY_WRITER_FEATURES = ("appendOnly", "invariants")
 ENGINE = "target-spark-lake"
@@ -53,15 +53,15 @@ class DeltaCommit:
     """
 
     table: str
-    run_id: str
-    application: str
-    transaction: int
-    time: int
-    seen: int | None
-    schema: str | None
-    features: tuple[str, ...]
-    add: tuple[AddedFile, ...]
-    remove: tuple[str, ...]
+    run_id: str = ""
+    application: str = ""
+    transaction: int = 0
+    time: int = 0
+    seen: int | None = None
+    schema: str | None = None
+    features: tuple[str, ...] = ()
+    add: tuple[AddedFile, ...] = ()
+    remove: tuple[str, ...] = ()
     data_change: bool = True
     partitioned: tuple[str, ...] = ()
     partitioned_before: tuple[str, ...] = ()
@@ -105,17 +105,28 @@ class DeltaCommit:
         return DeltaCommit(**{**body, **lists})
 
 
-def plan_delta(
-    pipeline: str, run_id: str, changes: Iterable[TableChange], published: Iterable[PublishedFile]
-) -> tuple[DeltaCommit, ...]:
-    """One commit per Delta table that the run changes; `published` maps staged files to their places."""
-    final, time = {file.staged: file.final for file in published}, int(datetime.now(UTC).timestamp() * 1000)
+@dataclass(frozen=True)
+class DeltaChange:
+    """A change of a Delta table's log, apart from the run and the names of its files.
 
-    def plan(change: TableChange, delta: DeltaChange) -> DeltaCommit:
+    Attributes:
+        planned: The commit, as far as it is known.
+        statistics: The log's statistics for each new file, by path.
+        adopted: Files that become the table's in place, with their sizes in bytes.
+    """
+
+    format: ClassVar[str] = DELTA
+    planned: DeltaCommit
+    statistics: Mapping[str, str]
+    adopted: Mapping[str, int] = field(default_factory=dict)
+
+    def commit(self, pipeline: str, run_id: str, change: TableChange, final: Mapping[str, str]) -> DeltaCommit:
+        """The run's commit, given the final paths of the change's staged files."""
+
         def added(path: str, staged: str, size: int) -> AddedFile:
             # A file's partition values are those of its hive folders, in the same spelling.
             partition = folder_values(folders_of(path[len(change.table) + 1 :]))
-            return AddedFile(log_spelling(change.table, path), size, delta.statistics[staged], partition)
+            return AddedFile(log_spelling(change.table, path), size, self.statistics[staged], partition)
 
         def logged(files: Iterable[StagedFile]) -> tuple[AddedFile, ...]:
             return tuple(added(final[file.path], file.path, file.bytes) for file in files)
@@ -123,27 +134,18 @@ def plan_delta(
         def inside(paths: Iterable[str]) -> tuple[str, ...]:
             return tuple(path[len(change.table) + 1 :] for path in paths)
 
-        adopted = tuple(added(path, path, size) for path, size in delta.adopted.items())
-        return DeltaCommit(
-            change.table,
-            run_id,
-            f"spark-lake/{pipeline}",
-            transaction_number(run_id),
-            time,
-            delta.seen,
-            delta.schema,
-            delta.features,
-            (*logged((*change.rewritten, *change.staged)), *adopted),
-            inside(change.retire),
-            data_change=delta.data_change,
-            partitioned=delta.partitioned,
-            partitioned_before=delta.partitioned_before,
+        adopted = tuple(added(path, path, size) for path, size in self.adopted.items())
+        return replace(
+            self.planned,
+            run_id=run_id,
+            application=f"spark-lake/{pipeline}",
+            transaction=transaction_number(run_id),
+            time=int(datetime.now(UTC).timestamp() * 1000),
+            add=(*logged((*change.rewritten, *change.staged)), *adopted),
+            remove=inside(change.retire),
             joined=logged(change.joined),
             joined_from=inside(change.joined_from),
-            table_id=delta.table_id,
         )
-
-    return tuple(plan(change, change.log) for change in changes if isinstance(change.log, DeltaChange))
 
 
 def transaction_number(run_id: str) -> int:
@@ -159,7 +161,8 @@ def log_entry(
     again: Iterable[AddedFile],
 ) -> bytes:
     """The entry of the next version; `remove` goes, `again` is re-added, `schema` is None if unchanged."""
-    actions = [_commit_info(commit), {"txn": _transaction(commit)}]
+    transaction = {"appId": commit.application, "version": commit.transaction, "lastUpdated": commit.time}
+    actions = [_commit_info(commit), {"txn": transaction}]
     protocol = _protocol(frozenset(commit.features), current)
     if protocol is not None:
         actions.append({"protocol": protocol})
@@ -190,10 +193,6 @@ def _commit_info(commit: DeltaCommit) -> dict[str, Any]:
             "userMetadata": commit.run_id,
         }
     }
-
-
-def _transaction(commit: DeltaCommit) -> dict[str, Any]:
-    return {"appId": commit.application, "version": commit.transaction, "lastUpdated": commit.time}
 
 
 def _protocol(needed: frozenset[str], current: DeltaSnapshot | None) -> dict[str, Any] | None:

@@ -28,18 +28,24 @@ def last_transaction(storage: Storage, commit: DeltaCommit, current: DeltaSnapsh
     for version in range(0 if commit.seen is None else commit.seen + 1, current.version + 1):
         if found >= wanted:
             break
-        data = storage.read(log_file(commit.table, version))
-        if data is None and FORGETS in current.configuration:
+        numbers = transactions(storage, commit, version)
+        if numbers is None and FORGETS in current.configuration:
             raise UnpublishableError(
                 f"Delta table {commit.table} has the property {FORGETS}, and its log does not reach back to version "
                 f"{version}: whether it holds run {commit.run_id} can't be told; restore {LOG_FOLDER}, then "
                 "`spark-lake recover`"
             )
-        for line in (data or b"").splitlines():
-            transaction = json.loads(line).get("txn", {})
-            if transaction.get("appId") == commit.application:
-                found = max(found, transaction["version"])
+        found = max(found, *(numbers or [0]))
     return found
+
+
+def transactions(storage: Storage, commit: DeltaCommit, version: int) -> list[int] | None:
+    """The numbers of the pipeline's transactions in a version; None if the log does not reach back to it."""
+    data = storage.read(log_file(commit.table, version))
+    if data is None:
+        return None
+    found = (json.loads(line).get("txn", {}) for line in data.splitlines())
+    return [each["version"] for each in found if each.get("appId") == commit.application]
 
 
 def planned_on(storage: Storage, commit: DeltaCommit) -> DeltaSnapshot:

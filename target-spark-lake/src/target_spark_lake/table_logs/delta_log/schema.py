@@ -163,7 +163,10 @@ def _requires(kind: Any) -> bool:
 def rules_of_columns(schema: str) -> list[str]:
     """Rules of columns for their writers besides the type, in words: `column total: delta.invariants`."""
     return [
-        f"column {path}: {name}" for path, rules in _metadata("", _fields(schema)) for name in rules if _is_rule(name)
+        f"column {path}: {name}"
+        for path, rules in _metadata("", _fields(schema))
+        for name in rules
+        if name in _RULES or name.startswith(_PREFIXES)
     ]
 
 
@@ -175,10 +178,6 @@ def _metadata(path: str, fields: list[Json]) -> Iterator[tuple[str, Json]]:
             kind = kind["elementType"]
         if isinstance(kind, dict) and "fields" in kind:
             yield from _metadata(f"{inner}.", kind["fields"])
-
-
-def _is_rule(name: str) -> bool:
-    return name in _RULES or name.startswith(_PREFIXES)
 
 
 def columns_that_differ(one: str, other: str) -> list[str]:

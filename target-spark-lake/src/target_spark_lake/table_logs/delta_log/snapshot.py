@@ -14,7 +14,7 @@ from urllib.parse import quote, unquote
 from singer_spark.errors import SchemaError, StorageError
 from singer_spark.singer.lake_type import columns_to_text
 from singer_spark.storage.files import FileInfo
-from target_spark_lake.columns.partitioning import Part, folder_values, folders_of
+from target_spark_lake.columns.partitioning import Part, folder_names, folder_values, folders_of
 from target_spark_lake.table_logs.delta_log.schema import TIMESTAMP_NTZ, columns_of_log, rules_of_columns
 from target_spark_lake.tables.table_record import with_logged_columns
 
@@ -114,16 +114,12 @@ class DeltaSnapshot:
         return with_logged_columns(record, columns_to_text(logged.without(made - set(record.columns))))
 
     def reason_against_joining(self, record: TableRecord) -> str:
-        """Why the table's files can't be compacted here; empty if they can."""
-        if self.partitioned != tuple(part.name for part in map(Part.of, record.partition_by)):
+        """Why the table's files can't be compacted here because of how they are laid out; empty if they can."""
+        if self.partitioned != folder_names(record.partition_by):
             return "was partitioned by someone else in another way than its last run did"
         folders = (path.rpartition("/")[0] for path in self.files)
         if any("=" in each and each != folders_of(f"{each}/file") for each in folders):
             return "has files in other folders than those of its partitions"
-        try:
-            self.current_record(record)
-        except SchemaError:
-            return "got a column by someone else that this program can't keep"
         return ""
 
 
@@ -254,7 +250,8 @@ def check_known(snapshot: DeltaSnapshot, table: str) -> None:
         unknown.add(f"protocol {snapshot.reader}/{snapshot.writer}")
     if any(folder_values(folders_of(path)) != file.partition for path, file in snapshot.files.items()):
         unknown.add("files in folders that don't say their partition values")
-    unknown |= {*rules_of_columns(snapshot.schema), *filter(_is_rule, snapshot.configuration)}
+    unknown.update(rules_of_columns(snapshot.schema))
+    unknown.update(name for name in snapshot.configuration if name.startswith("delta.constraints."))
     if any("://" in path or path.startswith("/") for path in snapshot.files):
         unknown.add("files outside of its folder")
     if unknown:
@@ -262,7 +259,3 @@ def check_known(snapshot: DeltaSnapshot, table: str) -> None:
             f"Delta table {table} was given what this program can't keep: {', '.join(sorted(unknown))}; take it back "
             "(ALTER TABLE … DROP FEATURE, or RESTORE), or load the stream into another table (stream_options, path)"
         )
-
-
-def _is_rule(table_property: str) -> bool:
-    return table_property.startswith("delta.constraints.")

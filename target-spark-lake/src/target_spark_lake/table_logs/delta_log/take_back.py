@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
 from singer_spark.errors import StorageError, UnpublishableError
 from target_spark_lake.table_logs.delta_log.log_entry import log_entry
-from target_spark_lake.table_logs.delta_log.log_history import last_transaction
+from target_spark_lake.table_logs.delta_log.log_history import last_transaction, transactions
 from target_spark_lake.table_logs.delta_log.log_publish import is_another, next_version
-from target_spark_lake.table_logs.delta_log.snapshot import check_known, log_file, read_snapshot
+from target_spark_lake.table_logs.delta_log.snapshot import check_known, read_snapshot
 from target_spark_lake.tables.taking_back import Fate, as_unpublishable
 
 if TYPE_CHECKING:
@@ -93,13 +92,8 @@ def _was_made(storage: Storage, commit: DeltaCommit, current: DeltaSnapshot) -> 
 
 def _version_of(storage: Storage, commit: DeltaCommit, newest: int) -> int | None:
     """The version that the other run made."""
-    wanted = (commit.application, commit.takes_back)
-    for version in range(newest, -1 if commit.seen is None else commit.seen, -1):
-        for line in (storage.read(log_file(commit.table, version)) or b"").splitlines():
-            transaction = json.loads(line).get("txn", {})
-            if (transaction.get("appId"), transaction.get("version")) == wanted:
-                return version
-    return None
+    versions = range(newest, -1 if commit.seen is None else commit.seen, -1)
+    return next((each for each in versions if commit.takes_back in (transactions(storage, commit, each) or ())), None)
 
 
 def _way_out(commit: DeltaCommit, what: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
@@ -52,10 +52,6 @@ class DescribedFile:
     low: Mapping[str, str] = field(default_factory=dict)
     high: Mapping[str, str] = field(default_factory=dict)
     path: str = ""
-
-    def to_body(self) -> dict[str, Any]:
-        """The description as a JSON object."""
-        return asdict(self)
 
 
 def described(

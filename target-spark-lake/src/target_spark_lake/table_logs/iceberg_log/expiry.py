@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from datetime import datetime
 
-    from pyiceberg.io import FileIO
     from pyiceberg.manifest import ManifestFile
     from pyiceberg.table import Table
     from pyiceberg.table.metadata import TableMetadata
@@ -48,7 +47,7 @@ def expendable(storage: Storage, chosen: IcebergCatalog, table: str, before: dat
     Raises:
         StorageError: the catalog or the store failed, or the catalog no longer has the table.
     """
-    with opened(storage, chosen, f"Iceberg table {table}") as catalog:
+    with opened(storage, chosen, table) as catalog:
         found = catalog.load(table)
         if found is None:
             raise StorageError(f"the catalog has no table {'.'.join(catalog.identifier(table))} any more: register it")
@@ -64,7 +63,7 @@ def expendable(storage: Storage, chosen: IcebergCatalog, table: str, before: dat
 def forget(storage: Storage, chosen: IcebergCatalog, expendable: Expendable) -> Sequence[str]:
     """Expire the snapshots, and return the files except those that a snapshot references again (a rollback)."""
     table = expendable.table
-    with opened(storage, chosen, f"Iceberg table {table}") as catalog:
+    with opened(storage, chosen, table) as catalog:
         found = _without(catalog, table, expendable.details.get(SNAPSHOTS, ()))
         if found is None:  # whoever removed it must decide about the files
             return ()
@@ -80,9 +79,8 @@ def _without(catalog: LakeCatalog, table: str, old: Sequence[int]) -> Table | No
         found = catalog.load(table)
         if found is None:
             return None
-        kept = _kept(found.metadata)
-        gone = [each.snapshot_id for each in found.metadata.snapshots if each.snapshot_id in old]
-        gone = [each for each in gone if each not in kept]
+        expired = set(old) - _kept(found.metadata)
+        gone = [each.snapshot_id for each in found.metadata.snapshots if each.snapshot_id in expired]
         if not gone:
             return found
         # A writer that goes back to one of them meanwhile must not find it gone.
@@ -157,12 +155,8 @@ def _named(found: Table, numbers: Iterable[int]) -> set[str]:
         manifests |= {each.manifest_path: each for each in snapshot.manifests(found.io)}
     for path, manifest in manifests.items():
         names.add(path)
-        names |= _files_of(manifest, found.io)
+        names |= {each.data_file.file_path for each in manifest.fetch_manifest_entry(found.io, discard_deleted=True)}
     return names
-
-
-def _files_of(manifest: ManifestFile, io: FileIO) -> set[str]:
-    return {each.data_file.file_path for each in manifest.fetch_manifest_entry(io, discard_deleted=True)}
 
 
 def _paths(storage: Storage, table: str, names: Iterable[str]) -> set[str]:

@@ -83,23 +83,13 @@ def _paths(elements: Iterator[ThriftStruct]) -> Iterator[tuple[str, ThriftStruct
         yield from _below(elements, "")
 
 
-def _below(elements: Iterator[ThriftStruct], above: str) -> Iterator[tuple[str, ThriftStruct]]:
+def _below(elements: Iterator[ThriftStruct], above: str, name: str = "") -> Iterator[tuple[str, ThriftStruct]]:
     element = next(elements)
-    name = element[NAME][1].decode()
+    name = name or element[NAME][1].decode()
     path = f"{above}.{name}" if above else name
     is_list = element.get(CONVERTED) == (I32, 3) or 3 in element.get(LOGICAL, (0, {}))[1]
     yield path, element
-    if is_list:
-        # Of its three levels the middle one has no field id, whatever its name is.
-        middle = next(elements)
-        for _ in range(middle.get(CHILDREN, (I32, 0))[1]):
-            for inner, each in _below(elements, path):
-                yield inner.replace(f"{path}.{_first(inner, path)}", f"{path}.element", 1), each
-        return
-    for _ in range(element.get(CHILDREN, (I32, 0))[1]):
-        yield from _below(elements, path)
-
-
-def _first(inner: str, path: str) -> str:
-    """The first name below a path."""
-    return inner.removeprefix(f"{path}.").split(".", 1)[0]
+    # Of a list's three levels the middle one has no field id, and no level needs to have Iceberg's name.
+    above_children = next(elements) if is_list else element
+    for _ in range(above_children.get(CHILDREN, (I32, 0))[1]):
+        yield from _below(elements, path, "element" if is_list else "")

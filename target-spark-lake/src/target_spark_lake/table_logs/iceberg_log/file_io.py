@@ -1,17 +1,16 @@
-"""File access for PyIceberg: in a bucket like all other access there, on a disk safe from power cuts."""
+"""File access for PyIceberg like all other access to a bucket or disk: files appear whole, and survive a power cut."""
 
 from __future__ import annotations
 
 import io
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 from pyiceberg.io import FileIO, InputFile, OutputFile, OutputStream
-from pyiceberg.io.pyarrow import PyArrowFile, PyArrowFileIO
 
 from singer_spark.storage.local_files import LocalFiles
-from singer_spark.storage.storage import Storage
+from singer_spark.storage.storage import SCRATCH, Storage
 from target_spark_lake.table_logs.iceberg_log.lake_catalog import STORAGE
 
 if TYPE_CHECKING:
@@ -21,21 +20,20 @@ if TYPE_CHECKING:
     from pyiceberg.typedef import Properties
 
 
-class BucketFiles(FileIO):
-    """The file IO for tables in a bucket."""
+class LakeFiles(FileIO):
+    """The file IO for tables in a bucket or on a disk."""
 
     def __init__(self, properties: Properties = {}) -> None:  # noqa: B006 (PyIceberg's own signature)
-        """Create the object; nothing is opened yet."""
         super().__init__(properties)
         self._opening = json.loads(properties[STORAGE])
+        lake = self._opening.pop("url")
+        self._disk = Storage("/", files=LocalFiles(Path("/"), f"{lake}/{SCRATCH}"))
         self._buckets: dict[str, Storage] = {}
 
     def new_input(self, location: str) -> BucketFile:
-        """A file to read."""
         return self._file(location)
 
     def new_output(self, location: str) -> BucketFile:
-        """A file to write."""
         return self._file(location)
 
     def delete(self, location: str | InputFile | OutputFile) -> None:
@@ -44,6 +42,8 @@ class BucketFiles(FileIO):
 
     def _file(self, location: str) -> BucketFile:
         scheme, _, rest = location.partition("://")
+        if scheme == "file" or not rest:
+            return BucketFile(location, self._disk, location.removeprefix("file:").lstrip("/"))
         place, _, path = rest.partition("/")
         bucket = f"{'s3' if scheme == 's3n' else scheme}://{place}"
         if bucket not in self._buckets:
@@ -55,7 +55,6 @@ class BucketFile(InputFile, OutputFile):
     """One object."""
 
     def __init__(self, location: str, storage: Storage, path: str) -> None:
-        """Create the object; nothing is accessed yet."""
         super().__init__(location)
         self._storage = storage
         self._path = path
@@ -67,7 +66,6 @@ class BucketFile(InputFile, OutputFile):
         return size
 
     def exists(self) -> bool:
-        """Whether the object exists."""
         return self._storage.exists(self._path)
 
     def open(self, seekable: bool = True) -> InputStream:
@@ -80,7 +78,6 @@ class BucketFile(InputFile, OutputFile):
         return io.BytesIO(content)
 
     def to_input_file(self) -> BucketFile:
-        """Return the object itself."""
         return self
 
     def create(self, overwrite: bool = False) -> OutputStream:
@@ -122,41 +119,3 @@ class _Written(io.BytesIO):
 
     def __del__(self) -> None:
         """A stream that was never closed writes nothing."""
-
-
-class SyncedFileIO(PyArrowFileIO):
-    """PyIceberg's file IO for disks, with files synced when closed, to survive a power cut once referenced."""
-
-    def new_output(self, location: str) -> PyArrowFile:
-        """A file to write."""
-        scheme, netloc, path = self.parse_location(location, self.properties)
-        return _SyncedFile(location, path, self.fs_by_scheme(scheme, netloc))
-
-
-class _SyncedFile(PyArrowFile):
-    def create(self, overwrite: bool = False) -> OutputStream:
-        return _SyncedStream(super().create(overwrite), self._path)
-
-
-class _SyncedStream(OutputStream):
-    def __init__(self, stream: OutputStream, path: str) -> None:
-        self._stream, self._path = stream, path
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._stream, name)
-
-    def write(self, b: bytes) -> int:
-        return self._stream.write(b)
-
-    def tell(self) -> int:
-        return self._stream.tell()
-
-    def close(self) -> None:
-        self._stream.close()
-        LocalFiles(Path("/"), "").flush([self._path])
-
-    def __enter__(self) -> OutputStream:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close()

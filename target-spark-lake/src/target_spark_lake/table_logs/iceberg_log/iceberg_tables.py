@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 from singer_spark.errors import ConfigurationError, RecordError, SchemaError
 from singer_spark.singer.lake_type import columns_from_text
-from target_spark_lake.layout import table_folders
+from singer_spark.storage.parquet_footer import open_parquet
+from target_spark_lake.columns.partitioning import folders_of
 from target_spark_lake.table_logs.iceberg_log.lake_catalog import opened
 from target_spark_lake.table_logs.iceberg_log.promotion import is_promotable
-from target_spark_lake.tables.changes import IcebergChange
+from target_spark_lake.table_logs.iceberg_log.table_commit import IcebergChange, IcebergCommit
 from target_spark_lake.tables.table_index import TableIndex
 
 if TYPE_CHECKING:
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     from singer_spark.storage.storage import Storage
     from target_spark_lake.config.iceberg_catalog import IcebergCatalog
     from target_spark_lake.table_logs.iceberg_log.snapshot import IcebergSnapshot
-    from target_spark_lake.table_logs.iceberg_log.table_commit import IcebergCommit
     from target_spark_lake.tables.changes import StagedFile, TableChange
     from target_spark_lake.tables.expendable import Expendable
     from target_spark_lake.tables.table_record import TableRecord
@@ -34,20 +34,17 @@ class IcebergTables:
     """The Iceberg tables of a bucket, in one catalog."""
 
     def __init__(self, storage: Storage, catalog: IcebergCatalog) -> None:
-        """Create the object; nothing is read yet."""
         self._storage = storage
         self._catalog = catalog
 
     def snapshot(self, table: str) -> IcebergSnapshot | None:
-        """The table's current state; None if the catalog has none."""
         from target_spark_lake.table_logs.iceberg_log.snapshot import IcebergSnapshot
 
-        with opened(self._storage, self._catalog, f"Iceberg table {table}") as catalog:
+        with opened(self._storage, self._catalog, table) as catalog:
             found = catalog.load(table)
             return None if found is None else IcebergSnapshot.of(self._storage, table, found)
 
     def missing_message(self, stream: str, table: str) -> str:
-        """Error message for a table that has a record but is no longer in the catalog."""
         name = ".".join(self._catalog.identifier(table))
         return (
             f"stream {stream}: the catalog has no table {name} any more: register it again with the newest of "
@@ -63,11 +60,21 @@ class IcebergTables:
                 "give this stream another `path` (stream_options)"
             )
 
-    def check_files(self, table: str, record: TableRecord, files: Iterable[str]) -> None:
-        """Refuse files that can't be part of an Iceberg table as they are."""
-        from target_spark_lake.table_logs.iceberg_log.adoption import check_columns
+    def other_columns(self, record: TableRecord, path: str) -> Sequence[str]:
+        """Columns of a file that have another type than the table's, and not one that Iceberg widens."""
+        import pyarrow.parquet
 
-        check_columns(self._storage, table, record, files)
+        from singer_spark.singer.arrow_schema import columns_of_arrow
+
+        with open_parquet(self._storage, path) as file:
+            source = pyarrow.parquet.ParquetFile(file)
+            found, leaves = columns_of_arrow(source.schema_arrow), map(source.schema.column, range(len(source.schema)))
+            old_times = [each.path for each in leaves if each.physical_type == "INT96"]
+        if found is None:
+            return old_times or ["?"]
+        wanted = columns_from_text(record.columns).types
+        other = [name for name, kind in found.types.items() if not is_promotable(kind, wanted.get(name, kind))]
+        return [*other, *old_times]
 
     def keeps_files(self, before: Struct, after: Struct) -> bool:
         """Whether files stay valid: new columns and widenings supported by Iceberg are only metadata."""
@@ -78,32 +85,34 @@ class IcebergTables:
     ) -> TableChange:
         """The change with its snapshot's content, and with field ids in its files."""
         assert change.record is not None
-        schema, log = self._planned(before, change)
+        schema, planned = self._planned(before, change)
+        leaves: tuple[str, ...] = ()
         if adopted is None:
             # An empty table has its columns in its metadata, and needs no file for them.
             change = replace(change, staged=tuple(file for file in change.staged if file.rows))
-        elif any(self._storage.list(f"{change.table}/_delta_log")):
-            log = replace(log, leaves=tuple(file.path for file in self._storage.list(f"{change.table}/_delta_log")))
-        if before is not None and not (change.published or change.retire or log.changes_schema or log.changes_spec):
+        else:
+            leaves = tuple(file.path for file in self._storage.list(f"{change.table}/_delta_log"))
+        changes_table = planned.changes_schema or planned.changes_spec
+        if before is not None and not (change.published or change.retire or changes_table):
             return change
         change = self._with_field_ids(change, schema)
         self._check_values(change, schema)
-        log = replace(log, adopted=dict(adopted or {}))
+        log = IcebergChange(planned, adopted=adopted or {}, leaves=leaves)
         return replace(change, log=self._described(log, change, schema, change.published))
 
     def rearranged(self, before: IcebergSnapshot, change: TableChange) -> TableChange:
         """The change with its snapshot's content for files that hold the rows of others."""
         assert change.record is not None
-        schema, log = self._planned(before, change)
+        schema, planned = self._planned(before, change)
         if change.log is None:
             change = self._with_field_ids(change, schema)
-            log = replace(log, data_change=False)
+            log = IcebergChange(replace(planned, data_change=False))
             return replace(change, log=self._described(log, change, schema, change.published))
         change = replace(change, joined=self._with_field_ids(replace(change, staged=(), rewritten=()), schema).joined)
         assert isinstance(change.log, IcebergChange)
         return replace(change, log=self._described(change.log, change, schema, change.joined))
 
-    def _planned(self, before: IcebergSnapshot | None, change: TableChange) -> tuple[Schema, IcebergChange]:
+    def _planned(self, before: IcebergSnapshot | None, change: TableChange) -> tuple[Schema, IcebergCommit]:
         from target_spark_lake.table_logs.iceberg_log.partitions import spec_of
         from target_spark_lake.table_logs.iceberg_log.schema import is_same, new_schema, schema_after
 
@@ -113,13 +122,14 @@ class IcebergTables:
         if before is None:
             schema = new_schema(columns)
             spec = spec_of(schema, record.partition_by)
-            new = IcebergChange(None, None, None, _body(schema), False, _body(spec), False, registered=registered)
-            return schema, new
+            new = (None, None, None, _body(schema), False, _body(spec), False)
+            return schema, IcebergCommit(change.table, *new, registered=registered)
         known = before.metadata
         schema = schema_after(before.schema, known.last_column_id, columns)
         spec = spec_of(schema, record.partition_by, known.partition_specs, known.last_partition_id or 0)
         changes_schema = not is_same(schema, before.schema)
-        return schema, IcebergChange(
+        return schema, IcebergCommit(
+            change.table,
             str(known.table_uuid),
             before.number,
             known.current_schema_id,
@@ -162,9 +172,9 @@ class IcebergTables:
         staged = tuple(files)
         sizes = {**{file.path: file.bytes for file in staged}, **log.adopted}
         folders = {file.path: file.partition for file in staged}
-        folders |= {path: table_folders(change.table, path) for path in log.adopted}
+        folders |= {path: folders_of(path[len(change.table) + 1 :]) for path in log.adopted}
         found = described(self._storage, sizes, folders, schema, change.record.partition_by)
-        bodies = {path: each.to_body() for path, each in found.items()}
+        bodies = {path: asdict(each) for path, each in found.items()}
         return replace(log, statistics={**log.statistics, **bodies})
 
     def _check_values(self, change: TableChange, schema: Schema) -> None:
@@ -192,31 +202,23 @@ class IcebergTables:
             )
 
     def has_run(self, commit: IcebergCommit) -> bool:
-        """Whether the snapshot of this commit, or of a later run, was made."""
         from target_spark_lake.table_logs.iceberg_log.publishing import has_run
 
         return has_run(self._storage, self._catalog, commit)
 
     def publish(self, commit: IcebergCommit) -> None:
-        """Make the commit's snapshot, unless it was made already."""
         from target_spark_lake.table_logs.iceberg_log.publishing import publish_commit
-
-        publish_commit(self._storage, self._catalog, commit)
-
-    def take_back(self, commit: IcebergCommit) -> None:
-        """Make the snapshot that undoes another run's."""
         from target_spark_lake.table_logs.iceberg_log.take_back import take_back
 
-        take_back(self._storage, self._catalog, commit)
+        make = publish_commit if commit.takes_back is None else take_back
+        make(self._storage, self._catalog, commit)
 
     def fate(self, commit: IcebergCommit) -> Fate:
-        """What becomes of the other run's snapshot."""
         from target_spark_lake.table_logs.iceberg_log.take_back import fate
 
         return fate(self._storage, self._catalog, commit)
 
     def expendable(self, table: str, record: TableRecord, before: datetime) -> Expendable:
-        """What no snapshot current at `before` or later needs."""
         from target_spark_lake.table_logs.iceberg_log.expiry import expendable
 
         return expendable(self._storage, self._catalog, table, before)

@@ -21,14 +21,13 @@ if TYPE_CHECKING:
 CATALOG_FILE = f"{LAKE_FOLDER}/catalog.db"
 # PyIceberg's property that holds how the lake's storage was opened, as JSON.
 STORAGE = "dataspoc.storage"
-_FILE_IO = "target_spark_lake.table_logs.iceberg_log.file_io"
+_FILE_IO = "target_spark_lake.table_logs.iceberg_log.file_io.LakeFiles"
 
 
 class LakeCatalog:
     """An open catalog."""
 
     def __init__(self, catalog: Catalog, chosen: IcebergCatalog, storage: Storage) -> None:
-        """Create the object; the catalog is not accessed yet."""
         self.catalog = catalog
         self._chosen = chosen
         self._storage = storage
@@ -39,7 +38,7 @@ class LakeCatalog:
 
     def location(self, path: str) -> str:
         """A path of the bucket as spelled in Iceberg's metadata."""
-        return location(self._storage, path)
+        return spellings(self._storage, path)[0]
 
     def load(self, table: str) -> Table | None:
         """A table's current state; None if the catalog has none.
@@ -81,11 +80,6 @@ class LakeCatalog:
                     raise
 
 
-def location(storage: Storage, path: str) -> str:
-    """A path of the bucket as spelled in Iceberg's metadata."""
-    return spellings(storage, path)[0]
-
-
 def spellings(storage: Storage, path: str) -> tuple[str, ...]:
     """All spellings of a path in Iceberg's metadata: ours first, then those of other writers."""
     place = f"{storage.url}/{path}".rstrip("/")
@@ -101,22 +95,20 @@ def spellings(storage: Storage, path: str) -> tuple[str, ...]:
 
 def io_properties(storage: Storage) -> dict[str, str]:
     """PyIceberg's properties for access to the table's files; they contain secrets."""
-    if storage.local:
-        return {"py-io-impl": f"{_FILE_IO}.SyncedFileIO"}
-    if not storage.kind:
+    if not storage.local and not storage.kind:
         return {"py-io-impl": "pyiceberg.io.pyarrow.PyArrowFileIO"}
-    place = {"options": storage.options, "accept_unconditional": storage.accept_unconditional}
-    return {"py-io-impl": f"{_FILE_IO}.BucketFiles", STORAGE: json.dumps(place)}
+    place = {"url": storage.url, "options": storage.options, "accept_unconditional": storage.accept_unconditional}
+    return {"py-io-impl": _FILE_IO, STORAGE: json.dumps(place)}
 
 
 @contextmanager
-def opened(storage: Storage, chosen: IcebergCatalog, what: str) -> Iterator[LakeCatalog]:
-    """The open catalog, for the duration of the context; `what` is for errors.
+def opened(storage: Storage, chosen: IcebergCatalog, table: str) -> Iterator[LakeCatalog]:
+    """The open catalog, for the duration of the context; the table is for errors.
 
     Raises:
         StorageError: it can't be reached, or its content can't be read.
     """
-    with catalog_errors(what):
+    with catalog_errors(f"Iceberg table {table}"):
         catalog = _opened(storage, chosen)
         try:
             yield LakeCatalog(catalog, chosen, storage)

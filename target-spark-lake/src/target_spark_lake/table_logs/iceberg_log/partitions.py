@@ -6,32 +6,17 @@ from datetime import date
 from typing import TYPE_CHECKING, Any
 
 from pyiceberg.partitioning import PARTITION_FIELD_ID_START, PartitionField, PartitionSpec
-from pyiceberg.transforms import (
-    BucketTransform,
-    DayTransform,
-    HourTransform,
-    IdentityTransform,
-    MonthTransform,
-    TruncateTransform,
-    YearTransform,
-)
+from pyiceberg.transforms import parse_transform
 
-from target_spark_lake.columns.partitioning import BUCKET, TRUNCATE, Part, folder_values, value_of
+from target_spark_lake.columns.partitioning import BUCKET, HIDDEN, TRUNCATE, Part, folder_values, value_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from pyiceberg.schema import Schema
-    from pyiceberg.transforms import Transform
 
     from singer_spark.singer.lake_type import Struct
 
-_UNITS: dict[str, Transform[Any, Any]] = {
-    "year": YearTransform(),
-    "month": MonthTransform(),
-    "day": DayTransform(),
-    "hour": HourTransform(),
-}
 _EPOCH = date(1970, 1, 1).toordinal()
 
 
@@ -43,25 +28,14 @@ def spec_of(
     free = max(last_partition_id, PARTITION_FIELD_ID_START - 1) + 1
     fields = []
     for part in map(Part.of, partition_by):
-        source, transform = schema.find_field(part.column).field_id, transform_of(part)
-        number = known.get((source, str(transform), part.name))
+        source = schema.find_field(part.column).field_id
+        transform = f"{part.unit}[{part.argument}]" if part.unit in HIDDEN else part.unit or "identity"
+        number = known.get((source, transform, part.name))
         if number is None:
             number, free = free, free + 1
-        fields.append(PartitionField(source, number, transform, part.name))
+        fields.append(PartitionField(source, number, parse_transform(transform), part.name))
     same = next((spec for spec in specs if list(spec.fields) == fields), None)
     return same or PartitionSpec(*fields, spec_id=max((spec.spec_id for spec in specs), default=-1) + 1)
-
-
-def transform_of(part: Part) -> Transform[Any, Any]:
-    """The transform that the folders of a part represent."""
-    match part.unit:
-        case None:
-            return IdentityTransform()
-        case "bucket":
-            return BucketTransform(part.argument)
-        case "truncate":
-            return TruncateTransform(part.argument)
-    return _UNITS[part.unit]
 
 
 def partition_values(folders: str, partition_by: Iterable[str], columns: Struct) -> list[Any]:

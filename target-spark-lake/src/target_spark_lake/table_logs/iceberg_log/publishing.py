@@ -76,7 +76,7 @@ def publish_commit(storage: Storage, chosen: IcebergCatalog, commit: IcebergComm
 def has_run(storage: Storage, chosen: IcebergCatalog, commit: IcebergCommit) -> bool:
     """Whether the snapshot of this commit, or of a later run of the pipeline, was made."""
     check_catalog(chosen, commit)
-    with opened(storage, chosen, f"Iceberg table {commit.table}") as catalog:
+    with opened(storage, chosen, commit.table) as catalog:
         current = catalog.find(commit.table)
         return current is not None and _has_run(storage, commit, current)
 
@@ -97,7 +97,7 @@ def next_snapshot(
     suspended process and its successor both try.
     """
     check_catalog(chosen, commit)
-    with opened(storage, chosen, f"Iceberg table {commit.table}") as catalog:
+    with opened(storage, chosen, commit.table) as catalog:
         for _ in range(TRIES):
             current = catalog.find(commit.table)
             if current is not None and _has_run(storage, commit, current):
@@ -264,7 +264,9 @@ def _change_columns(now: IcebergSnapshot, commit: IcebergCommit, planned: Schema
     wanted = joined_schema(now, commit, planned)
     if not is_same(wanted, now.schema):
         # A catalog does not add a schema that the table had before.
-        known = next((each for each in now.metadata.schemas if _is_one(each, wanted)), None)
+        keys = set(wanted.identifier_field_ids)
+        same = (each for each in now.metadata.schemas if is_same(each, wanted))
+        known = next((each for each in same if set(each.identifier_field_ids) == keys), None)
         made = wanted.model_copy(update={"schema_id": max(each.schema_id for each in now.metadata.schemas) + 1})
         add = () if known is not None else (AddSchemaUpdate(schema=made),)
         chosen = known.schema_id if known is not None else -1
@@ -275,10 +277,6 @@ def _change_columns(now: IcebergSnapshot, commit: IcebergCommit, planned: Schema
     about = about_columns(wanted)
     if any(now.metadata.properties.get(name) != text for name, text in about.items()):
         transaction.set_properties(about)
-
-
-def _is_one(schema: Schema, other: Schema) -> bool:
-    return is_same(schema, other) and set(schema.identifier_field_ids) == set(other.identifier_field_ids)
 
 
 def _change_partitions(now: IcebergSnapshot, commit: IcebergCommit, transaction: Transaction) -> None:

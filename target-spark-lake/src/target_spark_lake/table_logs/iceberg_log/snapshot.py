@@ -156,21 +156,12 @@ class IcebergSnapshot:
             ) from error
 
     def reason_against_joining(self, record: TableRecord) -> str:
-        """Why the table's files can't be compacted here; empty if they can."""
-        if not self.spec_says(record):
-            return "was partitioned by someone else in another way than its last run did"
+        """Why the table's files can't be compacted here because of how they are laid out; empty if they can."""
         try:
-            self.current_record(record)
-        except SchemaError:
-            return "got a column by someone else that this program can't keep"
-        return ""
-
-    def spec_says(self, record: TableRecord) -> bool:
-        """Whether new files are partitioned as in the last run."""
-        try:
-            return spec_of(self.schema, record.partition_by, [self.spec]) == self.spec
-        except ValueError:
-            return False
+            is_as_before = spec_of(self.schema, record.partition_by, [self.spec]) == self.spec
+        except ValueError:  # without a column that it was partitioned by
+            is_as_before = False
+        return "" if is_as_before else "was partitioned by someone else in another way than its last run did"
 
     def has_run(self, run_id: str) -> bool:
         """Whether a run, or a later one of its pipeline, has made its snapshot."""
@@ -216,7 +207,8 @@ def joined_schema(now: IcebergSnapshot, commit: IcebergCommit, planned: Schema) 
     current = now.schema
     if is_same(current, planned):
         return current
-    before = _seen(now, commit)
+    assert commit.schema_seen is not None
+    before = now.metadata.schema_by_id(commit.schema_seen)
     if before is not None and is_same(current, before):
         return planned if commit.changes_schema else current
     known, wanted = field_ids_of(current), field_ids_of(planned)
@@ -238,8 +230,3 @@ def joined_schema(now: IcebergSnapshot, commit: IcebergCommit, planned: Schema) 
     theirs = [each for each in current.fields if each.name not in {field.name for field in planned.fields}]
     theirs = [each for each in theirs if each.name not in earlier]
     return Schema(*planned.fields, *theirs, identifier_field_ids=current.identifier_field_ids)
-
-
-def _seen(now: IcebergSnapshot, commit: IcebergCommit) -> Schema | None:
-    """The schema that the commit was planned on."""
-    return next((each for each in now.metadata.schemas if each.schema_id == commit.schema_seen), None)

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import asdict, dataclass, field, replace
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from target_spark_lake.tables.changes import IcebergChange
+from target_spark_lake.config.config_schema import ICEBERG
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from target_spark_lake.tables.changes import PublishedFile, StagedFile, TableChange
+    from target_spark_lake.tables.changes import StagedFile, TableChange
 
 FileBody = dict[str, Any]
 
@@ -21,7 +21,6 @@ class IcebergCommit:
 
     Attributes:
         table: Folder of the table, relative to the bucket.
-        run_id: The run.
         seen: Id of the table that it was planned on; None if there was no table.
         snapshot: The table's snapshot at that time; None if it had none.
         schema_seen: Id of the table's schema at that time.
@@ -29,6 +28,7 @@ class IcebergCommit:
         changes_schema: Whether that differs from the one before.
         spec: The partition spec of the new files, as Iceberg's JSON.
         changes_spec: Whether that was not the table's.
+        run_id: The run.
         add: New files (`data_files.DescribedFile`).
         remove: Paths of files to remove, relative to the bucket.
         data_change: False if rows only move to other files.
@@ -39,7 +39,6 @@ class IcebergCommit:
     """
 
     table: str
-    run_id: str
     seen: str | None
     snapshot: int | None
     schema_seen: int | None
@@ -47,6 +46,7 @@ class IcebergCommit:
     changes_schema: bool
     spec: Mapping[str, Any]
     changes_spec: bool
+    run_id: str = ""
     add: tuple[FileBody, ...] = ()
     remove: tuple[str, ...] = ()
     data_change: bool = True
@@ -76,33 +76,35 @@ class IcebergCommit:
         return IcebergCommit(**{**body, **lists})
 
 
-def plan_iceberg(
-    pipeline: str, run_id: str, changes: Iterable[TableChange], published: Iterable[PublishedFile]
-) -> tuple[IcebergCommit, ...]:
-    """One commit per Iceberg table that the run changes; `published` maps staged files to their places."""
-    final = {file.staged: file.final for file in published}
+@dataclass(frozen=True)
+class IcebergChange:
+    """A change of an Iceberg table's snapshot, apart from the run and the names of its files.
 
-    def plan(change: TableChange, log: IcebergChange) -> IcebergCommit:
+    Attributes:
+        planned: The commit, as far as it is known.
+        statistics: The manifests' statistics for each new file, by path.
+        adopted: Files that become the table's in place, with their sizes in bytes.
+        leaves: Objects of the table's former format, to be removed.
+    """
+
+    format: ClassVar[str] = ICEBERG
+    planned: IcebergCommit
+    statistics: Mapping[str, FileBody] = field(default_factory=dict)
+    adopted: Mapping[str, int] = field(default_factory=dict)
+    leaves: tuple[str, ...] = ()
+
+    def commit(self, pipeline: str, run_id: str, change: TableChange, final: Mapping[str, str]) -> IcebergCommit:
+        """The run's commit, given the final paths of the change's staged files."""
+
         def placed(files: Iterable[StagedFile]) -> tuple[FileBody, ...]:
-            return tuple({**log.statistics[file.path], "path": final[file.path]} for file in files)
+            return tuple({**self.statistics[file.path], "path": final[file.path]} for file in files)
 
-        adopted = tuple({**log.statistics[path], "path": path} for path in log.adopted)
-        return IcebergCommit(
-            change.table,
-            run_id,
-            log.seen,
-            log.snapshot,
-            log.schema_seen,
-            log.schema,
-            log.changes_schema,
-            log.spec,
-            log.changes_spec,
-            (*placed((*change.rewritten, *change.staged)), *adopted),
-            change.retire,
-            data_change=log.data_change,
+        adopted = tuple({**self.statistics[path], "path": path} for path in self.adopted)
+        return replace(
+            self.planned,
+            run_id=run_id,
+            add=(*placed((*change.rewritten, *change.staged)), *adopted),
+            remove=change.retire,
             joined=placed(change.joined),
             joined_from=change.joined_from,
-            registered=log.registered,
         )
-
-    return tuple(plan(each, each.log) for each in changes if isinstance(each.log, IcebergChange))

@@ -43,7 +43,7 @@ def take_back(storage: Storage, chosen: IcebergCatalog, commit: IcebergCommit) -
 def fate(storage: Storage, chosen: IcebergCatalog, commit: IcebergCommit) -> Fate:
     """What becomes of the other run's snapshot; to be called before anything is decided."""
     check_catalog(chosen, commit)
-    with opened(storage, chosen, f"Iceberg table {commit.table}") as catalog:
+    with opened(storage, chosen, commit.table) as catalog:
         current = catalog.find(commit.table)
         if current is None:
             return Fate.NO_TABLE if commit.makes_table else Fate.NOT_MADE
@@ -125,9 +125,9 @@ def _restore_columns(now: IcebergSnapshot, commit: IcebergCommit, made: int, tra
     parent = None if snapshot is None else now.metadata.snapshot_by_id(snapshot.parent_snapshot_id or 0)
     # If the previous snapshot has expired, the commit still has the schema it was planned on.
     number = commit.schema_seen if parent is None or parent.schema_id is None else parent.schema_id
-    if snapshot is None or snapshot.schema_id != now.metadata.current_schema_id or number == snapshot.schema_id:
+    if snapshot is None or snapshot.schema_id != now.metadata.current_schema_id or number in (None, snapshot.schema_id):
         return
-    before = next((each for each in now.metadata.schemas if each.schema_id == number), None)
+    before = now.metadata.schema_by_id(number)
     if before is not None:
         transaction._apply(
             (SetCurrentSchemaUpdate.model_validate({"schema-id": before.schema_id}),),
