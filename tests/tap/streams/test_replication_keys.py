@@ -15,7 +15,7 @@ import pytest
 from singer_spark.errors import ConfigurationError, SourceError, StateError
 from tap.dying import Pipe, unsealed
 from tap.opened import login
-from tap.plan.test_stream_plan import plan
+from tap.plan.planned import plan
 from tap_spark_jdbc.dry_run import describe
 from tap_spark_jdbc.plan.computed_key import column_name
 
