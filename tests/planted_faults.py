@@ -58,7 +58,7 @@ PUBLISH, JOURNAL, CHECKPOINT = (
     "target:commit/checkpoint_file.py",
 )
 STREAM_SQL = "tap:plan/stream_sql.py"
-SLICES = ("tests/tap/plan/test_slices.py", "tests/tap/dialects/test_dialects_sql.py")
+SLICES = ("tests/tap/plan/test_slices.py", "tests/tap/dialects/unserved/test_dialects_sql.py")
 
 FAULTS = (
     Fault(
