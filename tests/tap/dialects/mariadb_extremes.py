@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-
 DAYS = ["0001-01-01", "0004-02-29", "1000-02-28", "1582-10-05", "1582-10-14", "1969-12-31", "2024-02-29", "9999-12-31"]
 MOMENTS = [f"{day} {clock}" for day in DAYS for clock in ("00:00:00", "02:30:00.000001", "23:59:59.999999")]
 # Clock changes of Berlin and St. John's, and the two ends of the type.

@@ -14,6 +14,7 @@ from pymysql.constants import FIELD_TYPE
 
 from end_to_end.round_trip import RoundTrip
 from end_to_end.summed_values import texts_of_both
+from tap.dialects.mariadb_extremes import SHAPES, VALUES
 from tap.opened import connected, discovered, login, read
 from tap_spark_jdbc.dialects import known_dialects, overridden
 from tap_spark_jdbc.source.queries import described_columns
@@ -23,10 +24,7 @@ if TYPE_CHECKING:
 
     from servers.mariadb import MariaDatabase
 
-from tap.dialects.mariadb_extremes import SHAPES, VALUES
-
 PAGE = Path(__file__).parents[3] / "docs/use/types-mariadb.md"
-
 REFUSED = {
     "date": ["0000-00-00", "2024-00-15", "2024-02-31", "0000-01-01"],
     "datetime(6)": ["0000-00-00 00:00:00", "2024-02-31 10:00:00", "0000-01-01 00:00:00"],
