@@ -1,4 +1,4 @@
-"""The files that batches name: read as the SDK reads them, of the lake's own types, on S3 as on disk, and only whole ones."""
+"""The files that batches name: as the SDK reads them, of the lake's own types, on S3 as on disk, only whole ones."""
 
 from __future__ import annotations
 
