@@ -1,4 +1,4 @@
-"""Two Iceberg tables, fed as the fault tests' Delta tables are, in a catalog that fails where it should, beside others."""
+"""Two Iceberg tables, fed as the fault tests' Delta tables are, in a catalog that fails where it should."""
 
 from __future__ import annotations
 
