@@ -1,8 +1,9 @@
-"""Two Iceberg tables, fed as the two Delta tables of the fault tests are, in a catalog that fails where it should."""
+"""Two Iceberg tables, fed as the fault tests' Delta tables are, in a catalog that fails where it should."""
 
 from __future__ import annotations
 
 import json
+import shutil
 import sqlite3
 import threading
 from collections.abc import Callable, Iterator
@@ -13,15 +14,21 @@ from typing import Any
 
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.io.pyarrow import _dataframe_to_data_files
 from pyiceberg.table import StaticTable, Table
+from pyiceberg.table.snapshots import Operation, Summary
 
-from faults.faulty import Proxy
-from faults.storage.test_delta_faults import CHANGES, GROWS, LAYOUT, Rows, TwoTables, rows_after
+from faults.faulty import Interrupted, Proxy
+from faults.small_lake import NO_BEATS
+from faults.storage.test_delta_faults import CHANGES, GROWS, LAYOUT, Rows, TwoTables, rows_after, store_of
 from servers.s3 import S3
+from singer_spark.state.run_log import last_committed
 from singer_spark.storage.storage import Storage
 from target_spark_lake.commit.pipeline_run import PipelineRun
+from target_spark_lake.commit.recovery import free
 from target_spark_lake.config.iceberg_catalog import IcebergCatalog
 from target_spark_lake.table_logs.iceberg_log.lake_catalog import io_properties
+from target_spark_lake.table_logs.iceberg_log.producer import RunSnapshot
 from target_spark_lake.tables.changes import StagedFile, TableChange
 
 BETWEEN_LOOKS = 0.1
@@ -153,3 +160,52 @@ def catalog_calls(monkeypatch: pytest.MonkeyPatch, proxy: Proxy) -> Iterator[Non
         for name in CALLS:
             patch.setattr(SqlCatalog, name, through(name, getattr(SqlCatalog, name)))
         yield
+
+
+def kept(lake: TwoIcebergTables) -> Callable[[], None]:
+    """What brings the lake back to what it is now, at its place: Iceberg's metadata say where they lie."""
+    copy = lake.folder.with_name(f"{lake.folder.name} kept")
+    if lake.folder.exists():
+        shutil.copytree(lake.folder, copy)
+
+    def again() -> None:
+        shutil.rmtree(lake.folder)
+        if copy.exists():
+            shutil.copytree(copy, lake.folder)
+
+    return again
+
+
+def meanwhile(lake: TwoIcebergTables, table: str, act: Any) -> Interrupted:
+    """Does something else right before the run's snapshot of a table is taken by the catalog."""
+
+    def fits(name: str, args: tuple[Any, ...]) -> bool:
+        return name == "commit_table" and args[0].name()[-1] == table[4:]
+
+    return Interrupted(None, fits, act)
+
+
+class Rewrite(RunSnapshot):
+    """What rewrite_data_files of Spark does; PyIceberg itself makes no REPLACE."""
+
+    def _summary(self, snapshot_properties: dict[str, str] | None = None) -> Summary:
+        return Summary(Operation.REPLACE, **super()._summary().additional_properties)
+
+
+def rewrite(table: Table) -> None:
+    """All rows in one file."""
+    rows, old = table.scan().to_arrow(), [task.file for task in table.scan().plan_files()]
+    with table.transaction() as transaction:
+        snapshot = Rewrite(Operation.OVERWRITE, transaction, table.io)
+        for each in _dataframe_to_data_files(transaction.table_metadata, rows, table.io):
+            snapshot.append_data_file(each)
+        for each in old:
+            snapshot.delete_data_file(each)
+        snapshot.commit()
+
+
+def give_up(lake: TwoIcebergTables) -> None:
+    entry = last_committed(lake.storage(), LAYOUT.runs)
+    assert entry is not None
+    run_id = entry.body.get("gives_up", entry.body)["run_id"]
+    free(lake.storage(), LAYOUT, store_of(lake), NO_BEATS, force=False, giving_up=run_id)

@@ -14,6 +14,10 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
+# Of a database that the tap does not know.
+HSQLDB = {"driver": "org.hsqldb.jdbc.JDBCDriver", "driver_package": "org.hsqldb:hsqldb:2.7.4"}
+
+
 @contextmanager
 def making(spark: SparkSession, url: str, **settings: str) -> Iterator[JdbcConnection]:
     """A connection that may make the database: without the properties that keep the tap from doing so."""

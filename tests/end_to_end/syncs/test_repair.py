@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -16,8 +15,7 @@ from deltalake import DeltaTable
 from pyiceberg.catalog.sql import SqlCatalog
 
 from end_to_end.round_trip import PIPELINE, RoundTrip
-from end_to_end.syncs.test_verify import ORDERS, postgresql_trip, sqlite_trip
-from end_to_end.verifying import AGREE, differences, repaired, verified
+from end_to_end.verifying import AGREE, ORDERS, differences, postgresql_trip, repaired, sqlite_trip, verified
 from faults.faulty import Died
 from singer_spark.errors import LockedError, RecordError
 from singer_spark.state.run_log import run_ids
@@ -31,12 +29,6 @@ if TYPE_CHECKING:
 
 LAYOUT = Layout(PIPELINE)
 ROWS = 3000
-
-
-@pytest.fixture
-def database(tmp_path: Path) -> Any:
-    with closing(sqlite3.connect(tmp_path / "source.db", isolation_level=None)) as connection:
-        yield connection
 
 
 def spoil(trip: RoundTrip, change: Callable[[pa.Table], pa.Table], folder: str = "raw/t") -> None:

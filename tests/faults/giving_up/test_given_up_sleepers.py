@@ -12,11 +12,10 @@ import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
 from faults.faulty import DIE_AFTER, Died, Faulty, Interrupted
-from faults.iceberg_tables import TwoIcebergTables, catalog_calls
+from faults.iceberg_tables import TwoIcebergTables, catalog_calls, give_up, meanwhile
 from faults.rivals.test_foreign_upkeep import CREATES, check, lose_of_changes, waiting
 from faults.small_lake import NO_BEATS
 from faults.storage.test_delta_faults import CHANGES, GROWS, LAYOUT, TwoTables, is_log_entry, rows_after, store_of
-from faults.storage.test_iceberg_faults import give_up, meanwhile
 from singer_spark.errors import ConfigurationError, StorageError, UnpublishableError
 from singer_spark.process.identity import Process
 from target_spark_lake.commit.recovery import free

@@ -14,10 +14,9 @@ import pytest
 from deltalake import write_deltalake
 
 from faults.faulty import DIE_AFTER, Died, Faulty, Proxy
-from faults.iceberg_tables import TwoIcebergTables, catalog_calls
+from faults.iceberg_tables import TwoIcebergTables, catalog_calls, give_up, meanwhile, rewrite
 from faults.small_lake import NO_BEATS
 from faults.storage.test_delta_faults import CHANGES, GROWS, LAYOUT, TwoTables, rows_after, store_of
-from faults.storage.test_iceberg_faults import give_up, meanwhile, rewrite
 from singer_spark.errors import UnpublishableError
 from singer_spark.process.identity import Process
 from singer_spark.state.run_log import RunEntry, last_committed

@@ -37,6 +37,13 @@ def die_with_a_checkpoint(lake: ResumingLake) -> Checkpoint:
     return checkpoint
 
 
+def die_before_moving(lake: ResumingLake, runs: SmallLake, nth: int = 1) -> None:
+    """A run of one or the other kind that dies after its commit, before it moves its first file, or a later one."""
+    moves = frozenset({"move"})
+    with pytest.raises(Died):
+        runs.sync(lake.faulty_files(lambda files: Faulty(files, nth, DIE_BEFORE, moves)), dead_process())
+
+
 def opened(lake: ResumingLake, *, force: bool = False) -> PipelineRun:
     return open_run(lake.storage(), LAYOUT, lock_ttl_seconds=NO_BEATS, force=force)
 
@@ -214,9 +221,7 @@ def test_who_sleeps_before_discarding_a_checkpoint_can_not_take_it_from_its_succ
     die_with_a_checkpoint(lake)
 
     def successor() -> None:
-        with pytest.raises(Died):
-            moving = frozenset({"move"})
-            lake.sync(lake.faulty_files(lambda files: Faulty(files, 1, DIE_BEFORE, moving)), dead_process())
+        die_before_moving(lake, lake)
 
     with pytest.raises(SingerSparkError):
         sleep_in_the_middle(lake, voids, successor)
@@ -244,9 +249,7 @@ def test_who_sleeps_in_its_recovery_leaves_what_its_successor_goes_on_from(lake:
 
     def successor() -> None:
         opened(lake, force=True).leave()
-        with pytest.raises(Died):
-            moving = frozenset({"move"})
-            lake.sync(lake.faulty_files(lambda files: Faulty(files, 1, DIE_BEFORE, moving)), dead_process())
+        die_before_moving(lake, lake)
 
     def cleans(name: str, args: tuple[object, ...]) -> bool:
         return name == "delete" and str(args[0]).startswith(LAYOUT.pipeline_staging)
@@ -268,9 +271,7 @@ def test_who_sleeps_before_it_looks_what_is_staged_leaves_a_later_runs_files(lak
 
     def successor() -> None:
         opened(lake, force=True).leave()
-        with pytest.raises(Died):
-            moving = frozenset({"move"})
-            plain.sync(lake.faulty_files(lambda files: Faulty(files, 1, DIE_BEFORE, moving)), dead_process())
+        die_before_moving(lake, plain)
 
     run = open_run(lake.faulty_files(lambda files: Interrupted(files, looks, successor)), LAYOUT)
     with pytest.raises(SingerSparkError):
@@ -327,9 +328,7 @@ def test_a_commit_that_is_published_by_a_later_run_finds_the_files_of_a_dead_one
     lake: ResumingLake,
 ) -> None:
     die_with_a_checkpoint(lake)
-    moves = frozenset({"move"})
-    with pytest.raises(Died):
-        lake.sync(lake.faulty_files(lambda files: Faulty(files, 2, DIE_BEFORE, moves)), dead_process())
+    die_before_moving(lake, lake, 2)
     assert lake.published_bound() == STEP
     opened(lake).leave()
     lake.check_exact(2 * STEP)

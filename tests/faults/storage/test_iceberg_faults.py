@@ -1,9 +1,8 @@
-"""Iceberg tables while runs die, sleep, or meet others who write: each run is one snapshot of each table, or none."""
+"""Iceberg tables while runs die or their storage and catalog fail: each run is one snapshot of each table, or none."""
 
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -15,48 +14,27 @@ from itertools import cycle
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
-from pyiceberg.io.pyarrow import _dataframe_to_data_files
-from pyiceberg.table import Table
-from pyiceberg.table.snapshots import Operation, Summary
 
 from faults import iceberg_writer
-from faults.faulty import DIE_AFTER, DIE_BEFORE, FAIL_AFTER, FAULTS, Counting, Died, Faulty, Interrupted, Proxy
-from faults.iceberg_tables import StoredTables, TwoIcebergTables, catalog_calls, watched
+from faults.faulty import DIE_AFTER, DIE_BEFORE, FAIL_AFTER, FAULTS, Counting, Died, Faulty, Proxy
+from faults.iceberg_tables import StoredTables, TwoIcebergTables, catalog_calls, kept, watched
 from faults.small_lake import NO_BEATS
 from faults.storage.test_delta_faults import CHANGES, GROWS, LAYOUT, rows_after, store_of
 from servers.s3 import S3
-from singer_spark.errors import SingerSparkError, StorageError, UnpublishableError
+from singer_spark.errors import SingerSparkError
 from singer_spark.process.identity import Process
-from singer_spark.state.run_log import last_committed
 from singer_spark.storage.storage import Storage
 from target_spark_lake.commit.pipeline_run import open_run
-from target_spark_lake.commit.recovery import free
 from target_spark_lake.config.settings import TargetSettings
 from target_spark_lake.maintenance import conversion
 from target_spark_lake.maintenance.compaction import compact
 from target_spark_lake.maintenance.vacuum import vacuum
-from target_spark_lake.table_logs.iceberg_log.producer import RunSnapshot
 
 pytestmark = pytest.mark.slow
 
 TESTS = Path(__file__).parents[2]
 DEADLINE = 60
-
-
-def kept(lake: TwoIcebergTables) -> Callable[[], None]:
-    """What brings the lake back to what it is now, at its place: Iceberg's metadata say where they lie."""
-    copy = lake.folder.with_name(f"{lake.folder.name} kept")
-    if lake.folder.exists():
-        shutil.copytree(lake.folder, copy)
-
-    def again() -> None:
-        shutil.rmtree(lake.folder)
-        if copy.exists():
-            shutil.copytree(copy, lake.folder)
-
-    return again
 
 
 @pytest.mark.parametrize("fault", FAULTS)
@@ -172,162 +150,6 @@ def test_a_fault_at_any_change_of_a_compaction_or_a_vacuum_leaves_each_table_as_
                 assert standing == sorted(lake.needed(table))
     assert lake.sync() == 4
     assert lake.rows(GROWS) == rows_after(GROWS, 4)
-
-
-def meanwhile(lake: TwoIcebergTables, table: str, act: Any) -> Interrupted:
-    """Does something else right before the run's snapshot of a table is taken by the catalog."""
-
-    def fits(name: str, args: tuple[Any, ...]) -> bool:
-        return name == "commit_table" and args[0].name()[-1] == table[4:]
-
-    return Interrupted(None, fits, act)
-
-
-@pytest.mark.parametrize("table", [GROWS, CHANGES])
-def test_a_publisher_that_slept_before_its_snapshot_makes_no_second_one(
-    tmp_path: Path, dead: Process, monkeypatch: pytest.MonkeyPatch, table: str
-) -> None:
-    lake = TwoIcebergTables(tmp_path)
-    lake.sync()
-    with (
-        catalog_calls(monkeypatch, meanwhile(lake, table, lambda: [lake.sync(), lake.sync()])),
-        pytest.raises(StorageError),
-    ):
-        lake.sync(process=dead)
-    lake.check_exact(4)
-
-
-class Rewrite(RunSnapshot):
-    """What rewrite_data_files of Spark does; PyIceberg itself makes no REPLACE."""
-
-    def _summary(self, snapshot_properties: dict[str, str] | None = None) -> Summary:
-        return Summary(Operation.REPLACE, **super()._summary().additional_properties)
-
-
-def rewrite(table: Table) -> None:
-    """All rows in one file."""
-    rows, old = table.scan().to_arrow(), [task.file for task in table.scan().plan_files()]
-    with table.transaction() as transaction:
-        snapshot = Rewrite(Operation.OVERWRITE, transaction, table.io)
-        for each in _dataframe_to_data_files(transaction.table_metadata, rows, table.io):
-            snapshot.append_data_file(each)
-        for each in old:
-            snapshot.delete_data_file(each)
-        snapshot.commit()
-
-
-def test_files_that_someone_compacts_while_a_run_replaces_them_are_replaced_all_the_same(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    lake = TwoIcebergTables(tmp_path)
-    for _ in range(3):
-        lake.sync()
-    for table in (GROWS, CHANGES):
-        with catalog_calls(monkeypatch, meanwhile(lake, table, lambda table=table: rewrite(lake.table(table)))):
-            number = lake.sync()
-        assert [lake.rows(each) for each in (GROWS, CHANGES)] == [rows_after(each, number) for each in (GROWS, CHANGES)]
-    # With nobody in between, compacted files are files like others.
-    rewrite(lake.table(GROWS))
-    number = lake.sync()
-    assert lake.rows(GROWS) == rows_after(GROWS, number)
-
-
-def test_rows_that_someone_appends_while_a_run_replaces_others_stay(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    lake = TwoIcebergTables(tmp_path)
-    for _ in range(2):
-        lake.sync()
-    theirs = pa.table({"id": pa.array([99], pa.int64()), "run": pa.array([0], pa.int64())})
-    with catalog_calls(monkeypatch, meanwhile(lake, CHANGES, lambda: lake.table(CHANGES).append(theirs))):
-        lake.sync()
-    assert lake.rows(CHANGES) == [*rows_after(CHANGES, 3), (99, 0)]
-
-
-def test_rows_that_someone_changes_while_a_run_replaces_them_are_for_a_person_to_decide(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    lake = conflicting(tmp_path, monkeypatch)
-    seen = lake.table(CHANGES).metadata.snapshots[-2].snapshot_id
-    with pytest.raises(StorageError, match="rollback_to_snapshot"):
-        lake.sync()
-    lake.table(CHANGES).manage_snapshots().rollback_to_snapshot(seen).commit()
-    done = free(lake.storage(), LAYOUT, store_of(lake), NO_BEATS, force=False)
-    assert done.finished is not None
-    assert (lake.rows(GROWS), lake.rows(CHANGES)) == (rows_after(GROWS, 4), rows_after(CHANGES, 4))
-    number = lake.sync()
-    assert (lake.rows(GROWS), lake.rows(CHANGES)) == (rows_after(GROWS, number), rows_after(CHANGES, number))
-
-
-def conflicting(folder: Path, monkeypatch: pytest.MonkeyPatch) -> TwoIcebergTables:
-    """A run that has its snapshot in `grows`, while someone deletes a row of `changes` that it replaces."""
-    lake = TwoIcebergTables(folder)
-    for _ in range(3):
-        lake.sync()
-    deletes = meanwhile(lake, CHANGES, lambda: lake.table(CHANGES).delete("id = 5"))
-    with (
-        catalog_calls(monkeypatch, deletes),
-        pytest.raises(UnpublishableError, match=r"rollback.*--give-up-publishing"),
-    ):
-        lake.sync()
-    return lake
-
-
-def give_up(lake: TwoIcebergTables) -> None:
-    entry = last_committed(lake.storage(), LAYOUT.runs)
-    assert entry is not None
-    run_id = entry.body.get("gives_up", entry.body)["run_id"]
-    free(lake.storage(), LAYOUT, store_of(lake), NO_BEATS, force=False, giving_up=run_id)
-
-
-def test_a_conflict_is_given_up_and_the_snapshots_that_were_made_are_undone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    lake = conflicting(tmp_path / "lake", monkeypatch)
-    again = kept(lake)
-    for nth, fault in zip(range(1, 9), cycle(FAULTS), strict=False):
-        again()
-        with catalog_calls(monkeypatch, Faulty(None, nth, fault)), suppress(SingerSparkError, Died):
-            give_up(lake)
-        free_of_the_dead(lake)
-        give_up(lake)
-        assert lake.rows(GROWS) == rows_after(GROWS, 3)
-        assert lake.rows(CHANGES) == [row for row in rows_after(CHANGES, 3) if row[0] != 5]
-    assert lake.sync() == 4
-    assert (lake.rows(GROWS), lake.rows(CHANGES)) == (rows_after(GROWS, 4), rows_after(CHANGES, 4))
-
-
-def free_of_the_dead(lake: TwoIcebergTables) -> None:
-    """This process lives on as if it were the one that died: its lock is taken away."""
-    for file in lake.storage().list(LAYOUT.locks):
-        lake.storage().delete(file.path)
-
-
-def test_a_publisher_that_slept_while_its_run_was_given_up_makes_no_snapshot(
-    tmp_path: Path, dead: Process, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Not even where a person has put the table back since, so that its files would fit again."""
-    lake = TwoIcebergTables(tmp_path)
-    for _ in range(3):
-        lake.sync()
-    seen = lake.table(CHANGES).metadata.current_snapshot_id
-    assert seen is not None
-
-    def others() -> None:
-        lake.table(CHANGES).delete("id = 5")
-        with pytest.raises(UnpublishableError):
-            lake.sync()
-        give_up(lake)
-        lake.table(CHANGES).manage_snapshots().rollback_to_snapshot(seen).commit()
-
-    with (
-        catalog_calls(monkeypatch, meanwhile(lake, GROWS, others)),
-        pytest.raises(StorageError, match="was taken for dead and replaced"),
-    ):
-        lake.sync(process=dead)
-    assert (lake.rows(GROWS), lake.rows(CHANGES)) == (rows_after(GROWS, 3), rows_after(CHANGES, 3))
-    assert lake.sync() == 4
-    assert (lake.rows(GROWS), lake.rows(CHANGES)) == (rows_after(GROWS, 4), rows_after(CHANGES, 4))
 
 
 @pytest.mark.parametrize("kind", ["parquet", "delta"])

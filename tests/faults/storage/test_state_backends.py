@@ -25,6 +25,7 @@ from singer_spark.state.store import published_state
 from target_spark_lake.commit import journal
 from target_spark_lake.commit.pipeline_run import open_run
 from target_spark_lake.commit.run_reports import state_history, state_now
+from target_spark_lake.tables.changes import Commit
 
 BUCKET = StateBackend()
 
@@ -286,16 +287,10 @@ def test_a_state_whose_run_has_no_journal_any_more_stays_the_lakes(
     signed = lake.store().signature()
     for _ in range(5):  # runs that leave the state as it is
         run = open_run(lake.storage(), LAYOUT, store=lake.store())
-        run.commit(journal_of_nothing())
+        run.commit(Commit((), None))
     assert lake.store().signature() == signed
     lake.check_exact(bound)
     assert lake.sync() == bound + STEP
-
-
-def journal_of_nothing() -> Any:
-    from target_spark_lake.tables.changes import Commit
-
-    return Commit((), None)
 
 
 def test_a_command_that_was_given_no_place_leaves_the_state_where_it_is(tmp_path: Path) -> None:
@@ -316,5 +311,4 @@ def test_states_are_shown_from_wherever_they_are(tmp_path: Path) -> None:
     assert last is not None and shown["run_id"] == last.run_id
     assert bound_of({"bookmarks": shown["bookmarks"]}) == bound
     assert len(state_history(lake.storage(), LAYOUT)) == 2
-    store = lake.store()
-    assert published_state(store) is not None
+    assert published_state(lake.store()) is not None

@@ -1,10 +1,8 @@
-"""Storage in the clouds, looked at from the wire: what is read, in which pieces, and which stores can't be trusted."""
+"""Storage in the clouds, looked at from the wire: what is read, in which pieces, and what is asked for again."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterator
-from datetime import UTC, datetime, timedelta
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,64 +10,26 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from faults.faulty import Proxy as Wrapped
 from servers.azure import AzureStore
 from servers.google import GoogleStore
 from servers.proxy import (
     ANSWER_LOST,
     CONFLICT,
     GONE,
-    NOT_IMPLEMENTED,
     SILENT,
     SLOW_DOWN,
     TOO_LARGE,
     TOO_MANY,
-    Passed,
     Proxy,
     running,
 )
 from servers.s3 import S3
 from shared.storage.patience import never_again, short_of_patience
+from shared.storage.watched_store import WRITES, Store, bytes_on_the_wire
 from singer_spark.errors import StorageError
 from singer_spark.storage.parquet_footer import rows_of
 from singer_spark.storage.storage import Storage
 from singer_spark.storage.stores.bucket import PIECE_BYTES
-
-Store = S3 | GoogleStore | AzureStore
-WRITES = frozenset({"PUT", "POST"})
-
-
-@pytest.fixture
-def proxy(store: Store) -> Iterator[Proxy]:
-    with running(store.endpoint) as proxy:
-        yield proxy
-
-
-@pytest.fixture
-def bucket(store: Store) -> str:
-    return store.new_bucket()
-
-
-@pytest.fixture
-def opened(store: Store, proxy: Proxy, bucket: str) -> Callable[[], Storage]:
-    """Opens the bucket through the proxy."""
-    return lambda: Storage(bucket, store.options_at(proxy.endpoint))
-
-
-@pytest.fixture
-def storage(opened: Callable[[], Storage]) -> Storage:
-    return opened()
-
-
-@pytest.fixture
-def large(tmp_path: Path) -> Path:
-    path = tmp_path / "large"
-    path.write_bytes(os.urandom(2 * PIECE_BYTES + 1234))
-    return path
-
-
-def bytes_on_the_wire(passed: list[Passed]) -> int:
-    return sum(request.sent + request.received for request in passed)
 
 
 def test_a_large_file_goes_up_in_pieces_is_moved_unread_and_read_wherever_one_seeks(
@@ -229,38 +189,6 @@ def test_listings_of_more_than_a_page_are_whole_and_so_is_their_removal(store: S
     assert [file.path for file in storage.list("")] == ["tt"]
 
 
-def test_a_store_that_honours_conditions_passes_the_check(storage: Storage) -> None:
-    storage.create("lock", b"mine")
-    storage.check_conditions("lock", b"another's")
-    assert storage.read("lock") == b"mine"
-
-
-class Forgetful(Wrapped):
-    """A store that forgets the conditions of writes."""
-
-    def around(self, name: str, args: tuple[Any, ...], call: Callable[[], Any]) -> Any:
-        return self.inner.write(*args[:2]) if name == "write" else call()
-
-
-def test_a_store_that_forgets_conditions_is_found_out(storage: Storage) -> None:
-    storage.create("lock", b"mine")
-    storage.files.bucket = Forgetful(storage.files.bucket)  # type: ignore[union-attr,assignment]
-    with pytest.raises(StorageError, match=r"in spite of .* and .*: two runs .* accept_unconditional_storage"):
-        storage.check_conditions("lock", b"another's")
-
-
-def test_a_store_that_refuses_for_good_is_one_clear_line(
-    opened: Callable[[], Storage], proxy: Proxy, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    never_again(monkeypatch)
-    storage = opened()
-    proxy.fail(NOT_IMPLEMENTED, 1, WRITES)
-    with pytest.raises(StorageError, match="So says the proxy") as caught:
-        storage.create("lock", b"mine")
-    assert "accept_unconditional_storage" in str(caught.value)
-    assert "\n" not in str(caught.value)
-
-
 def test_an_s3_object_that_one_request_can_not_copy_is_copied_in_parts(
     s3: S3, large: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -287,64 +215,3 @@ def test_what_spark_puts_for_a_folder_is_removed_with_the_folder(s3: S3) -> None
     assert [file.path for file in storage.list("staging/run")] == ["staging/run/lines/part"]
     storage.delete_all("staging/run")
     assert s3.keys(storage.url) == ["staging/runner"]
-
-
-@pytest.mark.parametrize(
-    ("stripped", "told"),
-    [
-        ({"if-none-match"}, "in spite of If-None-Match:"),
-        ({"if-match"}, "in spite of If-Match:"),
-        ({"if-none-match", "if-match"}, "in spite of If-None-Match and If-Match:"),
-    ],
-)
-def test_an_s3_that_ignores_a_condition_is_found_out(moto: S3, stripped: set[str], told: str) -> None:
-    with running(moto.endpoint, frozenset(stripped)) as proxy:
-        storage = Storage(moto.new_bucket(), moto.options_at(proxy.endpoint))
-        storage.create("lock", b"mine")
-        with pytest.raises(StorageError, match=f"{told}.* accept_unconditional_storage"):
-            storage.check_conditions("lock", b"another's")
-
-
-def test_an_azure_that_ignores_conditions_is_found_out(azure: AzureStore) -> None:
-    # Who asks by a signature of the URL does not sign the headers.
-    signature = azure.shared_access(datetime.now(UTC) + timedelta(hours=1))
-    with running(azure.endpoint, frozenset({"if-none-match", "if-match"})) as proxy:
-        place = {"account_name": azure.name, "endpoint_url": f"{proxy.endpoint}/{azure.name}"}
-        storage = Storage(azure.new_bucket(), {**place, "sas_token": signature})
-        storage.create("lock", b"mine")
-        with pytest.raises(
-            StorageError, match=r"in spite of If-None-Match and If-Match:.* accept_unconditional_storage"
-        ):
-            storage.check_conditions("lock", b"another's")
-
-
-def test_a_kind_of_store_without_conditional_put_is_refused_by_a_clear_word() -> None:
-    with pytest.raises(StorageError, match=r"memory:// offers no conditional put.* accept_unconditional_storage"):
-        Storage("memory://refused").create("a", b"1")
-
-
-def unconditional(kind: str, moto: S3, stripped: Proxy) -> Storage:
-    if kind == "memory":
-        return Storage("memory://accepted", accept_unconditional=True)
-    return Storage(moto.new_bucket(), moto.options_at(stripped.endpoint), accept_unconditional=True)
-
-
-@pytest.mark.parametrize("kind", ["memory", "s3"])
-def test_who_takes_the_risk_gets_a_store_that_looks_and_then_writes(
-    moto: S3, kind: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    with running(moto.endpoint, frozenset({"if-none-match", "if-match"})) as proxy:
-        storage = unconditional(kind, moto, proxy)
-        assert storage.create("lock", b"mine")
-        assert not storage.create("lock", b"another's")
-        storage.check_conditions("lock", b"another's")
-        assert storage.read("lock") == b"mine"
-        assert "never start two runs at once" in caplog.text
-        assert storage.exchange("state", None, b"1")
-        assert not storage.exchange("state", None, b"2")
-        assert not storage.exchange("state", b"0", b"2")
-        assert storage.exchange("state", b"1", b"2")
-        assert storage.read("state") == b"2"
-        storage.replace("folder/a", b"1")
-        storage.move("folder/a", "folder/b")
-        assert [file.path for file in storage.list("folder")] == ["folder/b"]

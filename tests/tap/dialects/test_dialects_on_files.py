@@ -1,4 +1,4 @@
-"""Databases in files, and one that the tap does not know: keys, names and incremental runs on each of them."""
+"""Databases in files: keys, names and incremental runs on each of them."""
 
 from __future__ import annotations
 
@@ -14,8 +14,7 @@ import pytest
 from singer_spark.errors import SourceError
 from singer_spark.singer.bookmark import KeyType
 from tap.dying import Pipe
-from tap.in_process import run_tap
-from tap.jdbc_files import making
+from tap.jdbc_files import HSQLDB, making
 from tap.opened import connected, discovered, source_of
 from tap_spark_jdbc.config.settings import TapSettings
 from tap_spark_jdbc.dialects.tables import Key, Table
@@ -27,7 +26,7 @@ from tap_spark_jdbc.plan.stream_sql import StreamSql
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-HSQLDB = {"driver": "org.hsqldb.jdbc.JDBCDriver", "driver_package": "org.hsqldb:hsqldb:2.7.4"}
+
 HOSTILE = [
     'say "hi"',
     "a.b",
@@ -277,27 +276,3 @@ def test_a_file_that_is_not_there_is_an_error_and_is_not_made(spark: SparkSessio
         with pytest.raises(SourceError, match="none"):
             discovered(spark, {"jdbc_url": f"jdbc:{name}:{tmp_path / 'none'}"})
     assert not list(tmp_path.iterdir())
-
-
-def test_an_unknown_database_leaves_young_rows_by_its_clock_and_takes_keys_with_a_zone(
-    spark: SparkSession, tmp_path: Path
-) -> None:
-    url = f"jdbc:hsqldb:file:{tmp_path / 'source.db'}"
-    rows = [
-        "(1, timestamp '2025-03-30 02:30:00+8:00', timestamp '2025-03-30 02:30:00')",
-        "(2, current_timestamp, cast(current_timestamp at time zone interval '0:00' hour to minute as timestamp))",
-    ]
-    try:
-        with making(spark, url, **HSQLDB) as connection:
-            for name in ("aware", "naive"):
-                connection.execute(f"create table {name} (id int primary key, a timestamp with time zone, n timestamp)")
-                for row in rows:
-                    connection.execute(f"insert into {name} values {row}")
-        specs = ["public.aware:a:timestamp", "public.naive:n:datetime"]
-        config = {"jdbc_url": url, **HSQLDB, "schemas": ["public"], "incremental_tables": specs, "settle_seconds": 3600}
-        sent = run_tap(config).succeeded()
-        for name in ("PUBLIC-AWARE", "PUBLIC-NAIVE"):
-            assert sent.values(name, "ID") == {1: 1}
-    finally:
-        with making(spark, url, **HSQLDB) as connection:
-            connection.execute("shutdown")

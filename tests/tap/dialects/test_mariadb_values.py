@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import struct
-from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,103 +14,17 @@ from pymysql.constants import FIELD_TYPE
 
 from end_to_end.round_trip import RoundTrip
 from end_to_end.summed_values import texts_of_both
+from tap.dialects.mariadb_extremes import SHAPES, VALUES
 from tap.opened import connected, discovered, login, read
 from tap_spark_jdbc.dialects import known_dialects, overridden
 from tap_spark_jdbc.source.queries import described_columns
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from pyspark.sql import SparkSession
 
     from servers.mariadb import MariaDatabase
 
 PAGE = Path(__file__).parents[3] / "docs/use/types-mariadb.md"
-DAYS = ["0001-01-01", "0004-02-29", "1000-02-28", "1582-10-05", "1582-10-14", "1969-12-31", "2024-02-29", "9999-12-31"]
-MOMENTS = [f"{day} {clock}" for day in DAYS for clock in ("00:00:00", "02:30:00.000001", "23:59:59.999999")]
-# Clock changes of Berlin and St. John's, and the two ends of the type.
-INSTANTS = [
-    "1970-01-01 00:00:01",
-    "2025-03-30 01:00:00",
-    "2025-03-30 02:30:00.000001",
-    "2025-10-26 00:30:00",
-    "2025-10-26 01:30:00",
-    "2025-03-09 05:30:00",
-    "2038-01-19 03:14:07.999999",
-]
-TEXTS = [
-    "",
-    "日本語 😀",
-    "quotes \"'`\\",
-    "back\\\\slash\\' OR 1=1 -- ",
-    "line\nfeed\ttab\r",
-    "null",
-    "ß ẞ Ä",
-    "\u2028",
-]
-DOUBLES = [1.7976931348623157e308, -2.2250738585072014e-308, 5e-324, 0.1, 123456789.12345679, -0.0, 9007199254740993.0]
-FLOATS = [3.4028234663852886e38, 1.401298464324817e-45, 1.1, 16777215.0, -123456.789]
-SHAPES = [
-    "POINT(0.1 0.30000000000000004)",
-    "LINESTRING(-1e-300 1.7976931348623157e308,0 0)",
-    "SRID=4326;POINT(8.5 47.1)",
-]
-BYTES = [b"", b"\x00\xff\x10\\'\"", bytes(range(256)) * 20]
-
-# Type, values, and what pymysql's value is in the lake.
-VALUES: dict[str, tuple[list[Any], Callable[[Any], Any]]] = {
-    "tinyint": ([-128, 127], int),
-    "tinyint(1)": ([0, 1, 2, -128, 127], int),
-    "tinyint unsigned": ([0, 255], int),
-    "smallint": ([-32768, 32767], int),
-    "smallint unsigned": ([65535], int),
-    "mediumint": ([-8388608, 8388607], int),
-    "mediumint unsigned": ([16777215], int),
-    "int": ([-2147483648, 2147483647], int),
-    "int unsigned": ([4294967295], int),
-    "int(8) unsigned zerofill": ([42], int),
-    "bigint": ([-(2**63), 2**63 - 1, 9007199254740993], int),
-    "bigint unsigned": ([0, 2**64 - 1], Decimal),
-    "year": ([0, 1901, 2155], int),
-    "decimal(12,2)": (["-9999999999.99", "9999999999.99", "0.01"], Decimal),
-    "decimal(38,0)": (["9" * 38, "-" + "9" * 38], Decimal),
-    "decimal(38,38)": (["0." + "9" * 38], Decimal),
-    "decimal(10,3) unsigned zerofill": (["1.5"], Decimal),
-    "decimal(39,0)": (["9" * 39], lambda value: format(value, "f")),
-    "decimal(65,30)": (["9" * 35 + "." + "9" * 30, "-0." + "0" * 29 + "1", "0"], lambda value: format(value, "f")),
-    "float": (FLOATS, float),
-    "float(9,3)": ([1234.568], float),
-    "double": (DOUBLES, float),
-    "double(20,5)": ([123456789.12345], float),
-    "bit(1)": ([0, 1], lambda value: value == b"\x01"),
-    "bit(12)": ([0, 5, 2**12 - 1], lambda value: f"{int.from_bytes(value):012b}"),
-    "bit(64)": ([1, 2**64 - 1], lambda value: f"{int.from_bytes(value):064b}"),
-    "date": (DAYS, lambda value: value),
-    "datetime(6)": (MOMENTS, lambda value: value),
-    "datetime": (["2024-03-31 02:30:00"], lambda value: value),
-    "timestamp(6)": (INSTANTS, lambda value: value),
-    "timestamp": (["2025-03-30 02:30:00"], lambda value: value),
-    "time(6)": (["-838:59:59.999999", "838:59:59.999999", "00:00:00.000001", "24:00:00"], str),
-    "time": (["-00:00:01", "23:59:59"], str),
-    "char(40)": ([*TEXTS[:-1], "trailing  "], str),
-    "varchar(40)": ([*TEXTS, "trailing  "], str),
-    "varchar(40) character set latin1": (["Ä ß é", "back\\slash"], str),
-    "text": ([*TEXTS, "😀x" * 9000], str),
-    "longtext": (["a" * 70_000], str),
-    "enum('b','it''s','a\\','😀')": (["b", "it's", "a\\", "😀"], str),
-    "set('x','y z')": (["", "x", "x,y z"], str),
-    "json": (
-        ['{"b": 1, "a":  1.10, "b": null, "é": "\\u00e9\\n😀"}', "null", "[12345678901234567890.10]"],
-        str,
-    ),
-    "uuid": (["550e8400-e29b-41d4-a716-446655440000"], str),
-    "inet4": (["255.0.0.1"], str),
-    "inet6": (["::1", "2001:db8::ff00:42:8329"], str),
-    "binary(4)": ([b"ab", b"\\'\x00\xff"], bytes),
-    "varbinary(6000)": (BYTES, bytes),
-    "blob": (BYTES, bytes),
-    "geometry": (SHAPES, str),
-}
 REFUSED = {
     "date": ["0000-00-00", "2024-00-15", "2024-02-31", "0000-01-01"],
     "datetime(6)": ["0000-00-00 00:00:00", "2024-02-31 10:00:00", "0000-01-01 00:00:00"],

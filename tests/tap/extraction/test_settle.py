@@ -12,7 +12,7 @@ import pytest
 from singer_spark.errors import ConfigurationError
 from tap.dying import Pipe
 from tap.opened import login
-from tap.plan.test_stream_plan import COLUMNS, plan, plans, table
+from tap.plan.planned import COLUMNS, plan, plans, table
 from tap_spark_jdbc.dry_run import describe
 
 KEYS = {"aware": "timestamptz", "naive": "timestamp", "day": "date"}

@@ -2,66 +2,18 @@
 
 from __future__ import annotations
 
-import copy
 from typing import Any
 
 import pytest
 
 from singer_spark.errors import ConfigurationError
 from singer_spark.singer.bookmark import KeyType
-from tap_spark_jdbc.config.settings import TapSettings
-from tap_spark_jdbc.dialects import known_dialects
+from tap.plan.planned import COLUMNS, POSTGRESQL, SQLITE, catalog, key, plan, plans, settings_of, table
 from tap_spark_jdbc.dialects.tables import Table
 from tap_spark_jdbc.extraction.extraction import split_key
-from tap_spark_jdbc.plan.catalog import catalog_of, named_tables
 from tap_spark_jdbc.plan.slices import Slice
-from tap_spark_jdbc.plan.stream_plan import StreamPlan, plan_streams
+from tap_spark_jdbc.plan.stream_plan import plan_streams
 from tap_spark_jdbc.plan.stream_sql import StreamSql
-
-POSTGRESQL, SQLITE = known_dialects()["postgresql"], known_dialects()["sqlite"]
-COLUMNS = {
-    "id": "bigint",
-    "Region": "text",
-    "updated_at": "timestamp without time zone",
-    "seen_at": "timestamp with time zone",
-    "cost": "numeric(12,2)",
-    "tags": "text[]",
-}
-
-
-def table(name: str = "orders", schema: str | None = "public", columns: dict[str, str] = COLUMNS, **more: Any) -> Table:
-    read = tuple(POSTGRESQL.column(each, kind, nullable=each != "id") for each, kind in columns.items())
-    more = {"primary_key": ("id",) if "id" in columns else (), "indexed": frozenset({"id", "updated_at"}), **more}
-    return Table(schema, name, read, **more)
-
-
-def settings_of(**config: Any) -> TapSettings:
-    return TapSettings.from_config({"jdbc_url": "jdbc:postgresql://localhost/shop", **config})
-
-
-def plans(*tables: Table, catalog: dict | None = None, **config: Any) -> dict[str, StreamPlan]:
-    found = plan_streams(tables or (table(),), settings_of(**config), catalog, text_moments=False)
-    return {plan.stream: plan for plan in found}
-
-
-def plan(*, catalog: dict | None = None, **config: Any) -> StreamPlan:
-    return plans(catalog=catalog, **config)["public-orders"]
-
-
-def key(found: StreamPlan) -> tuple[str, str | None]:
-    return found.replication_method, found.replication_key and found.replication_key.column.name
-
-
-def catalog(*tables: Table, root: dict | None = None, deselect: tuple[str, ...] = (), **config: Any) -> dict[str, Any]:
-    """The discovered catalog as somebody edited it: `root` is laid over each stream's metadata; None removes."""
-    made = copy.deepcopy(catalog_of(tables or (table(),), settings_of(**config)))
-    for stream in made["streams"]:
-        for each in stream["metadata"]:
-            if not each["breadcrumb"]:
-                each["metadata"] |= root or {}
-            elif each["breadcrumb"][1] in deselect:
-                each["metadata"]["selected"] = False
-    return made
 
 
 def silent(made: dict[str, Any]) -> dict[str, Any]:
@@ -247,114 +199,3 @@ def test_texts_are_ordered_by_their_database_alone(name: str, options: dict, ord
     clause = f' ORDER BY CASE WHEN "{name}" IS NULL THEN 0 ELSE 1 END, "{name}" LIMIT 1000000000000000 OFFSET 0) s'
     assert StreamSql(POSTGRESQL, found).relation(Slice()).endswith(clause) is order[1]
     assert split_key(found, POSTGRESQL) is None or not order[1]
-
-
-def test_the_catalog_shows_the_standard_metadata() -> None:
-    (stream,) = catalog(default_replication_key="updated_at")["streams"]
-    assert (stream["tap_stream_id"], stream["stream"], stream["key_properties"]) == (
-        "public-orders",
-        "public-orders",
-        ["id"],
-    )
-    metadata = {tuple(each["breadcrumb"]): each["metadata"] for each in stream["metadata"]}
-    assert metadata[()] == {
-        "inclusion": "available",
-        "selected": True,
-        "schema-name": "public",
-        "table-name": "orders",
-        "is-view": False,
-        "table-key-properties": ["id"],
-        "valid-replication-keys": ["id", "updated_at", "seen_at", "cost"],
-        "replication-method": "INCREMENTAL",
-        "replication-key": "updated_at",
-    }
-    assert metadata[("properties", "id")] == {"inclusion": "automatic", "selected": True, "sql-datatype": "bigint"}
-    assert metadata[("properties", "updated_at")]["inclusion"] == "automatic"
-    assert metadata[("properties", "cost")]["inclusion"] == "available"
-    assert stream["schema"]["properties"]["cost"]["x-sql-datatype"] == "DECIMAL(12,2)"
-
-
-def test_a_discovered_catalog_plans_what_the_settings_plan() -> None:
-    config = {"incremental_tables": ["orders:updated_at:timestamp!upsert"]}
-    assert plan(**config, catalog=catalog(**config)) == plan(**config)
-
-
-def test_deselected_columns_are_not_read_but_keys_always_are() -> None:
-    config = {"incremental_tables": ["orders:updated_at:timestamp"]}
-    edited = catalog(deselect=("id", "updated_at", "cost", "tags"), **config)
-    assert [column.name for column in plan(catalog=edited, **config).columns] == [
-        "id",
-        "Region",
-        "updated_at",
-        "seen_at",
-    ]
-
-
-def test_deselected_streams_are_not_asked_for_and_a_spec_may_still_name_them() -> None:
-    made = catalog(table(), table("clients"))
-    made["streams"][1]["metadata"][0]["metadata"]["selected"] = False
-    assert named_tables(made) == [("public", "orders")]
-    found = plans(table(), catalog=made, incremental_tables=["public.clients:id:integer"])
-    assert list(found) == ["public-orders"]
-
-
-def test_key_properties_of_the_catalog_count_unless_it_names_none() -> None:
-    options = {"*": {"key_properties": ["cost"]}}
-    assert plan(stream_options=options, catalog=catalog()).key_properties == ("id",)
-    keyless = table("orders", primary_key=())
-    found = plans(keyless, catalog=catalog(keyless), stream_options=options)
-    assert found["public-orders"].key_properties == ("cost",)
-    view = catalog(root={"view-key-properties": ["Region"]})
-    assert plan(catalog=view).key_properties == ("Region",)
-
-
-def test_a_catalog_of_bare_names_is_enough() -> None:
-    bare = {"streams": [{"tap_stream_id": "public-orders", "replication_method": "FULL_TABLE"}]}
-    assert ("public", "orders") in named_tables(bare)
-    assert key(plan(catalog=bare, default_replication_key="updated_at")) == ("FULL_TABLE", None)
-
-
-def test_a_stream_of_the_catalog_whose_table_is_gone_is_an_error() -> None:
-    with pytest.raises(ConfigurationError, match="'public-clients' of the catalog has no table"):
-        plans(table(), catalog=catalog(table(), table("clients")))
-
-
-def test_a_column_of_the_catalog_that_is_gone_is_said(caplog: pytest.LogCaptureFixture) -> None:
-    made = catalog()
-    smaller = table(columns={name: kind for name, kind in COLUMNS.items() if name != "cost"})
-    found = plans(smaller, catalog=made)["public-orders"]
-    assert "cost" not in found.schema["properties"]
-    assert "columns cost are gone" in caplog.text
-
-
-def test_columns_that_differ_by_case_are_refused_by_name_unless_one_is_deselected() -> None:
-    twins = table(columns={"id": "bigint", "Name": "text", "NAME": "text"})
-    with pytest.raises(ConfigurationError, match="'Name' and 'NAME' differ only by case"):
-        plans(twins)
-    found = plans(twins, catalog=catalog(twins, deselect=("NAME",)))
-    assert [column.name for column in found["public-orders"].columns] == ["id", "Name"]
-
-
-def test_tables_with_one_stream_name_are_refused_by_name_unless_one_is_deselected() -> None:
-    twins = (table("b-c", schema="a"), table("c", schema="a-b"))
-    with pytest.raises(ConfigurationError, match=r"a\.b-c and a-b\.c would both be stream 'a-b-c'"):
-        plans(*twins)
-    made = catalog(*twins)
-    made["streams"][0]["metadata"][0]["metadata"]["selected"] = False
-    assert named_tables(made) == [("a-b", "c")]
-    assert [each.table.schema for each in plans(twins[1], catalog=made).values()] == ["a-b"]
-
-
-def test_a_column_without_exact_reading_is_an_error_with_a_way_out() -> None:
-    derby = known_dialects()["derby"]
-    column = derby.column("v", "java.util.Currency", nullable=True)
-    odd = Table("APP", "T", (derby.column("id", "INTEGER", nullable=False), column))
-    with pytest.raises(ConfigurationError, match="column 'v' can't be read: no exact reading"):
-        plan_streams([odd], settings_of(), None, text_moments=False)
-    made = catalog(odd)
-    assert made["streams"][0]["metadata"][2]["metadata"]["inclusion"] == "unsupported"
-    (found,) = plan_streams([odd], settings_of(), catalog(odd, deselect=("v",)), text_moments=False)
-    assert [each.name for each in found.columns] == ["id"]
-    options = {"stream_options": {"*": {"type_overrides": {"v": "text"}}}}
-    (found,) = plan_streams([odd], settings_of(**options), None, text_moments=False)
-    assert [each.name for each in found.columns] == ["id", "v"]

@@ -9,7 +9,7 @@ import pytest
 
 from singer_spark.errors import ConfigurationError, SourceError
 from tap.in_process import run_tap, tap_of
-from tap.plan.test_stream_plan import COLUMNS, plans, table
+from tap.plan.planned import COLUMNS, plans, table
 from tap_spark_jdbc.config.settings import TapSettings
 from tap_spark_jdbc.dialects import known_dialects
 from tap_spark_jdbc.dialects.standard import STANDARD

@@ -13,7 +13,7 @@ import pytest
 from singer_spark.errors import ConfigurationError, SkippedStreamsError
 from tap.conftest import Tap
 from tap.in_process import run_tap, send, tap_of
-from tap.plan.test_stream_plan import catalog, settings_of, table
+from tap.plan.planned import catalog, settings_of, table
 from tap_spark_jdbc.extraction.run_state import OpeningState
 from tap_spark_jdbc.plan.stream_plan import plan_streams
 

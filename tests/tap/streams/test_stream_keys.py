@@ -7,7 +7,7 @@ import json
 import pytest
 
 from singer_spark.errors import ConfigurationError
-from tap.plan.test_stream_plan import COLUMNS, plan, plans, table
+from tap.plan.planned import COLUMNS, plan, plans, table
 from tap_spark_jdbc.streams.stream_keys import keys_plan
 
 DETECT = {"detect_deletes": True}

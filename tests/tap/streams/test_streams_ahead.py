@@ -3,26 +3,22 @@
 from __future__ import annotations
 
 import sqlite3
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import psycopg
 import pytest
 
-from singer_spark.errors import ConnectionLostError, SkippedStreamsError, SourceError
+from singer_spark.errors import SkippedStreamsError
 from tap.batch_output import batch_config, unbatched
 from tap.in_process import Sent, run_tap, send, tap_of
 from tap.opened import login
 from tap_spark_jdbc.extraction.run_state import OpeningState
-from tap_spark_jdbc.reading.slices_ahead import Lane
 from tap_spark_jdbc.source import lost_connection
 from tap_spark_jdbc.streams.stream_reading import StreamReading
-from tap_spark_jdbc.streams.streams_ahead import MOST_AHEAD, ReadAhead
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -190,161 +186,3 @@ def test_where_the_server_has_no_more_connections_the_streams_come_one_after_ano
             connection.execute("drop owned by few; drop role few")
     check_order(sent, lambda number: f"public-t{number:02d}")
     assert "each stream begins after the one before" in caplog.text
-
-
-# The order of beginnings alone, of streams whose slices the test cuts.
-
-
-@dataclass
-class Lanes:
-    """Stands for the connections, and keeps how many there were."""
-
-    n_jobs: int
-    streams_at_once: int | None = None
-    made: int = 1
-
-    def beside(self, _: object = None) -> Lanes:
-        self.made += 1
-        return self
-
-    def end(self) -> None: ...
-
-    def unwatch(self) -> None: ...
-
-    def connect(self) -> None: ...
-
-    def disconnect(self) -> None: ...
-
-
-@dataclass
-class Streams:
-    """Streams of which the test says when they are cut, and which can't be begun."""
-
-    names: list[str]
-    lost: set[str] = field(default_factory=set)
-    begun: list[str] = field(default_factory=list)
-    given_up: list[str] = field(default_factory=list)
-    cut: dict[str, Callable[[], None]] = field(default_factory=dict)
-    troubled: dict[str, Callable[[], object]] = field(default_factory=dict)
-    changed: threading.Condition = field(default_factory=threading.Condition)
-
-    def ahead(self, n_jobs: int) -> tuple[ReadAhead, Lanes]:
-        lanes = Lanes(n_jobs)
-        lane = Lane.of(cast("Any", lanes), cast("Any", lanes))
-        # A plan is handed on unseen.
-        return ReadAhead(cast("Any", self.names), cast("Any", self.make), lane), lanes
-
-    def make(self, name: str, lane: Lane) -> Any:
-        reading = Reading(name, self, lane)
-        self.cut[name], self.troubled[name] = reading.all_cut, lane.on_trouble
-        return reading
-
-    def wait_for(self, *names: str) -> None:
-        """Until these were begun."""
-        with self.changed:
-            assert self.changed.wait_for(lambda: set(names) <= set(self.begun), 60), self.begun
-
-
-@dataclass
-class Reading:
-    plan: str
-    streams: Streams
-    lane: Lane
-    cut: bool = False
-
-    def all_cut(self) -> None:
-        self.cut = True
-        self.lane.on_cut()
-
-    def begin(self) -> None:
-        with self.streams.changed:
-            self.streams.begun.append(self.plan)
-            self.streams.changed.notify_all()
-        if self.plan in self.streams.lost:
-            self.streams.lost.remove(self.plan)
-            raise ConnectionLostError(f"no connection for {self.plan}")
-
-    def start(self, most: int) -> None: ...
-
-    def give_up(self) -> None:
-        self.streams.given_up.append(self.plan)
-
-
-def test_no_stream_is_begun_before_all_slices_of_the_one_before_are_cut_and_only_a_few_are() -> None:
-    streams = Streams(["s0", "s1", "s2", "s3", "s4", "s5", "s6"])
-    ahead, lanes = streams.ahead(n_jobs=16)
-    with ahead:
-        with ahead.turn():
-            assert streams.begun == ["s0"]
-            for name in ("s0", "s1", "s2"):
-                streams.cut[name]()
-            streams.wait_for("s1", "s2", "s3")
-            streams.cut["s3"]()
-            assert len(streams.begun) == len(streams.cut) == 1 + MOST_AHEAD
-        with ahead.turn():
-            streams.wait_for("s4")
-            assert len(streams.cut) == 2 + MOST_AHEAD
-        assert lanes.made == 1 + 2 * MOST_AHEAD
-
-
-def test_with_one_job_no_stream_is_begun_before_its_turn() -> None:
-    streams = Streams(["a", "b"])
-    ahead, lanes = streams.ahead(n_jobs=1)
-    with ahead:
-        with ahead.turn():
-            streams.cut["a"]()
-            assert list(streams.cut) == ["a"]
-        with ahead.turn():
-            assert streams.begun == ["a", "b"]
-    assert lanes.made == 1
-
-
-def test_a_connection_that_is_lost_before_a_streams_turn_is_overcome_by_beginning_it_alone() -> None:
-    streams = Streams(["a", "b", "c"], lost={"b"})
-    ahead, _ = streams.ahead(n_jobs=4)
-    with ahead:
-        with ahead.turn():
-            streams.cut["a"]()
-            streams.wait_for("b")
-            streams.cut["b"]()
-            streams.wait_for("c")
-        with ahead.turn():
-            assert streams.begun == ["a", "b", "c", "b"]
-            assert "c" in streams.given_up
-        with ahead.turn():
-            assert streams.begun == ["a", "b", "c", "b", "c"]
-
-
-def test_a_connection_that_is_lost_at_a_streams_turn_is_its_error() -> None:
-    streams = Streams(["a"], lost={"a"})
-    ahead, _ = streams.ahead(n_jobs=4)
-    with pytest.raises(ConnectionLostError, match="for a"), ahead, ahead.turn():
-        raise AssertionError("it was begun")
-
-
-def test_a_broken_connection_anywhere_takes_back_all_but_the_stream_that_is_sent() -> None:
-    streams = Streams(["a", "b", "c"])
-    ahead, _ = streams.ahead(n_jobs=4)
-    with ahead:
-        with ahead.turn():
-            streams.cut["a"]()
-            streams.wait_for("b")
-            streams.troubled["a"]()
-            assert streams.given_up == ["b"]
-            streams.cut["b"]()
-        for name in ("b", "c"):
-            with ahead.turn():
-                streams.cut[name]()
-    assert streams.begun == ["a", "b", "b", "c"]
-
-
-def test_an_error_while_a_stream_is_sent_leaves_nothing_begun_after_it() -> None:
-    streams = Streams(["a", "b", "c", "d"])
-    ahead, _ = streams.ahead(n_jobs=4)
-    with pytest.raises(SourceError, match="in the middle"), ahead, ahead.turn():
-        streams.cut["a"]()
-        streams.wait_for("b")
-        raise SourceError("in the middle")
-    streams.cut["b"]()
-    assert streams.begun == ["a", "b"]
-    assert set(streams.given_up) == {"a", "b"}

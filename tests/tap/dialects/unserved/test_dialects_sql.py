@@ -3,38 +3,19 @@
 from __future__ import annotations
 
 import re
-from typing import Any
 
 import pytest
 
-from singer_spark.errors import ConfigurationError
 from singer_spark.singer.bookmark import KeyType
-from tap_spark_jdbc.config.settings import TapSettings
-from tap_spark_jdbc.dialects import Dialect, dialect_of, known_dialects, overridden
+from tap.dialects.unserved.named_dialects import URLS, dialect_named
+from tap_spark_jdbc.dialects import Dialect, dialect_of
 from tap_spark_jdbc.dialects.tables import Key, Table
 from tap_spark_jdbc.plan.slices import Range, Slice
 from tap_spark_jdbc.plan.stream_plan import StreamPlan
 from tap_spark_jdbc.plan.stream_sql import Point, StreamSql
-from tap_spark_jdbc.source.driver_metadata import native_type
 from tap_spark_jdbc.source.jdbc_errors import with_hint
 
-URLS = {
-    "sqlserver": "jdbc:sqlserver://localhost:1433;databaseName=shop",
-    "oracle": "jdbc:oracle:thin:@//localhost:1521/SHOP",
-    "db2": "jdbc:db2://localhost:50000/shop",
-    "snowflake": "jdbc:snowflake://account.snowflakecomputing.com/?db=SHOP",
-}
 HOSTILE = 'it\'s "k"; drop table t --'
-
-
-def dialect_named(name: str) -> Dialect:
-    return known_dialects()[name]
-
-
-def described(type_name: str, size: int | None = None, digits: int | None = None) -> str:
-    """A column's type as the driver's `getColumns` describes it."""
-    row: dict[str, Any] = {"TYPE_NAME": type_name, "COLUMN_SIZE": size, "DECIMAL_DIGITS": digits}
-    return native_type({name: None if value is None else str(value) for name, value in row.items()})
 
 
 def key_of(dialect: Dialect, native: str, name: str = "k") -> Key:
@@ -44,101 +25,6 @@ def key_of(dialect: Dialect, native: str, name: str = "k") -> Key:
 
 def test_urls_find_their_dialect() -> None:
     assert {name: dialect_of(url).name for name, url in URLS.items()} == {name: name for name in URLS}
-
-
-# As the drivers name types: rowversion is `timestamp`, an unbounded NUMBER has no digits, an identity says so.
-READ = {
-    "sqlserver": [
-        (("int identity", 10, 0), "INTEGER", '"k"', "INT"),
-        (("tinyint", 3, 0), "SMALLINT", '"k"', "SMALLINT"),
-        (("bit", 1, None), "BOOLEAN", '"k"', "BOOLEAN"),
-        (("decimal() identity", 38, 0), "DECIMAL(38,0)", '"k"', "DECIMAL(38,0)"),
-        (("numeric", 38, 38), "DECIMAL(38,38)", '"k"', "DECIMAL(38,38)"),
-        (("money", 19, 4), "DECIMAL(19,4)", 'CAST("k" AS decimal(19,4))', "DECIMAL(19,4)"),
-        (("float", 53, None), "DOUBLE PRECISION", '"k"', "DOUBLE"),
-        (("date", 10, 0), "DATE", 'CONVERT(char(10), "k", 23)', "STRING"),
-        (("time", 16, 7), "TIME", 'CAST("k" AS varchar(16))', "STRING"),
-        (("datetime2", 27, 7), "TIMESTAMP", 'CONVERT(varchar(33), "k", 121)', "STRING"),
-        (
-            ("datetimeoffset", 34, 7),
-            "TIMESTAMP WITH TIME ZONE",
-            "CONVERT(varchar(33), CAST(SWITCHOFFSET(\"k\", '+00:00') AS datetime2(7)), 121)",
-            "STRING",
-        ),
-        (("nvarchar", 20, None), "VARCHAR(20)", '"k"', "STRING"),
-        (("nvarchar", 2**30 - 1, None), "TEXT", 'CAST("k" AS nvarchar(max))', "STRING"),
-        (("xml", 2**30 - 1, None), "TEXT", 'CAST("k" AS nvarchar(max))', "STRING"),
-        (("uniqueidentifier", 36, None), "UUID", 'LOWER(CONVERT(char(36), "k"))', "STRING"),
-        (("timestamp", 8, None), "VARBINARY", 'CAST("k" AS binary(8))', "BINARY"),
-        (("varbinary", 2**31 - 1, None), "VARBINARY", '"k"', "BINARY"),
-    ],
-    "oracle": [
-        (("NUMBER", 12, 2), "DECIMAL(12,2)", '"k"', "DECIMAL(12,2)"),
-        (("NUMBER", 38, 0), "DECIMAL(38,0)", '"k"', "DECIMAL(38,0)"),
-        (("NUMBER", 0, -127), "NUMERIC", "TO_CHAR(\"k\", 'TM9', 'NLS_NUMERIC_CHARACTERS=''.,''')", "STRING"),
-        (("NUMBER", 5, -2), "NUMERIC", "TO_CHAR(\"k\", 'TM9', 'NLS_NUMERIC_CHARACTERS=''.,''')", "STRING"),
-        (("NUMBER", 3, 5), "NUMERIC", "TO_CHAR(\"k\", 'TM9', 'NLS_NUMERIC_CHARACTERS=''.,''')", "STRING"),
-        (("FLOAT", 126, None), "NUMERIC", "TO_CHAR(\"k\", 'TM9', 'NLS_NUMERIC_CHARACTERS=''.,''')", "STRING"),
-        (("BINARY_DOUBLE", 8, None), "DOUBLE PRECISION", '"k"', "DOUBLE"),
-        # Its DATE has a time of day.
-        (("DATE", 7, None), "TIMESTAMP", "LTRIM(TO_CHAR(\"k\", 'SYYYY-MM-DD HH24:MI:SS'))", "STRING"),
-        (
-            ("TIMESTAMP(9)", 11, 9),
-            "TIMESTAMP",
-            "LTRIM(TO_CHAR(CAST(\"k\" AS TIMESTAMP(9)), 'SYYYY-MM-DD HH24:MI:SS.FF9'))",
-            "STRING",
-        ),
-        (
-            ("TIMESTAMP(6) WITH LOCAL TIME ZONE", 11, 6),
-            "TIMESTAMP WITH TIME ZONE",
-            "LTRIM(TO_CHAR(\"k\" AT TIME ZONE 'UTC', 'SYYYY-MM-DD HH24:MI:SS.FF9\"+00:00\"'))",
-            "STRING",
-        ),
-        (("INTERVAL DAY(2) TO SECOND(6)", 11, 6), "INTERVAL", 'TO_CHAR("k")', "STRING"),
-        (("VARCHAR2", 20, None), "VARCHAR(20)", '"k"', "STRING"),
-        (("CLOB", 4000, None), "TEXT", '"k"', "STRING"),
-        (("RAW", 16, None), "VARBINARY", '"k"', "BINARY"),
-    ],
-    "db2": [
-        (("DECIMAL", 31, 31), "DECIMAL(31,31)", '"k"', "DECIMAL(31,31)"),
-        (("DECFLOAT", 34, None), "NUMERIC", 'CAST("k" AS VARCHAR(64))', "STRING"),
-        (("DATE", 10, None), "DATE", "VARCHAR_FORMAT(\"k\", 'YYYY-MM-DD')", "STRING"),
-        (("TIMESTAMP", 32, 12), "TIMESTAMP", "VARCHAR_FORMAT(\"k\", 'YYYY-MM-DD HH24:MI:SS.FF12')", "STRING"),
-        (("CHAR () FOR BIT DATA", 13, None), "VARBINARY", '"k"', "BINARY"),
-        (("VARCHAR", 20, None), "VARCHAR(20)", '"k"', "STRING"),
-        (("XML", 0, None), "TEXT", 'XMLSERIALIZE("k" AS CLOB)', "STRING"),
-    ],
-    "snowflake": [
-        (("NUMBER", 38, 0), "DECIMAL(38,0)", '"k"', "DECIMAL(38,0)"),
-        (("TIMESTAMPNTZ", 29, 9), "TIMESTAMP", "TO_VARCHAR(\"k\", 'YYYY-MM-DD HH24:MI:SS.FF9')", "STRING"),
-        (
-            ("TIMESTAMPLTZ", 29, 9),
-            "TIMESTAMP WITH TIME ZONE",
-            "TO_VARCHAR(CONVERT_TIMEZONE('UTC', \"k\"), 'YYYY-MM-DD HH24:MI:SS.FF9TZH:TZM')",
-            "STRING",
-        ),
-        (("VARIANT", 0, None), "JSON", 'TO_JSON("k")', "STRING"),
-        (("VARCHAR", 16777216, None), "VARCHAR(16777216)", '"k"', "STRING"),
-    ],
-}
-
-
-@pytest.mark.parametrize(
-    ("database", "described_as", "sql_type", "select", "read_as"),
-    [(database, *each) for database, cases in READ.items() for each in cases],
-)
-def test_columns_are_read_exactly(
-    database: str, described_as: tuple[str, int | None, int | None], sql_type: str, select: str, read_as: str
-) -> None:
-    dialect = dialect_named(database)
-    column = dialect.column("k", described(*described_as), nullable=True)
-    assert column.reading.problem is None
-    assert (str(column.sql_type), dialect.select(column), column.reading.read_as) == (sql_type, select, read_as)
-
-
-@pytest.mark.parametrize(("database", "native"), [("sqlserver", "sql_variant"), ("oracle", "SDO_GEOMETRY")])
-def test_a_type_without_exact_reading_says_so(database: str, native: str) -> None:
-    assert "no exact reading" in str(dialect_named(database).column("k", native, nullable=True).reading.problem)
 
 
 LITERALS = [
@@ -318,62 +204,6 @@ def test_a_bound_of_sql_server_is_of_the_column_s_own_kind(native_type: str, lit
 def test_a_login_that_wants_encryption_says_which_parameter_helps(told: str) -> None:
     assert "allowPublicKeyRetrieval=true" in with_hint(told, "S1009")
     assert "sslMode=" in with_hint(told, "08000")
-
-
-@pytest.mark.parametrize(
-    ("sql", "why"),
-    [
-        ("WITH a AS (SELECT 1 AS n) SELECT n FROM a", "begins with WITH; make a view of it"),
-        (" -- mine\n/* too */ ;with a as (select 1 n) select * from a;", "begins with WITH; make a view of it"),
-        ("SELECT id FROM t ORDER BY id", "ends in ORDER BY without TOP or OFFSET; leave ORDER BY out"),
-        ("select id from t order /* by */ by id desc, offset; -- offset 0 rows", "leave ORDER BY out"),
-        ("SELECT (SELECT TOP 1 a FROM u ORDER BY a) AS top_a FROM t ORDER BY 1", "leave ORDER BY out"),
-        ("SELECT [top], 'TOP' AS \"top\" FROM t ORDER BY id", "leave ORDER BY out"),
-    ],
-)
-def test_a_query_that_sql_server_can_t_take_as_a_table_is_told_with_the_way_out(sql: str, why: str) -> None:
-    """All of them at once, before anything is started; other databases take them."""
-    config = {"jdbc_url": URLS["sqlserver"], "queries": [{"name": name, "sql": sql} for name in ("q", "r")]}
-    told = rf"2 settings are wrong: queries: 'q': .*{why}.*queries: 'r': .*{why}"
-    with pytest.raises(ConfigurationError, match=told):
-        TapSettings.from_config(config)
-    TapSettings.from_config({**config, "jdbc_url": URLS["oracle"]})
-
-
-@pytest.mark.parametrize(
-    "sql",
-    [
-        "SELECT TOP 5 id FROM t ORDER BY id",
-        "SELECT TOP (100) PERCENT id FROM t ORDER BY id;",
-        "SELECT id FROM t ORDER BY id OFFSET 10 ROWS FETCH NEXT 5 ROWS ONLY",
-        "SELECT id FROM t ORDER BY id FOR XML AUTO",
-        "SELECT id, ROW_NUMBER() OVER (PARTITION BY a ORDER BY id) AS n FROM t",
-        "SELECT STRING_AGG(a, ',') WITHIN GROUP (ORDER BY a) AS a FROM t -- ORDER BY a",
-        "SELECT [order by], 'order by' AS a, \"order by\" FROM t /* order by a */",
-        "SELECT id FROM (SELECT TOP 5 id FROM t ORDER BY id) q",
-        "SELECT id FROM t WITH (NOLOCK) WHERE id IN (SELECT id FROM u)",
-    ],
-)
-def test_a_query_that_sql_server_takes_as_a_table_is_no_error(sql: str) -> None:
-    TapSettings.from_config({"jdbc_url": URLS["sqlserver"], "queries": [{"name": "q", "sql": sql}]})
-
-
-# As these databases print values where nothing is said: two digits of money's four, ten of a float's seventeen.
-@pytest.mark.parametrize(
-    ("database", "native_type", "select"),
-    [
-        ("sqlserver", "money", 'CONVERT(varchar(64), "k", 2)'),
-        ("sqlserver", "smallmoney", 'CONVERT(varchar(64), "k", 2)'),
-        ("sqlserver", "real", 'CONVERT(varchar(64), "k", 3)'),
-        ("sqlserver", "float", 'CONVERT(varchar(64), "k", 3)'),
-        ("snowflake", "DOUBLE", "TO_VARCHAR(\"k\", 'TME')"),
-        ("snowflake", "FLOAT", "TO_VARCHAR(\"k\", 'TME')"),
-    ],
-)
-def test_a_number_that_is_read_as_text_keeps_all_its_digits(database: str, native_type: str, select: str) -> None:
-    dialect = dialect_named(database)
-    for wanted in ("text", "decimal(38,10)"):
-        assert dialect.select(overridden(dialect.column("k", native_type, nullable=True), wanted)) == select
 
 
 def test_snowflake_s_driver_takes_a_name_for_a_name() -> None:

@@ -1,0 +1,128 @@
+"""What `spark-lake verify` reads of the source: no rows that agree, and wide ones few at a time."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+import pytest
+
+from end_to_end.round_trip import RoundTrip
+from end_to_end.verifying import AGREE, differences, postgresql_trip, verified
+from tap.opened import login
+from tap_spark_jdbc.reading.spark_reader import SliceReader
+from tap_spark_jdbc.verify import source_view
+from tap_spark_jdbc.verify.checksum_sql import ChecksumSql
+from target_spark_lake.verify import summing
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+SUMMED = """
+create table t (id integer primary key, k integer, amount decimal(12,2), at timestamp(6) null, name varchar(100));
+insert into t with recursive n(i) as (select 1 union all select i + 1 from n where i < 900)
+  select i, i, i / 7.0, timestamp '2025-01-01 00:00:00.000001', concat('a|b', i) from n;
+"""
+
+
+@pytest.mark.parametrize("kind", ["postgresql", "mariadb"])
+def test_rows_that_agree_do_not_leave_the_database(
+    spark: SparkSession,
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
+    kind: str,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    database = request.getfixturevalue(kind).new_database()
+    schema = "public" if kind == "postgresql" else database.name
+    tunnel = request.getfixturevalue("ssh").settings()
+    specs = [f"{schema}.t:k:integer!upsert"]
+    config = login(database, incremental_tables=specs, slice_rows=400, ssh_tunnel=tunnel)
+    stream = f"{schema}-t"
+    monkeypatch.setattr(source_view, "ROWS_OF_BUCKET", 16)
+    read: list[str] = []
+    relation = SliceReader.relation
+
+    def noted(self: SliceReader, select: str, *arguments: Any, **named: Any) -> Any:
+        read.append(select)
+        assert str(database.port) not in self._source.url, "it does not go through the tunnel"
+        return relation(self, select, *arguments, **named)
+
+    monkeypatch.setattr(SliceReader, "relation", noted)
+    connected = psycopg.connect(database.dsn, autocommit=True) if kind == "postgresql" else database.connect()
+    with caplog.at_level("INFO", "spark-lake"), connected as connection, connection.cursor() as source:
+        for statement in SUMMED.split(";")[:2]:
+            source.execute(statement)
+        trip = RoundTrip(tmp_path / "lake", config)
+        trip.run(with_state=True)
+
+        def found() -> tuple[dict[str, Any], int]:
+            """What verify finds, and how many rows it has read for that."""
+            read.clear()
+            told = verified(trip, stream)
+            rows = 0
+            for select in read:
+                if "GROUP BY" in select:
+                    assert "name" in select
+                    continue
+                source.execute(f"select count(*) from {select}")
+                rows += source.fetchone()[0]  # type: ignore[index]
+            assert read
+            return told, rows
+
+        # What the next run brings is no reason to read what was there.
+        source.execute("insert into t values (1001, 1001, null, null, ''), (1002, 1002, 0, null, null)")
+        agreed, rows = found()
+        assert (differences(agreed), agreed["source_rows"], agreed["not_compared"], rows) == (AGREE, 900, 2, 0)
+
+        source.execute("update t set name = concat(name, ' ') where id = 7")
+        source.execute("update t set amount = null where id = 8")
+        source.execute("update t set at = timestamp '2025-01-01 00:00:00.000002' where id = 9")
+        source.execute("delete from t where id = 10")
+        source.execute("insert into t values (0, 3, 1, null, '')")
+        other, rows = found()
+        assert differences(other) == ([0], [10], [7, 8, 9])
+        assert (other["source_rows"], other["lake_rows"], other["not_compared"]) == (900, 900, 2)
+        assert 4 <= rows < 200
+
+        # Where too much differs, or the database refuses, all rows are read, and the same is found.
+        if kind == "postgresql":
+            monkeypatch.setattr(summing, "MOST_READ", 1)
+            assert found() == (other, 902)
+        monkeypatch.setattr(ChecksumSql, "relation", lambda *_: "(SELECT nothing FROM nowhere) s")
+        assert verified(trip, stream) == other
+    assert f"stream {stream}: all rows are read, for the database made no checksums: " in caplog.text
+
+
+def test_wide_rows_come_to_verify_few_at_a_time(
+    spark: SparkSession, postgresql: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trip, connection = postgresql_trip(postgresql, tmp_path, slice_rows=1_000)
+    with connection:
+        connection.execute("create table t (id integer primary key, v text)")
+        connection.execute("insert into t select n, 'x' from generate_series(1, 500) n")
+        connection.execute("insert into t select n, repeat('y', 30000) from generate_series(501, 540) n")
+        trip.run(with_state=True)
+        connection.execute("update t set v = v || '!' where id = 7 or id > 500")
+    monkeypatch.setattr(source_view, "FETCH_BOUND", 100_000)
+    fetched = []
+    read = SliceReader.rows
+
+    def noted(self: SliceReader, each: Any, fetch_size: int, **named: Any) -> Any:
+        fetched.append(fetch_size)
+        return read(self, each, fetch_size, **named)
+
+    monkeypatch.setattr(SliceReader, "rows", noted)
+    found = verified(trip, "public-t")
+    other = ([], [], [7, *range(501, 541)])
+    assert (differences(found), found["source_rows"]) == (other, 540)
+    assert fetched[0] == source_view.FETCH_SIZE
+    assert fetched[-1] * 30_000 <= 100_000
+
+    fetched.clear()
+    trip.config["fetch_size"] = 100
+    assert differences(verified(trip, "public-t")) == other
+    assert set(fetched) == {100}
