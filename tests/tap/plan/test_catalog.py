@@ -77,6 +77,14 @@ def test_a_catalog_of_bare_names_is_enough() -> None:
     assert key(plan(catalog=bare, default_replication_key="updated_at")) == ("FULL_TABLE", None)
 
 
+@pytest.mark.parametrize("names", [("tap_stream_id",), ("stream",), ("tap_stream_id", "stream")])
+def test_a_stream_that_the_catalog_renames_is_refused_instead_of_left_out(names: tuple[str, ...]) -> None:
+    made = catalog()
+    made["streams"][0] |= dict.fromkeys(names, "sales")
+    with pytest.raises(ConfigurationError, match=r"names stream 'public-orders' 'sales'.*stream_maps"):
+        plans(catalog=made)
+
+
 def test_a_stream_of_the_catalog_whose_table_is_gone_is_an_error() -> None:
     with pytest.raises(ConfigurationError, match="'public-clients' of the catalog has no table"):
         plans(table(), catalog=catalog(table(), table("clients")))

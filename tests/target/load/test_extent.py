@@ -6,8 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from singer_spark.errors import ConfigurationError
+from singer_spark.errors import ConfigurationError, ProtocolError
 from singer_spark.singer.lake_type import Struct
+from target_spark_lake.config.settings import TargetSettings
 from target_spark_lake.intake.stream_schema import StreamSchema
 from target_spark_lake.load.extent import Extents, WholeStreams
 from target_spark_lake.load.sink import SettledStream, StreamSink
@@ -19,6 +20,13 @@ STREAMS = ("s", "beside")
 
 def stream(*bookmark_properties: str, method: str = "overwrite", extent: str | None = None) -> StreamSchema:
     return StreamSchema("s", {"properties": {}}, ("id",), method, extent, bookmark_properties=bookmark_properties)
+
+
+def read_schema(bookmark_properties: object) -> StreamSchema:
+    """A foreign SCHEMA message, read as the target reads it."""
+    message = {"stream": "s", "schema": {"properties": {"clock": {"type": "integer"}}}}
+    settings = TargetSettings.from_config({"bucket": "lake", "pipeline": "test"})
+    return StreamSchema.of({**message, "bookmark_properties": bookmark_properties}, settings)
 
 
 @pytest.mark.parametrize(
@@ -51,6 +59,20 @@ def test_a_foreign_stream_is_whole_in_a_first_run_and_later_where_no_bookmark_ma
         with pytest.raises(ConfigurationError, match=r"stream s: .*nothing was changed.*spark-lake state reset"):
             extents.check(stream(*bookmark_properties))
         extents.check(stream(*bookmark_properties, method="append-only"))
+
+
+@pytest.mark.parametrize(
+    ("sent", "names"), [("clock", ["clock"]), ([None], []), (None, []), (["clock", None], ["clock"])]
+)
+def test_bookmark_properties_are_read_as_taps_write_them(sent: object, names: list[str]) -> None:
+    assert read_schema(sent).bookmark_properties == tuple(names)
+    assert Extents({}, {}, STREAMS).is_whole(read_schema(sent)) == (not names)
+
+
+@pytest.mark.parametrize("sent", [{"clock": True}, [["clock"]], 4, True])
+def test_bookmark_properties_that_are_no_names_are_refused_instead_of_taken_for_none(sent: object) -> None:
+    with pytest.raises(ProtocolError, match="stream s: the bookmark_properties of its SCHEMA are not a list of names"):
+        read_schema(sent)
 
 
 def test_a_bookmark_that_the_run_itself_brings_counts_too_but_not_in_a_first_run() -> None:

@@ -70,6 +70,12 @@ def stream_of(entry: Mapping[str, Any]) -> str:
     return str(entry.get("tap_stream_id") or entry.get("stream"))
 
 
+def other_name(entry: Mapping[str, Any], table: Table) -> str | None:
+    """The name that a catalog gives to a table's stream in place of its own, by which nothing would find it."""
+    given = (stream_of(entry), str(entry.get("stream") or table.stream))
+    return next((name for name in given if name != table.stream), None)
+
+
 def catalog_options(entry: Mapping[str, Any], table: Table) -> CatalogOptions:
     """The options that a catalog's stream sets for its table."""
     metadata = _metadata(entry)

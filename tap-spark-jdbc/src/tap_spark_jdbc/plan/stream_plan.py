@@ -13,7 +13,14 @@ from singer_spark.singer.messages import keys_stream
 from singer_spark.singer.metadata_columns import DELETED_AT, LOG_PLACE, UNCHANGED
 from singer_spark.singer.sql_type import SqlType, property_schema
 from tap_spark_jdbc.dialects.tables import Column, Key, Table
-from tap_spark_jdbc.plan.catalog import catalog_options, is_selected, named_tables, possible_tables, stream_of
+from tap_spark_jdbc.plan.catalog import (
+    catalog_options,
+    is_selected,
+    named_tables,
+    other_name,
+    possible_tables,
+    stream_of,
+)
 from tap_spark_jdbc.plan.masked_columns import unknown_masked
 from tap_spark_jdbc.plan.stream_choice import (
     FULL_TABLE,
@@ -219,6 +226,11 @@ def _selected(
             problems[stream] = (
                 f"stream {stream!r} of the catalog has no table in the database any more"
                 f"{nearest(stream, [table.stream for table in tables])}; deselect it, or discover anew"
+            )
+            continue
+        if name := other_name(entry, table):
+            problems[stream] = (
+                f"the catalog names stream {table.stream!r} {name!r}; undo this, and rename it by stream_maps"
             )
             continue
         gone = [name for name in (entry.get("schema") or {}).get("properties", {}) if table.column(name) is None]

@@ -105,7 +105,7 @@ class StreamSchema:
         options = settings.options_of(stream)
         method = load_method_of(stream, options, schema, settings.load_method)
         extent = schema.get("x-extent")
-        keys, bookmarks = _keys(message, options, stream), _names(message.get("bookmark_properties"))
+        keys, bookmarks = _keys(message, options, stream), _bookmarks(message, stream)
         merging = LOAD_METHODS[method].merges
         keeps_deletes = DELETED_AT in schema["properties"] and (not merging or LOAD_METHODS[method].has_history)
         _refuse_own_names(stream, schema["properties"])
@@ -203,6 +203,16 @@ def _keys(message: Mapping[str, Any], options: StreamOptions, stream: str) -> tu
     if isinstance(keys, str) or not isinstance(keys, Sequence) or not all(isinstance(key, str) for key in keys):
         raise ProtocolError(f"stream {stream}: the key_properties of its SCHEMA are not a list of names")
     return tuple(keys)
+
+
+def _bookmarks(message: Mapping[str, Any], stream: str) -> tuple[str, ...]:
+    """Its bookmark_properties: a bare name is a list of one, and taps without a replication key send `[null]`."""
+    found = message.get("bookmark_properties") or []
+    names = [found] if isinstance(found, str) else found
+    if not isinstance(names, list) or not all(name is None or isinstance(name, str) for name in names):
+        # They tell a delta from a whole table, so nothing is guessed about them.
+        raise ProtocolError(f"stream {stream}: the bookmark_properties of its SCHEMA are not a list of names")
+    return _names(names)
 
 
 def _refuse_own_names(stream: str, properties: JSON) -> None:
