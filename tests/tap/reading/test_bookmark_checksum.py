@@ -46,7 +46,7 @@ class Source:
 
         with self.monkeypatch.context() as patch:
             patch.setattr(SliceReader, "render", refuse)
-            patch.setattr(Database, "_session", property(refuse))
+            patch.setattr(Database, "_begun", refuse)
             return self.ids()
 
     @property
