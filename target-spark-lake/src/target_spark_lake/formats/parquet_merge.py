@@ -129,15 +129,15 @@ class _Merge:
         keys, brought = self._found.rules.keys, self._rows.read(mixed, self._types)
         if self._foreign and replaced:
             known = self._rows.read(replaced, self._columns_of([*keys, *self._foreign]))
-            brought = filled_in(brought, known, keys, self._foreign)
+            brought = brought.transform(filled_in, known, keys, self._foreign)
         rows = self._rows.read(opened, self._types).unionByName(brought)
-        kept = staying(rows, verdicts, self._writer.run.started_at)
+        kept = rows.transform(staying, verdicts, self._writer.run.started_at)
         if verdicts.count(FILL):
-            lacking, values = judged(brought, verdicts, FILL), judged(rows, verdicts, VALUES)
+            lacking, values = brought.transform(judged, verdicts, FILL), rows.transform(judged, verdicts, VALUES)
             kept = kept.unionByName(completed(lacking, values, keys))
         if not verdicts.count(DELETE):
             return kept
-        deleted, before = judged(brought, verdicts, DELETE), judged(rows, verdicts, LAST_VALUES)
+        deleted, before = brought.transform(judged, verdicts, DELETE), rows.transform(judged, verdicts, LAST_VALUES)
         return kept.unionByName(last_values(deleted, before, keys))
 
     def _change(self, staged: Sequence[StagedFile], retire: Sequence[str]) -> TableChange:

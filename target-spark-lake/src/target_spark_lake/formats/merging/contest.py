@@ -118,15 +118,15 @@ def contest(
         present: The keys still in the source, in columns like the table's; table rows with other keys, which the run
             did not send either, are deleted. None if they are not known.
     """
-    rows = _as_contenders(of_run, rules, of_run=True)
+    rows = of_run.transform(_as_contenders, rules, of_run=True)
     if of_table is not None:
-        table_rows = _as_contenders(of_table, rules, of_run=False)
+        table_rows = of_table.transform(_as_contenders, rules, of_run=False)
         if present is not None:
-            table_rows = _compared(table_rows, present, rules)
-        rows = rows.unionByName(_taking_part(table_rows, rows, rules, may_be_gone=present is not None))
+            table_rows = table_rows.transform(_compared, present, rules)
+        rows = rows.unionByName(table_rows.transform(_taking_part, rows, rules, may_be_gone=present is not None))
     if rules.cursor and (rules.deletes or rules.late):
-        rows = _inherit_age(rows, rules)
-    judged = _judge(rows, rules).persist(StorageLevel.MEMORY_AND_DISK)
+        rows = rows.transform(_inherit_age, rules)
+    judged = rows.transform(_judge, rules).persist(StorageLevel.MEMORY_AND_DISK)
     number = F.shiftright(PLACE, ROW_BITS).alias("number")
     with warnings.catch_warnings():
         # PySpark leaves the socket of a `collect` to the garbage collector.
