@@ -1,4 +1,22 @@
-"""The tree of errors, and their reporting to the user in one line."""
+"""The tree of errors, and their reporting to the user in one line.
+
+::
+
+    SingerSparkError
+    ├── ConfigurationError   a setting must change
+    ├── SourceError          the database refused, or can't be reached
+    │   ├── ConnectionLostError  the connection broke; asked again, the database may answer
+    │   └── SkippedStreamsError  some streams did not arrive, the others did
+    ├── ProtocolError        the Singer input is malformed or out of order
+    ├── RecordError          a record breaks its stream's schema
+    ├── SchemaError          no lake type can hold a column, or a table's columns would conflict
+    ├── StateError           a saved state is malformed, or another run moved it on
+    ├── StorageError         the bucket refused, or gave an answer that can't be trusted
+    │   ├── DamagedError     an object of the lake's own folder is not as it was written
+    │   └── UnpublishableError  a committed run waits for a person: as things are, it can't be published
+    ├── LockedError          another run holds the pipeline
+    └── ResourceError        memory or disk of this machine is used up, or Spark's JVM is gone
+"""
 
 from __future__ import annotations
 
