@@ -5,13 +5,13 @@ from __future__ import annotations
 import logging
 import re
 from pathlib import Path
-from typing import Any
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from singer_spark.spark.cluster import is_remote, shares_disk
 from singer_spark.spark.connect_answer import answer
+from tap_spark_jdbc.reading.jvm_pipe import pipe_texts
 from tap_spark_jdbc.reading.text_buffer import joined_text
 
 logger = logging.getLogger("tap-spark-jdbc")
@@ -21,7 +21,6 @@ LINE = "value"
 PIECES = 1024
 # Of a piece as executors keep it, compressed; its lines must fit into one answer.
 PIECE_BYTES = "8MB"
-PIPE_BUFFER_BYTES = 1 << 18
 _TOO_LARGE = re.compile(r"spark\.driver\.maxResultSize|ExecutorLostFailure")
 
 
@@ -51,19 +50,9 @@ def write_lines(rows: DataFrame, folder: Path) -> Path:
 def pipe_lines(rows: DataFrame, path: Path) -> None:
     """Write lines, one column in one partition, to a named pipe on this machine, as fast as they are read there."""
     if shares_disk(rows.sparkSession):
-        _pipe_by_jvm(rows, path)
+        pipe_texts(rows, path)
     else:
         _write_in_pieces(_ended(rows), path)
-
-
-def _pipe_by_jvm(rows: DataFrame, path: Path) -> None:
-    """Pipe the lines through a shell command on the task's machine, for which DataFrames have no method."""
-    jvm: Any = rows.sparkSession.sparkContext._jvm
-    texts = getattr(rows._jdf, "as")(jvm.org.apache.spark.sql.Encoders.STRING()).toJavaRDD()
-    command = jvm.java.util.ArrayList()
-    for word in ("sh", "-c", 'exec cat > "$0"', str(path)):
-        command.add(word)
-    texts.pipe(command, jvm.java.util.HashMap(), False, PIPE_BUFFER_BYTES, "UTF-8").count()
 
 
 def _ended(rows: DataFrame) -> DataFrame:
