@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
@@ -19,8 +19,9 @@ from singer_spark.state.run_log import last_committed
 from singer_spark.state.store import StateStore, read_state
 from singer_spark.storage.storage import Storage
 from target_spark_lake.commit.pipeline_run import PipelineRun, open_run
-from target_spark_lake.layout import Layout
+from target_spark_lake.layout import Layout, is_in_parts
 from target_spark_lake.tables.changes import Commit, StagedFile, TableChange
+from target_spark_lake.tables.row_order import own_parts, read_parts
 from target_spark_lake.tables.table_record import TableRecord
 
 PIPELINE = "numbers"
@@ -47,6 +48,18 @@ def state_of(bound: int) -> dict[str, Any]:
 def bound_of(state: dict[str, Any] | None) -> int:
     """The rows below this are in the lake, says a state."""
     return int(((state or {}).get("bookmarks") or state_of(0)["bookmarks"])["grows"]["replication_key_value"])
+
+
+def ids_as_received(storage: Storage, layout: Layout, table: str, paths: Sequence[str]) -> list[int]:
+    """The ids in these files of a table, joined files among them, in the order in which their rows were received."""
+    parts, placed = read_parts(storage, layout, table, paths), []
+    assert set(parts) == set(filter(is_in_parts, paths))
+    for path in paths:
+        ids = pq.read_table(io.BytesIO(storage.read(path) or b"")).column("id").to_pylist()
+        for part in reversed(parts.get(path) or own_parts(path)):
+            ids, rows = ids[: part.first_row], ids[part.first_row :]
+            placed += [(part.file, part.file_row + n, id) for n, id in enumerate(rows)]
+    return [id for _, _, id in sorted(placed)]
 
 
 @dataclass(frozen=True)

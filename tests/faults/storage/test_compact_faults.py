@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import shutil
 from collections.abc import Callable
 from contextlib import suppress
@@ -11,20 +10,17 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import pyarrow.parquet as pq
 import pytest
 
 from faults.faulty import DIE_BEFORE, FAIL_AFTER, FAULTS, Counting, Died, Faulty, Watched
-from faults.small_lake import LAYOUT, NO_BEATS, PIPELINE, STEP, SmallLake
+from faults.small_lake import LAYOUT, NO_BEATS, PIPELINE, STEP, SmallLake, ids_as_received
 from singer_spark.errors import SingerSparkError
 from singer_spark.process.identity import Process
 from singer_spark.storage.storage import Storage
 from target_spark_lake.commit.pipeline_run import PipelineRun, open_run
 from target_spark_lake.config.settings import TargetSettings
-from target_spark_lake.layout import is_in_parts
 from target_spark_lake.maintenance.compaction import CompactedTable, compact
 from target_spark_lake.tables.changes import TableChange
-from target_spark_lake.tables.row_order import own_parts, read_parts
 
 RUNS = 3
 BOUND = RUNS * STEP
@@ -62,17 +58,8 @@ class PartitionedLake(CompactedLake):
 
     def order(self) -> list[int]:
         """The rows as they were received."""
-        storage = self.storage()
-        paths = [file.path for file in storage.list(LAYOUT.table("grows"))]
-        parts = read_parts(storage, LAYOUT, LAYOUT.table("grows"), paths)
-        assert set(parts) == {path for path in paths if is_in_parts(path)}
-        placed = []
-        for path in paths:
-            ids = pq.read_table(io.BytesIO(storage.read(path) or b"")).column("id").to_pylist()
-            for part in reversed(parts.get(path) or own_parts(path)):
-                ids, rows = ids[: part.first_row], ids[part.first_row :]
-                placed += [(part.file, part.file_row + n, id) for n, id in enumerate(rows)]
-        return [id for _, _, id in sorted(placed)]
+        storage, table = self.storage(), LAYOUT.table("grows")
+        return ids_as_received(storage, LAYOUT, table, [file.path for file in storage.list(table)])
 
     def check_order(self) -> None:
         assert list(dict.fromkeys(self.order())) == list(range(BOUND))

@@ -14,17 +14,16 @@ from deltalake import DeltaTable
 from pyiceberg.catalog.sql import SqlCatalog
 
 from faults.faulty import Died
-from faults.small_lake import NO_BEATS
+from faults.small_lake import NO_BEATS, ids_as_received
 from singer_spark.process.identity import Process
 from singer_spark.storage.storage import Storage
 from target_spark_lake.commit.pipeline_run import PipelineRun, open_run
 from target_spark_lake.config.config_schema import DELTA, ICEBERG, PARQUET
 from target_spark_lake.config.settings import TargetSettings
-from target_spark_lake.layout import Layout, is_data_file, is_in_parts
+from target_spark_lake.layout import Layout, is_data_file
 from target_spark_lake.maintenance import compaction_plan
 from target_spark_lake.maintenance.auto_compaction import AutoCompaction
 from target_spark_lake.tables.changes import Commit, StagedFile, TableChange
-from target_spark_lake.tables.row_order import own_parts, read_parts
 from target_spark_lake.tables.table_record import TableRecord
 
 LAYOUT = Layout("test")
@@ -88,15 +87,7 @@ class Fed:
 
     def ids(self) -> list[int]:
         """In the order in which they were received."""
-        storage, paths, placed = self.storage(), self.paths(), []
-        parts = read_parts(storage, LAYOUT, TABLE, paths)
-        assert set(parts) == set(filter(is_in_parts, paths))
-        for path in paths:
-            ids = pq.read_table(io.BytesIO(storage.read(path) or b"")).column("id").to_pylist()
-            for part in reversed(parts.get(path) or own_parts(path)):
-                ids, rows = ids[: part.first_row], ids[part.first_row :]
-                placed += [(part.file, part.file_row + n, id) for n, id in enumerate(rows)]
-        return [id for _, _, id in sorted(placed)]
+        return ids_as_received(self.storage(), LAYOUT, TABLE, self.paths())
 
     def record(self) -> TableRecord:
         run = open_run(self.storage(), LAYOUT, lock_ttl_seconds=NO_BEATS)
