@@ -34,8 +34,16 @@ CLUSTER_CONF = {
     "spark.driver.maxResultSize": "192m",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "1000",
 }
-# `spark-submit` determines for a Python program that executors need PySpark; a context made without it must be told.
-YARN_CONF = {"spark.yarn.isPython": "true"}
+# These clusters hand a secret that Spark makes for each application to its executors. A standalone cluster has one
+# secret for all, which only its owner can set.
+SECURE_CONF = {"spark.authenticate": "true", "spark.network.crypto.enabled": "true"}
+YARN_CONF = {
+    **SECURE_CONF,
+    # `spark-submit` determines that executors of a Python program need PySpark; a context made without it must be told.
+    "spark.yarn.isPython": "true",
+    # A service that does not authenticate would refuse the executors.
+    "spark.shuffle.service.enabled": "false",
+}
 KUBERNETES, YARN = "k8s://", "yarn"
 REMOTE_TASKS = 4
 LOOK_SECONDS = 20.0
@@ -67,7 +75,9 @@ def is_remote(session: SparkSession) -> bool:
 def cluster_conf(conf: Mapping[str, str], master: str | None = None) -> dict[str, str]:
     """The settings of a session on a cluster that are not in the user's `conf`."""
     shared = {} if any(name in conf for name in SIZED_BY) else SHARED_CONF
-    managed = YARN_CONF if master == YARN else {}
+    managed = YARN_CONF if master == YARN else SECURE_CONF if (master or "").startswith(KUBERNETES) else {}
+    if conf.get("spark.authenticate") == "true":
+        managed = {**SECURE_CONF, **managed}
     return {name: value for name, value in {**CLUSTER_CONF, **shared, **managed}.items() if name not in conf}
 
 

@@ -38,6 +38,14 @@ BASE_CONF = {
     # Keys of masks, in Spark's output of plans.
     "spark.sql.redaction.string.regex": "(?i)(0x|X')[0-9a-f]{128}'?",
 }
+LOCAL_CONF = {
+    # Loopback avoids a wait on machines whose host name does not resolve; a cluster must reach the driver.
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    # Else Spark's ports answer any account of the machine: with passwords in broadcasts, and by running what it sends.
+    # Spark makes the secret itself.
+    "spark.authenticate": "true",
+}
 BASE_HADOOP_CONF = {
     # Everything Spark writes is staged where readers do not look, so the fast committer is safe.
     "mapreduce.fileoutputcommitter.algorithm.version": "2",
@@ -74,9 +82,8 @@ class SparkOptions:
 def session_conf(options: SparkOptions) -> dict[str, str]:
     """All settings of the session except the storage's and our jars; the user's override ours."""
     conf = dict(BASE_CONF)
-    # Loopback avoids a wait on machines whose host name does not resolve; a cluster must reach the driver.
     if is_local(options.master):
-        conf |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+        conf |= LOCAL_CONF
     else:
         conf |= cluster_conf(options.conf, options.master)
     conf |= {name: str(value) for name, value in options.conf.items() if not name.startswith(HADOOP_PREFIX)}

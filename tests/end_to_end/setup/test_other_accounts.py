@@ -1,0 +1,79 @@
+"""Another account of the machine gets no secret from a program that runs."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from end_to_end import stolen_blocks
+from end_to_end.marked import Marked
+from end_to_end.pipe import Pipe
+from servers.postgresql import PostgreSQL
+from servers.s3 import S3
+
+ROWS = 100_000
+# Blocks that can be searched for a text.
+PLAIN = {"spark.broadcast.compress": "false"}
+OPEN = {**PLAIN, "spark.authenticate": "false"}
+# A row in 20 ms, so that there is time to ask.
+both_ways = pytest.mark.parametrize(("conf", "found"), [(OPEN, True), (PLAIN, False)], ids=["open", "by-default"])
+SLOW = """
+create table numbers as select generate_series(1, 400) as n;
+create view slow as select n, pg_sleep(0.02)::text as nothing from numbers
+"""
+
+
+def steals(wanted: str, program: Callable[[], None]) -> bool:
+    """Whether another account finds the text while the program runs."""
+    command = [sys.executable, stolen_blocks.__file__, wanted]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            program()
+        finally:
+            process.kill()
+        assert process.stdout is not None
+        lines = process.stdout.read().splitlines()
+    assert any(line.startswith("asked") for line in lines)
+    return any(line.startswith("found") for line in lines)
+
+
+@both_ways
+def test_tap_password(
+    postgresql: PostgreSQL, marked: Marked, tmp_path: Path, conf: dict[str, str], found: bool
+) -> None:
+    """The database's password stays in the tap, though Spark hands its tasks the connection's properties."""
+    database = postgresql.new_database()
+    with psycopg.connect(database.dsn) as connection:
+        connection.execute(SLOW)
+    config = {"jdbc_url": database.jdbc_url, "user": database.user, "password": database.password}
+    pipe = Pipe(tmp_path, {**config, "tables": ["slow"], "reader": "jdbc", "spark": {"conf": conf}})
+
+    def tap() -> None:
+        code, _, errors = marked.run(pipe.tap_command())
+        assert code == 0, errors
+
+    assert steals(database.password, tap) is found
+
+
+@pytest.mark.usefixtures("with_pandas")
+@both_ways
+def test_target_key(s3: S3, marked: Marked, tmp_path: Path, conf: dict[str, str], found: bool) -> None:
+    """The bucket's secret key stays in the target, though Spark hands its tasks the settings of S3."""
+    options = s3.storage_options
+    config = {"bucket": s3.new_bucket(), "storage_options": options, "staging": "spark", "spark": {"conf": conf}}
+    properties = {"id": {"type": "integer"}, "text": {"type": "string"}}
+    schema = {"type": "SCHEMA", "stream": "s", "schema": {"properties": properties}, "key_properties": []}
+    records = ({"type": "RECORD", "stream": "s", "record": {"id": n, "text": "x" * 200}} for n in range(ROWS))
+    lines = "".join(json.dumps(each) + "\n" for each in (schema, *records))
+
+    def target() -> None:
+        code, _, errors = marked.run(Pipe(tmp_path, {}, config).target_command(), lines.encode())
+        assert code == 0, errors
+
+    assert steals(options["secret"], target) is found
