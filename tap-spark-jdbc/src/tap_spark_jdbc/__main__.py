@@ -7,11 +7,13 @@ from singer_spark.process.signals import loading
 from singer_spark.program.frame import run_program
 
 PROGRAM = "tap-spark-jdbc"
+# All that it leaves open are connections.
+GRACE_SECONDS = 1.0
 
 
 def main() -> None:
     """Run the command and exit."""
-    run_program(_command, PROGRAM, if_stopped="what was sent is not a complete run")
+    run_program(_command, PROGRAM, if_stopped="what was sent is not a complete run", grace_seconds=GRACE_SECONDS)
 
 
 def _command() -> int:

@@ -15,6 +15,10 @@ import pytest
 
 from end_to_end.marked import SECONDS, Marked, handles, said, until
 from end_to_end.pipe import Pipe
+from singer_spark.storage.storage import Storage
+from target_spark_lake.commit.lock import take_lock
+from target_spark_lake.commit.lock_entry import newest_entry
+from target_spark_lake.layout import Layout
 
 TAP, TARGET = "tap-spark-jdbc", "target-spark-lake"
 LOCAL = {"spark": {"master": "local[2]"}}
@@ -142,6 +146,24 @@ def test_sigint_while_the_target_waits_for_input(pipe: Pipe, marked: Marked) -> 
     assert "nothing was published" in stop(target, signal.SIGINT, TARGET)
     assert published(pipe) == []
     next_run_is_good(pipe, marked)
+
+
+@pytest.mark.parametrize("variable", ["4.5", "2"])
+def test_taken_over_run_stops_at_once(pipe: Pipe, marked: Marked, variable: str) -> None:
+    """The first sign of life after another run took the pipeline ends the run, and names that other run."""
+    environment = {**os.environ, "TARGET_SPARK_LAKE_LOCK_TTL_SECONDS": variable}
+    process = marked.start([*pipe.target_command(), "--config", "ENV"], env=environment)
+    assert process.stdin is not None
+    process.stdin.write(GOOD)
+    process.stdin.flush()
+    storage, layout = Storage(str(pipe.bucket)), Layout("test")
+    until(lambda: newest_entry(storage, layout), "the lock", process)
+    other = take_lock(storage, layout, 60, force=True)
+    _, errors = process.communicate(timeout=SECONDS)
+    assert process.returncode == 1
+    assert f"run {other.entry.run_id} (" in errors.decode()
+    assert published(pipe) == []
+    other.release()
 
 
 @pytest.mark.usefixtures("with_pandas")

@@ -147,7 +147,7 @@ def test_a_publisher_that_slept_while_its_run_was_given_up_makes_no_entry_of_a_d
     sleeping = lake.storage(
         lambda files: Interrupted(files, lambda name, args: is_log_entry(name, args) and GROWS in args[0], meanwhile)
     )
-    with pytest.raises(StorageError, match="was taken for dead and replaced"):
+    with pytest.raises(StorageError, match=r"run \S+ \(process .*\) took over"):
         lake.sync(sleeping, dead)
     assert (lake.rows(GROWS), lake.rows(CHANGES)) == (rows_after(GROWS, 3), rows_after(CHANGES, 3))
     assert lake.sync() == 4

@@ -133,7 +133,7 @@ def test_a_publisher_that_slept_while_its_run_was_given_up_makes_no_snapshot(
 
     with (
         catalog_calls(monkeypatch, meanwhile(lake, GROWS, others)),
-        pytest.raises(StorageError, match="was taken for dead and replaced"),
+        pytest.raises(StorageError, match=r"run \S+ \(process .*\) took over"),
     ):
         lake.sync(process=dead)
     assert (lake.rows(GROWS), lake.rows(CHANGES)) == (rows_after(GROWS, 3), rows_after(CHANGES, 3))

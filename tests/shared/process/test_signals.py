@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
+from subprocess import PIPE
 
 PROGRAM = """
 import os, signal, sys, time
@@ -29,6 +31,27 @@ run_program(main, "program", if_stopped="nothing was done")
 """
 
 
+HANGS = """
+import sys, threading
+from singer_spark.errors import LockedError
+from singer_spark.process.signals import stop_by_error
+from singer_spark.program.frame import run_program
+
+def main():
+    never = threading.Event()
+    try:
+        print("ready", flush=True)
+        if sys.argv[1] == "error":
+            threading.Thread(target=stop_by_error, args=(LockedError("another run holds it"),)).start()
+        never.wait()
+    finally:
+        never.wait()
+
+run_program(main, "program", if_stopped="nothing was done", grace_seconds=0.2)
+"""
+SECONDS = 30
+
+
 def run(word: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-c", PROGRAM, word]
     return subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
@@ -44,3 +67,22 @@ def test_any_other_failure_of_a_destructor_is_shown_as_ever() -> None:
     done = run("break")
     assert done.returncode == 0
     assert "ZeroDivisionError" in done.stderr
+
+
+def test_silent_cleanup_has_a_limit() -> None:
+    """A program whose clean-up waits for what never comes ends soon after the signal, with its exit code."""
+    with subprocess.Popen([sys.executable, "-c", HANGS, "signal"], stdout=PIPE, stderr=PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        process.send_signal(signal.SIGTERM)
+        _, errors = process.communicate(timeout=SECONDS)
+    assert process.returncode == 143
+    assert errors == "program: stopped by SIGTERM; nothing was done; what was open did not close in 0.2 s\n"
+
+
+def test_thread_stops_the_run_by_its_error() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", HANGS, "error"], capture_output=True, text=True, timeout=SECONDS, check=False
+    )
+    assert done.returncode == 1
+    assert done.stderr.startswith("program: another run holds it; ")

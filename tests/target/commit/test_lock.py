@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from end_to_end.marked import until
 from faults.faulty import Interrupted
 from faults.small_lake import NO_BEATS, dead_process
 from servers.s3 import S3
@@ -95,6 +96,26 @@ def test_signs_of_life_come_by_themselves(tmp_path: Path) -> None:
     assert entry.beat > entry.since
 
 
+def test_life_is_shown_whatever_a_beat_raised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No failure ends the signs of life, be it one that no store is known to have."""
+    storage = Storage(f"{tmp_path}/lake")
+    lock, failed = take_lock(storage, LAYOUT, 0.1), threading.Event()
+    write = lock._write
+
+    def fails_once(*, released: bool) -> None:
+        if not failed.is_set():
+            failed.set()
+            raise TypeError("not of a store")
+        write(released=released)
+
+    monkeypatch.setattr(lock, "_write", fails_once)
+    assert failed.wait(10)
+    before = newest_entry(storage, LAYOUT)
+    assert before is not None
+    until(lambda: (now := newest_entry(storage, LAYOUT)) and now.beat > before.beat, "the next sign of life")
+    lock.release()
+
+
 def test_the_earlier_generation_stays_until_its_run_was_finished_or_undone(tmp_path: Path) -> None:
     """Who dies in between must not make the next one forget the first."""
     storage = Storage(str(tmp_path))
@@ -131,7 +152,7 @@ def test_a_forced_holder_fences_the_living_one_which_leaves_no_trace(storage: St
     living = take_lock(storage, LAYOUT, NO_BEATS)
     living.ensure_held()
     forced = take_lock(storage, LAYOUT, NO_BEATS, force=True)
-    with pytest.raises(LockedError, match="replaced by process"):
+    with pytest.raises(LockedError, match=r"run \S+ \(process"):
         living.ensure_held()
     forced.forget_earlier()
     living.release()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+from decimal import Decimal
 from typing import ClassVar
 
 import pytest
@@ -106,6 +108,19 @@ def test_a_wrong_state_backend_is_a_config_error_that_shows_no_password(backend:
     with pytest.raises(ConfigurationError, match=words) as raised:
         TargetSettings.from_config({**LEAST, "state_backend": backend})
     assert "hunter2" not in str(raised.value)
+
+
+@pytest.mark.parametrize("given", ["60", Decimal("60"), "60.0", "6e1", 60])
+def test_number_from_the_environment(given: object) -> None:
+    """A number may come as text, from a variable, or as the exact number of the SDK's JSON; a clock takes it."""
+    config = {"bucket": "lake", "pipeline": "p", "lock_ttl_seconds": given}
+    assert threading.Event().wait(TargetSettings.from_config(config).lock_ttl_seconds * 1e-6) is False
+
+
+@pytest.mark.parametrize("given", ["soon", "nan", "inf", float("nan"), Decimal("NaN"), "-1", "0"])
+def test_number_that_is_none(given: object) -> None:
+    with pytest.raises(ConfigurationError, match="lock_ttl_seconds"):
+        TargetSettings.from_config({"bucket": "lake", "pipeline": "p", "lock_ttl_seconds": given})
 
 
 def test_options_of_a_stream_are_those_of_all_patterns_that_match_a_later_one_wins() -> None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from decimal import Decimal
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +39,31 @@ def expand(config: Mapping[str, Any], properties: Mapping[str, Any] | None = Non
             if redact(text) != text:
                 register_members({name: expanded[name]})
     return expanded
+
+
+def with_numbers(config: Mapping[str, Any], properties: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings that are numbers as `int` or `float`: a variable of the environment has text, the SDK's JSON a Decimal.
+
+    What is no finite number stays, or becomes, a text, which the check of the config refuses.
+    """
+    return {name: _number(value, _kinds(properties.get(name, {}))) for name, value in config.items()}
+
+
+def _number(value: Any, kinds: Collection[str]) -> Any:
+    if not isinstance(value, str | Decimal | float) or "string" in kinds:
+        return value
+    try:
+        if "integer" in kinds:
+            return int(value) if isinstance(value, str) else value
+        number = float(value) if "number" in kinds else value
+    except (ValueError, OverflowError):
+        return value
+    return number if not isinstance(number, float) or isfinite(number) else str(value)
+
+
+def _kinds(schema: Mapping[str, Any]) -> Collection[str]:
+    kinds = schema.get("type", "string")
+    return [kinds] if isinstance(kinds, str) else kinds
 
 
 def _expanded(value: Any, where: str, problems: list[str]) -> Any:
@@ -98,8 +125,7 @@ def _content(path: str, where: str, problems: list[str]) -> str:
 
 
 def _is_text(schema: Mapping[str, Any]) -> bool:
-    kinds = schema.get("type", "string")
-    return "string" in ([kinds] if isinstance(kinds, str) else kinds)
+    return "string" in _kinds(schema)
 
 
 def _json(text: str) -> Any:

@@ -2,19 +2,27 @@
 
 Signals often come twice in quick succession: from a terminal to all of its processes, then from the shell to its own.
 So one right after the first means the same.
+
+After the first one the program has some seconds to clean up. Then the process ends, whatever it waits for: a silent
+connection, a lock, a thread. The next run finds the same as after `kill -9`.
 """
 
 from __future__ import annotations
 
+import _thread
 import os
 import signal
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType
+from typing import NoReturn
 
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+# Sent by a thread to its own process.
+OF_A_THREAD = signal.SIGUSR1
 SAME_BREATH_SECONDS = 1.0
 AGAIN_SECONDS = 0.05
 
@@ -32,12 +40,28 @@ class Stopped(BaseException):
         self.exit_code = 128 + number
 
 
+class StoppedByError(Stopped):
+    """A thread found that the run can't continue.
+
+    Attributes:
+        error: What it found.
+    """
+
+    def __init__(self, error: Exception) -> None:
+        BaseException.__init__(self, str(error))
+        self.number = OF_A_THREAD
+        self.exit_code = 1
+        self.error = error
+
+
 class _Stopping:
     """The signal handler, and its state.
 
     Attributes:
         if_stopped: What the user should know after a signal.
         at_once: Called right before the process exits without any clean-up.
+        grace_seconds: How long a program that was stopped may clean up.
+        error: What a thread found, if one stops the run.
         loading: Whether nothing has begun yet, so that there is nothing to clean up.
         signalled_at: When the first signal came, by the monotonic clock.
         too_late: Whether the current work must be finished.
@@ -48,6 +72,8 @@ class _Stopping:
         self.if_stopped = ""
         self.loading = False
         self.at_once: Callable[[], None] = lambda: None
+        self.grace_seconds = 0.0
+        self.error: Exception | None = None
         self.signalled_at: float | None = None
         self.too_late = False
 
@@ -60,25 +86,45 @@ class _Stopping:
         if self.signalled_at is None:
             self.signalled_at = now
             if not self.too_late:
-                raise Stopped(number)
+                self._stop(Stopped(number))
             self._say(f"{name} came too late to stop the commit; another one ends the process, whatever it is doing")
         elif now - self.signalled_at > SAME_BREATH_SECONDS:
             self._say(f"ended by a second {name}; the next run finishes or undoes what was begun")
             self.at_once()
             os._exit(128 + number)
 
+    def of_a_thread(self, *_: object) -> None:
+        """Handle what a thread found."""
+        if self.error is not None and self.signalled_at is None and not self.too_late:
+            self.signalled_at = time.monotonic()
+            self._stop(StoppedByError(self.error))
+
+    def _stop(self, stopped: Stopped) -> NoReturn:
+        # Not by `threading`: the signal may have come while this thread holds one of its locks.
+        with suppress(RuntimeError):  # no thread can be started: the clean-up has no limit
+            _thread.start_new_thread(self._limit, (stopped,))
+        raise stopped
+
+    def _limit(self, stopped: Stopped) -> None:
+        time.sleep(self.grace_seconds)
+        if not self.too_late:
+            cause = stopped if isinstance(stopped, StoppedByError) else f"stopped by {stopped}"
+            self._say(f"{cause}; {self.if_stopped}; what was open did not close in {self.grace_seconds:g} s")
+            self.at_once()
+            os._exit(stopped.exit_code)
+
     def swallowed(self, unraisable: sys.UnraisableHookArgs) -> None:
         """Raise a signal that came within a destructor, which no exception can leave, a moment later."""
         if not isinstance(unraisable.exc_value, Stopped):
             sys.__unraisablehook__(unraisable)
         elif not self.too_late:
-            stopped = unraisable.exc_value.number
+            stopped = unraisable.exc_value
             signal.signal(signal.SIGALRM, lambda *_: self._raise(stopped))
             signal.setitimer(signal.ITIMER_REAL, AGAIN_SECONDS)
 
-    def _raise(self, number: int) -> None:
+    def _raise(self, stopped: Stopped) -> None:
         if not self.too_late:
-            raise Stopped(number)
+            raise stopped
 
     def _say(self, text: str) -> None:
         # Not by `sys.stderr`, which may be in the middle of a line.
@@ -91,14 +137,26 @@ class _Stopping:
 _stopping = _Stopping()
 
 
-def stop_on_signals(program: str, at_once: Callable[[], None], if_stopped: str) -> None:
-    """Let the first signal raise `Stopped` in the main thread, and a later one exit the process at once."""
+def stop_on_signals(program: str, at_once: Callable[[], None], if_stopped: str, grace_seconds: float) -> None:
+    """Let the first signal raise `Stopped` in the main thread, and a later one exit the process at once.
+
+    The process also exits if it has not called `too_late_to_stop` so many seconds after the first one.
+    """
     _stopping.program, _stopping.at_once, _stopping.if_stopped = program, at_once, if_stopped
+    _stopping.grace_seconds = grace_seconds
+    signal.signal(OF_A_THREAD, _stopping.of_a_thread)
     sys.unraisablehook = _stopping.swallowed
     for number in STOP_SIGNALS:
         # A program started by `nohup` is meant to go on without its terminal.
         if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:
             signal.signal(number, _stopping)
+
+
+def stop_by_error(error: Exception) -> None:
+    """Raise `StoppedByError` in the main thread of a program, from another one; does nothing in other processes."""
+    if _stopping.program and _stopping.error is None:
+        _stopping.error = error
+        signal.pthread_kill(threading.main_thread().ident or 0, OF_A_THREAD)
 
 
 @contextmanager

@@ -14,12 +14,14 @@ from singer_spark.errors import ResourceError, SingerSparkError, report
 from singer_spark.jvm.spark_jvm import end_jvm, jvm_failure, kill_jvm
 from singer_spark.process.scratch import remove_scratch
 from singer_spark.process.shortage import shortage
-from singer_spark.process.signals import Stopped, stop_on_signals, too_late_to_stop
+from singer_spark.process.signals import Stopped, StoppedByError, stop_on_signals, too_late_to_stop
 from singer_spark.process.stderr import claim_stderr, release_stderr
 from singer_spark.process.stdout import claim_stdout
 
 
-def run_program(main: Callable[[], int | None], program: str, *, if_stopped: str) -> NoReturn:
+def run_program(
+    main: Callable[[], int | None], program: str, *, if_stopped: str, grace_seconds: float = 5.0
+) -> NoReturn:
     """Run `main` and exit with its exit code; an error or a signal becomes one line.
 
     Args:
@@ -27,6 +29,7 @@ def run_program(main: Callable[[], int | None], program: str, *, if_stopped: str
             on.
         program: The program's name.
         if_stopped: What the user should know after a signal.
+        grace_seconds: How long it may clean up after a signal.
 
     Raises:
         SystemExit: always, except after a signal: then threads that are still running are not awaited.
@@ -36,13 +39,16 @@ def run_program(main: Callable[[], int | None], program: str, *, if_stopped: str
     claim_stdout()
     claim_stderr()
     try:
-        stop_on_signals(program, kill_jvm, if_stopped)
+        stop_on_signals(program, _at_once, if_stopped, grace_seconds)
         code = _run(main, program)
         too_late_to_stop()
     except (Stopped, KeyboardInterrupt) as stopped:
         # A KeyboardInterrupt comes from the handler that Spark installs over ours while it makes a session.
         too_late_to_stop()
-        sys.stderr.write(f"{program}: stopped by {str(stopped) or signal.SIGINT.name}; {if_stopped}\n")
+        if isinstance(stopped, StoppedByError):
+            report(stopped.error, program)
+        else:
+            sys.stderr.write(f"{program}: stopped by {str(stopped) or signal.SIGINT.name}; {if_stopped}\n")
         _end()
         os._exit(getattr(stopped, "exit_code", 128 + signal.SIGINT))
     _end()
@@ -90,6 +96,11 @@ def _root_failure(error: Exception) -> Exception:
         return error
     failure.__cause__ = error
     return failure
+
+
+def _at_once() -> None:
+    kill_jvm()
+    remove_scratch()
 
 
 def _end() -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar
 
 from singer_spark.config.config_secrets import register_secrets
-from singer_spark.config.environment import expand
+from singer_spark.config.environment import expand, with_numbers
 from singer_spark.config.setting_problems import SDK_SETTINGS, config_problems
 from singer_spark.config.spark_settings import SparkSettings
 from singer_spark.errors import ConfigurationError
@@ -109,7 +109,7 @@ class TapSettings:
         config = expand(config, CONFIG_JSONSCHEMA["properties"])
         given = {name: value for name, value in config.items() if value is not None and name not in SDK_SETTINGS}
         register_secrets(config)
-        given = {name: _number(name, value) for name, value in given.items()}
+        given = with_numbers(given, CONFIG_JSONSCHEMA["properties"])
         problems = config_problems(given, CONFIG_JSONSCHEMA)
         specs = [_spec(text, problems) for text in _part(given, "incremental_tables", list)]
         options = _stream_options(_part(given, "stream_options", dict), problems)
@@ -156,17 +156,6 @@ def _part(given: Mapping[str, Any], name: str, kind: type[T]) -> T:
     """A setting that should be of this type; empty if it is not."""
     value = given.get(name)
     return value if isinstance(value, kind) else kind()
-
-
-def _number(name: str, value: Any) -> Any:
-    """A number that an environment variable holds as text."""
-    wanted = CONFIG_JSONSCHEMA["properties"].get(name, {}).get("type")
-    if wanted not in ("number", "integer") or not isinstance(value, str):
-        return value
-    try:
-        return int(value) if wanted == "integer" else float(value)
-    except ValueError:
-        return value
 
 
 def _spec(text: str, problems: list[str]) -> IncrementalSpec | None:

@@ -10,6 +10,7 @@ forgotten if a holder dies while doing that.
 
 from __future__ import annotations
 
+import logging
 import re
 import threading
 from contextlib import suppress
@@ -19,12 +20,15 @@ from typing import TYPE_CHECKING
 
 from singer_spark.errors import ConfigurationError, LockedError, StorageError
 from singer_spark.process.identity import Process
+from singer_spark.process.signals import stop_by_error
 from singer_spark.state.run_log import decode, encode, new_run_id, read_entry, run_ids, time_of
 from target_spark_lake.commit.lock_entry import LockEntry, entry_path, lock_entries, newest_entry
 
 if TYPE_CHECKING:
     from singer_spark.storage.storage import Storage
     from target_spark_lake.layout import Layout
+
+logger = logging.getLogger(__name__)
 
 BEATS_PER_TTL = 4
 RUN_ID = re.compile(r"\d{8}T\d{12}Z-.*")
@@ -55,12 +59,13 @@ class RunLock:
             LockedError: another run took the pipeline over.
         """
         newest = newest_entry(self.storage, self.layout)
-        # The number alone is not enough: after a manual removal of the lock another run may have the same one.
-        if newest is None or newest.run_id != self.entry.run_id:
-            by = newest.holder() if newest else "a person who removed its lock"
+        if newest is None:
             raise LockedError(
-                f"pipeline {self.layout.pipeline}: this run was taken for dead and replaced by {by}; run it again"
+                f"pipeline {self.layout.pipeline}: the lock of this run was removed by a person; run it again"
             )
+        # The number alone is not enough: after a manual removal of the lock another run may have the same one.
+        if newest.run_id != self.entry.run_id:
+            raise self._taken_over(newest)
 
     def release(self) -> None:
         """Release the pipeline."""
@@ -77,12 +82,26 @@ class RunLock:
         self._stopped.set()
         self._thread.join()
 
+    def _taken_over(self, by: LockEntry) -> LockedError:
+        ttl = self.entry.ttl_seconds
+        return LockedError(
+            f"pipeline {self.layout.pipeline}: run {by.run_id} ({by.holder()}) took over, as this run showed no sign "
+            f"of life for {ttl:g} s (lock_ttl_seconds) or was unlocked by force; nothing more of it is published, "
+            "run it again"
+        )
+
     def _show_life(self) -> None:
         while not self._stopped.wait(self.entry.ttl_seconds / BEATS_PER_TTL):
+            # Whatever goes wrong, the next beat may arrive; a lost lock is noticed at the commit at the latest.
             try:
                 self._write(released=False)
-            except StorageError:
-                continue  # the next beat may arrive; a run that lost its lock is stopped at its commit
+                newest = newest_entry(self.storage, self.layout)
+            except Exception as error:
+                logger.debug("the lock's sign of life failed: %s", error)
+                continue
+            if newest is not None and newest.run_id != self.entry.run_id:
+                stop_by_error(self._taken_over(newest))
+                return
 
     def _write(self, *, released: bool) -> None:
         with self._writing:

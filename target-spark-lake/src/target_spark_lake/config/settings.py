@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from singer_spark.config.config_secrets import register_secrets
-from singer_spark.config.environment import expand
+from singer_spark.config.environment import expand, with_numbers
 from singer_spark.config.setting_problems import SDK_SETTINGS, config_problems
 from singer_spark.config.spark_settings import SparkSettings
 from singer_spark.errors import ConfigurationError
@@ -207,6 +207,7 @@ class TargetSettings:
         register_secrets(config)
         register_urls(config.get("notify"))
         given = {name: value for name, value in config.items() if value is not None and name not in OF_THE_SDK}
+        given = with_numbers(given, PROPERTIES)
         if default_pipeline:
             given.setdefault("pipeline", default_pipeline)
         problems = [*config_problems(given, object_schema(PROPERTIES)), *_missing(given), *_unavailable(given)]
