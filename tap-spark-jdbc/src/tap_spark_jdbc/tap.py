@@ -78,7 +78,7 @@ class TapSparkJdbc(Tap):
     def _validate_config(self, *, raise_errors: bool = True) -> list[str]:
         self.settings = TapSettings.from_config(self._config)
         self._config = expand(self._config, CONFIG_JSONSCHEMA["properties"])
-        self.database = Database(self.settings)
+        self.database = Database(self.settings, moved_at=self.progress.moved_at)
         self.snapshots = StreamSnapshots(self.database)
         self.stream_errors = StreamErrors(self.settings.on_stream_error)
         batches, storage = self.settings.batch_config, self.database.batch_storage

@@ -11,10 +11,13 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 
 from end_to_end.marked import SECONDS, Marked, handles, said, until
 from end_to_end.pipe import Pipe
+from servers.postgresql import PostgreSQL
+from servers.wire import relayed
 from singer_spark.storage.storage import Storage
 from target_spark_lake.commit.lock import take_lock
 from target_spark_lake.commit.lock_entry import newest_entry
@@ -118,6 +121,26 @@ def test_sighup_while_a_database_does_not_answer(pipe: Pipe, marked: Marked) -> 
         with connection:
             stop(tap, signal.SIGHUP, TAP)
     assert marked.alive() == []
+
+
+@pytest.mark.parametrize("reader", ["arrow", "jdbc"])
+def test_sigterm_on_silent_connections(postgresql: PostgreSQL, pipe: Pipe, marked: Marked, reader: str) -> None:
+    """A server that has fallen silent while rows are read keeps nothing from ending."""
+    database = postgresql.new_database()
+    with psycopg.connect(database.dsn) as connection:
+        connection.execute("create table numbers as select generate_series(1, 3000) as n")
+        connection.execute("create view slow as select n, repeat('x', 20000) v, pg_sleep(0.01)::text p from numbers")
+    with relayed(database.host, database.port) as wire:
+        login = {"user": database.user, "password": database.password, "reader": reader, "tables": ["slow"]}
+        pipe.tap = {"jdbc_url": f"jdbc:postgresql://127.0.0.1:{wire.port}/{database.name}", **login, **LOCAL}
+        tap = marked.start(pipe.tap_command())
+        assert tap.stdout is not None
+        until(lambda: wire.bytes > 2_000_000, "rows", tap)
+        wire.silence()
+        until(lambda: wire.unanswered, "a question without an answer", tap)
+        assert "what was sent is not a complete run" in stop(tap, signal.SIGTERM, TAP)
+    assert marked.alive() == []
+    assert list(marked.temporary.iterdir()) == []
 
 
 def test_sigterm_while_the_pipe_is_full_sends_no_last_state(pipe: Pipe, marked: Marked) -> None:

@@ -10,6 +10,7 @@ from psycopg.conninfo import conninfo_to_dict
 from tap.opened import source_of
 from tap_spark_jdbc.source.libpq import conninfo
 
+LIMITS = {"keepalives_idle", "keepalives_interval", "keepalives_count", "tcp_user_timeout"}
 ALWAYS = {"application_name": "tap-spark-jdbc", "connect_timeout": "30"}
 PLACES: dict[str, dict[str, Any]] = {
     "//db.example.com/shop": {"host": "db.example.com", "port": "5432", "dbname": "shop"},
@@ -38,7 +39,7 @@ def test_libpq_is_told_what_the_jdbc_driver_reads(place: str) -> None:
     told = conninfo_to_dict(conninfo(source(place)))
     expected = {**ALWAYS, "user": "u", "password": "it's \\ me", **PLACES[place]}
     assert {name: told.get(name) for name in expected} == expected
-    assert set(told) <= {*expected, "host", "port", "dbname"}
+    assert set(told) <= {*expected, *LIMITS, "host", "port", "dbname"}
 
 
 @pytest.mark.parametrize("parameter", ["sslkey=/k.pk8", "socketTimeout=5", "gssEncMode=require", "targetServerType=x"])

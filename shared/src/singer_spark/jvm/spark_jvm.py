@@ -87,6 +87,11 @@ def _launch(command: Sequence[str], environment: dict[str, str], grace_seconds: 
     return process
 
 
+def jvm_process_id() -> int | None:
+    """The process id of the JVM; None if none was started."""
+    return None if _jvm.process is None else _jvm.process.pid
+
+
 def end_jvm(*, for_good: bool = False) -> None:
     """End the JVM, even during a job or its start; does nothing if there is none.
 

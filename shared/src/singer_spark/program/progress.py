@@ -115,6 +115,10 @@ class Progress:
         with self._lock:
             return {stream: count for stream, count in self._counts.items() if count.ended is not None}
 
+    def moved_at(self) -> float:
+        """When rows last moved, by the monotonic clock; 0 if none did."""
+        return max((count.ended or 0.0 for count in self.counts().values()), default=0.0)
+
     def stop(self) -> None:
         """Restore the terminal, without a summary: for a run that failed."""
         self._stopped.set()

@@ -1,7 +1,7 @@
 """Db2 for Linux, UNIX and Windows. Dates and times are read as text, exact to the picosecond."""
 
 from singer_spark.singer.bookmark import KeyType
-from tap_spark_jdbc.dialects.dialect import LITERALS, Dialect
+from tap_spark_jdbc.dialects.dialect import LITERALS, Alive, Dialect
 from tap_spark_jdbc.dialects.type_rules import STANDARD_RULES, TypeRule
 
 _TEXT = "CAST({c} AS VARCHAR(32672))"
@@ -47,5 +47,6 @@ DB2 = Dialect(
         *("SYSCAT", "SYSFUN", "SYSIBM", "SYSIBMADM", "SYSIBMINTERNAL", "SYSIBMTS", "SYSPROC", "SYSPUBLIC", "SYSSTAT"),
         *("SYSTOOLS", "DB2QP", "NULLID", "SQLJ", "ERRSCHEMA", "DB2GSE"),
     ),
+    alive=Alive({"loginTimeout": "20", "blockingReadConnectionTimeout": "20"}),
     properties={"clientProgramName": "tap-spark-jdbc", "loginTimeout": "30"},
 )

@@ -64,6 +64,21 @@ class Checksums:
 
 
 @dataclass(frozen=True)
+class Alive:
+    """How a server is asked whether it is still there (`server_watch`).
+
+    Attributes:
+        properties: Those that limit, to 20 s, how long a connection waits for the server.
+        session: The driver's method for a connection's number at the server.
+        idle: SQL over `{session}` with a row if that session of ours waits for a statement.
+    """
+
+    properties: Mapping[str, str]
+    session: str | None = None
+    idle: str | None = None
+
+
+@dataclass(frozen=True)
 class Dialect:
     """One kind of database.
 
@@ -124,6 +139,7 @@ class Dialect:
             contains `{session}`, it replaces the last of `session_statements`, which is put there; None: unknown.
         base64: SQL template over `{c}` for bytes in base64, which Arrow can't encode; required for a columnar driver.
         checksums: How rows are summed up; None: unknown.
+        alive: How it is asked whether it is still there; None: it is no server, or its driver sets no limit.
     """
 
     name: str
@@ -173,6 +189,7 @@ class Dialect:
     statement_timeout: str | None = None
     base64: str = "{c}"
     checksums: Checksums | None = None
+    alive: Alive | None = None
 
     @property
     def own_connections(self) -> int:

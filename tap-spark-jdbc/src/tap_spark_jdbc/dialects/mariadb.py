@@ -4,7 +4,7 @@ Dates and times are read as text, so that values without a lake type (zero dates
 """
 
 from singer_spark.singer.bookmark import KeyType
-from tap_spark_jdbc.dialects.dialect import LIMIT, LITERALS, CatalogQueries, Checksums, Dialect
+from tap_spark_jdbc.dialects.dialect import LIMIT, LITERALS, Alive, CatalogQueries, Checksums, Dialect
 from tap_spark_jdbc.dialects.type_rules import TypeRule
 
 _TEXT = "CAST({c} AS CHAR)"
@@ -138,11 +138,21 @@ MARIADB = Dialect(
     quote_mark="`",
     # The driver treats a backslash in a string as an escape, whatever the session's setting.
     backslash_string="_utf8mb4 X'{hex}'",
+    alive=Alive(
+        {"connectTimeout": "20000", "socketTimeout": "20000"},
+        "getThreadId",
+        "SELECT 1 FROM information_schema.PROCESSLIST p WHERE p.ID = {session} AND p.COMMAND = 'Sleep' "
+        "AND p.USER = SUBSTRING_INDEX(USER(), '@', 1)",
+    ),
     properties={
         # For every connection, including the one with which Spark queries the columns.
         "sessionVariables": _SESSION,
         "connectTimeout": "30000",
+        # For executors on other machines; on this one `server_watch` sets them for each driver.
         "tcpKeepAlive": "true",
+        "tcpKeepIdle": "30",
+        "tcpKeepInterval": "10",
+        "tcpKeepCount": "4",
         # Otherwise Spark does not recognise the type of a key.
         "uuidAsString": "true",
         # Otherwise a server could request any file of this machine.

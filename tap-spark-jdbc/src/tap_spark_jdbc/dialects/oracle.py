@@ -4,7 +4,7 @@ Its DATE has a time of day, and its empty string is NULL.
 """
 
 from singer_spark.singer.bookmark import KeyType
-from tap_spark_jdbc.dialects.dialect import LITERALS, Dialect
+from tap_spark_jdbc.dialects.dialect import LITERALS, Alive, Dialect
 from tap_spark_jdbc.dialects.type_rules import TypeRule
 
 # S marks years before Christ, which are refused; without it they look like others.
@@ -69,6 +69,7 @@ ORACLE = Dialect(
     # APEX has a schema for each of its versions: the digits are the version.
     system_schemas=("APEX_[0-9][0-9][0-9][0-9][0-9][0-9]", "FLOWS_FILES"),
     system_schemas_query="SELECT username FROM all_users WHERE oracle_maintained = 'Y'",
+    alive=Alive({"oracle.net.CONNECT_TIMEOUT": "20000", "oracle.jdbc.ReadTimeout": "20000"}),
     # With a zone by name, the server would have to know the JVM's.
     properties={"oracle.jdbc.timezoneAsRegion": "false", "oracle.net.CONNECT_TIMEOUT": "30000"},
     # The driver uses the machine's language, by which texts are ordered differently from how they compare.

@@ -6,7 +6,7 @@ Dates and timestamps are read as integers: the driver's own conversion shifts da
 from __future__ import annotations
 
 from singer_spark.singer.bookmark import KeyType
-from tap_spark_jdbc.dialects.dialect import LIMIT, LITERALS, CatalogQueries, Checksums, Dialect
+from tap_spark_jdbc.dialects.dialect import LIMIT, LITERALS, Alive, CatalogQueries, Checksums, Dialect
 from tap_spark_jdbc.dialects.type_rules import TypeRule
 
 # The range of a lake's dates; infinities and years before Christ are outside.
@@ -247,6 +247,13 @@ POSTGRESQL = Dialect(
         once=" OFFSET 0",
     ),
     catalog=CatalogQueries(_COLUMNS, _PRIMARY_KEYS, _INDEXES, _AS_JSON),
+    alive=Alive(
+        {"loginTimeout": "20", "socketTimeout": "20"},
+        "getBackendPID",
+        # A pooler's number is no process: by chance it may be another's.
+        "SELECT 1 FROM pg_catalog.pg_stat_activity a WHERE a.pid = {session} AND a.state LIKE 'idle%' "
+        "AND a.application_name = pg_catalog.current_setting('application_name')",
+    ),
     properties={
         "ApplicationName": "tap-spark-jdbc",
         "prepareThreshold": "-1",  # binary transfer from the first row on

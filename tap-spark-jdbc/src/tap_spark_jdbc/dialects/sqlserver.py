@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from singer_spark.singer.bookmark import KeyType
-from tap_spark_jdbc.dialects.dialect import LITERALS, Dialect
+from tap_spark_jdbc.dialects.dialect import LITERALS, Alive, Dialect
 from tap_spark_jdbc.dialects.type_rules import TypeRule
 
 _TEXT = "CAST({c} AS nvarchar(max))"
@@ -90,6 +90,7 @@ SQLSERVER = Dialect(
     line_continuation=True,
     takes_with=False,
     takes_order_by=False,
+    alive=Alive({"loginTimeout": "20", "socketTimeout": "20000"}),
     properties={"applicationName": "tap-spark-jdbc", "loginTimeout": "30"},
     session_statements=("SET QUOTED_IDENTIFIER ON", "SET ANSI_NULLS ON", "SET DATEFORMAT ymd"),
 )

@@ -22,6 +22,7 @@ from tap_spark_jdbc.source.columnar_database import ColumnarDatabase
 from tap_spark_jdbc.source.jdbc_connection import JdbcConnection
 from tap_spark_jdbc.source.jdbc_source import JdbcSource
 from tap_spark_jdbc.source.remote_connection import RemoteConnection
+from tap_spark_jdbc.source.server_watch import ServerWatch
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -52,10 +53,15 @@ BATCH_CONF = {
 
 @dataclass
 class Database:
-    """The database that a tap reads; each part is opened on first use."""
+    """The database that a tap reads; each part is opened on first use.
+
+    Attributes:
+        moved_at: When rows last moved, by the monotonic clock.
+    """
 
     settings: TapSettings
     _beside: Database | None = None
+    moved_at: Callable[[], float] = lambda: 0.0
     _others: list[Database] = field(default_factory=list, init=False, repr=False)
     _starting: Lock = field(default_factory=Lock, init=False, repr=False)
     _made: dict[Any, Future[Any]] = field(default_factory=dict, init=False, repr=False)
@@ -140,6 +146,14 @@ class Database:
         return self._connection(lasting=True)
 
     @cached_property
+    def watch(self) -> ServerWatch | None:
+        """The watch over all connections of the run; None if the database is no server, or asked by another one."""
+        if self.settings.spark.remote or self.source.dialect.alive is None:
+            return None
+        limited = self.source.limited()
+        return ServerWatch(lambda: JdbcConnection.open(self._gateway(), limited), self._gateway, self.moved_at)
+
+    @cached_property
     def snapshot_connection(self) -> JdbcConnection:
         """A connection that holds a snapshot for the others."""
         return self._connection(lasting=False)
@@ -147,7 +161,16 @@ class Database:
     def _connection(self, *, lasting: bool) -> JdbcConnection:
         if self.settings.spark.remote:
             return RemoteConnection(self.spark, self.source)
-        return JdbcConnection.open(get_gateway(self._options), self.source, lasting=lasting)
+        watch = self._root.watch
+        if watch is not None:
+            watch.start()
+        connection = JdbcConnection.open(self._gateway(), self.source, lasting=lasting)
+        if watch is not None:
+            watch.add(connection)
+        return connection
+
+    def _gateway(self) -> Any:
+        return get_gateway(self._options)
 
     @property
     def _root(self) -> Database:
@@ -205,6 +228,8 @@ class Database:
         for each in (self, *self._others):
             each.disconnect()
         self.columnar.close()
+        if watch := self.__dict__.pop("watch", None):
+            watch.stop()
         tunnel = self.__dict__.pop("_tunnel", None)
         if tunnel is not None:
             self.__dict__.pop("source", None)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, closing, contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from threading import Lock
@@ -14,6 +15,7 @@ from xml.etree import ElementTree
 from py4j.protocol import Py4JJavaError
 
 from singer_spark.errors import ConfigurationError, SourceError
+from tap_spark_jdbc.dialects.dialect import Alive
 from tap_spark_jdbc.source.jdbc_errors import kind_of, may_quote, reason, shown
 from tap_spark_jdbc.source.jdbc_source import JdbcSource
 from tap_spark_jdbc.source.lost_connection import again
@@ -37,6 +39,7 @@ class JdbcConnection:
         reopen: Callable[[], JdbcConnection] | None = None,
         *,
         hides_values: bool = False,
+        alive: Alive | None = None,
     ) -> None:
         """Wrap an open connection; see `open`."""
         self._hides_values = hides_values
@@ -45,6 +48,10 @@ class JdbcConnection:
         self._reopen = reopen
         self._asking = Lock()
         self._begin: str | None = None
+        # For `server_watch`, by the monotonic clock: since when the database has an answer to give, and its last one.
+        self.waits_since: float | None = None
+        self.answered_at = time.monotonic()
+        self._alive = alive
 
     @classmethod
     def open(cls, gateway: Any, source: JdbcSource, *, lasting: bool = False) -> JdbcConnection:
@@ -67,7 +74,7 @@ class JdbcConnection:
         if raw is None:
             raise ConfigurationError(f"driver {source.driver} does not take {source.place}; check jdbc_url")
         reopen = partial(cls.open, gateway, source) if lasting else None
-        connection = cls(raw, gateway, reopen, hides_values=source.hides_values)
+        connection = cls(raw, gateway, reopen, hides_values=source.hides_values, alive=source.dialect.alive)
         for statement in source.session_statements:
             connection.execute(statement)
         return connection
@@ -135,6 +142,26 @@ class JdbcConnection:
         escape = str(self._connection.getMetaData().getSearchStringEscape() or "")
         return re.sub(r"[_%]", lambda match: escape + match[0], name.replace(escape, escape * 2)) if escape else name
 
+    @property
+    def session(self) -> str | None:
+        """The connection's number at the server; None if the driver does not know it."""
+        method = self._alive.session if self._alive else None
+        # Another driver of the user's may lack the method.
+        with suppress(Exception):
+            return None if method is None else str(getattr(self._connection, method)())
+        return None
+
+    def is_idle(self, session: str) -> bool:
+        """Whether a session of ours waits for a statement; False if the server does not say."""
+        sql = self._alive.idle if self._alive else None
+        return sql is not None and bool(self.rows(sql.replace("{session}", session)))
+
+    def abort(self) -> None:
+        """Close the connection under whoever waits for it, who gets an error."""
+        pool = self._gateway.jvm.java.util.concurrent.ForkJoinPool.commonPool()
+        with _refusing("the connection can't be closed: ", hides_values=self._hides_values):
+            self._connection.abort(pool)
+
     def close(self) -> None:
         """Close the connection; never raises."""
         try:
@@ -170,8 +197,14 @@ class JdbcConnection:
                 names = [described.getColumnLabel(position + 1).upper() for position in range(count)]
                 return [dict(zip(names, row, strict=True)) for row in move(result)]
 
-    def _refusing(self, what: str) -> AbstractContextManager[None]:
-        return _refusing(what, hides_values=self._hides_values)
+    @contextmanager
+    def _refusing(self, what: str) -> Iterator[None]:
+        self.waits_since = time.monotonic()
+        try:
+            with _refusing(what, hides_values=self._hides_values):
+                yield
+        finally:
+            self.waits_since, self.answered_at = None, time.monotonic()
 
     def _java(self, value: Any) -> Any:
         """A tuple of strings as a `String[]`; everything else unchanged."""

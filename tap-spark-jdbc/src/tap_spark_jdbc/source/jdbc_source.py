@@ -81,6 +81,12 @@ class JdbcSource:
         """The same database, through the local address of each of its servers."""
         return replace(self, url=through(self.url, self.dialect.name, local), tunnelled=self.url)
 
+    def limited(self) -> JdbcSource:
+        """The same database, asked whether it is still there: its connections do not wait long for it."""
+        alive = self.dialect.alive
+        properties = {**self.dialect.properties, **(alive.properties if alive else {})}
+        return replace(self, dialect=replace(self.dialect, properties=properties), transaction=())
+
     @property
     def session_statements(self) -> tuple[str, ...]:
         """Statements that begin each session."""

@@ -31,6 +31,8 @@ _SERVERS = {
     "secondary": "standby",
     "preferSecondary": "prefer-standby",
 }
+# A server that is gone is an error within two minutes, see `server_watch`.
+_LIMITS = {"keepalives_idle": "30", "keepalives_interval": "10", "keepalives_count": "4", "tcp_user_timeout": "80000"}
 # Parameters that change neither where it connects nor what it reads.
 _OF_THE_DRIVER = {
     *("prepareThreshold", "preparedStatementCacheQueries", "preparedStatementCacheSizeMiB", "defaultRowFetchSize"),
@@ -51,7 +53,7 @@ def conninfo(source: JdbcSource) -> str:
     address, _, query = source.url.removeprefix(_PREFIX).partition("?")
     pairs = (part.partition("=") for part in query.split("&") if part)
     parameters = {**source.connection_properties(), **{name: unquote_plus(value) for name, _, value in pairs}}
-    words = {**_place(address), **_words(parameters)}
+    words = {**_LIMITS, **_place(address), **_words(parameters)}
     words.setdefault("dbname", words.get("user", ""))
     return " ".join(f"{name}={_quoted(value)}" for name, value in words.items() if value)
 

@@ -1,0 +1,183 @@
+"""Watch over the run's connections, so that none waits for ever for a server that is gone.
+
+A broken network says nothing: what was sent is repeated for a quarter of an hour, and a connection that only waits is
+never looked at. So the kernel is told to look at each connection of the JVM (its drivers have no setting for this, or
+only for part of it; libpq has, see `libpq`). And where nothing has arrived for a while, the server is asked over a new
+connection: if it doesn't answer, the run ends; if it does, but does nothing for the connection that waits, that one is
+closed, and its question is asked again. A slow query is left alone.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from threading import Event, Thread
+from typing import TYPE_CHECKING, Any
+
+from py4j.protocol import Py4JJavaError
+
+from singer_spark.errors import ConnectionLostError, SourceError
+from singer_spark.jvm.spark_jvm import jvm_process_id
+from singer_spark.process.signals import stop_by_error
+from tap_spark_jdbc.source.lost_connection import first_sql_state
+
+if TYPE_CHECKING:
+    from tap_spark_jdbc.source.jdbc_connection import JdbcConnection
+
+logger = logging.getLogger("tap-spark-jdbc")
+
+LOOK_SECONDS = 5.0
+# After this long without an answer or a row the server is asked whether it is there.
+QUIET_SECONDS = 30.0
+# So long it may be out of reach.
+DEAD_SECONDS = 45.0
+# Options of sockets on Linux: level, option, value (`socket(7)`, `tcp(7)`). Java names only some of them.
+KEEPALIVE_SECONDS, PROBE_SECONDS, PROBES = 30, 10, 4
+USER_TIMEOUT_MILLISECONDS = 80_000
+_OPTIONS = (
+    (1, 9, 1),  # SO_KEEPALIVE
+    (6, 4, KEEPALIVE_SECONDS),
+    (6, 5, PROBE_SECONDS),
+    (6, 6, PROBES),
+    (6, 18, USER_TIMEOUT_MILLISECONDS),
+)
+_ESTABLISHED = "01"
+_SOCKET = re.compile(r"socket:\[(\d+)\]")
+# The server itself refused a connection: it is there.
+_REFUSED = ("08004", "28", "53", "57")
+
+
+class ServerWatch:
+    """A thread that watches the connections of a run until it is stopped."""
+
+    def __init__(
+        self, ask: Callable[[], JdbcConnection], gateway: Callable[[], Any], moved_at: Callable[[], float]
+    ) -> None:
+        """Nothing is watched yet.
+
+        Args:
+            ask: Opens a connection that does not wait long.
+            gateway: The JVM's.
+            moved_at: When rows last moved, by the monotonic clock.
+        """
+        self._moved_at = moved_at
+        self._began = 0.0
+        self._ask = ask
+        self._gateway = gateway
+        self._connections: list[JdbcConnection] = []
+        self._over = Event()
+        self._thread: Thread | None = None
+        self._sockets: set[str] = set()
+        self._silent_since: float | None = None
+        self._idle: set[str] = set()
+
+    def start(self) -> None:
+        """Start watching, before the first connection is opened."""
+        if self._thread is None:
+            self._began = time.monotonic()
+            self._thread = Thread(target=self._watch, name="server-watch", daemon=True)
+            self._thread.start()
+
+    def add(self, connection: JdbcConnection) -> None:
+        """Watch over a connection, too."""
+        self._connections.append(connection)
+
+    def stop(self) -> None:
+        """Stop watching; does not wait for a look that is being taken."""
+        self._over.set()
+
+    def _watch(self) -> None:
+        while not self._over.wait(LOOK_SECONDS):
+            try:
+                self._limit_sockets()
+                self._look()
+            except Exception as error:  # as Py4J raises it where the JVM has ended
+                logger.debug("no longer watching the connections: %s", error)
+                return
+
+    def _look(self) -> None:
+        now = time.monotonic()
+        waiting = [each for each in self._connections if now - (each.waits_since or now) > QUIET_SECONDS]
+        if not waiting and now - self._heard_at() <= QUIET_SECONDS:
+            self._silent_since = None
+            return
+        try:
+            connection = self._ask()
+        except SourceError as error:
+            if first_sql_state(error.__cause__ or error).startswith(_REFUSED):
+                self._silent_since = None
+                return
+            self._unreachable(now, error)
+            return
+        self._silent_since = None
+        try:
+            self._close_idle(connection, waiting)
+        finally:
+            connection.close()
+
+    def _unreachable(self, now: float, error: SourceError) -> None:
+        self._silent_since = self._silent_since or now
+        if now - self._silent_since >= DEAD_SECONDS:
+            stop_by_error(ConnectionLostError(f"the database has gone silent and can't be reached: {error}"))
+
+    def _close_idle(self, connection: JdbcConnection, waiting: list[JdbcConnection]) -> None:
+        """Close what waits for an answer while its session does nothing, seen at two looks."""
+        sessions = {each.session: each for each in waiting if each.session is not None}
+        idle = {session for session in sessions if connection.is_idle(session)}
+        for session in idle & self._idle:
+            logger.debug("session %s waits for nothing: the connection was cut without a word", session)
+            sessions[session].abort()
+        self._idle = idle
+
+    def _heard_at(self) -> float:
+        return max(self._began, self._moved_at(), *(each.answered_at for each in self._connections))
+
+    def _limit_sockets(self) -> None:
+        """Let the kernel look at each connection of the JVM, those of Spark's tasks too; on Linux only."""
+        with suppress(OSError):
+            for number, inode in list(_connections(jvm_process_id())):
+                if inode in self._sockets:
+                    continue
+                self._sockets.add(inode)
+                try:
+                    _set_options(self._gateway(), number)
+                except Py4JJavaError as error:  # it has just been closed, or another JDK has no such function
+                    logger.debug("the kernel does not look at socket %d: %s", number, error)
+
+
+def _connections(process: int | None) -> Iterator[tuple[int, str]]:
+    """The process's TCP connections: their descriptors and inodes."""
+    folder = Path(f"/proc/{process}")
+    lines = [line.split() for name in ("tcp", "tcp6") for line in (folder / "net" / name).read_text().splitlines()]
+    established = {words[9] for words in lines if words[3] == _ESTABLISHED}
+    for path in (folder / "fd").iterdir():
+        with suppress(OSError):  # closed meanwhile
+            match = _SOCKET.fullmatch(str(path.readlink()))
+            if match and match[1] in established:
+                yield int(path.name), match[1]
+
+
+def _set_options(gateway: Any, number: int) -> None:
+    """Set the options of a socket of the JVM by the JDK's own function (`sun.nio.ch.Net`, read in Java 17 to 25)."""
+    java = gateway.jvm.java.lang
+    whole, truth = java.Integer.TYPE, java.Boolean.TYPE
+    kind = java.Class.forName("java.io.FileDescriptor")
+    make = kind.getDeclaredConstructor(_array(gateway, java.Class, whole))
+    types = _array(gateway, java.Class, kind, truth, whole, whole, whole, truth)
+    change = java.Class.forName("sun.nio.ch.Net").getDeclaredMethod("setIntOption0", types)
+    for each in (make, change):
+        each.setAccessible(True)
+    descriptor = make.newInstance(_array(gateway, java.Object, number))
+    for level, option, value in _OPTIONS:
+        change.invoke(None, _array(gateway, java.Object, descriptor, False, level, option, value, False))
+
+
+def _array(gateway: Any, kind: Any, *values: Any) -> Any:
+    array = gateway.new_array(kind, len(values))
+    for place, value in enumerate(values):
+        array[place] = value
+    return array
