@@ -11,12 +11,14 @@ import signal
 import struct
 import subprocess
 import threading
+import time
 import uuid
-from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from singer_spark.errors import ConfigurationError, ResourceError
+from singer_spark.jvm.jvm_output import JvmOutput
 from singer_spark.process.scratch import scratch_folder
 
 OUT_OF_MEMORY = (3, 52)  # exit codes of a JVM under -XX:+ExitOnOutOfMemoryError, and of Spark itself
@@ -39,12 +41,14 @@ class _Jvm:
     Attributes:
         process: Its process; None if none was started.
         grace_seconds: How long it may take to exit when asked to; 0: it is killed.
+        output: What it wrote to standard error.
         forbidden: Whether this process is ending and must not start another.
     """
 
     def __init__(self) -> None:
         self.process: subprocess.Popen[bytes] | None = None
         self.grace_seconds = 0.0
+        self.output = JvmOutput()
         self.forbidden = False
         self.starting = threading.Lock()
 
@@ -52,11 +56,12 @@ class _Jvm:
 _jvm = _Jvm()
 
 
-def start_jvm(command: Sequence[str], *, grace_seconds: float) -> Gateway:
+def start_jvm(command: Sequence[str], variables: Mapping[str, str] = {}, *, grace_seconds: float) -> Gateway:
     """Start the JVM and wait until it accepts connections; in a thread, which signals' exceptions do not reach.
 
     Args:
         command: `spark-submit`, or Java itself, with its arguments.
+        variables: Environment variables that are its own.
         grace_seconds: How long the JVM may take to clean up at its end; 0 if killing it leaves nothing behind.
 
     Raises:
@@ -64,15 +69,20 @@ def start_jvm(command: Sequence[str], *, grace_seconds: float) -> Gateway:
     """
     address = scratch_folder() / f"gateway-{uuid.uuid4().hex}"
     # As in `spark-submit`.
-    environment = {**os.environ, "PYTHONHASHSEED": "0", "SPARK_CONNECT_MODE": "0"}
+    environment = {**os.environ, **variables, "PYTHONHASHSEED": "0", "SPARK_CONNECT_MODE": "0"}
     environment["_PYSPARK_DRIVER_CONN_INFO_PATH"] = str(address)
     process = _launch(command, environment, grace_seconds)
+    output = _jvm.output
     while not address.exists():
         try:
             process.wait(LOOK_SECONDS)
         except subprocess.TimeoutExpired:
             continue
-        raise ConfigurationError(f"its JVM {_ending(process.returncode)} (its output is above)")
+        _jvm.process = None
+        output.join()
+        cause = output.shortage() or output.cause()
+        raise cause or ConfigurationError(f"its JVM {_ending(process.returncode)} and said nothing")
+    output.release()
     port, size = struct.unpack_from(">ii", data := address.read_bytes())
     return Gateway(port, data[8 : 8 + size].decode())
 
@@ -82,7 +92,10 @@ def _launch(command: Sequence[str], environment: dict[str, str], grace_seconds: 
         if _jvm.forbidden:
             raise ConfigurationError("this process is ending")
         # In its own process group: a Ctrl-C is meant for the program, which then ends the JVM.
-        process = subprocess.Popen(command, stdin=subprocess.PIPE, env=environment, process_group=0)
+        _jvm.output = JvmOutput()
+        with _jvm.output.opened() as file:
+            streams: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": file, "stderr": file}
+            process = subprocess.Popen(command, env=environment, process_group=0, **streams)
         _jvm.process, _jvm.grace_seconds = process, grace_seconds
     return process
 
@@ -122,15 +135,17 @@ def jvm_failure() -> ResourceError | None:
     process = _jvm.process
     if process is None:
         return None
-    try:
-        # In a thread, which signals' exceptions do not reach: one raised in `wait` would never release its lock.
-        with ThreadPoolExecutor(1) as thread:
-            code = thread.submit(process.wait, SECONDS_TO_BE_GONE).result()
-    except subprocess.TimeoutExpired:
-        return None
+    gone_at = time.monotonic() + SECONDS_TO_BE_GONE
+    # Not by `wait`, which never releases its lock if a signal's exception meets it.
+    while (code := process.poll()) is None:
+        if time.monotonic() > gone_at:
+            return None
+        time.sleep(LOOK_SECONDS)
+    if known := _jvm.output.shortage():
+        return known
     way_out = "run it again"
     if code in OUT_OF_MEMORY:
-        way_out = "give it more: spark.driver.memory in `spark.conf`"
+        way_out = "give it more: spark.driver.memory in `spark.conf`, or more threads (ulimit -u)"
     elif code == -signal.SIGKILL:
         way_out = "it was killed by hand, or the machine has too little memory for spark.driver.memory"
     return ResourceError(f"Spark's JVM {_ending(code)} in the middle of the run; {way_out}")

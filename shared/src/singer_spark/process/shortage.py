@@ -15,6 +15,27 @@ _FULL_IN_JAVA = re.compile(r"(?:IOException|FSError): (?:No space left on device
 # PostgreSQL's driver has a message of its own.
 _MEMORY_IN_JAVA = re.compile(r"java\.lang\.OutOfMemoryError|SparkOutOfMemoryError|Ran out of memory retrieving")
 
+# Limits that `ulimit` or a container sets, by what Python, Java and the C library say of them.
+_LIMITS = {
+    re.compile(
+        r"can't start new thread|[Uu]nable to create native thread|Failed to start (?:the native )?thread|"
+        r"Cannot create (?:VM|worker GC) thread|\[Errno 11\] Resource temporarily unavailable"
+    ): ("the machine allows no more threads or processes: raise the limit (ulimit -u, or the container's pids limit)"),
+    re.compile(r"Too many open files|Error loading java\.security file"): (
+        "the machine allows no more open files: raise the limit (ulimit -n) to 1024 or more, as Spark alone opens 300"
+    ),
+    re.compile(
+        r"Could not reserve enough space|Could not allocate (?:compressed class space|metaspace)|"
+        r"insufficient memory for the Java Runtime|Cannot allocate memory"
+    ): "the machine has too little memory for Java: free some, raise the limit (ulimit -v), or lower "
+    "spark.driver.memory in `spark.conf`",
+}
+
+
+def limit_reached(text: str) -> ResourceError | None:
+    """The ResourceError for what a program says where it meets a limit of the machine; None for anything else."""
+    return next((ResourceError(f"{words} and run again") for sign, words in _LIMITS.items() if sign.search(text)), None)
+
 
 def shortage(error: BaseException, place: str = "") -> ResourceError | None:
     """The ResourceError for an error caused by a lack of memory or disk; None for any other.
@@ -27,6 +48,8 @@ def shortage(error: BaseException, place: str = "") -> ResourceError | None:
     if any(isinstance(cause, MemoryError) for cause in causes):
         return ResourceError("out of memory: the machine has no more for this process; free some and run again")
     texts = [str(cause) for cause in causes]
+    if limit := next(filter(None, map(limit_reached, texts)), None):
+        return limit
     if any(_MEMORY_IN_JAVA.search(text) for text in texts):
         return ResourceError("Spark ran out of memory; give it more: spark.driver.memory in `spark.conf`")
     if any(isinstance(cause, OSError) and cause.errno in _FULL for cause in causes) or any(

@@ -159,6 +159,12 @@ def stop_by_error(error: Exception) -> None:
         signal.pthread_kill(threading.main_thread().ident or 0, OF_A_THREAD)
 
 
+def end_within(seconds: float, exit_code: int) -> None:
+    """Exit the process after so many seconds, should a thread keep it from its end; for the main thread."""
+    signal.signal(signal.SIGALRM, lambda *_: os._exit(exit_code))
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+
+
 @contextmanager
 def loading() -> Iterator[None]:
     """For the imports of a program: within it, a signal ends the process immediately.

@@ -14,7 +14,7 @@ from singer_spark.errors import ResourceError, SingerSparkError, report
 from singer_spark.jvm.spark_jvm import end_jvm, jvm_failure, kill_jvm
 from singer_spark.process.scratch import remove_scratch
 from singer_spark.process.shortage import shortage
-from singer_spark.process.signals import Stopped, StoppedByError, stop_on_signals, too_late_to_stop
+from singer_spark.process.signals import Stopped, StoppedByError, end_within, stop_on_signals, too_late_to_stop
 from singer_spark.process.stderr import claim_stderr, release_stderr
 from singer_spark.process.stdout import claim_stdout
 
@@ -36,6 +36,8 @@ def run_program(
     """
     # Arrow's own allocator keeps freed memory; the system's returns it, and is no slower.
     os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
+    # Nothing here multiplies matrices: numpy, which Arrow loads, need not start threads for that.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     claim_stdout()
     claim_stderr()
     try:
@@ -54,6 +56,8 @@ def run_program(
     _end()
     # Else the interpreter looks for garbage among all that was loaded, twice: a quarter of a short run's CPU time.
     gc.freeze()
+    # What was read ahead, or began in the background, may wait for what never comes.
+    end_within(grace_seconds, 1 if isinstance(code, str) else code or 0)
     sys.exit(code)
 
 

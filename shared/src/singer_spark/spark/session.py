@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from singer_spark.errors import ConfigurationError, SingerSparkError, cut, wants_traceback
+from singer_spark.errors import ConfigurationError, ResourceError, SingerSparkError, cut, wants_traceback
 from singer_spark.jvm import gateway
 from singer_spark.jvm.command import with_jars
 from singer_spark.jvm.spark_jvm import start_jvm
@@ -22,7 +22,7 @@ from singer_spark.process.shortage import shortage
 from singer_spark.spark.cluster import is_local, master_url, warn_while_waiting
 from singer_spark.spark.connect_session import connect
 from singer_spark.spark.session_conf import SparkOptions, hadoop_conf, remote_conf, session_conf
-from singer_spark.spark.session_jvm import command_for, grace_seconds
+from singer_spark.spark.session_jvm import command_for, grace_seconds, own_variables
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -38,8 +38,8 @@ def begin_jvm(options: SparkOptions) -> None:
     logging.getLogger("py4j").setLevel(logging.WARNING)
     if not wants_traceback(options.app_name):
         logging.getLogger().addFilter(_is_not_of_py4j)
-    command, grace = command_for(options), grace_seconds(options)
-    gateway.begin(lambda: start_jvm(command.words, grace_seconds=grace), command.jars)
+    command, variables, grace = command_for(options), own_variables(options), grace_seconds(options)
+    gateway.begin(lambda: start_jvm(command.words, variables, grace_seconds=grace), command.jars)
 
 
 def get_gateway(options: SparkOptions) -> Any:
@@ -124,5 +124,7 @@ def _same_ctrl_c() -> Iterator[None]:
 
 
 def _not_started(error: Exception) -> SingerSparkError:
+    if isinstance(error, ResourceError):
+        return error
     cause = cut(str(error), 500) or type(error).__name__
     return shortage(error) or ConfigurationError(f"Spark did not start: {cause}; look at `spark` in the config")

@@ -73,6 +73,12 @@ def command_for(options: SparkOptions) -> JvmCommand:
     return jvm_command(java_home, conf, " ".join(java_options), options.jars)
 
 
+def own_variables(options: SparkOptions) -> dict[str, str]:
+    """Environment variables of the JVM alone."""
+    # Else Spark looks up the machine's own name, and fails where that does not resolve.
+    return {} if not is_local(options.master) else {"SPARK_LOCAL_IP": os.environ.get("SPARK_LOCAL_IP", "127.0.0.1")}
+
+
 def grace_seconds(options: SparkOptions) -> float:
     """How long the JVM may clean up: 0 for a local one that only writes to our scratch folder."""
     elsewhere = "spark.local.dir" in options.conf or "SPARK_LOCAL_DIRS" in os.environ
