@@ -22,7 +22,7 @@ ROW, FIRM = "row", "firm"
 BUCKET, NEWER, ROWS, HIGH, LOW = "bucket", "newer", "rows", "high", "low"
 # How a row's text is made from those of its columns: see `Summing`.
 SEPARATOR, NULL_TEXT = "|", "N"
-# The hexadecimal digits of an MD5, counted from 1, that form the bucket's number, and the two halves of a checksum.
+# The hexadecimal digits of a SHA-256, counted from 1, that form the bucket's number, and the two halves of a checksum.
 BUCKET_DIGITS, HALVES = (1, 4), ((1, 15), (17, 15))
 MOST_BUCKETS = 16 ** BUCKET_DIGITS[1]
 
@@ -37,8 +37,8 @@ class Summing:
 
     The text of a row joins those of its columns: integers and decimals with all digits of their scale, dates and
     moments as SQL prints them, in UTC and without trailing zeros, a boolean as 1 or 0, bytes in hexadecimal, a
-    floating-point number's bits as an integer, a text after its length, and `NULL_TEXT`. Its checksum is the MD5 of
-    that, in two halves; its bucket is by the MD5 of the key's columns, or of the row if there is no key.
+    floating-point number's bits as an integer, a text after its length, and `NULL_TEXT`. Its checksum is the SHA-256
+    of that, in two halves; its bucket is by the SHA-256 of the key's columns, or of the row if there is no key.
     """
 
     columns: tuple[str, ...]

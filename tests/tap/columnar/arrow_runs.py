@@ -58,4 +58,9 @@ def sent_ids(sent: Sent) -> Counter[int]:
 
 
 def made_by(sent: Sent) -> set[str]:
-    return {str(pq.read_metadata(path).created_by).split(" ")[0] for path in paths_of(sent.messages)}
+    return set(makers(sent))
+
+
+def makers(sent: Sent) -> list[str]:
+    """The writer of each file."""
+    return [str(pq.read_metadata(path).created_by).split(" ")[0] for path in paths_of(sent.messages)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sqlite3
 from contextlib import closing
 
@@ -163,3 +164,9 @@ def test_a_name_can_t_become_a_slot_of_a_template(dialect: Dialect) -> None:
 
 def test_string_literals_of_spark() -> None:
     assert spark_string("it's a \\ slash") == r"'it\'s a \\ slash'"
+
+
+def test_no_statement_needs_md5_or_sha1(dialect: Dialect) -> None:
+    """MySQL 9.6 and later, and servers under FIPS, have neither."""
+    assert not re.search(r"(?i)\b(md5|sha1|sha)\s*\(", repr(dialect))
+    assert dialect.checksums is None or "{t}" in dialect.checksums.sha256

@@ -196,6 +196,7 @@ def test_texts_are_ordered_by_their_database_alone(name: str, options: dict, ord
     """The second: a record's key may have several rows, which must come in the replication key's order."""
     found = plan(stream_options={"*": {"replication_key": name, **options}})
     assert (found.source_order, found.sends_in_order) == order
-    clause = f' ORDER BY CASE WHEN "{name}" IS NULL THEN 0 ELSE 1 END, "{name}" LIMIT 1000000000000000 OFFSET 0) s'
+    column = f'"public"."orders"."{name}"'
+    clause = f" ORDER BY CASE WHEN {column} IS NULL THEN 0 ELSE 1 END, {column} LIMIT 1000000000000000 OFFSET 0) s"
     assert StreamSql(POSTGRESQL, found).relation(Slice()).endswith(clause) is order[1]
     assert split_key(found, POSTGRESQL) is None or not order[1]

@@ -11,7 +11,7 @@ from tap.opened import source_of
 from tap_spark_jdbc.source.libpq import conninfo
 
 LIMITS = {"keepalives_idle", "keepalives_interval", "keepalives_count", "tcp_user_timeout"}
-ALWAYS = {"application_name": "tap-spark-jdbc", "connect_timeout": "30"}
+ALWAYS = {"application_name": "tap-spark-jdbc", "connect_timeout": "30", "client_encoding": "UTF8"}
 PLACES: dict[str, dict[str, Any]] = {
     "//db.example.com/shop": {"host": "db.example.com", "port": "5432", "dbname": "shop"},
     "//db:6000/a%20b%2Fc": {"host": "db", "port": "6000", "dbname": "a b/c"},

@@ -199,3 +199,51 @@ def test_a_wrong_password_and_a_missing_database_are_one_line_each(
             pass
         assert "wrong-secret" not in str(caught.value)
         assert "\n" not in str(caught.value)
+
+
+# Another value than the server's own of each variable by which the text of a statement, a value, or the rows change.
+OTHER = {
+    "time_zone": "'+05:30'",
+    "sql_mode": "'ANSI_QUOTES,PIPES_AS_CONCAT,PAD_CHAR_TO_FULL_LENGTH,IGNORE_SPACE,REAL_AS_FLOAT,HIGH_NOT_PRECEDENCE'",
+    "group_concat_max_len": "4",
+    "sql_select_limit": "2",
+    "sql_auto_is_null": "1",
+    "character_set_client": "latin1",
+    "character_set_connection": "latin1",
+    "character_set_results": "latin1",
+    "lc_time_names": "'de_DE'",
+    "div_precision_increment": "0",
+}
+
+
+def test_settings_of_a_server_change_nothing(database: MariaDatabase, pipe) -> None:
+    """Rows and schemas are the same whatever the server sets for a session, globally or by init_connect."""
+    run(
+        database,
+        "create table t (id int primary key auto_increment, at timestamp(3), name varchar(20), letters char(9), "
+        "amount decimal(20,4), single float, raw varbinary(9), doc json, bits bit(3)) character set utf8mb4",
+        *(
+            f"insert into t values ({n}, '2026-01-01 00:00:0{n}.5', 'é\\\\ {n} ☃', 'ab', 1.5, 0.1, x'00ff', '[1]', 5)"
+            for n in range(1, 8)
+        ),
+        f"create user other_{database.name}@'127.0.0.1' identified by '{database.password}'",
+        f"grant all privileges on {database.name}.* to other_{database.name}@'127.0.0.1'",
+    )
+    lake = pipe("t:at:timestamp", slice_rows=3)
+    lake.config["user"] = f"other_{database.name}"
+    lake.config["stream_options"] = {f"{database.name}-t": {"where": "name LIKE 'é%' AND name LIKE '%☃'"}}
+
+    def sent() -> list[object]:
+        run = lake.run()
+        schemas = [each["schema"]["properties"] for each in run.messages if each["type"] == "SCHEMA"]
+        return [*schemas, *records(run, f"{database.name}-t")]
+
+    expected = sent()
+    assert len(expected) == 8
+    other = ", ".join(f"session {name} = {value}" for name, value in OTHER.items())
+    changed = [f"set global init_connect = {literal(f'set {other}')}", "set global sql_select_limit = 2"]
+    try:
+        run(database, *changed)
+        assert sent() == expected
+    finally:
+        run(database, "set global init_connect = '', global sql_select_limit = default")

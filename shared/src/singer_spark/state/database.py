@@ -16,7 +16,7 @@ LONGEST_WAIT_SECONDS = 20
 _DRIVERS = {SQLITE: "sqlite3", POSTGRESQL: "psycopg"}
 _FIND = {
     SQLITE: "SELECT 1 FROM sqlite_master WHERE type IN ('table', 'view') AND lower(name) = lower(:name)",
-    POSTGRESQL: "SELECT 1 WHERE to_regclass(:quoted) IS NOT NULL",
+    POSTGRESQL: "SELECT 1 WHERE pg_catalog.to_regclass(:quoted) IS NOT NULL",
 }
 _BEGIN_READING = {SQLITE: "BEGIN", POSTGRESQL: "SET TRANSACTION READ ONLY"}
 _BEGIN_WRITING = {SQLITE: "BEGIN IMMEDIATE", POSTGRESQL: f"SET LOCAL lock_timeout = '{LONGEST_WAIT_SECONDS}s'"}
@@ -49,7 +49,7 @@ class StateSession:
         if all(self._has(table) for table in self._tables):
             return
         if self._kind == POSTGRESQL:
-            self.execute(f"SELECT pg_advisory_xact_lock({_CREATION_LOCK})", {})
+            self.execute(f"SELECT pg_catalog.pg_advisory_xact_lock({_CREATION_LOCK})", {})
         for table, statement in zip(self._tables, statements, strict=True):
             if not self._has(table):  # perhaps in another schema of the search path than a new one would be
                 self.execute(statement, {})

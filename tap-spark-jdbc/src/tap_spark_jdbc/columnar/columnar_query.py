@@ -129,8 +129,8 @@ def writing() -> Iterator[None]:
 
 def _read(query: ColumnarQuery, connection: Any, sink: Sink) -> Outcome:
     for statement in query.statements:
-        with _executed(connection, statement):
-            pass
+        with _executed(connection, statement) as batches:
+            batches.read_all()
     count = nulls = size = 0
     with _executed(connection, query.sql) as batches:
         for batch in batches:
@@ -184,6 +184,8 @@ def _columns(batch: pa.RecordBatch, query: ColumnarQuery) -> list[pa.Array]:
     for place, (each, mask) in enumerate(zip(query.columns, query.masks, strict=True)):
         column = batch.column(place)
         try:
+            # The driver passes on the server's bytes: a text of them need not be UTF-8.
+            column.validate(full=True)
             columns.append(_fitted(column if mask is None else masked(column, mask), each.type))
         except pa.ArrowInvalid as error:
             raise pa.ArrowInvalid(f"column {each.name} holds a value that does not fit: {error}") from error

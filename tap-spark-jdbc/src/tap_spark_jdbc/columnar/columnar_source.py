@@ -134,7 +134,7 @@ class ColumnarSource:
             return shortage(OSError(outcome.number, reason), place) or unwritable(stream, place, reason)
         lost = state in (LOST, UNREACHABLE) or is_lost_state(state)
         hides_values = self._source.hides_values and not lost
-        return refused(stream, self._source, reason, state, lost=lost, hides_values=hides_values)
+        return refused(self.sql.plan, self._source, reason, state, lost=lost, hides_values=hides_values)
 
 
 def lake_schema(plan: StreamPlan) -> pa.Schema:

@@ -20,7 +20,7 @@ import tap_spark_jdbc
 from singer_spark.errors import SourceError
 from singer_spark.singer.metadata_columns import METADATA_COLUMNS
 from tap_spark_jdbc.columnar import columnar_task
-from tap_spark_jdbc.columnar.columnar_query import EDGE, LEFT, UNREACHABLE, CrowdedError, Outcome
+from tap_spark_jdbc.columnar.columnar_query import LEFT, UNREACHABLE, CrowdedError, Outcome
 from tap_spark_jdbc.columnar.columnar_task import ColumnarTask
 from tap_spark_jdbc.columnar.edge_rows import EdgeRows
 from tap_spark_jdbc.extraction.fingerprints import Found, Look
@@ -118,7 +118,9 @@ class ColumnarWriter:
         outcome = Outcome(**fields)
         try:
             for batch in pa.ipc.open_stream(outcome.edges) if outcome.edges else ():
-                edge_rows.unsent(batch.drop_columns([EDGE]), batch[EDGE])
+                # By its place: the stream may have a column of that name.
+                *own, last = range(batch.num_columns)
+                edge_rows.unsent(batch.select(own), batch.column(last))
         except CrowdedError:
             return Outcome(state=LEFT)
         return outcome

@@ -34,7 +34,7 @@ class CatalogQueries:
 
     Attributes:
         columns: `table_schema, table_name, table_kind, row_estimate, column_name, position, native_type, nullable`;
-            kind is `table` or `view`, nullable `1` or `0`.
+            kind is `table`, `view` or `parent` (a table that others inherit from), nullable `1` or `0`.
         primary_keys: `table_schema, table_name, column_name, position` of each column of each key.
         indexes: `table_schema, table_name, column_name, position`: each index's first column.
         as_json: SQL template over `{columns}` and `{query}` for all rows as one or a few JSON arrays of arrays.
@@ -52,13 +52,13 @@ class Checksums:
 
     Attributes:
         text: Template over `{s}`, a text, for its length in characters, a colon, and itself.
-        md5: Template over `{t}`, a text, for the MD5 of its UTF-8 in hexadecimal.
+        sha256: Template over `{t}`, a text, for the SHA-256 of its UTF-8 in hexadecimal.
         number: Template over `{h}`, hexadecimal digits of `{bits}` bits, at most 60, for their number.
         once: The end of a subselect that keeps its columns from being computed again wherever they are used.
     """
 
     text: str
-    md5: str
+    sha256: str
     number: str
     once: str = ""
 
@@ -228,6 +228,10 @@ class Dialect:
             return f"(\n{table.query}\n) q"
         parts = [table.name] if table.schema is None else [table.schema, table.name]
         return ".".join(self.quote(part) for part in parts)
+
+    def column_of(self, table: Table, name: str) -> str:
+        """A column of a table that is read, qualified: without, ORDER BY would mean the alias of that name, if any."""
+        return f"{'q' if table.query is not None else self.table(table)}.{self.quote(name)}"
 
     def string(self, text: str) -> str:
         """A string literal."""

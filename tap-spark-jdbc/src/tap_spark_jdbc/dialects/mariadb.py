@@ -86,9 +86,10 @@ SELECT TABLE_SCHEMA AS table_schema, TABLE_NAME AS table_name, COLUMN_NAME AS co
 FROM information_schema.STATISTICS WHERE SEQ_IN_INDEX = 1 AND INDEX_TYPE = 'BTREE' AND SUB_PART IS NULL
 """
 
-# A few hundred values, since a single one for a big catalog would exceed the server's limit.
+# A few hundred values, since a single one for a big catalog would exceed the server's limit. MySQL 9.6 and later have
+# no MD5 and no SHA1.
 _AS_JSON = (
-    "SELECT JSON_ARRAYAGG(JSON_ARRAY({columns})) FROM ({query}) q GROUP BY table_schema, LEFT(MD5(table_name), 2)"
+    "SELECT JSON_ARRAYAGG(JSON_ARRAY({columns})) FROM ({query}) q GROUP BY table_schema, LEFT(SHA2(table_name, 256), 2)"
 )
 
 # The driver's type names of a query's columns that differ from the catalog's, and their separate parameters.
@@ -100,7 +101,13 @@ CASE {name} WHEN 'BOOLEAN' THEN 'tinyint' WHEN 'INTEGER' THEN 'int' WHEN 'INTEGE
   WHEN 'CHAR' THEN 'char({precision})' WHEN 'VARCHAR' THEN 'varchar({precision})' ELSE {name} END
 """
 
-_SESSION = "time_zone='+00:00',sql_mode='NO_BACKSLASH_ESCAPES',group_concat_max_len=67108864,net_write_timeout=600"
+# What the text of our statements, the spelling of values and the number of rows depend on, whatever the server sets,
+# also by `init_connect`.
+_SESSION = (
+    "time_zone='+00:00',sql_mode='NO_BACKSLASH_ESCAPES',group_concat_max_len=67108864,net_write_timeout=600,"
+    "character_set_client=utf8mb4,character_set_connection=utf8mb4,character_set_results=utf8mb4,"
+    "sql_select_limit=18446744073709551615,sql_auto_is_null=0"
+)
 
 MARIADB = Dialect(
     name="mariadb",
@@ -122,7 +129,7 @@ MARIADB = Dialect(
     system_schemas=("information_schema", "mysql", "performance_schema", "sys"),
     checksums=Checksums(
         text="CONCAT(CHAR_LENGTH({s}), ':', CONVERT({s} USING utf8mb4))",
-        md5="MD5(CONVERT({t} USING utf8mb4))",
+        sha256="SHA2(CONVERT({t} USING utf8mb4), 256)",
         number="CAST(CONV({h}, 16, 10) AS UNSIGNED)",
     ),
     catalog=CatalogQueries(_COLUMNS, _PRIMARY_KEYS, _INDEXES, _AS_JSON),

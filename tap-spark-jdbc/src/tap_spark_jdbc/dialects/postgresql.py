@@ -30,24 +30,27 @@ def _microseconds(kind: str, fits: str) -> str:
     Below 2**51 of them, a double that was rounded twice is less than a half off. Beyond, it is computed in two parts.
     """
     near = f"{{c}} BETWEEN {kind} '1900-01-01' AND {kind} '2041-01-01'"
-    quick = "CAST(date_part('epoch', {c}) * 1000000 AS bigint)"
+    quick = "CAST(pg_catalog.date_part('epoch', {c}) * 1000000 AS bigint)"
     exact = (
-        "CAST(date_part('epoch', date_trunc('second', {c})) AS bigint) * 1000000 "
-        "+ CAST(date_part('microseconds', {c}) AS bigint) % 1000000"
+        "CAST(pg_catalog.date_part('epoch', pg_catalog.date_trunc('second', {c})) AS bigint) * 1000000 "
+        "+ CAST(pg_catalog.date_part('microseconds', {c}) AS bigint) % 1000000"
     )
     return f"CASE WHEN {near} THEN {quick} ELSE {_guarded(f'{{c}} {fits}', exact, 'bigint')} END"
 
 
 def _bits(count: int, integer: str, sent: str) -> str:
     """SQL of a floating-point number's bits as an integer."""
-    return f"CAST(CAST(CAST('x' || encode({sent}({{c}}), 'hex') AS bit({count})) AS {integer}) AS text)"
+    digits = f"pg_catalog.encode(pg_catalog.{sent}({{c}}), 'hex')"
+    return f"CAST(CAST(CAST('x' || {digits} AS bit({count})) AS {integer}) AS text)"
 
 
 _TEXT = "CAST({c} AS text)"
+# 1.5 and 1.500 are one key.
+_SHORTEST = f"CASE WHEN {_TEXT} LIKE '%.%' THEN pg_catalog.rtrim(pg_catalog.rtrim({_TEXT}, '0'), '.') ELSE {_TEXT} END"
 # Columns with a precision can't hold infinities.
 _NUMERIC = _guarded("{c} <> 'NaN'", "{c}", "numeric({p},{s})")
 # One dimension, counted from 1, as the lake's arrays have no others.
-_FLAT = "COALESCE(array_ndims({c}), 1) = 1 AND COALESCE(array_lower({c}, 1), 1) = 1"
+_FLAT = "COALESCE(pg_catalog.array_ndims({c}), 1) = 1 AND COALESCE(pg_catalog.array_lower({c}, 1), 1) = 1"
 
 
 def _array(pattern: str, sql_type: str, read_as: str, element: str = "{e}", value: str = "{c}") -> TypeRule:
@@ -76,14 +79,15 @@ _RULES = (
         checked=_TEXT,
     ),
     TypeRule(r"numeric\((?P<p>\d+),(?P<s>-?\d+)\)", "NUMERIC", _TEXT),
-    TypeRule("numeric|money", "NUMERIC", "CAST(CAST({c} AS numeric) AS text)"),
+    TypeRule("numeric", "NUMERIC", _TEXT, as_key=_SHORTEST),
+    TypeRule("money", "NUMERIC", "CAST(CAST({c} AS numeric) AS text)"),
     TypeRule(r"character varying\((?P<p>\d+)\)", "VARCHAR({p})"),
     TypeRule("character varying", "VARCHAR"),
     TypeRule(r"character\((?P<p>\d+)\)", "CHAR({p})"),
     # A cast to text would drop trailing blanks.
     TypeRule("bpchar", "TEXT"),
     TypeRule("text|citext|name", "TEXT", _TEXT),
-    TypeRule("bytea", "VARBINARY", read_as="BINARY", checked="encode({c}, 'hex')"),
+    TypeRule("bytea", "VARBINARY", read_as="BINARY", checked="pg_catalog.encode({c}, 'hex')"),
     TypeRule(
         "date",
         "DATE",
@@ -141,6 +145,22 @@ _RULES = (
 
 # A NOT NULL is trusted only if enforced for each row: a domain's misses the result of a subselect without rows, a
 # foreign table's is only declared, and one that is NOT VALID does not cover older rows.
+# `vector` and `halfvec` are known by their cast; a user's own type of that name is named in full, in quotes.
+_NATIVE_TYPE = """
+CASE WHEN t.typname IN ('vector', 'halfvec') AND NOT (t.typtype = 'b' AND EXISTS (
+  SELECT 1 FROM pg_catalog.pg_cast s
+  WHERE s.castsource = t.oid AND s.casttarget = CAST('pg_catalog.float4[]' AS pg_catalog.regtype)
+)) THEN (SELECT '"' || pg_catalog.replace(CAST(n.nspname AS text), '"', '""') || '"."' || CAST(t.typname AS text) || '"'
+  FROM pg_catalog.pg_namespace n WHERE n.oid = t.typnamespace)
+ELSE pg_catalog.format_type(t.oid, {modifier}) END
+"""
+
+
+def _described(query: str, modifier: str) -> str:
+    """The query with the name of type `t`, which has this modifier."""
+    return query.replace("{native_type}", _NATIVE_TYPE.strip().replace("{modifier}", modifier.strip()))
+
+
 _COLUMNS = """
 WITH RECURSIVE domain AS (
   SELECT oid AS domain, typbasetype AS base, typtypmod AS typmod
@@ -152,11 +172,12 @@ WITH RECURSIVE domain AS (
   SELECT d.* FROM domain d JOIN pg_catalog.pg_type t ON t.oid = d.base WHERE t.typtype <> 'd'
 )
 SELECT CAST(n.nspname AS text) AS table_schema, CAST(c.relname AS text) AS table_name,
-  CASE WHEN c.relkind IN ('v', 'm') THEN 'view' ELSE 'table' END AS table_kind,
+  CASE WHEN c.relkind IN ('v', 'm') THEN 'view' WHEN c.relkind <> 'p' AND EXISTS (
+    SELECT 1 FROM pg_catalog.pg_inherits h WHERE h.inhparent = c.oid
+  ) THEN 'parent' ELSE 'table' END AS table_kind,
   CASE WHEN c.reltuples >= 0 THEN CAST(CAST(c.reltuples AS bigint) AS text) END AS row_estimate,
   CAST(a.attname AS text) AS column_name, CAST(a.attnum AS int) AS position,
-  CASE WHEN b.base IS NULL THEN pg_catalog.format_type(a.atttypid, a.atttypmod)
-    ELSE pg_catalog.format_type(b.base, b.typmod) END || CASE WHEN a.attndims > 1 THEN '[]' ELSE '' END AS native_type,
+  {native_type} || CASE WHEN a.attndims > 1 THEN '[]' ELSE '' END AS native_type,
   CASE WHEN a.attnotnull AND c.relkind <> 'f' AND NOT EXISTS (
     SELECT 1 FROM pg_catalog.pg_constraint o
     WHERE o.conrelid = c.oid AND o.contype = 'n' AND NOT o.convalidated AND o.conkey[1] = a.attnum
@@ -165,6 +186,7 @@ FROM pg_catalog.pg_class c
 JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
 JOIN pg_catalog.pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
 LEFT JOIN base b ON b.domain = a.atttypid
+JOIN pg_catalog.pg_type t ON t.oid = COALESCE(b.base, a.atttypid)
 WHERE c.relkind IN ('r', 'p', 'v', 'm', 'f') AND NOT c.relispartition
 """
 
@@ -174,7 +196,7 @@ SELECT CAST(n.nspname AS text) AS table_schema, CAST(c.relname AS text) AS table
 FROM pg_catalog.pg_index i
 JOIN pg_catalog.pg_class c ON c.oid = i.indrelid
 JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
-CROSS JOIN LATERAL unnest(i.indkey) WITH ORDINALITY AS k (attnum, position)
+CROSS JOIN LATERAL pg_catalog.unnest(i.indkey) WITH ORDINALITY AS k (attnum, position)
 JOIN pg_catalog.pg_attribute a ON a.attrelid = c.oid AND a.attnum = k.attnum
 WHERE i.indisprimary AND k.position <= i.indnkeyatts
 """
@@ -193,21 +215,45 @@ WHERE i.indisvalid AND i.indpred IS NULL
 
 # The driver names types as in pg_type, and splits the type modifier into precision and scale.
 _DESCRIBED_TYPE = """
-pg_catalog.format_type(
-  COALESCE(pg_catalog.to_regtype(pg_catalog.quote_ident({base})), pg_catalog.to_regtype({base})),
-  CASE
-    WHEN ltrim({base}, '_') = 'numeric' AND {precision} > 0 THEN (({precision} << 16) | ({scale} & 2047)) + 4
-    WHEN ltrim({base}, '_') IN ('varchar', 'bpchar') AND {precision} BETWEEN 1 AND 10485760 THEN {precision} + 4
-    WHEN ltrim({base}, '_') IN ('bit', 'varbit') AND {precision} BETWEEN 1 AND 83886080 THEN {precision}
-    WHEN ltrim({base}, '_') IN ('timestamp', 'timestamptz', 'time', 'timetz') AND {scale} < 6 THEN {scale}
-    ELSE -1
-  END)
-""".replace(
-    "{base}",
-    "CASE {name} WHEN 'serial' THEN 'int4' WHEN 'bigserial' THEN 'int8' WHEN 'smallserial' THEN 'int2' ELSE {name} END",
+(SELECT {native_type} FROM pg_catalog.pg_type t
+  WHERE t.oid = COALESCE(
+    pg_catalog.to_regtype(pg_catalog.quote_ident({base})), pg_catalog.to_regtype({base})))
+"""
+_MODIFIER = """
+CASE WHEN pg_catalog.ltrim({base}, '_') = 'numeric' AND {precision} > 0
+    THEN (({precision} << 16) | ({scale} & 2047)) + 4
+  WHEN pg_catalog.ltrim({base}, '_') IN ('varchar', 'bpchar') AND {precision} BETWEEN 1 AND 10485760
+    THEN {precision} + 4
+  WHEN pg_catalog.ltrim({base}, '_') IN ('bit', 'varbit') AND {precision} BETWEEN 1 AND 83886080 THEN {precision}
+  WHEN pg_catalog.ltrim({base}, '_') IN ('timestamp', 'timestamptz', 'time', 'timetz') AND {scale} < 6 THEN {scale}
+  ELSE -1 END
+"""
+_BASE = (
+    "CASE {name} WHEN 'serial' THEN 'int4' WHEN 'bigserial' THEN 'int8' WHEN 'smallserial' THEN 'int2' ELSE {name} END"
 )
 
-_AS_JSON = "SELECT CAST(json_agg(json_build_array({columns})) AS text) FROM ({query}) q"
+_AS_JSON = "SELECT CAST(pg_catalog.json_agg(pg_catalog.json_build_array({columns})) AS text) FROM ({query}) q"
+
+# What the text of our statements, the spelling of values and the number of rows depend on, whatever the server,
+# database, role or environment sets. `lc_monetary` is left alone: by it amounts of money have their decimal places.
+_SETTINGS = """
+('client_encoding', 'UTF8'), ('TimeZone', 'UTC'), ('DateStyle', 'ISO, YMD'), ('IntervalStyle', 'postgres'),
+('bytea_output', 'hex'), ('extra_float_digits', '3'), ('xmlbinary', 'base64'), ('xmloption', 'content'),
+('standard_conforming_strings', 'on'), ('backslash_quote', 'safe_encoding'), ('array_nulls', 'on'),
+('quote_all_identifiers', 'off'), ('transform_null_equals', 'off'), ('gin_fuzzy_search_limit', '0')
+"""
+# The server's own types and functions come before those of the user, whose names remain known.
+_SEARCH_PATH = (
+    "pg_catalog.btrim(pg_catalog.concat('pg_catalog, ', pg_catalog.regexp_replace("
+    "pg_catalog.current_setting('search_path'), '^(pg_catalog, )+', '')), ', ')"
+)
+# One statement, as each is a round trip; a server that only speaks like PostgreSQL may not have all of them. It is no
+# query: a transaction's snapshot must be set before the first one is parsed, and some drivers parse ahead.
+_PINS = (
+    f"PERFORM pg_catalog.set_config(pin, pinned, false) FROM (VALUES {' '.join(_SETTINGS.split())}, "
+    f"('search_path', {_SEARCH_PATH})) AS pins (pin, pinned) WHERE pg_catalog.current_setting(pin, true) IS NOT NULL;"
+)
+_PINNED = "DO '" + f"BEGIN {_PINS} END".replace("'", "''") + "'"
 
 POSTGRESQL = Dialect(
     name="postgresql",
@@ -224,29 +270,34 @@ POSTGRESQL = Dialect(
     key_select=dict.fromkeys([KeyType.DATE, KeyType.DATETIME, KeyType.TIMESTAMP, KeyType.UUID, KeyType.BINARY], _TEXT),
     page=LIMIT,
     text_select=_TEXT,
-    bytes_select="convert_to(CAST({c} AS text), getdatabaseencoding())",
+    bytes_select="pg_catalog.convert_to(CAST({c} AS text), pg_catalog.getdatabaseencoding())",
     # Whatever standard_conforming_strings is for the server or the role.
     backslash_string="E'{doubled}'",
-    now="CAST(clock_timestamp() AT TIME ZONE 'UTC' AS text)",
+    now="CAST(pg_catalog.clock_timestamp() AT TIME ZONE 'UTC' AS text)",
     system_schemas=("pg_*", "information_schema"),
-    described_type=_DESCRIBED_TYPE,
+    described_type=_described(_DESCRIBED_TYPE, _MODIFIER).replace("{base}", _BASE),
     shares_snapshots=True,
     # For texts and bytes stored outside of their rows, it is known without reading them.
-    width="octet_length({s})",
+    width="pg_catalog.octet_length({s})",
     fetch_bound="maxResultBuffer",
     text_as_bytes=True,
     columnar_driver="adbc_driver_postgresql",
     statement_timeout="SET statement_timeout = {milliseconds}",
     # PostgreSQL's own has line breaks.
-    base64="translate(encode({c}, 'base64'), chr(10), '')",
+    base64="pg_catalog.translate(pg_catalog.encode({c}, 'base64'), pg_catalog.chr(10), '')",
     # A cast would drop trailing blanks of a `character`.
     checksums=Checksums(
-        text="concat(char_length(concat({s})), ':', {s})",
-        md5="md5(convert_to({t}, 'UTF8'))",
+        text="pg_catalog.concat(pg_catalog.char_length(pg_catalog.concat({s})), ':', {s})",
+        sha256="pg_catalog.encode(pg_catalog.sha256(pg_catalog.convert_to({t}, 'UTF8')), 'hex')",
         number="CAST(CAST('x' || {h} AS bit({bits})) AS bigint)",
         once=" OFFSET 0",
     ),
-    catalog=CatalogQueries(_COLUMNS, _PRIMARY_KEYS, _INDEXES, _AS_JSON),
+    catalog=CatalogQueries(
+        _described(_COLUMNS, "CASE WHEN b.base IS NULL THEN a.atttypmod ELSE b.typmod END"),
+        _PRIMARY_KEYS,
+        _INDEXES,
+        _AS_JSON,
+    ),
     alive=Alive(
         {"loginTimeout": "20", "socketTimeout": "20"},
         "getBackendPID",
@@ -260,12 +311,5 @@ POSTGRESQL = Dialect(
         "connectTimeout": "30",
         "tcpKeepAlive": "true",
     },
-    session_statements=(
-        "SET TimeZone = 'UTC'",
-        "SET DateStyle = 'ISO, YMD'",
-        "SET IntervalStyle = 'postgres'",
-        "SET bytea_output = 'hex'",
-        "SET extra_float_digits = 3",
-        "SET standard_conforming_strings = on",
-    ),
+    session_statements=(_PINNED,),
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from singer_spark.singer.bookmark import KeyType, KeyValue
 from singer_spark.singer.sql_type import SqlType
@@ -47,6 +47,7 @@ class Reading:
             `select`.
         checked: SQL template over `{c}` for the text of a value (of a type other than text) in a checksum of its row;
             None: there is none.
+        as_key: SQL template over `{c}` for the text in a record's key, if equal values have several texts.
     """
 
     sql_type: SqlType
@@ -59,6 +60,7 @@ class Reading:
     key_literal: str | None = None
     columnar: str | None = None
     checked: str | None = None
+    as_key: str | None = None
 
     @property
     def columnar_select(self) -> str | None:
@@ -86,6 +88,20 @@ class Column:
     as_text: Reading = field(default_factory=lambda: Reading(SqlType("TEXT")))
     as_bytes: Reading | None = None
     mask: Mask | None = None
+
+    @property
+    def as_key(self) -> Column:
+        """The column in a record's key: equal values have one text."""
+        select = self.reading.as_key
+        if select is None:
+            return self
+        reading, text = (replace(each, select=select, as_key=select) for each in (self.reading, self.as_text))
+        return replace(self, reading=reading, as_text=text)
+
+    @property
+    def has_key_text(self) -> bool:
+        """Whether it is read `as_key`, as equal values have several texts."""
+        return self.reading.as_key is not None and self.reading.select == self.reading.as_key
 
     @property
     def made_mask(self) -> Mask | None:
@@ -116,6 +132,8 @@ class Table:
         row_estimate: Rows by the database's statistics; None if not known cheaply.
         query: The SELECT statement of a stream made of SQL; None for a table or view.
         computed_key: The expression of its last column, a replication key defined by the user.
+        parent_key: The primary key of a table that others inherit from: it does not hold for rows of those, which are
+            read with it, so `primary_key` is empty.
     """
 
     schema: str | None
@@ -127,6 +145,7 @@ class Table:
     row_estimate: int | None = None
     query: str | None = None
     computed_key: str | None = None
+    parent_key: tuple[str, ...] = ()
 
     @property
     def stream(self) -> str:

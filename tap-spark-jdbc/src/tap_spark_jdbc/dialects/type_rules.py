@@ -40,6 +40,7 @@ class TypeRule:
     key_literal: str | None = None
     columnar: str | None = None
     checked: str | None = None
+    as_key: str | None = None
 
 
 # Rules for the standard's type names, which most databases use; their own rules may come before these.
@@ -133,6 +134,7 @@ def _filled(rule: TypeRule, groups: Mapping[str, str | None]) -> Reading:
         key_literal=None if rule.key_literal is None else _fill(rule.key_literal, groups),
         columnar=None if rule.columnar is None else _fill(rule.columnar, groups),
         checked=rule.checked,
+        as_key=rule.as_key,
     )
 
 

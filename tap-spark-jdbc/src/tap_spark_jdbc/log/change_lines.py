@@ -92,7 +92,7 @@ class ChangeLines:
                 },
                 new.ends,
             )
-            moved = np.flatnonzero(_differ(old, new, self.key))
+            moved = np.flatnonzero(self._moved(old, new))
             self._add_deletes(keyed[moved], old.take(moved), whole[moved], changes, relation)
             news.append((keyed, new))
             moves = np.concatenate([added, keyed[moved]])
@@ -112,6 +112,17 @@ class ChangeLines:
         taken = self.lines, self.orders
         self.lines, self.orders = [], []
         return taken
+
+    def _moved(self, old: Rows, new: Rows) -> npt.NDArray[np.bool_]:
+        """Which rows have a different key than before."""
+        found = np.zeros(len(new.ends), np.bool_)
+        for name in self.key:
+            before, after = old.columns[name].texts(), new.columns[name].texts()
+            same = pc.fill_null(pc.equal(before, after), False)
+            if self.values.columns[name].has_key_text and not pc.all(same, min_count=0).as_py():
+                same = pc.equal(*(self.values.of({name: texts})[name] for texts in (before, after)))
+            found |= ~np.asarray(pc.fill_null(same, False))
+        return found
 
     def _add_deletes(
         self, places: Numbers, old: Rows, whole: npt.NDArray[np.bool_], changes: Changes, relation: Relation
@@ -192,12 +203,3 @@ def _by_pattern(rows: Rows, names: Sequence[str]) -> Iterator[tuple[tuple[str, .
     for place, pattern in enumerate(patterns):
         gaps = tuple(name for name, gap in zip(with_gaps, pattern, strict=True) if gap)
         yield gaps, np.flatnonzero(which.reshape(-1) == place)
-
-
-def _differ(old: Rows, new: Rows, key: Sequence[str]) -> npt.NDArray[np.bool_]:
-    """Which rows have a different key than before."""
-    found = np.zeros(len(new.ends), np.bool_)
-    for name in key:
-        same = pc.equal(old.columns[name].texts(), new.columns[name].texts())
-        found |= ~np.asarray(pc.fill_null(same, False))
-    return found

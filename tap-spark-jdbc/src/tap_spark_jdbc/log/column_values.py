@@ -60,6 +60,7 @@ class LogValues:
         found: dict[str, pa.Array] = {}
         for_server = {}
         for name, column_texts in texts.items():
+            self._check_text(name, column_texts)
             make = self._parser(self.columns[name])
             if make is None:
                 for_server[name] = column_texts
@@ -79,6 +80,8 @@ class LogValues:
             return lambda texts, kind: pa.nulls(len(texts), kind)
         if mask is not None and (mask.kind == "redact" or _HASHED.fullmatch(native)):
             return lambda texts, kind: masked(texts, mask).cast(kind)
+        if column.has_key_text:
+            return None
         natural = column.reading.becomes == _COLUMN or column.reading.columnar is not None
         if not natural or mask is not None:
             return None
@@ -97,19 +100,19 @@ class LogValues:
         quote = self.database.source.dialect.quote
         selected = [self._select(name, f"t.{quote(name)}", place) for place, name in enumerate(names)]
         same = (
-            f"t.{quote(name)} = CAST(t{place} AS {self.columns[name].native_type})" for place, name in enumerate(key)
+            f"t.{quote(name)} = CAST(u.t{place} AS {self.columns[name].native_type})" for place, name in enumerate(key)
         )
         source = f"{self._unnested(key.values())} LEFT JOIN {self.table} t ON {' AND '.join(same)}"
-        return self._answer(f"SELECT {', '.join(selected)} FROM {source} ORDER BY n", names)
+        return self._answer(f"SELECT {', '.join(selected)} FROM {source} ORDER BY u.n", names)
 
     def _converted(self, texts: Mapping[str, pa.Array]) -> dict[str, pa.Array]:
         """Values of texts, converted by one query to the server."""
         selected = [
-            self._select(name, f"CAST(t{place} AS {self.columns[name].native_type})", place)
+            self._select(name, f"CAST(u.t{place} AS {self.columns[name].native_type})", place)
             for place, name in enumerate(texts)
         ]
         return self._answer(
-            f"SELECT {', '.join(selected)} FROM {self._unnested(texts.values())} ORDER BY n", list(texts)
+            f"SELECT {', '.join(selected)} FROM {self._unnested(texts.values())} ORDER BY u.n", list(texts)
         )
 
     def _select(self, name: str, value: str, place: int) -> str:
@@ -120,10 +123,14 @@ class LogValues:
         return f"{select} AS c{place}"
 
     def _unnested(self, texts: Iterable[pa.Array]) -> str:
-        """Rows of texts, `t0`, `t1` and so on, with their number `n`."""
-        arrays = [f"CAST({self.database.source.dialect.string(_array(each))} AS text[])" for each in texts]
+        """Rows `u` of texts, `u.t0`, `u.t1` and so on, with their number `u.n`.
+
+        Without the qualifier a table's own column of that name would be meant, too.
+        """
+        string = self.database.source.dialect.string
+        arrays = [f"pg_catalog.unnest(CAST({string(_array(each))} AS text[]))" for each in texts]
         names = ", ".join(f"t{place}" for place in range(len(arrays)))
-        return f"unnest({', '.join(arrays)}) WITH ORDINALITY AS u({names}, n)"
+        return f"ROWS FROM ({', '.join(arrays)}) WITH ORDINALITY AS u({names}, n)"
 
     def _answer(self, sql: str, names: Sequence[str]) -> dict[str, pa.Array]:
         source = self.database.source
@@ -138,6 +145,16 @@ class LogValues:
             raise self._unfit(", ".join(names), without_words(outcome.state) if is_masked else outcome.refused)
         found = pa.Table.from_batches(sink.batches, schema)
         return {name: found.column(place).combine_chunks() for place, name in enumerate(names)}
+
+    def _check_text(self, name: str, texts: pa.Array) -> None:
+        """Raise SourceError for bytes that are not UTF-8, as a database without encoding may have."""
+        try:
+            texts.validate(full=True)
+        except pa.ArrowInvalid as error:
+            raise SourceError(
+                f"stream {self.stream}: column {name} holds bytes in the log that are not UTF-8; leave the column out, "
+                "or set another replication_method and the column's type_overrides to binary"
+            ) from error
 
     def _unfit(self, name: str, why: str) -> SourceError:
         return SourceError(

@@ -46,7 +46,7 @@ def read_log(database: Database, slot: LogSlot, until: int, most: int | None, si
     source = database.source
     query = ColumnarQuery(
         conninfo(source),
-        source.dialect.session_statements,
+        slot.session_statements,
         slot.peeking(until, most),
         _MESSAGES,
         (None,) * len(_MESSAGES),

@@ -12,11 +12,14 @@ if TYPE_CHECKING:
 
 _OLDEST = 130_000
 _SERVER = """
-SELECT current_setting('server_version_num') AS version, current_setting('wal_level') AS wal_level,
-  CASE WHEN pg_is_in_recovery() THEN '1' ELSE '0' END AS recovers, CAST(current_database() AS text) AS name,
-  CAST(quote_ident(current_user) AS text) AS role,
+SELECT pg_catalog.current_setting('server_version_num') AS version,
+  pg_catalog.current_setting('wal_level') AS wal_level,
+  CASE WHEN pg_catalog.pg_is_in_recovery() THEN '1' ELSE '0' END AS recovers,
+  CAST(pg_catalog.current_database() AS text) AS name,
+  CAST(pg_catalog.quote_ident(current_user) AS text) AS role,
   (SELECT CASE WHEN rolsuper OR rolreplication THEN '1' ELSE '0' END FROM pg_catalog.pg_roles
-    WHERE rolname = current_user) AS replicates
+    WHERE rolname = current_user) AS replicates,
+  pg_catalog.current_setting('server_encoding') AS encoding
 """
 
 
@@ -28,12 +31,14 @@ class LogServer:
         version: Its version number, like 180001.
         role: The user, quoted.
         replicates: The user has the attribute REPLICATION; a provider's role may allow slots to others, too.
+        encoding: The database's encoding.
     """
 
     version: int
     database: str
     role: str
     replicates: bool
+    encoding: str = "UTF8"
 
     @property
     def way_out(self) -> str:
@@ -48,7 +53,7 @@ class LogServer:
 
 def log_server(database: Database) -> LogServer:
     """The server, if its log can be read; ConfigurationError: it can't, and what to do."""
-    ((version, level, recovers, name, role, replicates),) = database.connection.rows(_SERVER)
+    ((version, level, recovers, name, role, replicates, encoding),) = database.connection.rows(_SERVER)
     if int(version or 0) < _OLDEST:
         raise ConfigurationError("LOG_BASED needs PostgreSQL 13 or newer; set another replication_method")
     if recovers == "1":
@@ -58,4 +63,4 @@ def log_server(database: Database) -> LogServer:
             f"LOG_BASED needs wal_level logical, and the server has {level}: as a superuser run ALTER SYSTEM SET "
             "wal_level = 'logical', then restart the server (on a managed one set its parameter for it)"
         )
-    return LogServer(int(version or 0), str(name), str(role), replicates == "1")
+    return LogServer(int(version or 0), str(name), str(role), replicates == "1", str(encoding))

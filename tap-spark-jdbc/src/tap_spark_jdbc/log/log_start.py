@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from tap_spark_jdbc.source.database import Database
 
 _NOW = """
-SELECT CAST(pg_current_wal_insert_lsn() AS text) AS place, CAST((SELECT json_agg(attname) FROM pg_catalog.pg_attribute
+SELECT CAST(pg_catalog.pg_current_wal_insert_lsn() AS text) AS place,
+  CAST((SELECT pg_catalog.json_agg(attname) FROM pg_catalog.pg_attribute
   WHERE attrelid = {oid} AND attnum > 0 AND NOT attisdropped) AS text) AS columns
 """
 

@@ -74,7 +74,7 @@ def check_partitions(database: Database, table: LogTable, bookmark: LogBookmark)
 
 
 def _had_rows(database: Database, table: str, attached: tuple[str, ...]) -> bool:
-    older = " OR ".join(f"age(xmin) >= age(CAST('{each}' AS xid))" for each in attached)
+    older = " OR ".join(f"pg_catalog.age(xmin) >= pg_catalog.age(CAST('{each}' AS xid))" for each in attached)
     try:
         ((found,),) = database.connection.rows(_OLDER.replace("{table}", table).replace("{older}", older))
     except SourceError as error:

@@ -31,7 +31,8 @@ FROM pg_catalog.pg_publication WHERE pubname = {publication}
 _PUBLISHED = """
 SELECT CAST(c.oid AS text), CAST(coalesce((SELECT r.oid FROM pg_catalog.pg_publication_rel r
     WHERE r.prpubid = p.oid AND r.prrelid = c.oid), {of_schema}p.oid) AS text) AS entry,
-  coalesce(to_jsonb(t) ->> 'attnames', '') AS columns, coalesce(to_jsonb(t) ->> 'rowfilter', '') AS filter
+  coalesce(pg_catalog.to_jsonb(t) ->> 'attnames', '') AS columns,
+  coalesce(pg_catalog.to_jsonb(t) ->> 'rowfilter', '') AS filter
 FROM pg_catalog.pg_publication_tables t
 JOIN pg_catalog.pg_publication p ON p.pubname = t.pubname
 JOIN pg_catalog.pg_namespace n ON n.nspname = t.schemaname
@@ -43,10 +44,10 @@ _OF_SCHEMA = """(SELECT s.oid FROM pg_catalog.pg_publication_namespace s
 # Every transaction that has changed a row holds such a lock until it ends, even a prepared one.
 _WRITERS = """
 SELECT DISTINCT l.virtualtransaction, coalesce(CAST(l.pid AS text), '') FROM pg_catalog.pg_locks l
-JOIN pg_catalog.pg_database d ON d.oid = l.database AND d.datname = current_database()
+JOIN pg_catalog.pg_database d ON d.oid = l.database AND d.datname = pg_catalog.current_database()
 WHERE l.locktype = 'relation' AND l.granted
   AND l.mode IN ('RowExclusiveLock', 'ShareRowExclusiveLock', 'ExclusiveLock', 'AccessExclusiveLock')
-  AND l.relation IN (SELECT relid FROM pg_partition_tree({oid}) UNION SELECT {oid})
+  AND l.relation IN (SELECT relid FROM pg_catalog.pg_partition_tree({oid}) UNION SELECT {oid})
 """
 
 

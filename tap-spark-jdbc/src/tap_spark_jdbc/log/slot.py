@@ -26,16 +26,25 @@ _OTHERS_SECONDS = 60
 _SLOT = """
 SELECT plugin, CAST(database AS text) AS database, CAST(active_pid AS text) AS active,
   CAST(confirmed_flush_lsn AS text) AS confirmed, coalesce(wal_status, '') AS status,
-  coalesce(to_jsonb(s) ->> 'invalidation_reason', '') AS reason,
-  substr(pg_walfile_name(pg_current_wal_flush_lsn()), 1, 8) AS timeline
+  coalesce(pg_catalog.to_jsonb(s) ->> 'invalidation_reason', '') AS reason,
+  pg_catalog.substr(pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_flush_lsn()), 1, 8) AS timeline
 FROM pg_catalog.pg_replication_slots s WHERE slot_name = {slot}
 """
 _HELD_BACK = """
-SELECT CAST(coalesce(pg_wal_lsn_diff(pg_current_wal_insert_lsn(), restart_lsn), 0) AS text)
+SELECT CAST(coalesce(pg_catalog.pg_wal_lsn_diff(pg_catalog.pg_current_wal_insert_lsn(), restart_lsn), 0) AS text)
 FROM pg_catalog.pg_replication_slots WHERE slot_name = {slot}
 """
-_PLACES = "SELECT CAST(pg_current_wal_insert_lsn() AS text) AS a, CAST(pg_current_wal_flush_lsn() AS text) AS b"
-_FLUSH = "SELECT set_config('synchronous_commit', 'local', true), pg_logical_emit_message(true, 'tap-spark-jdbc', '')"
+_PLACES = (
+    "SELECT CAST(pg_catalog.pg_current_wal_insert_lsn() AS text) AS a, "
+    "CAST(pg_catalog.pg_current_wal_flush_lsn() AS text) AS b"
+)
+_FLUSH = (
+    "SELECT pg_catalog.set_config('synchronous_commit', 'local', true), "
+    "pg_catalog.pg_logical_emit_message(true, 'tap-spark-jdbc', '')"
+)
+# An encoding in which any bytes are a text; the session reads them as they are.
+_NO_ENCODING = "SQL_ASCII"
+_AS_STORED = f"SET client_encoding = '{_NO_ENCODING}'"
 
 
 class LogSlot:
@@ -104,7 +113,9 @@ class LogSlot:
         """Create the slot; the server waits for its open transactions first."""
         logger.info("making slot %s, which waits for the transactions that are open", self.slot)
         slot = self._dialect.string(self.slot)
-        self._with_slot("made", f"SELECT slot_name FROM pg_create_logical_replication_slot({slot}, 'pgoutput')")
+        self._with_slot(
+            "made", f"SELECT slot_name FROM pg_catalog.pg_create_logical_replication_slot({slot}, 'pgoutput')"
+        )
         self.look()
         self._see_committed()
 
@@ -113,7 +124,9 @@ class LogSlot:
         if lsn > self.confirmed:
             place = self._dialect.string(lsn_text(lsn))
             slot = self._dialect.string(self.slot)
-            self._with_slot("moved", f"SELECT CAST(end_lsn AS text) FROM pg_replication_slot_advance({slot}, {place})")
+            self._with_slot(
+                "moved", f"SELECT CAST(end_lsn AS text) FROM pg_catalog.pg_replication_slot_advance({slot}, {place})"
+            )
             self.confirmed = lsn
 
     def end_of_log(self) -> int:
@@ -136,12 +149,15 @@ class LogSlot:
         """Remove slot and publication, if they exist; returns what was removed."""
         slot, removed = self._dialect.string(self.slot), []
         if self.held_back() is not None:
-            self._with_slot("removed", f"SELECT CAST(pg_drop_replication_slot({slot}) AS text)")
+            self._with_slot("removed", f"SELECT CAST(pg_catalog.pg_drop_replication_slot({slot}) AS text)")
             removed.append(f"slot {self.slot}")
         return removed + self.publication.drop()
 
     def has_changes(self, until: int) -> bool:
-        """Whether there is any message up to a position; the server decodes only as much as needed to find one."""
+        """Whether there may be any message up to a position; the server decodes only as much as needed to find one."""
+        if self._server.encoding == _NO_ENCODING:
+            # Over JDBC it would refuse a text that is not UTF-8.
+            return True
         return self._with_slot("read", self.peeking(until, 1, "CAST(count(*) AS text)")) != [("0",)]
 
     def peeking(self, until: int, most: int | None, selected: str = "data") -> str:
@@ -150,16 +166,23 @@ class LogSlot:
         options = ("proto_version", "1", "publication_names", self._dialect.quote(self.publication.name))
         limit = "NULL" if most is None else str(min(most, 2**31 - 1))
         arguments = ", ".join([text(self.slot), text(lsn_text(until)), limit, *map(text, options)])
-        return f"SELECT {selected} FROM pg_logical_slot_peek_binary_changes({arguments})"
+        return f"SELECT {selected} FROM pg_catalog.pg_logical_slot_peek_binary_changes({arguments})"
+
+    @property
+    def session_statements(self) -> tuple[str, ...]:
+        """Statements that begin a session in which messages are read."""
+        pinned = self._dialect.session_statements
+        # The server would refuse a text that is not UTF-8 without naming its column, or even its table.
+        return (*pinned, _AS_STORED) if self._server.encoding == _NO_ENCODING else pinned
 
     def _see_committed(self) -> None:
         """Wait for transactions whose commit is logged but not yet visible: the slot begins after them."""
-        ((snapshot,),) = self._rows("SELECT CAST(pg_current_snapshot() AS text)")
+        ((snapshot,),) = self._rows("SELECT CAST(pg_catalog.pg_current_snapshot() AS text)")
         waited = frozenset(filter(None, str(snapshot).split(":")[2].split(",")))
         end = time.monotonic() + 1
         while waited and time.monotonic() < end:
             time.sleep(0.02)
-            ((snapshot,),) = self._rows("SELECT CAST(pg_current_snapshot() AS text)")
+            ((snapshot,),) = self._rows("SELECT CAST(pg_catalog.pg_current_snapshot() AS text)")
             waited &= frozenset(str(snapshot).split(":")[2].split(","))
 
     def _with_slot(self, done: str, sql: str) -> list[tuple[str | None, ...]]:

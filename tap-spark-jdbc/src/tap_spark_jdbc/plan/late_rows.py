@@ -77,12 +77,12 @@ def written_query(source: str, xmin: int, xmax: int, snapshot: str, late: LateRo
     unseen = "FALSE" if late is None else late.unseen("w")
     rows = f"SELECT {WRITER} AS w, ({places}) AS placed {source} AND {_within(WRITER, first, xmax - first)}"
     return (
-        f"WITH written AS MATERIALIZED (SELECT w, bool_or(placed) AS placed FROM ({rows}) r GROUP BY w) "
-        f"SELECT (SELECT string_agg(CAST(d AS text), ',' ORDER BY d) FROM (SELECT d FROM "
+        f"WITH written AS MATERIALIZED (SELECT w, pg_catalog.bool_or(placed) AS placed FROM ({rows}) r GROUP BY w) "
+        f"SELECT (SELECT pg_catalog.string_agg(CAST(d AS text), ',' ORDER BY d) FROM (SELECT d FROM "
         f"(SELECT {distance} AS d FROM written WHERE {_within('w', xmin, xmax - xmin)}) between_both "
-        f"WHERE pg_visible_in_snapshot({number}, CAST({snapshot} AS pg_snapshot)) "
-        f"AND pg_xact_status({number}) = 'committed' ORDER BY d LIMIT {MAX_SEEN}) seen) AS distances, "
-        f"(SELECT CASE WHEN bool_or(placed) THEN '1' ELSE '0' END FROM written WHERE {unseen}) AS is_late, "
+        f"WHERE pg_catalog.pg_visible_in_snapshot({number}, CAST({snapshot} AS pg_snapshot)) "
+        f"AND pg_catalog.pg_xact_status({number}) = 'committed' ORDER BY d LIMIT {MAX_SEEN}) seen) AS distances, "
+        f"(SELECT CASE WHEN pg_catalog.bool_or(placed) THEN '1' ELSE '0' END FROM written WHERE {unseen}) AS is_late, "
         f"(SELECT CASE WHEN COUNT(*) > 0 THEN '1' ELSE '0' END FROM written WHERE {unseen}) AS is_new"
     )
 

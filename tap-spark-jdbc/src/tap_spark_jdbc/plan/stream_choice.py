@@ -69,7 +69,7 @@ def choose(
         _check_log_based(table, options)
     same_key = spec if spec is not None and spec.included and spec_key == key else None
     start = options.start_value if options.start_value is not None else (same_key.start if same_key else None)
-    named = from_catalog.key_properties or options.key_properties or ()
+    named = _named_key(table, from_catalog, options)
     return Choice(
         method=LOG_BASED if is_log else FULL_TABLE if key is None else INCREMENTAL,
         key=key,
@@ -79,6 +79,27 @@ def choose(
         key_properties=tuple(column_named(table, name, "key property").name for name in named) or table.primary_key,
         options=options,
     )
+
+
+def _named_key(table: Table, from_catalog: CatalogOptions, options: StreamOptions) -> tuple[str, ...]:
+    """The names of the record's key by catalog or options; empty: the table's own is taken."""
+    named = tuple(from_catalog.key_properties or options.key_properties or ())
+    if not table.parent_key:
+        return named
+    # Discovery by an older version wrote the primary key into the catalog.
+    if options.key_properties or not set(named) <= set(table.parent_key):
+        logger.warning(
+            "stream %s: other tables inherit from it, and nothing keeps two of them from having a row with the same "
+            "key_properties %s: of such rows a target that merges by key keeps one",
+            *(table.stream, ", ".join(named)),
+        )
+        return named
+    logger.info(
+        "stream %s: other tables inherit from it, and its primary key %s does not hold for their rows: it is sent "
+        "without a key; if the rows of all have different ones, name it in key_properties in stream_options",
+        *(table.stream, ", ".join(table.parent_key)),
+    )
+    return ()
 
 
 def _replication_key(

@@ -36,7 +36,8 @@ def selected_columns(
         ):
             continue
         type_name = overrides.get(column.name)
-        read = column if type_name is None else overridden(column, type_name)
+        read = column.as_key if column.name in choice.key_properties else column
+        read = read if type_name is None else overridden(read, type_name)
         if mask := masks.get(column.name):
             read = masked(read, mask)
         if read.reading.problem is not None:

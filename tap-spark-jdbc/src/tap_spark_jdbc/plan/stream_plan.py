@@ -99,7 +99,8 @@ class StreamPlan:
         key = [self.table.column(name) for name in self.table.primary_key]
         # Hashes of different values differ.
         whole = {each.name for each in self.columns if each.mask is not None and each.mask.kind == "hash"}
-        whole |= {each.name for each in self.columns if self.table.column(each.name) == each}
+        own = {each.name: (each, each.as_key) for each in self.table.columns}
+        whole |= {each.name for each in self.columns if each in own[each.name]}
         return not key or any(column is None or column.nullable or column.name not in whole for column in key)
 
     @property

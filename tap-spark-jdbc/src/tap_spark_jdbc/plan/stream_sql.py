@@ -96,7 +96,7 @@ class StreamSql:
         key = self.plan.replication_key
         if key is None or not self.plan.sends_in_order:
             return ""
-        name = self.dialect.quote(key.column.name)
+        name = self.dialect.column_of(self.plan.table, key.column.name)
         nulls_first = f"CASE WHEN {name} IS NULL THEN 0 ELSE 1 END, " if key.column.nullable else ""
         return f" ORDER BY {nulls_first}{name} {self.dialect.limited(self.dialect.all_rows)}"
 

@@ -8,7 +8,11 @@ from singer_spark.errors import ConnectionLostError, SourceError, StorageError, 
 from tap_spark_jdbc.source.jdbc_errors import with_hint
 
 if TYPE_CHECKING:
+    from tap_spark_jdbc.plan.stream_plan import StreamPlan
     from tap_spark_jdbc.source.jdbc_source import JdbcSource
+
+# PostgreSQL's SQLSTATE for bytes that are not text; its message does not name the column.
+_NO_TEXT = "22021"
 
 
 class TooWideError(Exception):
@@ -23,11 +27,16 @@ def unwritable(stream: str, place: str, reason: str) -> StorageError:
     )
 
 
-def refused(stream: str, source: JdbcSource, reason: str, state: str, *, lost: bool, hides_values: bool) -> SourceError:
+def refused(
+    plan: StreamPlan, source: JdbcSource, reason: str, state: str, *, lost: bool, hides_values: bool
+) -> SourceError:
     """The error for rows that the database refuses, for this reason and with this SQLSTATE."""
     message = with_hint(reason, state, hides_values=hides_values)
+    if state == _NO_TEXT:
+        texts = ", ".join(column.name for column in plan.columns if column.reading.read_as == "STRING")
+        message += f"; a text of {cut(texts, 200)} is not UTF-8: set that column's type_overrides to binary"
     if source.snapshot is not None and source.snapshot in reason:
         message = f"the server has lost the snapshot that the stream is read in, as when it restarts ({reason}); "
         message += "run again: that goes on where this run stopped"
     kind = ConnectionLostError if lost else SourceError
-    return kind(f"stream {stream}: reading failed: {message}")
+    return kind(f"stream {plan.stream}: reading failed: {message}")

@@ -13,6 +13,8 @@ from singer_spark.errors import ResourceError, SingerSparkError
 from singer_spark.jvm.spark_jvm import jvm_failure
 from singer_spark.process.shortage import shortage
 from singer_spark.singer.bookmark import HASH_CHARACTERS
+from tap_spark_jdbc.dialects.text_casts import spark_string
+from tap_spark_jdbc.dialects.type_rules import complaint_of_bytes
 from tap_spark_jdbc.extraction.fingerprints import MARKS, Frame
 from tap_spark_jdbc.plan.slices import Range, Slice
 from tap_spark_jdbc.plan.stream_sql import Edge, Point, StreamSql
@@ -135,7 +137,7 @@ class SliceReader:
                 raise unwritable(self.sql.plan.stream, place, reason) from error
             state, lost = first_sql_state(error), is_lost(error)
             hidden = self._source.hides_values and may_quote(error)
-            failure = refused(self.sql.plan.stream, self._source, reason, state, lost=lost, hides_values=hidden)
+            failure = refused(self.sql.plan, self._source, reason, state, lost=lost, hides_values=hidden)
             raise failure from None if hidden else error
 
     def _too_wide(self, error: Exception) -> bool:
@@ -153,8 +155,8 @@ class SliceReader:
     def _value(self, alias: str, column: SourceColumn) -> str:
         """Spark SQL of a column's value, over the column as it is read."""
         reading = column.reading
-        cast = "CAST({c} AS STRING)" if self._source.text_as_bytes and reading.read_as == "STRING" else "{c}"
-        return reading.becomes.replace("{c}", cast.replace("{c}", alias))
+        is_bytes = self._source.text_as_bytes and reading.read_as == "STRING"
+        return reading.becomes.replace("{c}", _text(alias, column) if is_bytes else alias)
 
     def _masked(self, rows: DataFrame) -> DataFrame:
         """Mask rows right where they are read, as Spark may spill later stages to its own disk."""
@@ -189,6 +191,13 @@ class SliceReader:
         for edge, end in ends.items():
             marked = marked.when(F.col("edge") == int(edge), end)
         return marked
+
+
+def _text(alias: str, column: SourceColumn) -> str:
+    """Spark SQL of the text of bytes; an error that names the column if they are not UTF-8."""
+    complaint = spark_string(complaint_of_bytes(column.name, column.native_type).rstrip(": "))
+    text = f"CAST({alias} AS STRING)"
+    return f"IF({alias} IS NULL OR is_valid_utf8({text}), {text}, CAST(raise_error({complaint}) AS STRING))"
 
 
 def fingerprint(record: Column) -> Column:

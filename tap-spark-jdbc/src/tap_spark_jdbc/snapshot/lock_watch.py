@@ -21,14 +21,15 @@ _OURS = """
 WITH ours AS MATERIALIZED (
   SELECT l.pid FROM pg_catalog.pg_locks l WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 1
     AND CAST(CAST(l.classid AS text) AS bigint) = {high} AND CAST(CAST(l.objid AS text) AS bigint) = {low}
-    AND l.database = (SELECT d.oid FROM pg_catalog.pg_database d WHERE d.datname = current_database())
+    AND l.database = (SELECT d.oid FROM pg_catalog.pg_database d WHERE d.datname = pg_catalog.current_database())
 )
 """
 _WAITING = f"""{_OURS}
 SELECT CAST(MIN(w.pid) AS text) FROM pg_catalog.pg_locks w
-WHERE NOT w.granted AND w.pid NOT IN (SELECT pid FROM ours) AND pg_blocking_pids(w.pid) && ARRAY(SELECT pid FROM ours)
+WHERE NOT w.granted AND w.pid NOT IN (SELECT pid FROM ours)
+  AND pg_catalog.pg_blocking_pids(w.pid) && ARRAY(SELECT pid FROM ours)
 """
-_END = f"{_OURS} SELECT COUNT(pg_terminate_backend(pid)) FROM ours WHERE pid <> pg_backend_pid()"
+_END = f"{_OURS} SELECT COUNT(pg_catalog.pg_terminate_backend(pid)) FROM ours WHERE pid <> pg_catalog.pg_backend_pid()"
 
 
 class LockWatch:
@@ -44,7 +45,7 @@ class LockWatch:
         number = secrets.randbits(62)
         halves = {"high": number >> 32, "low": number & 0xFFFFFFFF}
         # No query: a transaction's snapshot must be set before the first one is parsed, and some drivers parse ahead.
-        self.mark = f"DO 'BEGIN PERFORM pg_advisory_xact_lock_shared({number}); END'"
+        self.mark = f"DO 'BEGIN PERFORM pg_catalog.pg_advisory_xact_lock_shared({number}); END'"
         self.waiter: str | None = None
         self._waiting, self._end = (each.format(**halves) for each in (_WAITING, _END))
         self._holder = holder

@@ -18,13 +18,13 @@ PAUSE_SECONDS = 0.02
 _OPEN = """
 WITH begun AS MATERIALIZED (
 SELECT l.virtualxid FROM pg_catalog.pg_locks l LEFT JOIN pg_catalog.pg_stat_activity s ON s.pid = l.pid
-WHERE l.locktype = 'virtualxid' AND l.mode = 'ExclusiveLock' AND l.granted AND l.pid <> pg_backend_pid()
+WHERE l.locktype = 'virtualxid' AND l.mode = 'ExclusiveLock' AND l.granted AND l.pid <> pg_catalog.pg_backend_pid()
   AND (s.pid IS NULL OR (s.usesysid IS NOT NULL AND s.application_name IS DISTINCT FROM {name}
-    AND s.datid = (SELECT d.oid FROM pg_catalog.pg_database d WHERE d.datname = current_database())))
+    AND s.datid = (SELECT d.oid FROM pg_catalog.pg_database d WHERE d.datname = pg_catalog.current_database())))
 )
 SELECT virtualxid FROM begun UNION ALL
 SELECT 'prepared ' || CAST(transaction AS text) FROM pg_catalog.pg_prepared_xacts
-WHERE database = current_database() AND (SELECT COUNT(*) FROM begun) >= 0
+WHERE database = pg_catalog.current_database() AND (SELECT COUNT(*) FROM begun) >= 0
 """
 
 

@@ -18,33 +18,37 @@ logger = logging.getLogger("tap-spark-jdbc")
 # The first version that shows snapshots, and the transactions they include, by numbers that don't wrap around.
 _OLDEST = 13
 # With distinct names: Spark can't read two columns of the same name.
-_VERSION = "SELECT current_setting('server_version_num') AS number, current_setting('server_version') AS version"
+_VERSION = (
+    "SELECT pg_catalog.current_setting('server_version_num') AS number, "
+    "pg_catalog.current_setting('server_version') AS version"
+)
 _SERVER = """
-SELECT CASE WHEN pg_is_in_recovery() THEN '1' ELSE '0' END AS recovers,
-  CASE WHEN has_function_privilege('pg_control_system()', 'EXECUTE') THEN '1' ELSE '0' END AS may_ask,
-  CAST(pg_current_snapshot() AS text) AS snapshot
+SELECT CASE WHEN pg_catalog.pg_is_in_recovery() THEN '1' ELSE '0' END AS recovers,
+  CASE WHEN pg_catalog.has_function_privilege('pg_catalog.pg_control_system()', 'EXECUTE') THEN '1'
+    ELSE '0' END AS may_ask,
+  CAST(pg_catalog.pg_current_snapshot() AS text) AS snapshot
 """
-_SYSTEM = "SELECT CAST(system_identifier AS text) FROM pg_control_system()"
+_SYSTEM = "SELECT CAST(system_identifier AS text) FROM pg_catalog.pg_control_system()"
 # Only rows of heaps have a writer: not those of views or foreign tables, nor of partitions that are foreign tables.
 _HEAPS = """
 WITH RECURSIVE tree AS (
-  SELECT c.oid, c.relkind, c.relam FROM pg_catalog.pg_class c WHERE c.oid = to_regclass({table})
+  SELECT c.oid, c.relkind, c.relam FROM pg_catalog.pg_class c WHERE c.oid = pg_catalog.to_regclass({table})
   UNION
   SELECT c.oid, c.relkind, c.relam FROM tree JOIN pg_catalog.pg_inherits i ON i.inhparent = tree.oid
   JOIN pg_catalog.pg_class c ON c.oid = i.inhrelid
 )
-SELECT CASE WHEN bool_and(tree.relkind = 'p' OR (tree.relkind = 'r' AND m.amname = 'heap'))
-  AND has_table_privilege(to_regclass({table}), 'SELECT') THEN '1' ELSE '0' END
+SELECT CASE WHEN pg_catalog.bool_and(tree.relkind = 'p' OR (tree.relkind = 'r' AND m.amname = 'heap'))
+  AND pg_catalog.has_table_privilege(pg_catalog.to_regclass({table}), 'SELECT') THEN '1' ELSE '0' END
 FROM tree LEFT JOIN pg_catalog.pg_am m ON m.oid = tree.relam
 """
 
 
 # A heap's rows lie in pages, which this version and later can find by number; a parent's rows lie in other tables.
 _PAGES = """
-SELECT CAST(pg_relation_size(c.oid) / CAST(current_setting('block_size') AS int) AS text)
+SELECT CAST(pg_catalog.pg_relation_size(c.oid) / CAST(pg_catalog.current_setting('block_size') AS int) AS text)
 FROM pg_catalog.pg_class c JOIN pg_catalog.pg_am m ON m.oid = c.relam AND m.amname = 'heap'
-WHERE c.oid = to_regclass({table}) AND c.relkind IN ('r', 'm') AND NOT c.relhassubclass
-  AND CAST(current_setting('server_version_num') AS int) >= 140000
+WHERE c.oid = pg_catalog.to_regclass({table}) AND c.relkind IN ('r', 'm') AND NOT c.relhassubclass
+  AND CAST(pg_catalog.current_setting('server_version_num') AS int) >= 140000
 """
 
 
@@ -96,12 +100,14 @@ class SnapshotServer:
     @cached_property
     def has_unicode_text(self) -> bool:
         """Whether every text of the database is certain to be Unicode."""
-        ((encoding,),) = self._database.connection.rows("SELECT current_setting('server_encoding') AS encoding")
+        ((encoding,),) = self._database.connection.rows(
+            "SELECT pg_catalog.current_setting('server_encoding') AS encoding"
+        )
         return encoding != "SQL_ASCII"
 
     def snapshot(self) -> str:
         """The server's text of a snapshot taken now."""
-        return str(self._database.connection.rows("SELECT CAST(pg_current_snapshot() AS text)")[0][0])
+        return str(self._database.connection.rows("SELECT CAST(pg_catalog.pg_current_snapshot() AS text)")[0][0])
 
     def knows_writers(self, table: Table) -> bool:
         """Whether the rows of a table have a writer: those of views, queries and foreign tables don't."""

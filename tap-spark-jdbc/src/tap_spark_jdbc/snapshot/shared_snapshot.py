@@ -29,13 +29,13 @@ logger = logging.getLogger("tap-spark-jdbc")
 _ISOLATION = "ISOLATION LEVEL REPEATABLE READ READ ONLY"
 # A transaction that waits for slices to be read must not be ended for waiting.
 _WAITS = """
-SELECT count(set_config(name, '0', true)) FROM pg_catalog.pg_settings
+SELECT count(pg_catalog.set_config(name, '0', true)) FROM pg_catalog.pg_settings
 WHERE name IN ('idle_in_transaction_session_timeout', 'transaction_timeout')
 """
 # A reader may be gone before the server sends it any rows; from version 14 on, on Linux, the server checks for that.
 _LOOKS_AFTER_READERS = (
-    "DO 'BEGIN PERFORM set_config(name, ''10s'', true) FROM pg_catalog.pg_settings "
-    "WHERE name = ''client_connection_check_interval'' AND version() LIKE ''%linux%''; END'"
+    "DO 'BEGIN PERFORM pg_catalog.set_config(name, ''10s'', true) FROM pg_catalog.pg_settings "
+    "WHERE name = ''client_connection_check_interval'' AND pg_catalog.version() LIKE ''%linux%''; END'"
 )
 # No statement within a snapshot waits longer than this for a lock.
 LOCK_TIMEOUT = "SET LOCAL lock_timeout = '1s'"
@@ -115,7 +115,9 @@ class SharedSnapshot:
         self._watch = LockWatch(holder)
         holder.execute(f"BEGIN ISOLATION LEVEL READ COMMITTED READ ONLY; {self._watch.mark}")
         holder.execute(_WAITS)
-        ((identifier, snapshot),) = holder.rows("SELECT pg_export_snapshot(), CAST(pg_current_snapshot() AS text)")
+        ((identifier, snapshot),) = holder.rows(
+            "SELECT pg_catalog.pg_export_snapshot(), CAST(pg_catalog.pg_current_snapshot() AS text)"
+        )
         connection.within(f"BEGIN {_ISOLATION}", *self._entered(str(identifier), self._watch))
         connection.rows("SELECT 1")
         self.identifier = identifier

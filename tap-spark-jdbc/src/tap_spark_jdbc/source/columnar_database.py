@@ -5,9 +5,17 @@ Every table is a type in PostgreSQL: with some hundred tables that takes a tenth
 
 from __future__ import annotations
 
+import os
+import re
 from contextlib import suppress
 from threading import Lock
 from typing import Any
+
+_OPTIONS = re.compile(r"(?:^| )options='((?:[^'\\]|\\.)*)'")
+_PINNED = "-c search_path=pg_catalog -c quote_all_identifiers=off"
+_REFUSED = "startup parameter"
+# The JDBC driver reads this one, too: a file with passwords.
+_SHARED = "PGPASSFILE"
 
 
 class ColumnarDatabase:
@@ -24,12 +32,11 @@ class ColumnarDatabase:
 
     def opened(self, connection: str) -> Any:
         """ADBC's database for this libpq connection string; raises ImportError or ADBC's Error if there is none."""
-        from adbc_driver_postgresql import connect
-
         with self._opening:
             if connection not in self._opened:
+                _forget_environment()
                 # A new one only if the login has changed; the last one may still be in use.
-                self._opened[connection] = connect(connection)
+                self._opened[connection] = _opened(connection)
             return self._opened[connection]
 
     def close(self) -> None:
@@ -44,3 +51,31 @@ class ColumnarDatabase:
             # A RuntimeError: it has open connections.
             with suppress(Error, RuntimeError):
                 each.close()
+
+
+def _opened(connection: str) -> Any:
+    """ADBC's database; its own questions, of types and version, depend on no setting of a role."""
+    from adbc_driver_manager import Error
+    from adbc_driver_postgresql import connect
+
+    options = _OPTIONS.search(connection)
+    given = f"{options[1]} {_PINNED}" if options else _PINNED
+    try:
+        opened = connect(f"{connection} options='{given}'")
+    except Error as error:
+        # Poolers may not take them.
+        if _REFUSED not in str(error):
+            raise
+        return connect(connection)
+    # For all connections to come: the session's own statements keep the user's path.
+    opened.set_options(uri=connection)
+    return opened
+
+
+def _forget_environment() -> None:
+    """Remove libpq's variables, in the tap as in a worker: what a setting does not say would come from them.
+
+    They would lead to another server (PGHOSTADDR, PGSERVICE), or change a session (PGOPTIONS, PGTZ, PGDATESTYLE).
+    """
+    for name in [each for each in os.environ if each.startswith("PG") and each != _SHARED]:
+        del os.environ[name]

@@ -76,15 +76,19 @@ def _table(
     ordered = sorted(rows, key=_position)
     *_, kind, row_estimate = ordered[0]
     # A database's claim that a view's column has no NULLs may be outdated, or ignore an outer join.
-    is_view = kind == "view"
+    is_view, is_parent = kind == "view", kind == "parent"
+    key = tuple(keys.get(name, ()))
     return Table(
         schema=name[0],
         name=name[1],
-        columns=tuple(dialect.column(row[2], row[4] or "", nullable=is_view or row[5] != "0") for row in ordered),
+        columns=tuple(
+            dialect.column(row[2], row[4] or "", nullable=row[5] != "0" or is_view or is_parent) for row in ordered
+        ),
         is_view=is_view,
-        primary_key=tuple(keys.get(name, ())),
+        primary_key=() if is_parent else key,
         indexed=frozenset(indexes.get(name, ())),
         row_estimate=None if row_estimate is None else int(row_estimate),
+        parent_key=key if is_parent else (),
     )
 
 

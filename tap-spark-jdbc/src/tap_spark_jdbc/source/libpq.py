@@ -55,6 +55,8 @@ def conninfo(source: JdbcSource) -> str:
     parameters = {**source.connection_properties(), **{name: unquote_plus(value) for name, _, value in pairs}}
     words = {**_LIMITS, **_place(address), **_words(parameters)}
     words.setdefault("dbname", words.get("user", ""))
+    # The role's, the database's or the environment's would change bytes of texts, in both directions.
+    words["client_encoding"] = "UTF8"
     return " ".join(f"{name}={_quoted(value)}" for name, value in words.items() if value)
 
 

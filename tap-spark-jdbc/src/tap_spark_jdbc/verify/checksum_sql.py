@@ -86,7 +86,7 @@ class ChecksumSql:
 
     def _hash(self, names: Sequence[str]) -> str:
         columns = {column.name: column for column in self.sql.plan.columns}
-        return self._templates.md5.replace("{t}", _joined([self.text(columns[name]) for name in names]))
+        return self._templates.sha256.replace("{t}", _joined([self.text(columns[name]) for name in names]))
 
 
 def _template(column: Column, checksums: Checksums) -> str | None:

@@ -88,7 +88,7 @@ def in_part(part: Part, lake: DataFrame) -> DataFrame:
     """The rows of a table that belong to a part."""
     types = dict(lake.dtypes)
     names = part.summing.keys or part.summing.columns
-    hashed = F.md5(_joined([value_text(column(name), types[name]) for name in names]))
+    hashed = F.sha2(_joined([value_text(column(name), types[name]) for name in names]), 256)
     return lake.where(_bucket(hashed, part.summing).isin(*part.buckets))
 
 
@@ -121,11 +121,11 @@ def _of_lake(comparison: Comparison, summing: Summing, lake: DataFrame) -> DataF
     types = {each.name: str(each.lake) for each in comparison.columns}
 
     def texts(names: tuple[str, ...], of: str | None = None) -> Column:
-        return F.md5(_joined([value_text(column(name, of), types[name]) for name in names]))
+        return F.sha2(_joined([value_text(column(name, of), types[name]) for name in names]), 256)
 
     rows = comparison.lake_rows(lake, lambda row: texts(summing.columns, row))
     keys = [value_text(column(group), types[name]) for group, name in zip(comparison.group, summing.keys, strict=False)]
-    hashed = F.md5(_joined(keys)) if keys else F.col("checksum")
+    hashed = F.sha2(_joined(keys), 256) if keys else F.col("checksum")
     halves = [_digits(F.col("checksum"), *half).alias(name) for half, name in zip(HALVES, (HIGH, LOW), strict=True)]
     return (
         rows.select(_bucket(hashed, summing).alias(BUCKET), *halves)
