@@ -173,6 +173,14 @@ class RunState:
         self._progress.pop(stream, None)
         self._skipped += sent_as
 
+    def restart(self, stream: str, sent_as: Sequence[str]) -> None:
+        """Begin a stream, sent as `sent_as`, from its start, and say that what a dead run had sent of it is void."""
+        self._progress.pop(stream, None)
+        self._last_line = messages.state_message(self.value, resume=self._resume(), skipped=self._skipped)
+        stdout.write(
+            messages.state_message(self.value, resume=self._resume(), skipped=self._skipped, restarted=sent_as)
+        )
+
     def write_opening(self) -> None:
         """Write the first message: the state the run starts from."""
         value = self.value if self._opening is None else self._opening

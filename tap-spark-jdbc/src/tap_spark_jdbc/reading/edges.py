@@ -131,6 +131,8 @@ class Edges:
         if place is not None and place.upper is not None:
             upper = replace(place.upper, snapshot=seen, boundary=self._boundary_at_upper())
             progress = replace(progress, split=replace(place, upper=upper))
+        if self._extraction.moment is not None:
+            progress = replace(progress, moment=self._extraction.moment)
         if saved is not None and self._extraction.misses_bookmark:
             saved = replace(saved, boundary=self._boundary_at_bookmark())
         return None if saved is None else replace(saved, snapshot=seen), progress

@@ -15,6 +15,7 @@ from singer_spark.errors import ConnectionLostError, SourceError
 from singer_spark.singer.transaction_snapshot import MAX_SEEN, TransactionSnapshot
 from tap_spark_jdbc.plan.late_rows import WRITER, LateRows, Written, written_of, written_query
 from tap_spark_jdbc.plan.slices import Range, Slice
+from tap_spark_jdbc.snapshot.continued_table import continued, moment_of
 from tap_spark_jdbc.snapshot.open_transactions import OpenTransactions
 from tap_spark_jdbc.snapshot.server import SnapshotServer, warn
 from tap_spark_jdbc.snapshot.shared_snapshot import SharedSnapshot, Undisturbed
@@ -76,16 +77,22 @@ class StreamSnapshots:
         Returns the extraction with the rows that were committed late since its bookmark, and, if bookmarks are made of
         it (`follows`), with what these must hold of the transactions that are still open.
         """
-        if not self._database.source.dialect.shares_snapshots:
+        plan = extraction.plan
+        whole = follows and plan.replication_key is None and not plan.is_log_based
+        if not self._database.source.dialect.shares_snapshots or not self.server.has_snapshots:
+            return continued(extraction, None, None) if whole else extraction
+        if extraction.progress.complete and not whole:
             return extraction
-        if extraction.progress.complete or not self.server.has_snapshots:
-            return extraction
-        last, plan = _last_snapshot(extraction), extraction.plan
+        last = _last_snapshot(extraction)
         guarded = follows and plan.replication_key is not None and plan.end_value is None
         followed = self._open.lasting() if guarded else frozenset()
         is_open = guarded and (self.server.is_standby or bool(followed))
         self._text = self._shared_snapshot(extraction)
         self._undisturbed = self._shared.undisturbed(plan.stream, extraction.sql.source)
+        if whole:
+            relations = None if self._undisturbed is None else self._undisturbed.shapes.digest
+            with self.reading():
+                return continued(extraction, self.server, moment_of(self.server, self._text, relations))
         remembers = is_open or (guarded and plan.late_rows == "all")
         if not (remembers or last is not None):
             return extraction

@@ -93,6 +93,16 @@ class Batches:
                 example = "it was rejected by the run that died, --no-resume begins anew"
                 self._quarantine.count(name, sum(file.rows for file in stream.rejected), example)
 
+    def restart(self, stream: str) -> None:
+        """Drop what was adopted of a stream; ProtocolError: some of the stream has arrived already."""
+        if stream in self.sinks:
+            raise ProtocolError(f"the tap begins stream {stream} again, of which it has sent something already")
+        if (adopted := self.adopted.get(stream)) is None:
+            return
+        self.adopted = {name: each for name, each in self.adopted.items() if name != stream}
+        if self._quarantine is not None:
+            self._quarantine.count(stream, -sum(file.rows for file in adopted.rejected), "")
+
     def wait_for_states(self) -> None:
         """Let the caller of `close_all` decide at each STATE where batches end, unless they grow too large."""
         self._stretch = STRETCH

@@ -15,7 +15,7 @@ from singer_spark.process import stdout
 from singer_spark.process.scratch import scratch_folder
 from singer_spark.process.signals import Stopped, too_late_to_stop
 from singer_spark.program.progress import Progress
-from singer_spark.singer.messages import ROW_ESTIMATE, SKIPPED, bare_state
+from singer_spark.singer.messages import RESTARTED, ROW_ESTIMATE, SKIPPED, bare_state
 from singer_spark.state.store import same_state
 from target_spark_lake.intake.batch_message import BatchMessage
 from target_spark_lake.intake.singer_lines import DeadTapError, RecordLines
@@ -143,7 +143,9 @@ class LoadRun:
             self._start(message, value)
         self._state = value
         self._complete = self._complete or message.get("final") is True
-        self._skip(message.get(SKIPPED) if self._announced else None)
+        if self._announced:
+            self._skip(message.get(SKIPPED))
+            self._restart(message.get(RESTARTED))
         if self._checkpointing is not None and isinstance(resume, dict) and "final" not in message:
             self._checkpointing.state(value, resume)
 
@@ -162,6 +164,11 @@ class LoadRun:
                 logger.warning("stream %s: the tap could not read it; its table and its bookmark stay", stream)
                 self._batches.skip(stream)
                 self._progress.forget(stream)
+
+    def _restart(self, streams: object) -> None:
+        """Drop what a dead run had staged of streams that the tap sends from their start."""
+        for stream in streams if isinstance(streams, list) else ():
+            self._batches.restart(stream)
 
     def activate_version(self, message: JSON) -> None:
         """Take an ACTIVATE_VERSION: at the end, tables of current rows lose the rows of lower versions."""
