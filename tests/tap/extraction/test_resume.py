@@ -7,69 +7,19 @@ from itertools import islice
 import pytest
 
 from singer_spark.singer.bookmark import MAX_BOUNDARY_HASHES
-from tap.dying import Pipe, unsealed
-
-# One stream of each kind, sent in the order of their names; five rows a slice.
-TABLES = """
-    create table a_whole (id integer primary key, v text);
-    create table b_indexed (id integer primary key, k integer, v text);
-    create index b_indexed_k on b_indexed (k);
-    create table c_unindexed (id integer primary key, k integer, v text);
-    create table d_keyless (id integer, v text);
-"""
-# Two groups with too many rows for one slice, the second at the upper bound.
-INDEXED_KEYS = [0, 0, None, 1, 1, 2, *[5] * 7, 7, 7, 8, None, *[9] * 11]
-UNINDEXED_KEYS = [None if n in (1, 16) else min(n * 7 % 18, 12) for n in range(18)]
-ROWS = {
-    "a_whole": [(n, f"row {n}") for n in range(12)],
-    "b_indexed": [(n, key, f"row {n}") for n, key in enumerate(INDEXED_KEYS)],
-    "c_unindexed": [(n, key, f"row {n}") for n, key in enumerate(UNINDEXED_KEYS)],
-    "d_keyless": [(n, f"row {n}") for n in range(3)],
-}
-KEYS = {"incremental_tables": ["b_indexed:k:integer", "c_unindexed:k:integer"], "slice_rows": 5}
-# Who goes on has a snapshot of its own, which a state tells where rows are looked for that were committed late.
-PUBLIC = {"stream_options": {"*": {"late_rows": "open"}}}
-PUBLIC_KEYS = {**KEYS, **PUBLIC, "incremental_tables": [f"public.{spec}" for spec in KEYS["incremental_tables"]]}
-# PostgreSQL is read without a Spark job for each slice, which takes a fifth of the time.
-B = "public-b_indexed"
-B_ALONE = {"incremental_tables": ["public.b_indexed:k:integer"], "slice_rows": 5, "tables": ["b_*"]}
-
-
-def inserts(rows):
-    """The statements that insert these rows, by table."""
-
-    def shown(value):
-        return "null" if value is None else repr(value)
-
-    return ";".join(
-        f"insert into {table} values " + ", ".join(f"({', '.join(map(shown, row))})" for row in each)
-        for table, each in rows.items()
-    )
-
-
-SCRIPT = TABLES + inserts(ROWS)
-
-
-@pytest.fixture
-def sqlite_pipe(spark, sqlite, tmp_path):
-    """A pipe on a SQLite database, and the database."""
-
-    def make(script, **settings):
-        tap, database = sqlite(script, **settings)
-        return Pipe(tmp_path / "lake", tap.config), database
-
-    return make
-
-
-@pytest.fixture
-def postgres_pipe(spark, postgres, tmp_path):
-    """A pipe on a PostgreSQL database, and the database."""
-
-    def make(script, **settings):
-        tap, database = postgres(script, **settings)
-        return Pipe(tmp_path / "lake", tap.config), database
-
-    return make
+from tap.dying import unsealed
+from tap.extraction.resumed_pipes import (
+    B_ALONE,
+    INDEXED_KEYS,
+    KEYS,
+    PUBLIC,
+    PUBLIC_KEYS,
+    ROWS,
+    SCRIPT,
+    TABLES,
+    B,
+    inserts,
+)
 
 
 def every_death_is_continued(pipe, whole, one_of=1):
@@ -142,79 +92,6 @@ def rows_now(database, table):
 
 def has_key(row):
     return json.loads(row)[1]["k"] is not None
-
-
-A_WHOLE = "public-a_whole"
-# What happens to a full table between a death and the run that goes on, and whether what was sent can be used.
-FATES = {
-    "quiet": ("select 1", True),
-    "rows added": ("insert into a_whole values (100, 'new'), (-1, 'below'); delete from a_whole where id = -2", True),
-    "row deleted": ("delete from a_whole where id = 0", False),
-    "row changed": ("update a_whole set v = 'changed' where id = 1", False),
-    "deleted and added": ("delete from a_whole where id = 0; insert into a_whole values (-1, 'in its place')", False),
-    "truncated": ("truncate a_whole; insert into a_whole select n, 'new' from generate_series(100, 107) n", False),
-    "rewritten": ("truncate a_whole; insert into a_whole select n, 'row ' || n from generate_series(0, 11) n", False),
-}
-
-
-@pytest.mark.parametrize("fate", FATES)
-@pytest.mark.parametrize("sent", ["a part", "all"])
-def test_a_full_table_read_in_two_runs_is_what_it_was_at_the_second(postgres_pipe, caplog, fate, sent):
-    """What was sent before a death is used only if none of its rows was changed or deleted since."""
-    caplog.set_level("INFO")
-    change, continues = FATES[fate]
-    pipe, database = postgres_pipe(SCRIPT, slice_rows=5, tables=["a_whole", "d_keyless"])
-    before = pipe.run().until(1 if sent == "a part" else 3)
-    assert before.states[-1]["resume"]["streams"][A_WHOLE].get("complete", False) is (sent == "all")
-    pipe.die(before)
-    database.execute(change)
-
-    rest = pipe.run()
-
-    assert rest.start == "resume"
-    assert rest.restarted == (set() if continues else {A_WHOLE})
-    assert ("is dropped, and the table is read from its start" in caplog.text) is not continues
-    arrived = Counter(row for row in before.followed_by(rest).elements() if json.loads(row)[0] == A_WHOLE)
-    assert arrived == Counter(whole_rows_now(database))
-
-
-def test_a_full_table_that_is_continued_twice_is_what_it_was_at_the_last_run(postgres_pipe):
-    """Rows that were added since the first death count as sent after the second: one that is deleted is noticed."""
-    pipe, database = postgres_pipe(SCRIPT, slice_rows=3, tables=["a_whole"])
-    first = pipe.run().until(1)
-    pipe.die(first)
-    database.execute("insert into a_whole values (-1, 'below')")
-    second = pipe.run().until(2)
-    assert Counter(second.ids(A_WHOLE)) == Counter([-1, 3, 4, 5])
-    pipe.die(second)
-
-    third = pipe.run()
-    assert third.restarted == set()
-    arrived = first.rows + second.rows + third.rows
-    assert arrived == Counter(whole_rows_now(database))
-
-    pipe.die(second)
-    database.execute("delete from a_whole where id = -1")
-    third = pipe.run()
-    assert third.restarted == {A_WHOLE}
-    assert third.rows == Counter(whole_rows_now(database))
-
-
-def test_a_full_table_of_a_database_that_proves_nothing_is_read_from_its_start(sqlite_pipe):
-    """A table that was read whole stays as it was then."""
-    pipe, database = sqlite_pipe(SCRIPT, slice_rows=5, tables=["a_whole", "d_keyless"])
-    whole = pipe.run()
-    database.executescript("delete from a_whole where id = 0; delete from d_keyless where id = 0")
-
-    rest = pipe.resumed(whole.until(1))
-    assert rest.restarted == {"a_whole"}
-    assert rest.ids("a_whole") == Counter(range(1, 12))
-    assert pipe.resumed(whole.until(3)).ids("a_whole") == Counter()
-
-
-def whole_rows_now(database):
-    rows = database.execute("select id, v from a_whole").fetchall()
-    return [json.dumps([A_WHOLE, {"id": number, "v": text}]) for number, text in rows]
 
 
 @pytest.mark.parametrize("new", [[], [(n, n // 3, "new") for n in range(300, 311)]], ids=["ties", "ties and new keys"])

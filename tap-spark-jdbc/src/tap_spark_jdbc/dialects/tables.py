@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from singer_spark.singer.bookmark import KeyType, KeyValue
@@ -116,6 +117,7 @@ class Table:
         row_estimate: Rows by the database's statistics; None if not known cheaply.
         query: The SELECT statement of a stream made of SQL; None for a table or view.
         computed_key: The expression of its last column, a replication key defined by the user.
+        obstacles: What keeps the user from reading it, by column; under an empty name, from reading any.
     """
 
     schema: str | None
@@ -127,6 +129,7 @@ class Table:
     row_estimate: int | None = None
     query: str | None = None
     computed_key: str | None = None
+    obstacles: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def stream(self) -> str:
@@ -137,6 +140,17 @@ class Table:
     def qualified_name(self) -> str:
         """The name for messages: `schema.table`."""
         return self.name if self.schema is None else f"{self.schema}.{self.name}"
+
+    def obstacle(self, columns: Iterable[str]) -> str | None:
+        """What keeps the user from reading these columns, and what to do; None: nothing that is known."""
+        if why := self.obstacles.get(""):
+            return f"it can't be read: {why}"
+        denied = [name for name in columns if name in self.obstacles]
+        if not denied:
+            return None
+        part = "it" if len(denied) == len(self.columns) else f"its column {', '.join(denied)}"
+        more = "" if part == "it" else ", or deselect the column in a catalog"
+        return f"{part} can't be read: {self.obstacles[denied[0]]}{more}"
 
     def column(self, name: str) -> Column | None:
         """The column with exactly this name."""

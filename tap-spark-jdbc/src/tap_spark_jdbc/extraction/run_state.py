@@ -181,11 +181,14 @@ class RunState:
             messages.state_message(self.value, resume=self._resume(), skipped=self._skipped, restarted=sent_as)
         )
 
-    def write_opening(self) -> None:
-        """Write the first message: the state the run starts from."""
+    def write_opening(self, *, strangers: Sequence[str] = (), skips_all: bool = False) -> None:
+        """Write the first message: the state the run starts from, and what becomes of streams that fail."""
         value = self.value if self._opening is None else self._opening
         resume = self._resume() if self._opening_resume is None else self._opening_resume
-        stdout.write(messages.state_message(value, final=False, start=self.start, resume=resume))
+        opening = messages.state_message(
+            value, final=False, start=self.start, resume=resume, strangers=strangers, skips_all=skips_all
+        )
+        stdout.write(opening)
         self._last_line = messages.state_message(value, resume=resume)
 
     def write(self) -> None:

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
-from singer_spark.errors import ConnectionLostError, SourceError, StorageError, cut
+from singer_spark.errors import ConnectionLostError, DisturbedError, SourceError, StorageError, cut
 from tap_spark_jdbc.source.jdbc_errors import with_hint
 
 if TYPE_CHECKING:
     from tap_spark_jdbc.source.jdbc_source import JdbcSource
+
+
+# The dialects' own words for a value, which a cast that must fail carries into the server's; and what follows there.
+_COMPLAINT = re.compile(r"(?:key )?column .* holds a value that is not a valid .*", re.DOTALL)
+_MORE = re.compile(r"""["']?\s+(?:Detail|DETAIL|Position|Where|CONTEXT)\b.*$|["']$""", re.DOTALL)
 
 
 class TooWideError(Exception):
@@ -25,9 +31,11 @@ def unwritable(stream: str, place: str, reason: str) -> StorageError:
 
 def refused(stream: str, source: JdbcSource, reason: str, state: str, *, lost: bool, hides_values: bool) -> SourceError:
     """The error for rows that the database refuses, for this reason and with this SQLSTATE."""
-    message = with_hint(reason, state, hides_values=hides_values)
+    complaint = None if hides_values else _COMPLAINT.search(reason)
+    message = _MORE.sub("", complaint[0]) if complaint else with_hint(reason, state, hides_values=hides_values)
+    kind = ConnectionLostError if lost else SourceError
     if source.snapshot is not None and source.snapshot in reason:
+        kind = ConnectionLostError if lost else DisturbedError
         message = f"the server has lost the snapshot that the stream is read in, as when it restarts ({reason}); "
         message += "run again: that goes on where this run stopped"
-    kind = ConnectionLostError if lost else SourceError
     return kind(f"stream {stream}: reading failed: {message}")

@@ -131,7 +131,7 @@ class JdbcStream(Stream):
     def take_back(self) -> None:
         """Void what was sent of this stream: it failed half-way, and the others go on."""
         self._run.progress.forget(self.name)
-        self._run.state.skip(self.name, self._sent_as)
+        self._run.state.skip(self.name, self.sent_as)
         self._run.state.write()
 
     def _begin_again(self, why: str) -> None:
@@ -141,10 +141,11 @@ class JdbcStream(Stream):
             "stream %s: what run %s had sent of it is dropped, and the table is read from its start: %s",
             self.name, state.continued_run, why,
         )  # fmt: skip
-        state.restart(self.name, self._sent_as)
+        state.restart(self.name, self.sent_as)
 
     @property
-    def _sent_as(self) -> list[str]:
+    def sent_as(self) -> list[str]:
+        """The names of the streams that it is mapped to."""
         return [each.stream_alias for each in self.stream_maps]
 
     def get_records(self, context: Mapping[str, Any] | None) -> Iterable[dict[str, Any]]:

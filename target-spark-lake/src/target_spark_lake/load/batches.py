@@ -103,6 +103,15 @@ class Batches:
         if self._quarantine is not None:
             self._quarantine.count(stream, -sum(file.rows for file in adopted.rejected), "")
 
+    def check_adopted(self) -> None:
+        """Raise ProtocolError if a stream was adopted of which no SCHEMA came."""
+        missing = sorted(set(self.adopted) - set(self.sinks) - self.skipped)
+        if missing:
+            raise ProtocolError(
+                f"the tap resumed a run that died, but sent no SCHEMA for {', '.join(missing)}, although that run "
+                "had sent records of it; nothing was published, run the tap with --no-resume"
+            )
+
     def wait_for_states(self) -> None:
         """Let the caller of `close_all` decide at each STATE where batches end, unless they grow too large."""
         self._stretch = STRETCH
