@@ -227,6 +227,12 @@ class TapSparkJdbc(Tap):
             else:
                 starts.append(f"{plan.stream} from {key.column.name} {bookmark.value.text}")
         logger.info("reading %s", _named(starts))
+        if hidden := [plan.stream for plan in plans if plan.table.filtered]:
+            logger.warning(
+                "row-level security applies to this user in %s: rows that its policies hide do not arrive; a user with "
+                "BYPASSRLS sees all",
+                _named(hidden),
+            )
 
     def _send(self, streams: Sequence[JdbcStream]) -> None:
         """Send the streams in order, while the next ones are being read."""

@@ -34,8 +34,9 @@ class CatalogQueries:
 
     Attributes:
         columns: `table_schema, table_name, table_kind, row_estimate, column_name, position, native_type, nullable,
-            obstacle`; kind is `table` or `view`, nullable `1` or `0`. The obstacle, else NULL, is what keeps the user
-            from reading the column, and what to do; with an empty column name, what keeps it from being found.
+            obstacle`. Kind is `table`, `view`, or `filtered`, a table of which rows may be hidden from the user;
+            nullable is `1` or `0`. The obstacle, else NULL, is what keeps the user from reading the column, and what
+            to do; in a row without a column name it counts only if the table has no other row.
         primary_keys: `table_schema, table_name, column_name, position` of each column of each key.
         indexes: `table_schema, table_name, column_name, position`: each index's first column.
         as_json: SQL template over `{columns}` and `{query}` for all rows as one or a few JSON arrays of arrays.

@@ -152,7 +152,8 @@ WITH RECURSIVE domain AS (
   SELECT d.* FROM domain d JOIN pg_catalog.pg_type t ON t.oid = d.base WHERE t.typtype <> 'd'
 )
 SELECT CAST(n.nspname AS text) AS table_schema, CAST(c.relname AS text) AS table_name,
-  CASE WHEN c.relkind IN ('v', 'm') THEN 'view' ELSE 'table' END AS table_kind,
+  CASE WHEN c.relkind IN ('v', 'm') THEN 'view' WHEN pg_catalog.row_security_active(c.oid) THEN 'filtered'
+    ELSE 'table' END AS table_kind,
   CASE WHEN c.reltuples >= 0 THEN CAST(CAST(c.reltuples AS bigint) AS text) END AS row_estimate,
   CAST(a.attname AS text) AS column_name, CAST(a.attnum AS int) AS position,
   CASE WHEN b.base IS NULL THEN pg_catalog.format_type(a.atttypid, a.atttypmod)

@@ -117,6 +117,7 @@ class Table:
         row_estimate: Rows by the database's statistics; None if not known cheaply.
         query: The SELECT statement of a stream made of SQL; None for a table or view.
         computed_key: The expression of its last column, a replication key defined by the user.
+        filtered: Row-level security applies to the user, and may hide rows.
         obstacles: What keeps the user from reading it, by column; under an empty name, from reading any.
     """
 
@@ -129,6 +130,7 @@ class Table:
     row_estimate: int | None = None
     query: str | None = None
     computed_key: str | None = None
+    filtered: bool = False
     obstacles: Mapping[str, str] = field(default_factory=dict)
 
     @property

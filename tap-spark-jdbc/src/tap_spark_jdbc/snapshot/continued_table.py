@@ -33,7 +33,7 @@ def moment_of(server: SnapshotServer, snapshot: str | None, relations: str | Non
     if snapshot is None or relations is None:
         return None
     xmin, xmax = (int(number) for number in snapshot.split(":")[:2])
-    return TableMoment(TransactionSnapshot(server.system, xmin, xmax), relations)
+    return TableMoment(TransactionSnapshot(server.system, xmin, xmax, timeline=server.timeline), relations)
 
 
 def continued(extraction: Extraction, server: SnapshotServer | None, now: TableMoment | None) -> Extraction:
@@ -48,7 +48,8 @@ def continued(extraction: Extraction, server: SnapshotServer | None, now: TableM
     if server is None or before is None or now is None:
         return extraction if progress.complete else extraction.from_the_start(_UNKNOWN, now)
     since = now.snapshot.xmax - before.snapshot.xmin
-    if before.snapshot.system != now.snapshot.system or before.snapshot.xmax > now.snapshot.xmax or since >= _FAR:
+    same = before.snapshot.is_of(now.snapshot.system, now.snapshot.timeline)
+    if not same or before.snapshot.xmax > now.snapshot.xmax or since >= _FAR:
         return extraction.from_the_start(_OTHER, now)
     if before.relations != now.relations:
         return extraction.from_the_start(_REPLACED, now)

@@ -113,7 +113,8 @@ class StreamSnapshots:
                 plan.stream,
                 "may be" if self.server.is_standby else "are",
             )
-        last = self._usable(extraction, last, _numbers(text)[1])
+        usable = self._usable(extraction, last, _numbers(text)[1])
+        extraction, last = replace(extraction, moved=usable is not last), usable
         if not follows:
             return _with_late_ones_of_the_last_run(extraction, last, _numbers(text)[1])
         with self.reading():
@@ -162,15 +163,23 @@ class StreamSnapshots:
     def _usable(
         self, extraction: Extraction, last: TransactionSnapshot | None, xmax: int
     ) -> TransactionSnapshot | None:
-        """The last run's snapshot, if it is of this server and earlier."""
-        if last is None or (last.system == self.server.system and last.xmax <= xmax):
+        """The last run's snapshot as far as it counts on this server; None: it does not."""
+        system, timeline = self.server.system, self.server.timeline
+        if last is None or (last.is_of(system, timeline) and last.xmax <= xmax):
             return last
+        stream, bookmark = extraction.plan.stream, extraction.bookmark
         logger.warning(
-            "stream %s: the last run saw a later state of the database, or another database: this run does not look "
-            "for what was open there",
-            extraction.plan.stream,
-        )
-        return None
+            "stream %s: this is another server than the last run's (upgraded, restored or failed over), so this run "
+            "can't tell which rows at or below the bookmark%s were committed late around the move, or written there "
+            "since: such rows may be missing; bring them by `spark-lake verify --repair --stream %s` or a run with "
+            "--full, or lower the bookmark by `spark-lake state set --stream %s --value …`; rows that are committed "
+            "late from now on are found again",
+            stream, "" if bookmark is None else f" {bookmark.value.text}", stream, stream,
+        )  # fmt: skip
+        if last.system != system or last.xmax > xmax:
+            return None
+        # A failover goes on with the numbers: what the last run saw may be lost, and its number another row's.
+        return replace(last, seen=(), timeline=timeline)
 
     def _with_late_rows(
         self, extraction: Extraction, last: TransactionSnapshot | None, text: str, followed: frozenset[str] | None
@@ -180,7 +189,7 @@ class StreamSnapshots:
         `text` is this run's snapshot; `followed` are the open transactions, None: bookmarks need not hold them.
         """
         xmin, xmax = _numbers(text)
-        if last is not None and last.xmin == last.xmax == xmax:
+        if last is not None and last.xmin == last.xmax == xmax and not extraction.moved:
             # Nothing was written in any database of the server.
             return replace(extraction.behind_bookmark(), snapshot=None if followed is None else last)
         late = None if last is None else LateRows(last, xmax, _sent_before(extraction))
@@ -204,7 +213,9 @@ class StreamSnapshots:
         if xmax >= 2**32 and followed - self._open.now():
             seen = ()
         quiet = not (followed or self.server.is_standby)
-        return replace(extraction, snapshot=TransactionSnapshot(self.server.system, xmin, xmax, seen, quiet))
+        return replace(
+            extraction, snapshot=TransactionSnapshot(self.server.system, xmin, xmax, seen, quiet, self.server.timeline)
+        )
 
     def _written(self, extraction: Extraction, late: LateRows[Point] | None, text: str) -> Written:
         (xmin, xmax), sql = _numbers(text), extraction.sql

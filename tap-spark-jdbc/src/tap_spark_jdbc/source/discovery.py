@@ -117,6 +117,7 @@ def _table(
         columns=tuple(dialect.column(row[2], row[4] or "", nullable=is_view or row[5] != "0") for row in columns),
         obstacles={row[2] or "": row[6] for row in columns or ordered if row[6] is not None},
         is_view=is_view,
+        filtered=kind == "filtered",
         primary_key=tuple(keys.get(name, ())),
         indexed=frozenset(indexes.get(name, ())),
         row_estimate=None if row_estimate is None else int(row_estimate),

@@ -216,6 +216,11 @@ class JdbcStream(Stream):
         yield
         if late:
             self._write_own_schema()
+            self.logger.info(
+                "stream %s: %d rows at or below the bookmark that were written or committed since the last run were "
+                "sent; after a dump and restore these came before, and an append-only table holds them twice",
+                self.name, rows,
+            )  # fmt: skip
 
     def _generate_schema_messages(self) -> Generator[SchemaMessage, None, None]:
         for message in super()._generate_schema_messages():
