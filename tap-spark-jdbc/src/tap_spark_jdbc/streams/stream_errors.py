@@ -20,7 +20,7 @@ from singer_spark.errors import (
 
 logger = logging.getLogger("tap-spark-jdbc")
 # Errors of the stream or its table; a failure of the machine or the pipe always ends the run.
-_OF_A_STREAM = (SourceError, StateError, ConfigurationError, SchemaError)
+OF_A_STREAM = (SourceError, StateError, ConfigurationError, SchemaError)
 _PASSING = (ConnectionLostError, DisturbedError)
 
 
@@ -53,7 +53,7 @@ class StreamErrors:
         """Handle errors of one stream and name it in them; `skipped` is called once the stream is left out."""
         try:
             yield
-        except _OF_A_STREAM as error:
+        except OF_A_STREAM as error:
             named = one_line(error)
             if not named.startswith(f"stream {stream}"):
                 named = f"stream {stream}: {named}"
@@ -69,8 +69,8 @@ class StreamErrors:
         """Handle errors of several streams at once: they are left out together."""
         try:
             yield
-        except _OF_A_STREAM as error:
-            if not all(map(self.skips, streams)) or (not self.skips_all and isinstance(error, _PASSING)):
+        except OF_A_STREAM as error:
+            if not self.skips_all:
                 raise
             for stream, skipped in streams.items():
                 self.skip(stream, f"stream {stream} is read from the log with others: {one_line(error)}")
