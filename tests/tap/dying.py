@@ -77,6 +77,16 @@ class Sent:
         assert last["final"] is True
         return last["value"]
 
+    @property
+    def restarted(self) -> set[str]:
+        """The streams that a run sends from their start, although the run that it goes on from had sent some."""
+        return {stream for each in self.states for stream in each.get("restarted", ())}
+
+    def followed_by(self, rest: Sent) -> Counter[str]:
+        """The records that arrive if this part of a run is followed by the run that goes on."""
+        kept = [each for each in self.messages if each.get("stream") not in rest.restarted]
+        return Sent(kept).rows + rest.rows
+
     def until(self, number: int) -> Sent:
         """The messages up to this STATE, counted from 0, the opening."""
         places = [place for place, each in enumerate(self.messages) if each["type"] == "STATE"]

@@ -6,6 +6,7 @@
     ├── ConfigurationError   a setting must change
     ├── SourceError          the database refused, or can't be reached
     │   ├── ConnectionLostError  the connection broke; asked again, the database may answer
+    │   ├── DisturbedError       another session changed or locked what was read; the next run goes on
     │   └── SkippedStreamsError  some streams did not arrive, the others did
     ├── ProtocolError        the Singer input is malformed or out of order
     ├── RecordError          a record breaks its stream's schema
@@ -55,8 +56,12 @@ class ConnectionLostError(SourceError):
     """The connection to the database broke, or it takes none just now; asked again, it may answer."""
 
 
+class DisturbedError(SourceError):
+    """Another session changed a table while it was read, or waited to; the next run goes on where this one stopped."""
+
+
 class SkippedStreamsError(SourceError):
-    """Some streams did not arrive; the others did, as the user asked."""
+    """Some streams did not arrive; the others did."""
 
     exit_code = 3
 

@@ -48,7 +48,9 @@ def _lines(stream: JdbcStream, tap: TapSparkJdbc, verbose: bool) -> Iterator[str
     yield f"stream {plan.stream}: {plan.replication_method}{_range(extraction)}"
     if done.rows:
         yield f"  rows that the dead run has sent: {done.rows}"
-    if done.complete:
+    if extraction.dropped is not None:
+        yield f"  what the dead run has sent is dropped: {extraction.dropped}"
+    if done.complete and extraction.sql.late is None:
         yield "  slices: none, the dead run has sent all of it"
         return
     yield f"  rows: about {_rows(extraction)}"

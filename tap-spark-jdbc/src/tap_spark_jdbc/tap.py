@@ -102,16 +102,27 @@ class TapSparkJdbc(Tap):
 
     def plans(self) -> list[StreamPlan]:
         """The plan of each stream in this run."""
+        from tap_spark_jdbc.plan.stream_choice import is_named
         from tap_spark_jdbc.plan.stream_plan import plan_streams
 
         moments = self.database.source.dialect.text_moments
-        refused: dict[str, str] | None = {} if self.stream_errors.skips else None
-        tables = self.tables()
+        tables, errors = self.tables(), self.stream_errors
+        unnamed = {each.stream for each in tables if not is_named(each, self.settings)}
+        errors.strangers = frozenset(unnamed - self.run_state.committed_entries().keys())
+        refused: dict[str, str] = {}
         plans = plan_streams(
-            tables, self.settings, self._raw_catalog, text_moments=moments, refused=refused, unknown=self._unknown
+            tables,
+            self.settings,
+            self._raw_catalog,
+            text_moments=moments,
+            refused=refused,
+            may_refuse=errors.skips,
+            unknown=self._unknown,
         )
-        for stream, reason in (refused or {}).items():
-            self.stream_errors.skip(stream, reason)
+        if not plans and not errors.skips_all:
+            raise ConfigurationError("; ".join(refused.values()))
+        for stream, reason in refused.items():
+            errors.skip(stream, reason)
             self.run_state.skip(stream, [stream])
         return plans
 
@@ -183,8 +194,11 @@ class TapSparkJdbc(Tap):
         self._refuse_mapping()
         self.begin()
         log = begin_log(self._jdbc_streams(), self._run, self.pipeline, self.stream_errors)
-        self.run_state.write_opening()
-        left_out = self.stream_errors.reasons
+        left_out, strangers = self.stream_errors.reasons, self.stream_errors.strangers
+        unnamed = [name for each in self._jdbc_streams() if each.name in strangers for name in each.sent_as]
+        self.run_state.write_opening(
+            strangers=sorted({*unnamed, *(strangers & left_out.keys())}), skips_all=self.stream_errors.skips_all
+        )
         streams = self._in_turn(each for each in self._jdbc_streams() if each.selected and each.name not in left_out)
         self._log_start([stream.plan for stream in streams], log)
         self.progress.phase("reading")
@@ -213,6 +227,12 @@ class TapSparkJdbc(Tap):
             else:
                 starts.append(f"{plan.stream} from {key.column.name} {bookmark.value.text}")
         logger.info("reading %s", _named(starts))
+        if hidden := [plan.stream for plan in plans if plan.table.filtered]:
+            logger.warning(
+                "row-level security applies to this user in %s: rows that its policies hide do not arrive; a user with "
+                "BYPASSRLS sees all",
+                _named(hidden),
+            )
 
     def _send(self, streams: Sequence[JdbcStream]) -> None:
         """Send the streams in order, while the next ones are being read."""

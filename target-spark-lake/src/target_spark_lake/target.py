@@ -16,7 +16,7 @@ from singer_spark.config.environment import expand
 from singer_spark.errors import ConfigurationError
 from singer_spark.program.logs import LEVELS, set_up_logs
 from singer_spark.program.progress import Progress
-from singer_spark.singer.messages import SKIPPED
+from singer_spark.singer.messages import RESTARTED, SKIPPED, STRANGERS
 from singer_spark.state.backend import open_state_store
 from singer_spark.storage.storage import Storage
 from target_spark_lake.commit.pipeline_run import open_run
@@ -125,8 +125,10 @@ class TargetSparkLake(Target):
             self.load.records(lines)
 
     def _process_state_message(self, message_dict: JSON) -> None:
-        if self._mapping and isinstance(skipped := message_dict.get(SKIPPED), list):
-            message_dict = {**message_dict, SKIPPED: [name for each in skipped for name in self._mapping.aliases(each)]}
+        for member in (SKIPPED, RESTARTED, STRANGERS) if self._mapping else ():
+            if self._mapping and isinstance(streams := message_dict.get(member), list):
+                aliases = [name for each in streams for name in self._mapping.aliases(each) or [each]]
+                message_dict = {**message_dict, member: aliases}
         self.load.state(message_dict)
 
     def _process_activate_version_message(self, message_dict: JSON) -> None:
@@ -149,6 +151,7 @@ class TargetSparkLake(Target):
         except BaseException as error:
             self._fail(error)
             raise
+        self.load.left_out.finish()
 
     def _check(self) -> None:
         self.load.check()

@@ -131,6 +131,29 @@ def test_a_run_that_dies_again_and_again_gets_on_each_time(connection: psycopg.C
     assert set(connection.execute("select id, tick from visits")) == set(found)
 
 
+@pytest.mark.parametrize(
+    "change",
+    ["truncate customers; insert into customers values (0, 'the only one')", "delete from customers where id = 1"],
+)
+def test_a_full_table_that_changed_between_two_runs_is_what_it_was_at_the_second(
+    connection: psycopg.Connection[Any], tmp_path: Path, change: str
+) -> None:
+    """TRUNCATE or DELETE, between a death and the run that goes on: no row stays that the source has not."""
+    pipe = pipe_of(connection, tmp_path, "customers", "orders")
+    run_to(ROWS // 2, pipe)
+    connection.execute(change)
+
+    resumed = run(pipe).succeeded()
+    assert resumed.start == "resume"
+    assert "is dropped, and the table is read from its start" in resumed.outcome.tap_errors
+    assert (
+        pipe.rows("public-customers", "id, name")
+        == connection.execute("select id, name from customers order by id").fetchall()
+    )
+    assert pipe.rows("public-orders", "count(*), count(distinct id)") == [(ROWS, ROWS)]
+    check_nothing_is_left(pipe)
+
+
 def test_what_a_dead_run_left_is_not_used_where_the_user_or_a_changed_config_says_so(
     connection: psycopg.Connection[Any], tmp_path: Path
 ) -> None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from typing import TYPE_CHECKING
 
 import pytest
 
-from singer_spark.errors import SourceError
+from singer_spark.errors import SkippedStreamsError, SourceError
 from singer_spark.singer.bookmark import KeyType, KeyValue
+from tap.in_process import run_tap
 from tap.opened import connected, discovered, login, source_of
 from tap.source.mariadb_pipes import literal, quoted, records, run
 from tap_spark_jdbc.dialects import dialect_of, known_dialects
@@ -247,3 +249,43 @@ def test_settings_of_a_server_change_nothing(database: MariaDatabase, pipe) -> N
         assert sent() == expected
     finally:
         run(database, "set global init_connect = '', global sql_select_limit = default")
+
+
+def test_broken_views_are_named_with_what_is_wrong_and_the_rest_is_read(database, spark) -> None:
+    """A view over a table that is gone, one whose definer was dropped, and one that fails."""
+    name = database.name
+    run(
+        database,
+        "create table good (id int primary key)", "insert into good values (1)",
+        "create table gone (id int primary key)", "create view broken as select * from gone", "drop table gone",
+        "create or replace user a_definer identified by 'x'", f"grant all on `{name}`.* to a_definer",
+        "create definer = a_definer view orphan as select * from good", "drop user a_definer",
+        "create view fails as select id, (select 1 union select 2) as x from good",
+        f"create or replace user reader_of_{name} identified by 'reader-secret'",
+        f"grant select on `{name}`.* to reader_of_{name}",
+    )  # fmt: skip
+    config = login(database, schemas=[name]) | {"user": f"reader_of_{name}", "password": "reader-secret"}
+
+    sent = run_tap(config)
+
+    assert isinstance(sent.error, SkippedStreamsError)
+    said = str(sent.error)
+    assert f"stream {name}-broken: it can't be read: its table, or a column or function in it, is gone" in said
+    assert re.search(rf"stream {name}-orphan: [^;]*; .* its definer may be gone or lack rights", said)
+    assert re.search(rf"stream {name}-fails: [^;]*more than 1 row", said)
+    assert sent.values(f"{name}-good", "id") == {1: 1}
+
+
+def test_a_table_that_may_not_be_read_is_named_with_its_grant(database, spark) -> None:
+    name = database.name
+    run(
+        database, "create table good (id int primary key)", "create table denied (id int primary key)",
+        f"create or replace user writer_of_{name} identified by 'writer-secret'",
+        f"grant insert on `{name}`.denied to writer_of_{name}", f"grant select on `{name}`.good to writer_of_{name}",
+    )  # fmt: skip
+    config = login(database, schemas=[name]) | {"user": f"writer_of_{name}", "password": "writer-secret"}
+    sent = run_tap(config)
+    assert isinstance(sent.error, SkippedStreamsError)
+    assert f"stream {name}-denied: it can't be read: the user may not; run GRANT SELECT ON `{name}`.`denied` TO" in str(
+        sent.error
+    )

@@ -19,6 +19,12 @@ JSON = dict[str, Any]
 KEYS_OF = "x-keys-of"
 # Beside a STATE's value: the streams that failed in this run.
 SKIPPED = "skipped"
+# Beside the first STATE's value: streams that no setting names, which may be left out if they never arrived; and with
+# `on_stream_error: skip`, that any may be.
+STRANGERS = "strangers"
+ON_STREAM_ERROR, SKIP = "on_stream_error", "skip"
+# Beside a STATE's value: the streams that are sent from their start: what a dead run had sent of them is void.
+RESTARTED = "restarted"
 # The rows that follow were committed late: each is its key's newest, whatever its replication key.
 LATE_ROWS = "x-late-rows"
 # `source`: only the database can order the bookmark property's values; the last one of a key's rows is the newest.
@@ -108,6 +114,9 @@ def state_message(
     start: str | None = None,
     resume: JSON | None = None,
     skipped: Sequence[str] = (),
+    restarted: Sequence[str] = (),
+    strangers: Sequence[str] = (),
+    skips_all: bool = False,
 ) -> bytes:
     """A STATE line; everything but the value is put beside it, where other targets do not look.
 
@@ -117,6 +126,9 @@ def state_message(
         start: What the run starts from, in its first message.
         resume: What the tap needs beyond the value to continue from here; the target keeps it for the tap.
         skipped: Streams that failed: what the run sent of them is void.
+        strangers: Streams that no setting names and that have no bookmark, in the first message.
+        skips_all: Whether any stream that fails is left out, in the first message.
+        restarted: Streams whose rows all follow, although a dead run that is continued has sent some already.
     """
     message: JSON = {"type": "STATE", "value": value}
     if final is not None:
@@ -127,6 +139,12 @@ def state_message(
         message["resume"] = resume
     if skipped:
         message[SKIPPED] = list(skipped)
+    if strangers:
+        message[STRANGERS] = list(strangers)
+    if skips_all:
+        message[ON_STREAM_ERROR] = SKIP
+    if restarted:
+        message[RESTARTED] = list(restarted)
     return _line(message)
 
 

@@ -26,6 +26,8 @@ class TransactionSnapshot:
         xmax: No transaction from here on had ended.
         seen: The transactions in between whose rows the run could see, ascending; at most `MAX_SEEN`.
         quiet: No transaction was open for long.
+        timeline: The history of the system that the numbers are of: another one begins with a failover or a restore
+            to an earlier state; None: unknown.
     """
 
     system: str
@@ -33,11 +35,18 @@ class TransactionSnapshot:
     xmax: int
     seen: tuple[int, ...] = ()
     quiet: bool = False
+    timeline: int | None = None
+
+    def is_of(self, system: str, timeline: int | None) -> bool:
+        """Whether it may be of this system and timeline; an unknown timeline may be any."""
+        return self.system == system and (None in (self.timeline, timeline) or self.timeline == timeline)
 
     def to_json(self) -> dict[str, Any]:
         """`{"format_version", "system", "xmin", "xmax"}`, and `seen`: the distances between its numbers, packed."""
         packed: dict[str, Any] = {"format_version": FORMAT_VERSION, "system": self.system}
         packed |= {"xmin": self.xmin, "xmax": self.xmax}
+        if self.timeline is not None:
+            packed["timeline"] = self.timeline
         if self.seen:
             distances = [later - earlier for earlier, later in pairwise((self.xmin, *self.seen))]
             packed["seen"] = base64.b64encode(zlib.compress(struct.pack(f">{len(distances)}Q", *distances))).decode()
@@ -56,7 +65,10 @@ class TransactionSnapshot:
         system, xmin, xmax, seen = (packed.get(name) for name in ("system", "xmin", "xmax", "seen"))
         if not isinstance(system, str) or not isinstance(xmin, int) or not isinstance(xmax, int) or xmin > xmax:
             raise ValueError(f"its snapshot reaches from {xmin!r} to {xmax!r}")
-        return cls(system, xmin, xmax, () if seen is None else _unpacked(seen, xmin), packed.get("quiet") is True)
+        listed, timeline = () if seen is None else _unpacked(seen, xmin), packed.get("timeline")
+        if timeline is not None and not isinstance(timeline, int):
+            raise ValueError(f"its snapshot is of timeline {timeline!r}")
+        return cls(system, xmin, xmax, listed, packed.get("quiet") is True, timeline)
 
 
 def _unpacked(seen: Any, xmin: int) -> tuple[int, ...]:

@@ -147,7 +147,7 @@ CONFIG_JSONSCHEMA: JSON = _object(
         ),
         "driver_jars": _setting(TEXTS, "Local jars of the driver, for machines without a network"),
         "schemas": _setting(TEXTS, "Globs of schemas to discover; all but system schemas", default=[]),
-        "tables": _setting(TEXTS, "Globs `schema.table` or `table` of tables to discover; all", default=[]),
+        "tables": _setting(TEXTS, "Globs `schema.table` or `table` to discover, `!glob` leaves out; all", default=[]),
         "incremental_tables": _setting(
             TEXTS,
             "Specs `schema.table:column:type[:i|e][@start][!append|upsert]`; a table that no spec names and that has "
@@ -180,7 +180,8 @@ CONFIG_JSONSCHEMA: JSON = _object(
         ),
         "on_stream_error": _setting(
             {"type": "string", "enum": ["fail", "skip"]},
-            "`skip`: the other streams arrive, the run says which did not and exits 3",
+            "`skip`: the other streams arrive, the run says which did not and exits 3; so does a run with `fail` whose "
+            "failing streams never arrived and are named by no setting",
             default="fail",
         ),
         "null_replication_key": _setting(

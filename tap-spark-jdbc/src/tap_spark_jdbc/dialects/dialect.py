@@ -33,17 +33,23 @@ class CatalogQueries:
     """SQL that queries all tables of a database at once; the queries' column names must be exactly these.
 
     Attributes:
-        columns: `table_schema, table_name, table_kind, row_estimate, column_name, position, native_type, nullable`;
-            kind is `table`, `view` or `parent` (a table that others inherit from), nullable `1` or `0`.
+        columns: `table_schema, table_name, table_kind, row_estimate, column_name, position, native_type, nullable,
+            obstacle`. Kind is `view` or `table`, followed by ` parent` if others inherit from the table, and by
+            ` filtered` if some of its rows may be hidden from the user; nullable is `1` or `0`. The obstacle, else
+            NULL, is what keeps the user from reading the column, and what to do; in a row without a column name it
+            counts only if the table has no other row.
         primary_keys: `table_schema, table_name, column_name, position` of each column of each key.
         indexes: `table_schema, table_name, column_name, position`: each index's first column.
         as_json: SQL template over `{columns}` and `{query}` for all rows as one or a few JSON arrays of arrays.
+        views: `table_schema, table_name` of all views, for a database in which a single broken one makes the other
+            queries fail; None: it does not.
     """
 
     columns: str
     primary_keys: str
     indexes: str
     as_json: str
+    views: str | None = None
 
 
 @dataclass(frozen=True)

@@ -60,7 +60,8 @@ _COLUMNS = """
 SELECT c.schema_name AS table_schema, c.table_name AS table_name,
   CASE WHEN t.table_name IS NULL THEN 'view' ELSE 'table' END AS table_kind,
   CAST(t.estimated_size AS VARCHAR) AS row_estimate, c.column_name AS column_name, c.column_index AS position,
-  c.data_type AS native_type, CASE WHEN c.is_nullable THEN '1' ELSE '0' END AS nullable
+  c.data_type AS native_type, CASE WHEN c.is_nullable THEN '1' ELSE '0' END AS nullable,
+  NULL AS obstacle
 FROM duckdb_columns() c
 LEFT JOIN duckdb_tables() t ON t.database_oid = c.database_oid AND t.table_oid = c.table_oid
 WHERE NOT c.internal AND c.database_name = current_database()

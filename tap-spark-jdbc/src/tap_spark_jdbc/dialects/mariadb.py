@@ -59,13 +59,17 @@ _RULES = (
     ),
 )
 
+# The catalog describes no column of a view over a table that is gone.
 # DISTINCT materialises the list of tables once, with an index: otherwise the catalog would be scanned for each column.
 # As bytes, because to the catalog's own collation `a`, `A` and `ä` are the same name.
 _COLUMNS = """
 SELECT c.TABLE_SCHEMA AS table_schema, c.TABLE_NAME AS table_name,
   CASE t.TABLE_TYPE WHEN 'VIEW' THEN 'view' ELSE 'table' END AS table_kind, t.TABLE_ROWS AS row_estimate,
   c.COLUMN_NAME AS column_name, c.ORDINAL_POSITION AS position, c.COLUMN_TYPE AS native_type,
-  CASE c.IS_NULLABLE WHEN 'NO' THEN '0' ELSE '1' END AS nullable
+  CASE c.IS_NULLABLE WHEN 'NO' THEN '0' ELSE '1' END AS nullable,
+  CASE WHEN FIND_IN_SET('select', c.PRIVILEGES) = 0
+    THEN CONCAT('the user may not; run GRANT SELECT ON `', REPLACE(c.TABLE_SCHEMA, '`', '``'), '`.`',
+      REPLACE(c.TABLE_NAME, '`', '``'), '` TO ', CURRENT_USER()) END AS obstacle
 FROM information_schema.COLUMNS c
 JOIN (
   SELECT DISTINCT CAST(TABLE_SCHEMA AS BINARY) AS schema_bytes, CAST(TABLE_NAME AS BINARY) AS name_bytes,
@@ -73,6 +77,10 @@ JOIN (
   FROM information_schema.TABLES
 ) t ON t.schema_bytes = CAST(c.TABLE_SCHEMA AS BINARY) AND t.name_bytes = CAST(c.TABLE_NAME AS BINARY)
 WHERE t.TABLE_TYPE <> 'SEQUENCE'
+UNION ALL
+SELECT TABLE_SCHEMA, TABLE_NAME, 'view', NULL, '', 0, '', '1',
+  'its table, or a column or function in it, is gone, or its definer may not read it; mend or drop the view'
+FROM information_schema.VIEWS
 """
 
 _PRIMARY_KEYS = """

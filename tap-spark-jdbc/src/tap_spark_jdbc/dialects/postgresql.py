@@ -172,16 +172,28 @@ WITH RECURSIVE domain AS (
   SELECT d.* FROM domain d JOIN pg_catalog.pg_type t ON t.oid = d.base WHERE t.typtype <> 'd'
 )
 SELECT CAST(n.nspname AS text) AS table_schema, CAST(c.relname AS text) AS table_name,
-  CASE WHEN c.relkind IN ('v', 'm') THEN 'view' WHEN c.relkind <> 'p' AND EXISTS (
-    SELECT 1 FROM pg_catalog.pg_inherits h WHERE h.inhparent = c.oid
-  ) THEN 'parent' ELSE 'table' END AS table_kind,
+  CASE WHEN c.relkind IN ('v', 'm') THEN 'view' ELSE 'table'
+    || CASE WHEN c.relkind <> 'p' AND EXISTS (SELECT 1 FROM pg_catalog.pg_inherits h WHERE h.inhparent = c.oid)
+      THEN ' parent' ELSE '' END
+    || CASE WHEN pg_catalog.row_security_active(c.oid) THEN ' filtered' ELSE '' END
+  END AS table_kind,
   CASE WHEN c.reltuples >= 0 THEN CAST(CAST(c.reltuples AS bigint) AS text) END AS row_estimate,
   CAST(a.attname AS text) AS column_name, CAST(a.attnum AS int) AS position,
   {native_type} || CASE WHEN a.attndims > 1 THEN '[]' ELSE '' END AS native_type,
   CASE WHEN a.attnotnull AND c.relkind <> 'f' AND NOT EXISTS (
     SELECT 1 FROM pg_catalog.pg_constraint o
     WHERE o.conrelid = c.oid AND o.contype = 'n' AND NOT o.convalidated AND o.conkey[1] = a.attnum
-  ) THEN '0' ELSE '1' END AS nullable
+  ) THEN '0' ELSE '1' END AS nullable,
+  CASE
+    WHEN c.relkind = 'm' AND NOT c.relispopulated
+    THEN 'it was never populated; run ' || pg_catalog.format('REFRESH MATERIALIZED VIEW %I.%I', n.nspname, c.relname)
+    WHEN NOT pg_catalog.has_schema_privilege(n.oid, 'USAGE')
+    THEN 'the user may not; run ' || pg_catalog.format('GRANT USAGE ON SCHEMA %I TO %I', n.nspname, current_user)
+    WHEN NOT pg_catalog.has_table_privilege(c.oid, 'SELECT')
+      AND NOT pg_catalog.has_column_privilege(c.oid, a.attnum, 'SELECT')
+    THEN 'the user may not; run '
+      || pg_catalog.format('GRANT SELECT ON %I.%I TO %I', n.nspname, c.relname, current_user)
+  END AS obstacle
 FROM pg_catalog.pg_class c
 JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
 JOIN pg_catalog.pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped

@@ -117,7 +117,8 @@ _COLUMNS = f"""
 SELECT NULL AS table_schema, t.name AS table_name,
   CASE WHEN t.type = 'view' THEN 'view' ELSE 'table' END AS table_kind, NULL AS row_estimate,
   x.name AS column_name, x.cid AS position, x.type AS native_type,
-  CASE WHEN x."notnull" = 1 OR ({_ROW_NUMBER}) THEN '0' ELSE '1' END AS nullable
+  CASE WHEN x."notnull" = 1 OR ({_ROW_NUMBER}) THEN '0' ELSE '1' END AS nullable,
+  NULL AS obstacle
 {_TABLES} AND x.hidden <> 1
 """
 
@@ -132,6 +133,9 @@ FROM pragma_table_list t JOIN pragma_index_list(t.name) l JOIN pragma_index_xinf
 WHERE t.schema = 'main' AND l.partial = 0 AND i.seqno = 0 AND i.name IS NOT NULL
 UNION SELECT NULL, t.name, x.name, 1 {_TABLES} AND {_ROW_NUMBER}
 """
+
+# A view over a table that is gone has no columns, which is an error.
+_VIEWS = "SELECT NULL AS table_schema, name AS table_name FROM sqlite_schema WHERE type = 'view'"
 
 _AS_JSON = "SELECT json_group_array(json_array({columns})) FROM ({query}) q"
 
@@ -169,7 +173,7 @@ SQLITE = Dialect(
     has_schemas=False,
     # In double quotes, the name of a dropped column would be a string, and the value of every row.
     quote_mark="`",
-    catalog=CatalogQueries(_COLUMNS, _PRIMARY_KEYS, _INDEXES, _AS_JSON),
+    catalog=CatalogQueries(_COLUMNS, _PRIMARY_KEYS, _INDEXES, _AS_JSON, _VIEWS),
     # 1 is SQLITE_OPEN_READONLY: a missing file is an error, not a new database.
     properties={"open_mode": "1", "busy_timeout": "60000"},
     text_moments=True,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from singer_spark.singer.bookmark import KeyType, KeyValue
@@ -134,6 +135,8 @@ class Table:
         computed_key: The expression of its last column, a replication key defined by the user.
         parent_key: The primary key of a table that others inherit from: it does not hold for rows of those, which are
             read with it, so `primary_key` is empty.
+        filtered: Row-level security applies to the user, and may hide rows.
+        obstacles: What keeps the user from reading it, by column; under an empty name, from reading any.
     """
 
     schema: str | None
@@ -146,6 +149,8 @@ class Table:
     query: str | None = None
     computed_key: str | None = None
     parent_key: tuple[str, ...] = ()
+    filtered: bool = False
+    obstacles: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def stream(self) -> str:
@@ -156,6 +161,17 @@ class Table:
     def qualified_name(self) -> str:
         """The name for messages: `schema.table`."""
         return self.name if self.schema is None else f"{self.schema}.{self.name}"
+
+    def obstacle(self, columns: Iterable[str]) -> str | None:
+        """What keeps the user from reading these columns, and what to do; None: nothing that is known."""
+        if why := self.obstacles.get(""):
+            return f"it can't be read: {why}"
+        denied = [name for name in columns if name in self.obstacles]
+        if not denied:
+            return None
+        part = "it" if len(denied) == len(self.columns) else f"its column {', '.join(denied)}"
+        more = "" if part == "it" else ", or deselect the column in a catalog"
+        return f"{part} can't be read: {self.obstacles[denied[0]]}{more}"
 
     def column(self, name: str) -> Column | None:
         """The column with exactly this name."""

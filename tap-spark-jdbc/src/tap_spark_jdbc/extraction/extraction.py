@@ -10,7 +10,7 @@ from singer_spark.errors import SourceError
 from tap_spark_jdbc.dialects.tables import Key
 from tap_spark_jdbc.extraction.settling import settled_end, warn_of_a_reload, warn_of_the_future
 from tap_spark_jdbc.extraction.slice_bounds import ColumnBounds
-from tap_spark_jdbc.extraction.stream_progress import SplitPosition, StreamProgress
+from tap_spark_jdbc.extraction.stream_progress import SplitPosition, StreamProgress, TableMoment
 from tap_spark_jdbc.plan.slices import Range, Slice, indexed_slices, split_slices, tie_slices
 from tap_spark_jdbc.plan.stream_sql import Point, StreamSql
 
@@ -39,6 +39,9 @@ class Extraction:
         progress: What a run that died has already sent.
         lag: How far below a bookmark a run begins.
         snapshot: The transactions this run can see, for its bookmarks; None if no open transaction can write below.
+        moved: Whether the bookmark's snapshot is of another server, so that it is replaced in any case.
+        moment: What the rows of a whole table show once those are sent that were added since a dead run read it.
+        dropped: Why what a dead run has sent of the stream can't be used; None: it is used, or there is nothing.
     """
 
     plan: StreamPlan
@@ -49,6 +52,9 @@ class Extraction:
     progress: StreamProgress
     lag: float = 0
     snapshot: TransactionSnapshot | None = None
+    moved: bool = False
+    moment: TableMoment | None = None
+    dropped: str | None = None
 
     @classmethod
     def begin(
@@ -96,10 +102,10 @@ class Extraction:
 
     def slices(self, rows: Callable[[], int]) -> Iterator[Slice[Point]]:
         """The slices in the order they are sent; `rows` is called for the size of each before it is cut."""
-        if self.progress.complete:
-            return
         if self.sql.late is not None:
             yield Slice(late=True)
+        if self.progress.complete:
+            return
         key, split, place = self.plan.replication_key, self.sql.split, self.progress.split
         along_split = None if split is None else self.bounds(split)
         begin = None if place is None or along_split is None else along_split.point_of_bookmark(place.next)
@@ -171,6 +177,11 @@ class Extraction:
         """Whether the upper bound lies below a bookmark at which rows were sent (`settle_seconds` can cause that)."""
         at, upper = self.sql.bookmark, self.sql.upper
         return at is not None and (upper is None or (self.lag > 0 and upper.value < at.value))
+
+    def from_the_start(self, why: str, moment: TableMoment | None = None) -> Extraction:
+        """The same extraction of a whole table, without what a dead run has sent of it."""
+        progress = StreamProgress(self.progress.extent, moment=moment)
+        return replace(self, progress=progress, dropped=why)
 
     def behind_bookmark(self) -> Extraction:
         """The same extraction without the rows at the bookmark, none of which has changed."""

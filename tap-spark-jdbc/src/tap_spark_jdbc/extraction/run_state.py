@@ -173,11 +173,22 @@ class RunState:
         self._progress.pop(stream, None)
         self._skipped += sent_as
 
-    def write_opening(self) -> None:
-        """Write the first message: the state the run starts from."""
+    def restart(self, stream: str, sent_as: Sequence[str]) -> None:
+        """Begin a stream, sent as `sent_as`, from its start, and say that what a dead run had sent of it is void."""
+        self._progress.pop(stream, None)
+        self._last_line = messages.state_message(self.value, resume=self._resume(), skipped=self._skipped)
+        stdout.write(
+            messages.state_message(self.value, resume=self._resume(), skipped=self._skipped, restarted=sent_as)
+        )
+
+    def write_opening(self, *, strangers: Sequence[str] = (), skips_all: bool = False) -> None:
+        """Write the first message: the state the run starts from, and what becomes of streams that fail."""
         value = self.value if self._opening is None else self._opening
         resume = self._resume() if self._opening_resume is None else self._opening_resume
-        stdout.write(messages.state_message(value, final=False, start=self.start, resume=resume))
+        opening = messages.state_message(
+            value, final=False, start=self.start, resume=resume, strangers=strangers, skips_all=skips_all
+        )
+        stdout.write(opening)
         self._last_line = messages.state_message(value, resume=resume)
 
     def write(self) -> None:

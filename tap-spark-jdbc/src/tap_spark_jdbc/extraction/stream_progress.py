@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from singer_spark.errors import StateError
 from singer_spark.singer.bookmark import Bookmark
+from singer_spark.singer.transaction_snapshot import TransactionSnapshot
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -33,6 +34,19 @@ class SplitPosition:
 
 
 @dataclass(frozen=True)
+class TableMoment:
+    """The moment at which a whole table was read: with it, a later run can prove that its rows are still the same.
+
+    Attributes:
+        snapshot: The snapshot in which it was read.
+        relations: A digest of the relations it was read from (`RelationShapes.digest`).
+    """
+
+    snapshot: TransactionSnapshot
+    relations: str
+
+
+@dataclass(frozen=True)
 class StreamProgress:
     """What all runs since the last commit have sent of a stream.
 
@@ -42,6 +56,7 @@ class StreamProgress:
         nulls_sent: The rows without replication key were sent.
         lower: The replication key at which the rest begins, if the bookmark does not say so.
         split: The position among rows that the replication key can't tell apart.
+        moment: The moment that the rows sent so far show; None: unknown, or the stream has a replication key.
     """
 
     extent: Extent
@@ -50,6 +65,12 @@ class StreamProgress:
     nulls_sent: bool = False
     lower: Bookmark | None = None
     split: SplitPosition | None = None
+    moment: TableMoment | None = None
+
+    @property
+    def begun(self) -> bool:
+        """Whether anything of the stream was sent."""
+        return self.rows > 0 or self.complete or self.nulls_sent or self.split is not None
 
     def to_json(self) -> JSON:
         """The stream's entry, without absent members."""
@@ -60,6 +81,8 @@ class StreamProgress:
         if self.split is not None:
             values = {"next": self.split.next, "until": self.split.until, "upper": self.split.upper}
             entry["split"] = {name: value.to_json() for name, value in values.items() if value is not None}
+        if self.moment is not None:
+            entry["moment"] = {"snapshot": self.moment.snapshot.to_json(), "relations": self.moment.relations}
         return entry
 
     @classmethod
@@ -68,7 +91,7 @@ class StreamProgress:
         extent, rows = entry.get("extent"), entry.get("rows")
         if extent not in ("full", "delta") or not isinstance(rows, int):
             raise ValueError(f"extent {extent!r} with {rows!r} rows")
-        place = entry.get("split")
+        place, moment = entry.get("split"), entry.get("moment")
         return cls(
             extent,
             rows,
@@ -76,7 +99,14 @@ class StreamProgress:
             nulls_sent=entry.get("nulls_sent") is True,
             lower=_bookmark(entry.get("lower"), key),
             split=None if place is None else _position(place, key, split),
+            moment=None if moment is None else _moment(moment),
         )
+
+
+def _moment(entry: Any) -> TableMoment:
+    if not isinstance(entry, dict) or not isinstance(entry.get("relations"), str):
+        raise ValueError(f"moment is {entry!r}")
+    return TableMoment(TransactionSnapshot.from_json(entry.get("snapshot")), entry["relations"])
 
 
 def _position(place: Any, key: Key | None, split: Key | None) -> SplitPosition:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Any
 
 from singer_spark.errors import ConfigurationError
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from tap_spark_jdbc.dialects.tables import Column, Table
 
 JSON = dict[str, Any]
+logger = logging.getLogger(__name__)
 
 # A key that grows with each change; a text or a UUID can be one too, but only its owner knows.
 _GROWING = (KeyType.INTEGER, KeyType.DECIMAL, KeyType.DATE, KeyType.DATETIME, KeyType.TIMESTAMP)
@@ -27,6 +29,10 @@ def catalog_of(tables: Sequence[Table], settings: TapSettings, unknown: Sequence
     specs = specs_by_table(tables, [], settings, problems)
     streams = []
     for table in tables:
+        if why := table.obstacle(column.name for column in table.columns):
+            logger.warning("stream %s: %s", table.stream, why)
+        if not table.columns:
+            continue
         try:
             options = options_of(table.stream, settings)
             choice = choose(table, CatalogOptions(), options, specs.get((table.schema, table.name)), settings)

@@ -191,6 +191,17 @@ def options_of(stream: str, settings: TapSettings) -> StreamOptions:
     return StreamOptions(**merged)
 
 
+def is_named(table: Table, settings: TapSettings) -> bool:
+    """Whether a setting names the table or its stream plainly; else only a pattern or the default brought it in."""
+    plain = [each for each in settings.tables if not is_pattern(each)]
+    names = (table.qualified_name, table.name)
+    if table.query is not None and table.computed_key is None:
+        return True
+    if table.stream in settings.stream_options or any(fits(name, each) for each in plain for name in names):
+        return True
+    return bool(specs_by_table([table], [], settings, []))
+
+
 def unused_patterns(streams: Sequence[str], settings: TapSettings, *, by_catalog: bool = False) -> list[str]:
     """Problems with `stream_options` that name a missing stream; unused patterns are only logged.
 

@@ -38,7 +38,7 @@ from tap_spark_jdbc.plan.stream_choice import (
 from tap_spark_jdbc.plan.stream_columns import selected_columns
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from singer_spark.singer.bookmark import KeyValue
     from tap_spark_jdbc.config.settings import TapSettings
@@ -150,6 +150,7 @@ def plan_streams(
     *,
     text_moments: bool,
     refused: dict[str, str] | None = None,
+    may_refuse: Callable[[str], bool] = lambda stream: True,
     unknown: Sequence[str] = (),
 ) -> list[StreamPlan]:
     """One plan for each selected stream, in the catalog's order, else the tables'.
@@ -160,6 +161,7 @@ def plan_streams(
         catalog: The raw catalog passed in, `{"streams": [...]}`; None: everything found is selected.
         text_moments: `Dialect.text_moments`.
         refused: Receives the problems of single streams, by name; None: these are raised like all others.
+        may_refuse: Whether a stream's problem goes there; by default, of any stream.
         unknown: Problems with the names in `schemas` and `tables`, raised together with all others.
     """
     problems = list(unknown)
@@ -174,15 +176,16 @@ def plan_streams(
     plans = []
     for table, from_catalog in _selected(tables, catalog, of_streams):
         try:
+            if why := table.obstacle(()):
+                raise ValueError(why)
             spec = specs.get((table.schema, table.name))
             choice = choose(table, from_catalog, options_of(table.stream, settings), spec, settings)
             plans.append(_plan(table, from_catalog, choice, settings, text_moments=text_moments))
         except ValueError as error:
             of_streams[table.stream] = f"stream {table.stream}: {error}"
-    if refused is None:
-        problems += of_streams.values()
-    else:
-        refused |= of_streams
+    if refused is not None:
+        refused |= {stream: problem for stream, problem in of_streams.items() if may_refuse(stream)}
+    problems += [problem for stream, problem in of_streams.items() if stream not in (refused or {})]
     for stream, count in Counter(plan.stream for plan in plans).items():
         if count > 1:
             both = " and ".join(plan.table.qualified_name for plan in plans if plan.stream == stream)
@@ -195,7 +198,7 @@ def plan_streams(
         if plan.detect_deletes and keys_stream(plan.stream) in names
     ]
     if problems:
-        raise ConfigurationError("; ".join(problems))
+        raise ConfigurationError("; ".join([*problems, *(refused or {}).values()]))
     if not plans and not refused:
         raise ConfigurationError(_why_none(settings, catalog))
     return plans
@@ -254,10 +257,13 @@ def _plan(
     if options.partition_column is not None:
         column = column_named(table, options.partition_column, "partition_column")
         split = Key.of(table, column, text_moments=text_moments)
+    columns = selected_columns(table, from_catalog, choice, settings.mask_key)
+    if why := table.obstacle(column.name for column in columns):
+        raise ValueError(why)
     return StreamPlan(
         table=table,
         stream=table.stream,
-        columns=selected_columns(table, from_catalog, choice, settings.mask_key),
+        columns=columns,
         replication_method=choice.method,
         replication_key=key,
         key_properties=choice.key_properties,

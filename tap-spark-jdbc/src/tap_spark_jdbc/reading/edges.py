@@ -123,7 +123,11 @@ class Edges:
         progress = replace(
             self._progress, rows=self._rows, complete=complete, nulls_sent=not complete, lower=None, split=None
         )
-        return self._final_bookmark(), progress
+        bookmark, saved = self._final_bookmark(), self._extraction.bookmark
+        if bookmark is None and saved is not None and self._extraction.moved and plan.end_value is None:
+            # Nothing new came, but late rows are looked for on the new server from now on.
+            bookmark = replace(saved, snapshot=self._extraction.snapshot)
+        return bookmark, progress
 
     def _after_late_rows(self, progress: StreamProgress) -> tuple[Bookmark | None, StreamProgress]:
         """The bookmark and progress after late rows: what this run can see, as far as the last run sent it."""
@@ -131,6 +135,8 @@ class Edges:
         if place is not None and place.upper is not None:
             upper = replace(place.upper, snapshot=seen, boundary=self._boundary_at_upper())
             progress = replace(progress, split=replace(place, upper=upper))
+        if self._extraction.moment is not None:
+            progress = replace(progress, moment=self._extraction.moment)
         if saved is not None and self._extraction.misses_bookmark:
             saved = replace(saved, boundary=self._boundary_at_bookmark())
         return None if saved is None else replace(saved, snapshot=seen), progress

@@ -6,8 +6,10 @@ snapshot, the catalogs show what the table was; queried outside of it, what the 
 
 from __future__ import annotations
 
+import hashlib
 import json
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -85,6 +87,12 @@ class RelationShapes:
         """The shapes seen by a connection within the snapshot, given `FROM` and `WHERE` of the statement."""
         shapes = _shapes(within, _NAMED.replace("{source}", source))
         return cls(",".join(oid for oid, shape in shapes.items() if shape.root), shapes)
+
+    @cached_property
+    def digest(self) -> str:
+        """The same text as long as no relation was dropped, replaced, emptied, written anew or altered."""
+        shapes = sorted((oid, astuple(shape)) for oid, shape in self.shapes.items())
+        return hashlib.sha256(json.dumps(shapes, sort_keys=True).encode()).hexdigest()[:32]
 
     def change(self, now: JdbcConnection, within: JdbcConnection) -> str | None:
         """A description of what has changed since; `now` sees the present, `within` is in the snapshot."""

@@ -24,11 +24,20 @@ _VERSION = (
 )
 _SERVER = """
 SELECT CASE WHEN pg_catalog.pg_is_in_recovery() THEN '1' ELSE '0' END AS recovers,
-  CASE WHEN pg_catalog.has_function_privilege('pg_catalog.pg_control_system()', 'EXECUTE') THEN '1'
+  CASE WHEN pg_catalog.has_function_privilege('pg_catalog.pg_control_system()', 'EXECUTE') THEN
+    CASE WHEN pg_catalog.has_function_privilege('pg_catalog.pg_control_checkpoint()', 'EXECUTE')
+      AND pg_catalog.has_function_privilege('pg_catalog.pg_control_recovery()', 'EXECUTE') THEN '2' ELSE '1' END
     ELSE '0' END AS may_ask,
   CAST(pg_catalog.pg_current_snapshot() AS text) AS snapshot
 """
-_SYSTEM = "SELECT CAST(system_identifier AS text) FROM pg_catalog.pg_control_system()"
+_SYSTEM = (
+    "SELECT CAST(system_identifier AS text) AS system, {timeline} AS timeline FROM pg_catalog.pg_control_system(){more}"
+)
+# A promoted server's own timeline is in its control file at once, in that of the last checkpoint a moment later.
+_TIMELINE = {
+    "{timeline}": "CAST(greatest(c.timeline_id, r.min_recovery_end_timeline) AS text)",
+    "{more}": ", pg_catalog.pg_control_checkpoint() c, pg_catalog.pg_control_recovery() r",
+}
 # Only rows of heaps have a writer: not those of views or foreign tables, nor of partitions that are foreign tables.
 _HEAPS = """
 WITH RECURSIVE tree AS (
@@ -61,7 +70,7 @@ class SnapshotServer:
     def beside(self, database: Database) -> SnapshotServer:
         """The same server over another connection: what is known is not queried, or logged, again."""
         other = SnapshotServer(database)
-        found = ("has_snapshots", "has_unicode_text", "_answers", "system")
+        found = ("has_snapshots", "has_unicode_text", "_answers", "_identity")
         other.__dict__ |= {name: self.__dict__[name] for name in found if name in self.__dict__}
         return other
 
@@ -92,10 +101,27 @@ class SnapshotServer:
         """Whether it follows a primary: a long-held snapshot would stop its replay."""
         return self._answers[0] == "1"
 
-    @cached_property
+    @property
     def system(self) -> str:
         """The server's system identifier; empty if it is not accessible."""
-        return str(self._database.connection.rows(_SYSTEM)[0][0]) if self._answers[1] == "1" else ""
+        return self._identity[0]
+
+    @property
+    def timeline(self) -> int | None:
+        """The server's timeline, which a failover and a restore to an earlier state move on; None: not accessible."""
+        return self._identity[1]
+
+    @cached_property
+    def _identity(self) -> tuple[str, int | None]:
+        may_ask, query = self._answers[1], _SYSTEM
+        if may_ask == "0":
+            return "", None
+        for slot, text in _TIMELINE.items():
+            query = query.replace(
+                slot, text if may_ask == "2" else "CAST(NULL AS text)" if slot == "{timeline}" else ""
+            )
+        ((system, timeline),) = self._database.connection.rows(query)
+        return str(system), None if timeline is None else int(timeline)
 
     @cached_property
     def has_unicode_text(self) -> bool:

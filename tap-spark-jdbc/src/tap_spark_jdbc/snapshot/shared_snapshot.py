@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from singer_spark.errors import SourceError
+from singer_spark.errors import DisturbedError, SourceError
 from tap_spark_jdbc.snapshot.lock_watch import LockWatch
 from tap_spark_jdbc.snapshot.relation_shapes import RelationShapes
 
@@ -57,15 +57,15 @@ class Undisturbed:
 
     @contextmanager
     def reading(self) -> Iterator[None]:
-        """Wrap all reading of rows; SourceError: they are invalid, as DDL has come in between, or is waiting."""
+        """Wrap all reading of rows; DisturbedError: they are invalid, as DDL has come in between, or is waiting."""
         try:
             yield
         except SourceError as error:
             if disturbance := self._given_way() or self._changed_for_sure():
-                raise SourceError(disturbance) from error
+                raise DisturbedError(disturbance) from error
             raise
         if disturbance := self._given_way() or self._changed():
-            raise SourceError(disturbance)
+            raise DisturbedError(disturbance)
 
     def _given_way(self) -> str | None:
         if self.watch.waiter is None:

@@ -15,6 +15,7 @@ from singer_spark.errors import ConnectionLostError, SourceError
 from singer_spark.singer.transaction_snapshot import MAX_SEEN, TransactionSnapshot
 from tap_spark_jdbc.plan.late_rows import WRITER, LateRows, Written, written_of, written_query
 from tap_spark_jdbc.plan.slices import Range, Slice
+from tap_spark_jdbc.snapshot.continued_table import continued, moment_of
 from tap_spark_jdbc.snapshot.open_transactions import OpenTransactions
 from tap_spark_jdbc.snapshot.server import SnapshotServer, warn
 from tap_spark_jdbc.snapshot.shared_snapshot import SharedSnapshot, Undisturbed
@@ -76,16 +77,22 @@ class StreamSnapshots:
         Returns the extraction with the rows that were committed late since its bookmark, and, if bookmarks are made of
         it (`follows`), with what these must hold of the transactions that are still open.
         """
-        if not self._database.source.dialect.shares_snapshots:
+        plan = extraction.plan
+        whole = follows and plan.replication_key is None and not plan.is_log_based
+        if not self._database.source.dialect.shares_snapshots or not self.server.has_snapshots:
+            return continued(extraction, None, None) if whole else extraction
+        if extraction.progress.complete and not whole:
             return extraction
-        if extraction.progress.complete or not self.server.has_snapshots:
-            return extraction
-        last, plan = _last_snapshot(extraction), extraction.plan
+        last = _last_snapshot(extraction)
         guarded = follows and plan.replication_key is not None and plan.end_value is None
         followed = self._open.lasting() if guarded else frozenset()
         is_open = guarded and (self.server.is_standby or bool(followed))
         self._text = self._shared_snapshot(extraction)
         self._undisturbed = self._shared.undisturbed(plan.stream, extraction.sql.source)
+        if whole:
+            relations = None if self._undisturbed is None else self._undisturbed.shapes.digest
+            with self.reading():
+                return continued(extraction, self.server, moment_of(self.server, self._text, relations))
         remembers = is_open or (guarded and plan.late_rows == "all")
         if not (remembers or last is not None):
             return extraction
@@ -106,7 +113,8 @@ class StreamSnapshots:
                 plan.stream,
                 "may be" if self.server.is_standby else "are",
             )
-        last = self._usable(extraction, last, _numbers(text)[1])
+        usable = self._usable(extraction, last, _numbers(text)[1])
+        extraction, last = replace(extraction, moved=usable is not last), usable
         if not follows:
             return _with_late_ones_of_the_last_run(extraction, last, _numbers(text)[1])
         with self.reading():
@@ -155,15 +163,23 @@ class StreamSnapshots:
     def _usable(
         self, extraction: Extraction, last: TransactionSnapshot | None, xmax: int
     ) -> TransactionSnapshot | None:
-        """The last run's snapshot, if it is of this server and earlier."""
-        if last is None or (last.system == self.server.system and last.xmax <= xmax):
+        """The last run's snapshot as far as it counts on this server; None: it does not."""
+        system, timeline = self.server.system, self.server.timeline
+        if last is None or (last.is_of(system, timeline) and last.xmax <= xmax):
             return last
+        stream, bookmark = extraction.plan.stream, extraction.bookmark
         logger.warning(
-            "stream %s: the last run saw a later state of the database, or another database: this run does not look "
-            "for what was open there",
-            extraction.plan.stream,
-        )
-        return None
+            "stream %s: this is another server than the last run's (upgraded, restored or failed over), so this run "
+            "can't tell which rows at or below the bookmark%s were committed late around the move, or written there "
+            "since: such rows may be missing; bring them by `spark-lake verify --repair --stream %s` or a run with "
+            "--full, or lower the bookmark by `spark-lake state set --stream %s --value …`; rows that are committed "
+            "late from now on are found again",
+            stream, "" if bookmark is None else f" {bookmark.value.text}", stream, stream,
+        )  # fmt: skip
+        if last.system != system or last.xmax > xmax:
+            return None
+        # A failover goes on with the numbers: what the last run saw may be lost, and its number another row's.
+        return replace(last, seen=(), timeline=timeline)
 
     def _with_late_rows(
         self, extraction: Extraction, last: TransactionSnapshot | None, text: str, followed: frozenset[str] | None
@@ -173,7 +189,7 @@ class StreamSnapshots:
         `text` is this run's snapshot; `followed` are the open transactions, None: bookmarks need not hold them.
         """
         xmin, xmax = _numbers(text)
-        if last is not None and last.xmin == last.xmax == xmax:
+        if last is not None and last.xmin == last.xmax == xmax and not extraction.moved:
             # Nothing was written in any database of the server.
             return replace(extraction.behind_bookmark(), snapshot=None if followed is None else last)
         late = None if last is None else LateRows(last, xmax, _sent_before(extraction))
@@ -197,7 +213,9 @@ class StreamSnapshots:
         if xmax >= 2**32 and followed - self._open.now():
             seen = ()
         quiet = not (followed or self.server.is_standby)
-        return replace(extraction, snapshot=TransactionSnapshot(self.server.system, xmin, xmax, seen, quiet))
+        return replace(
+            extraction, snapshot=TransactionSnapshot(self.server.system, xmin, xmax, seen, quiet, self.server.timeline)
+        )
 
     def _written(self, extraction: Extraction, late: LateRows[Point] | None, text: str) -> Written:
         (xmin, xmax), sql = _numbers(text), extraction.sql

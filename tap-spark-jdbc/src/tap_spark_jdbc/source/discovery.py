@@ -8,6 +8,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from singer_spark.errors import SourceError, one_line
 from tap_spark_jdbc.dialects import CatalogQueries, Dialect
 from tap_spark_jdbc.dialects.tables import Table
 from tap_spark_jdbc.source.discovery_bounds import Bounds, Name
@@ -33,20 +34,51 @@ def _tables_by_catalog(connection: JdbcConnection, dialect: Dialect, bounds: Bou
     assert dialect.catalog is not None
     condition = _condition(dialect, bounds)
     wanted = ("table_schema", "table_name", "column_name", "position")
-    details = ("native_type", "nullable", "table_kind", "row_estimate")
+    details = ("native_type", "nullable", "obstacle", "table_kind", "row_estimate")
     queries = {
         dialect.catalog.columns: (*wanted, *details),
         dialect.catalog.primary_keys: wanted,
         dialect.catalog.indexes: wanted,
     }
-    described, *names = _rows(connection, dialect.catalog, queries, condition)
+    broken: dict[Name, str] = {}
+    try:
+        described, *names = _rows(connection, dialect.catalog, queries, condition)
+    except SourceError:
+        broken = _broken_views(connection, dialect)
+        if not broken:
+            raise
+        condition = _without(dialect, condition, [name for _, name in broken])
+        described, *names = _rows(connection, dialect.catalog, queries, condition)
     columns: dict[Name, list[Row]] = defaultdict(list)
     for row in described:
         name = (row[0], row[1])
         if bounds.admit(*name, dialect.system_schemas):
             columns[name].append(row)
     keys, indexes = map(_names_by_table, names)
-    return [_table(name, rows, keys, indexes, dialect) for name, rows in columns.items()]
+    unseen = [Table(*name, columns=(), is_view=True, obstacles={"": why}) for name, why in broken.items()]
+    return [
+        *(_table(name, rows, keys, indexes, dialect) for name, rows in columns.items()),
+        *(table for table in unseen if bounds.admit(table.schema, table.name, dialect.system_schemas)),
+    ]
+
+
+def _broken_views(connection: JdbcConnection, dialect: Dialect) -> dict[Name, str]:
+    """The views that the database can't read, each with its words for what is wrong."""
+    found: dict[Name, str] = {}
+    query = dialect.catalog.views if dialect.catalog is not None else None
+    for schema, name in connection.rows(query) if query is not None else ():
+        view = Table(schema, str(name), ())
+        try:
+            connection.describe(f"SELECT * FROM {dialect.table(view)}")
+        except SourceError as error:
+            found[(schema, view.name)] = f"{one_line(error)}; mend or drop the view"
+    return found
+
+
+def _without(dialect: Dialect, condition: str, names: Sequence[str]) -> str:
+    """The condition, also for tables of other names."""
+    others = f"NOT table_name IN ({', '.join(dialect.string(name) for name in names)})"
+    return f"{condition} AND {others}" if condition else f"WHERE {others}"
 
 
 def _rows(
@@ -76,15 +108,19 @@ def _table(
     ordered = sorted(rows, key=_position)
     *_, kind, row_estimate = ordered[0]
     # A database's claim that a view's column has no NULLs may be outdated, or ignore an outer join.
-    is_view, is_parent = kind == "view", kind == "parent"
-    key = tuple(keys.get(name, ()))
+    words = (kind or "").split()
+    is_view, is_parent, key = "view" in words, "parent" in words, tuple(keys.get(name, ()))
+    # A row without a column only matters where there is no other.
+    columns = [row for row in ordered if row[2]]
     return Table(
         schema=name[0],
         name=name[1],
         columns=tuple(
-            dialect.column(row[2], row[4] or "", nullable=row[5] != "0" or is_view or is_parent) for row in ordered
+            dialect.column(row[2], row[4] or "", nullable=row[5] != "0" or is_view or is_parent) for row in columns
         ),
+        obstacles={row[2] or "": row[6] for row in columns or ordered if row[6] is not None},
         is_view=is_view,
+        filtered="filtered" in words,
         primary_key=() if is_parent else key,
         indexed=frozenset(indexes.get(name, ())),
         row_estimate=None if row_estimate is None else int(row_estimate),

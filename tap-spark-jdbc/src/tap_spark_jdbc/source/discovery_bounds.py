@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
 Name = tuple[str | None, str]
+LEAVE_OUT = "!"
 
 
 @dataclass(frozen=True)
@@ -30,11 +31,11 @@ class Bounds:
         if schema is not None and not self._admit_schema(schema, system_schemas):
             return False
         full = table if schema is None else f"{schema}.{table}"
-        return not self.tables or any(fits(full, each) or fits(table, each) for each in self.tables)
+        return taken((full, table), self.tables)
 
     def _admit_schema(self, schema: str, system_schemas: Iterable[str]) -> bool:
         if self.schemas:
-            return any(fits(schema, pattern) for pattern in self.schemas)
+            return taken((schema,), self.schemas)
         return not any(fnmatchcase(schema, pattern) for pattern in system_schemas)
 
     def is_named(self, schema: str | None, table: str) -> bool:
@@ -60,9 +61,24 @@ class Bounds:
         return None if not self.schemas or any(is_pattern(each) for each in self.schemas) else sorted(self.schemas)
 
 
+def taken(names: Iterable[str], patterns: Sequence[str]) -> bool:
+    """Whether patterns take one of a table's names: the last that fits decides, one with `!` in front leaves out."""
+    names = tuple(names)
+    found = not patterns or is_exclusion(patterns[0])
+    for pattern in patterns:
+        if any(fits(name, pattern.removeprefix(LEAVE_OUT)) for name in names):
+            found = not is_exclusion(pattern)
+    return found
+
+
+def is_exclusion(pattern: str) -> bool:
+    """Whether it leaves out what the patterns before it took."""
+    return pattern.startswith(LEAVE_OUT)
+
+
 def is_pattern(text: str) -> bool:
-    """Whether it is a glob, not a plain name."""
-    return any(sign in text for sign in "*?[")
+    """Whether it is a glob, or leaves something out, and is not a plain name."""
+    return is_exclusion(text) or any(sign in text for sign in "*?[")
 
 
 def fits(name: str, pattern: str) -> bool:

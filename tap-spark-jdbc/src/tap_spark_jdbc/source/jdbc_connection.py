@@ -69,7 +69,7 @@ class JdbcConnection:
         properties = jvm.java.util.Properties()
         for name, value in source.connection_properties().items():
             properties.setProperty(name, value)
-        with _refusing(f"can't connect to {source.place}: ", hides_values=source.hides_values):
+        with _refusing(f"can't connect to {source.place}: ", hides_values=source.hides_values, connecting=True):
             raw = driver.connect(source.url, properties)
         if raw is None:
             raise ConfigurationError(f"driver {source.driver} does not take {source.place}; check jdbc_url")
@@ -229,13 +229,13 @@ class JdbcConnection:
 
 
 @contextmanager
-def _refusing(what: str, *, hides_values: bool) -> Iterator[None]:
+def _refusing(what: str, *, hides_values: bool, connecting: bool = False) -> Iterator[None]:
     """Turn a driver's failure into a SourceError in one line."""
     try:
         yield
     except Py4JJavaError as error:
         cause = None if hides_values and may_quote(error) else error
-        raise kind_of(error)(f"{what}{reason(error, hides_values=hides_values)}") from cause
+        raise kind_of(error)(f"{what}{reason(error, hides_values=hides_values, connecting=connecting)}") from cause
 
 
 def _loaded_driver(gateway: Any, source: JdbcSource) -> Any:

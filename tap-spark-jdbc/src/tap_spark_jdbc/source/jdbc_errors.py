@@ -26,6 +26,9 @@ _HINTS = {
     "SQLITE_CANTOPEN": "check the path in jdbc_url",
 }
 
+# Of a user who is logged in: MySQL and MariaDB then speak of a view's definer, by the words for a login.
+_NO_LOGIN = "28000"
+_DEFINER = "check user and password; if it is a view, its definer may be gone or lack rights: see SHOW CREATE VIEW"
 # Hints by the message's text, where the SQLSTATE is not enough.
 _RSA = (
     "the server wants this password encrypted: put sslMode=verify-full (or trust) into jdbc_url, or, where the network "
@@ -47,7 +50,7 @@ _OF_DRIVER = re.compile(r"SQL\w*Exception")
 _AWAITED = re.compile(r"Exception thrown in awaitResult")
 
 
-def reason(error: Py4JJavaError, *, hides_values: bool = False) -> str:
+def reason(error: Py4JJavaError, *, hides_values: bool = False, connecting: bool = False) -> str:
     """The driver's message in one line, with what to do if its SQLSTATE shows that."""
     cause = error.java_exception
     messages: list[str] = []
@@ -56,7 +59,8 @@ def reason(error: Py4JJavaError, *, hides_values: bool = False) -> str:
         if not any(text in known for known in messages):
             messages.append(text)
         cause = cause.getCause()
-    return with_hint(": ".join(messages), first_sql_state(error), hides_values=hides_values and may_quote(error))
+    hidden, state = hides_values and may_quote(error), first_sql_state(error)
+    return with_hint(": ".join(messages), state, hides_values=hidden, connecting=connecting)
 
 
 def may_quote(error: Exception) -> bool:
@@ -67,10 +71,11 @@ def may_quote(error: Exception) -> bool:
     return not state.startswith(_WITHOUT_VALUES) if state else _OF_DRIVER.search(str(error)) is not None
 
 
-def with_hint(message: str, state: str, *, hides_values: bool = False) -> str:
+def with_hint(message: str, state: str, *, hides_values: bool = False, connecting: bool = False) -> str:
     """A driver's message, hidden if it may quote a value; with what to do if its SQLSTATE or its text shows that."""
     by_words = next((hint for words, hint in _HINTS_BY_WORDS.items() if words in message), "")
-    hint = by_words or (
+    hint = by_words or (_DEFINER if state == _NO_LOGIN and not connecting else "")
+    hint = hint or (
         _HINTS.get(state)
         or _HINTS.get(state[:2])
         or next((_HINTS[sign] for sign in _HINTS if f"[{sign}]" in message), "")

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from singer_spark.config.setting_problems import nearest
 from tap_spark_jdbc.config.settings import TapSettings
 from tap_spark_jdbc.dialects.tables import Table
-from tap_spark_jdbc.source.discovery_bounds import fits, is_pattern
+from tap_spark_jdbc.source.discovery_bounds import fits, is_exclusion, is_pattern
 
 logger = logging.getLogger("tap-spark-jdbc")
 
@@ -24,7 +24,7 @@ def unknown_names(
         inside = all_within(tuple(schemas))
         schemas = [each for each in schemas if not any(_is_schema(each, table) for table in inside)]
     for setting, names in (("tables", tables), ("schemas", schemas)):
-        for name in filter(is_pattern, names):
+        for name in (each for each in names if is_pattern(each) and not is_exclusion(each)):
             logger.warning("setting %s: %r fits no %s", setting, name, setting.removesuffix("s"))
     tables, schemas = ([each for each in names if not is_pattern(each)] for names in (tables, schemas))
     if not tables and not schemas:

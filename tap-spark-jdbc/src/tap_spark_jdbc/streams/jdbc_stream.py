@@ -102,6 +102,8 @@ class JdbcStream(Stream):
     def send(self, reading: StreamReading[Any]) -> None:
         """Send what `reading` reads, as part of a run."""
         self._reading, self._in_run = reading, True
+        if self.extraction.dropped is not None:
+            self._begin_again(self.extraction.dropped)
         if self.log_start is not None:
             self.log_start.begin(reading.moment)
         try:
@@ -129,8 +131,22 @@ class JdbcStream(Stream):
     def take_back(self) -> None:
         """Void what was sent of this stream: it failed half-way, and the others go on."""
         self._run.progress.forget(self.name)
-        self._run.state.skip(self.name, [each.stream_alias for each in self.stream_maps])
+        self._run.state.skip(self.name, self.sent_as)
         self._run.state.write()
+
+    def _begin_again(self, why: str) -> None:
+        """Void what a dead run had sent of this stream, which is sent from its start."""
+        state = self._run.state
+        self.logger.info(
+            "stream %s: what run %s had sent of it is dropped, and the table is read from its start: %s",
+            self.name, state.continued_run, why,
+        )  # fmt: skip
+        state.restart(self.name, self.sent_as)
+
+    @property
+    def sent_as(self) -> list[str]:
+        """The names of the streams that it is mapped to."""
+        return [each.stream_alias for each in self.stream_maps]
 
     def get_records(self, context: Mapping[str, Any] | None) -> Iterable[dict[str, Any]]:
         """The records one by one, for stream maps and flattening; values that these do not change keep all digits."""
@@ -153,7 +169,7 @@ class JdbcStream(Stream):
             with self._keys_around():
                 for file, rows in self._sent_files():
                     size = file.path.stat().st_size
-                    with self._announced(late=file.slice.late and rows > 0):
+                    with self._announced(file.slice, rows):
                         stdout.send_file(file.path)
                     self._run.progress.advance(self.name, rows, size)
         else:
@@ -173,7 +189,7 @@ class JdbcStream(Stream):
         with self._keys_around():
             for batch in reading.sent():
                 if (file := batch.file) is not None:
-                    with self._announced(late=batch.slice.late):
+                    with self._announced(batch.slice, file.rows):
                         stdout.write(reading.message(file))
                     self._run.progress.advance(self.name, file.rows, file.size)
                     self._run.budget.sent(file.rows)
@@ -191,13 +207,20 @@ class JdbcStream(Stream):
             keys.send(self.name)
 
     @contextmanager
-    def _announced(self, *, late: bool) -> Iterator[None]:
+    def _announced(self, sent: Slice[Point], rows: int) -> Iterator[None]:
         """Wrap the sending of a slice's records: late rows are announced by a SCHEMA of their own."""
+        # Of a whole table, they are rows like the others.
+        late = sent.late and rows > 0 and self.plan.replication_key is not None
         if late:
             self._write_own_schema(late_rows=True)
         yield
         if late:
             self._write_own_schema()
+            self.logger.info(
+                "stream %s: %d rows at or below the bookmark that were written or committed since the last run were "
+                "sent; after a dump and restore these came before, and an append-only table holds them twice",
+                self.name, rows,
+            )  # fmt: skip
 
     def _generate_schema_messages(self) -> Generator[SchemaMessage, None, None]:
         for message in super()._generate_schema_messages():

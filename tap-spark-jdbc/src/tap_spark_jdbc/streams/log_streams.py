@@ -5,8 +5,11 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
+from singer_spark.errors import one_line
+from tap_spark_jdbc.streams.stream_errors import OF_A_STREAM
+
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
     from tap_spark_jdbc.log.log_run import LogRun
     from tap_spark_jdbc.streams.jdbc_stream import JdbcStream, TapRun
@@ -19,11 +22,37 @@ def begin_log(streams: Iterable[JdbcStream], run: TapRun, pipeline: str, errors:
     if not chosen:
         return None
     from tap_spark_jdbc.log.log_run import LogRun
+    from tap_spark_jdbc.log.published_tables import log_table
 
-    log = LogRun(run.database, run.snapshots, run.state, pipeline)
-    with errors.of_all({each.name: partial(run.state.skip, each.name, [each.name]) for each in chosen}):
-        log.prepare([each.plan for each in chosen])
-    if any(each.name in errors.reasons for each in chosen):
+    def taken_back(stream: str) -> Callable[[], None]:
+        return partial(run.state.skip, stream, [stream])
+
+    def prepared(streams: Sequence[JdbcStream]) -> LogRun:
+        log = LogRun(run.database, run.snapshots, run.state, pipeline)
+        log.prepare([each.plan for each in streams])
+        return log
+
+    for each in chosen:
+        if each.name in errors.strangers:
+            with errors.of(each.name, taken_back(each.name)):
+                log_table(run.database, each.plan)
+    chosen = [each for each in chosen if each.name not in errors.reasons]
+    known = [each for each in chosen if each.name not in errors.strangers]
+    if not chosen:
+        return None
+    log: LogRun | None = None
+    with errors.of_all({each.name: taken_back(each.name) for each in chosen}):
+        try:
+            log = prepared(chosen)
+        except OF_A_STREAM as error:
+            if errors.skips_all or not known or known == chosen:
+                raise
+            # One of those that join, perhaps: a table that this user may not publish, for instance.
+            for each in (each for each in chosen if each not in known):
+                errors.skip(each.name, f"stream {each.name}: {one_line(error)}")
+                taken_back(each.name)()
+            log, chosen = prepared(known), known
+    if log is None or any(each.name in errors.reasons for each in chosen):
         return None
     for each in chosen:
         each.plan, each.log_start = log.plans[each.name], log.starts.get(each.name)

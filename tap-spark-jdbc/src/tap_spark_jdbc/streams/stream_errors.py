@@ -7,40 +7,58 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Literal
 
-from singer_spark.errors import ConfigurationError, SchemaError, SkippedStreamsError, SourceError, StateError, one_line
+from singer_spark.errors import (
+    ConfigurationError,
+    ConnectionLostError,
+    DisturbedError,
+    SchemaError,
+    SkippedStreamsError,
+    SourceError,
+    StateError,
+    one_line,
+)
 
 logger = logging.getLogger("tap-spark-jdbc")
 # Errors of the stream or its table; a failure of the machine or the pipe always ends the run.
-_OF_A_STREAM = (SourceError, StateError, ConfigurationError, SchemaError)
+OF_A_STREAM = (SourceError, StateError, ConfigurationError, SchemaError)
+_PASSING = (ConnectionLostError, DisturbedError)
 
 
 class StreamErrors:
     """The streams left out so far.
 
     Attributes:
-        skips: Whether a failing stream is left out, instead of ending the run.
+        skips_all: Whether any failing stream is left out, instead of ending the run.
+        strangers: Streams that are left out in any case: no setting names them, and they never arrived.
         reasons: Why each stream was left out, by stream.
     """
 
     def __init__(self, policy: Literal["fail", "skip"]) -> None:
-        self.skips = policy == "skip"
+        self.skips_all = policy == "skip"
+        self.strangers: frozenset[str] = frozenset()
         self.reasons: dict[str, str] = {}
+
+    def skips(self, stream: str) -> bool:
+        """Whether a stream that fails is left out."""
+        return self.skips_all or stream in self.strangers
 
     def skip(self, stream: str, reason: str) -> None:
         """Leave a stream out of the run."""
         self.reasons[stream] = reason
-        logger.error("%s; the other streams go on (on_stream_error)", reason)
+        why = "on_stream_error" if self.skips_all else "no setting names it, and it never arrived"
+        logger.error("%s; the other streams go on (%s)", reason, why)
 
     @contextmanager
     def of(self, stream: str, skipped: Callable[[], None] | None = None) -> Iterator[None]:
         """Handle errors of one stream and name it in them; `skipped` is called once the stream is left out."""
         try:
             yield
-        except _OF_A_STREAM as error:
+        except OF_A_STREAM as error:
             named = one_line(error)
             if not named.startswith(f"stream {stream}"):
                 named = f"stream {stream}: {named}"
-            if not self.skips:
+            # What passes by itself does not speak against a stream: the next run goes on where this one stopped.
+            if not self.skips(stream) or (not self.skips_all and isinstance(error, _PASSING)):
                 raise type(error)(named) from error
             self.skip(stream, named)
             if skipped is not None:
@@ -51,8 +69,8 @@ class StreamErrors:
         """Handle errors of several streams at once: they are left out together."""
         try:
             yield
-        except _OF_A_STREAM as error:
-            if not self.skips:
+        except OF_A_STREAM as error:
+            if not self.skips_all:
                 raise
             for stream, skipped in streams.items():
                 self.skip(stream, f"stream {stream} is read from the log with others: {one_line(error)}")

@@ -85,6 +85,11 @@ class BatchFiles:
                 else:
                     yield self._adopt(batch, sink, plan, tuple(each for _, each in group))
 
+    def drop(self, batch: BatchMessage) -> None:
+        """Load nothing of a BATCH message."""
+        for file in batch.files:
+            self._find(batch.stream, file)
+
     def clean(self) -> None:
         """Remove the tap's files named by messages, after the commit; a failure is only logged."""
         try:

@@ -93,6 +93,25 @@ class Batches:
                 example = "it was rejected by the run that died, --no-resume begins anew"
                 self._quarantine.count(name, sum(file.rows for file in stream.rejected), example)
 
+    def restart(self, stream: str) -> None:
+        """Drop what was adopted of a stream; ProtocolError: some of the stream has arrived already."""
+        if stream in self.sinks:
+            raise ProtocolError(f"the tap begins stream {stream} again, of which it has sent something already")
+        if (adopted := self.adopted.get(stream)) is None:
+            return
+        self.adopted = {name: each for name, each in self.adopted.items() if name != stream}
+        if self._quarantine is not None:
+            self._quarantine.count(stream, -sum(file.rows for file in adopted.rejected), "")
+
+    def check_adopted(self) -> None:
+        """Raise ProtocolError if a stream was adopted of which no SCHEMA came."""
+        missing = sorted(set(self.adopted) - set(self.sinks) - self.skipped)
+        if missing:
+            raise ProtocolError(
+                f"the tap resumed a run that died, but sent no SCHEMA for {', '.join(missing)}, although that run "
+                "had sent records of it; nothing was published, run the tap with --no-resume"
+            )
+
     def wait_for_states(self) -> None:
         """Let the caller of `close_all` decide at each STATE where batches end, unless they grow too large."""
         self._stretch = STRETCH

@@ -60,6 +60,7 @@ class Remembered:
         batches: Number of batches of each stream before the STATE.
         waiting: Those of them not staged yet.
         skipped: Streams that the tap had given up on, which are left out.
+        adopted: What of a dead run's streams was still used.
     """
 
     state: JSON
@@ -67,6 +68,7 @@ class Remembered:
     batches: Mapping[str, int]
     waiting: list[Future[Any]]
     skipped: frozenset[str]
+    adopted: Mapping[str, StagedStream]
 
 
 class Checkpointing:
@@ -118,7 +120,8 @@ class Checkpointing:
         self._batches.close_all()
         counts = {stream: len(sink.staging) for stream, sink in self._batches.loaded.items()}
         skipped = frozenset(self._batches.skipped)
-        self._remembered.append(Remembered(value, resume, counts, self._pool.unfinished(), skipped))
+        waiting = self._pool.unfinished()
+        self._remembered.append(Remembered(value, resume, counts, waiting, skipped, self._batches.adopted))
         self._last_cut = time.monotonic()
 
     def _find_staged(self) -> None:
@@ -129,7 +132,7 @@ class Checkpointing:
         staged = self._staged
         if staged is None or self._run.checkpoint.lost:
             return False
-        streams = {name: each for name, each in self._batches.adopted.items() if name not in staged.skipped}
+        streams = {name: each for name, each in staged.adopted.items() if name not in staged.skipped}
         for stream, number in staged.batches.items():
             part = _staged_part(self._batches.sinks[stream], number)
             if part.files or part.rejected:

@@ -15,7 +15,7 @@ from singer_spark.process import stdout
 from singer_spark.process.scratch import scratch_folder
 from singer_spark.process.signals import Stopped, too_late_to_stop
 from singer_spark.program.progress import Progress
-from singer_spark.singer.messages import ROW_ESTIMATE, SKIPPED, bare_state
+from singer_spark.singer.messages import RESTARTED, ROW_ESTIMATE, SKIPPED, bare_state
 from singer_spark.state.store import same_state
 from target_spark_lake.intake.batch_message import BatchMessage
 from target_spark_lake.intake.singer_lines import DeadTapError, RecordLines
@@ -23,6 +23,7 @@ from target_spark_lake.load.batch_files import BatchFiles, TakenFiles
 from target_spark_lake.load.batches import Batches
 from target_spark_lake.load.checkpointing import Checkpointing, adopt, settings_of_rows
 from target_spark_lake.load.extent import Extents, WholeStreams
+from target_spark_lake.load.left_out import LeftOut
 from target_spark_lake.load.notices import notify_of_dead, notify_of_failure, notify_of_success
 from target_spark_lake.load.run_changes import changes_of, log_rejected, rejected_records
 from target_spark_lake.load.run_metrics import emit_failure, emit_success
@@ -79,6 +80,7 @@ class LoadRun:
         self._batches = Batches(settings, run, staging)
         self._keys = KeyBatches(settings, staging)
         self._files = BatchFiles(settings, run, self._batches, self._spool)
+        self.left_out = LeftOut(settings, run)
         self._checkpointing: Checkpointing | None = None
         self._activated: dict[str, int] = {}
         self._state: JSON | None = None
@@ -102,14 +104,20 @@ class LoadRun:
         self._refuse_after_end("a SCHEMA")
         if self._state is None:
             self._progress.phase("reading")
-        if not self._keys.schema(message, self._batches.sinks):
+        if self.left_out.has(message.get("stream")):
+            return
+        if self._keys.schema(message, self._batches.sinks):
+            return
+        with self.left_out.or_raise(message.get("stream")):
             self._extents().check(self._batches.schema(message))
-            estimate = message.get(ROW_ESTIMATE)
-            self._progress.expect(message["stream"], estimate if isinstance(estimate, int) else None)
+        estimate = message.get(ROW_ESTIMATE)
+        self._progress.expect(message["stream"], estimate if isinstance(estimate, int) else None)
 
     def records(self, lines: RecordLines) -> None:
         """Take RECORD lines of one stream."""
         self._refuse_after_end(f"input line {lines.first_line}: a RECORD of stream {lines.stream}")
+        if self.left_out.has(lines.stream):
+            return
         if self._keys.takes(lines.stream):
             self._keys.add(lines)
             return
@@ -120,6 +128,9 @@ class LoadRun:
         """Take a BATCH: files that hold records of one stream."""
         batch = BatchMessage.of(message)
         self._refuse_after_end(f"a BATCH of stream {batch.stream}")
+        if self.left_out.has(batch.stream):
+            self._files.drop(batch)
+            return
         keys = self._keys.takes(batch.stream)
         for part in self._files.lines(batch) if keys else self._files.take(batch):
             self.check()
@@ -143,7 +154,9 @@ class LoadRun:
             self._start(message, value)
         self._state = value
         self._complete = self._complete or message.get("final") is True
-        self._skip(message.get(SKIPPED) if self._announced else None)
+        if self._announced:
+            self._skip(message.get(SKIPPED))
+            self._restart(message.get(RESTARTED))
         if self._checkpointing is not None and isinstance(resume, dict) and "final" not in message:
             self._checkpointing.state(value, resume)
 
@@ -157,11 +170,17 @@ class LoadRun:
 
     def _skip(self, streams: object) -> None:
         """Skip streams that the tap gave up on: their tables and bookmarks stay as they were."""
+        new = [each for each in streams if each not in self._batches.skipped] if isinstance(streams, list) else []
+        self.left_out.check_skipped(new)
+        for stream in new:
+            logger.warning("stream %s: the tap could not read it; its table and its bookmark stay", stream)
+            self._batches.skip(stream)
+            self._progress.forget(stream)
+
+    def _restart(self, streams: object) -> None:
+        """Drop what a dead run had staged of streams that the tap sends from their start."""
         for stream in streams if isinstance(streams, list) else ():
-            if stream not in self._batches.skipped:
-                logger.warning("stream %s: the tap could not read it; its table and its bookmark stay", stream)
-                self._batches.skip(stream)
-                self._progress.forget(stream)
+            self._batches.restart(stream)
 
     def activate_version(self, message: JSON) -> None:
         """Take an ACTIVATE_VERSION: at the end, tables of current rows lose the rows of lower versions."""
@@ -188,7 +207,7 @@ class LoadRun:
             logger.warning("%s; nothing was changed, `spark-lake runs` shows it as a failed run", nothing)
             self.fail(nothing)
             return
-        self._check_adopted()
+        self._batches.check_adopted()
         self._progress.phase("writing")
         extents = self._extents(sinks)
         for sink in self._batches.loaded.values():
@@ -208,7 +227,9 @@ class LoadRun:
         changes = changes_of(loads, self._run, self._settings, self._pool, self._spool)
         self._pool.close()
         too_late_to_stop()
-        state = state_to_save(self._saving, self._state, self._run.committed_state(), self._batches.loaded)
+        committed = self._run.committed_state()
+        last = self.left_out.without(self._state, committed)
+        state = state_to_save(self._saving, last, committed, self._batches.loaded)
         self._progress.phase("committing")
         reports = self._run.commit(Commit(changes, state, rejected))
         self._happened = True
@@ -246,6 +267,7 @@ class LoadRun:
     def _start(self, message: JSON, value: JSON) -> None:
         """Handle the first STATE: where the run starts, and what becomes of a dead run's checkpoint."""
         self._announced = "final" in message
+        self.left_out.begin(message)
         # A tap that announces itself reports what it reads.
         self._progress.phase("reading", logged=not self._announced)
         start = message.get("start")
@@ -275,14 +297,6 @@ class LoadRun:
             adopted = self._batches.loaded[name].adopted
             before = sum(each.rows for each in adopted.rejected) if adopted else 0
             self._progress.advance(name, before - file.rows, 0)
-
-    def _check_adopted(self) -> None:
-        missing = sorted(set(self._batches.adopted) - set(self._batches.sinks) - self._batches.skipped)
-        if missing:
-            raise ProtocolError(
-                f"the tap resumed a run that died, but sent no SCHEMA for {', '.join(missing)}, although that run "
-                "had sent records of it; nothing was published, run the tap with --no-resume"
-            )
 
     def _print_state(self, state: JSON | None) -> None:
         try:

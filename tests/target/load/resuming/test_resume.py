@@ -7,7 +7,7 @@ import json
 import pytest
 
 from singer_spark.errors import ProtocolError
-from target.increment import INT, TEXT, assert_as_before, assert_exact, increment
+from target.increment import INT, TEXT, WHOLE, assert_as_before, assert_exact, increment
 from target.load.resuming.dying_taps import AFTER_ALL_RECORDS, AFTER_THE_SECOND_STATE, die
 from target.loading import JSON, Lake, record, schema, state, to_bytes
 from target_spark_lake.cli import spark_lake
@@ -80,6 +80,47 @@ def test_a_target_that_fails_leaves_what_it_wrote_as_its_checkpoint_before(lake:
     assert lines[0]["resume"]["sent"] == 6
     lake.load(*lines)
     assert_exact(lake)
+
+
+def begun_again(lake: Lake) -> list[JSON]:
+    """What a tap sends that goes on from a checkpoint, but begins one stream again: its table has changed since."""
+    opening, *_ = lake.announced(increment())
+    assert opening["start"] == "resume"
+    body = increment()
+    start = body.index(WHOLE)
+    value = body[start - 1]["value"]
+    resume = {"format_version": 1, "sent": start - 1}
+    again = {"type": "STATE", "value": value, "resume": resume, "restarted": ["whole"]}
+    grows, *rest, last = lake.announced(body[:1] + body[start:], resume=False)[1:]
+    for message in rest:
+        if "resume" in message:
+            message["resume"]["sent"] += start - 1
+    return [opening, grows, again, *rest, last]
+
+
+@pytest.mark.usefixtures("checkpoints_at_once")
+def test_what_a_dead_run_had_staged_of_a_stream_that_begins_again_is_dropped(lake: Lake) -> None:
+    """Also where the tap dies once more, at any place behind that."""
+    part_of_whole = increment().index(WHOLE) + 7
+    die(lake, part_of_whole)
+    checkpoint = lake.checkpoint()
+    assert checkpoint is not None
+    assert checkpoint.state["whole"] == 3
+    lines = begun_again(lake)
+    with pytest.raises(ProtocolError, match="the tap died"):
+        lake.load_slowly(*lines[:4])
+    resumed = lake.announced(increment())
+    assert resumed[0]["start"] == "resume"
+    assert resumed[0]["resume"]["sent"] == increment().index(WHOLE) - 1
+    lake.load(*resumed)
+    assert_exact(lake)
+
+
+def test_a_stream_that_begins_again_behind_its_own_records_is_refused(lake: Lake) -> None:
+    die(lake, increment().index(WHOLE) + 7)
+    opening, grows, again, whole, *_ = begun_again(lake)
+    with pytest.raises(ProtocolError, match="begins stream whole again"):
+        lake.load(opening, grows, whole, again)
 
 
 def test_the_runs_report_counts_what_was_taken_over_in_the_run_that_published_it(lake: Lake, capsys) -> None:
