@@ -13,6 +13,7 @@ from singer_spark.singer.schema_mapping import json_types, single_branch
 from singer_spark.singer.sql_type import annotated_type
 from target_spark_lake.columns.declared_columns import declared_types, read_as_declared
 from target_spark_lake.columns.partitioning import Partitioning
+from target_spark_lake.columns.text_columns import NO_TEXTS, TextColumns
 from target_spark_lake.config.config_schema import APPEND_ONLY, LOAD_METHODS, OVERWRITE, UPSERT, LoadMethod
 from target_spark_lake.config.settings import TargetSettings
 from target_spark_lake.config.stream_options import StreamOptions
@@ -41,6 +42,7 @@ class StreamSchema:
         numbers: Names of cursor columns with numbers at the source, whatever their type in the lake.
         keeps_deletes: Whether deletes reported by the tap are rows of the lake: without their mark they would look like
             any others, so the mark's column is not optional metadata.
+        texts: How the table's columns of text hold values, as soon as that is settled.
     """
 
     stream: str
@@ -55,6 +57,7 @@ class StreamSchema:
     late_rows: bool = False
     keeps_deletes: bool = False
     numbers: frozenset[str] = frozenset()
+    texts: TextColumns = NO_TEXTS
 
     @property
     def partitioning(self) -> Partitioning | None:
@@ -152,6 +155,7 @@ class StreamSchema:
             extent="delta" if parts else self.extent if len(extents) == 1 else None,
             cursor=self.cursor or kept,
             numbers=self.numbers | earlier.numbers,
+            texts=earlier.texts,
             bookmark_properties=self.bookmark_properties or earlier.bookmark_properties,
         )
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from singer_spark.singer.lake_type import Array, LakeType, Scalar, Struct
 from singer_spark.singer.sql_type import annotated_type
+from target_spark_lake.columns.text_columns import ELEMENT
 from target_spark_lake.validation.lake_value import UnholdableError
 from target_spark_lake.validation.schema_reading import FLOATING, plain_branch
 
@@ -14,7 +15,6 @@ JSON = dict[str, Any]
 
 # Every integer up to here is exactly a double.
 GREATEST_EXACT = 1 << 53
-ELEMENT = ""
 
 
 def plain_numbers(schema: JSON, lake: LakeType | None) -> Any:

@@ -17,6 +17,7 @@ from singer_spark.singer.exact_json import from_json, to_json
 from singer_spark.singer.metadata_columns import METADATA_COLUMNS
 from singer_spark.singer.schema_mapping import json_types
 from singer_spark.singer.sql_type import annotated_type
+from target_spark_lake.columns.text_columns import as_json
 from target_spark_lake.validation.lake_value import MOMENT, UnholdableError, lake_value
 from target_spark_lake.validation.plain_numbers import plain_numbers, refuse_rounded
 from target_spark_lake.validation.schema_reading import FLOATING, NON_FINITE, plain_branch
@@ -69,11 +70,13 @@ class RecordValidator:
         *,
         validate: bool,
         keys_have_values: bool = False,
+        texts: Mapping[str, Any] = {},
     ) -> None:
         """Prepare for one schema.
 
         Without `validate`, invalid records are accepted too if the lake's columns can hold them. With
-        `keys_have_values`, NULL in a key is an error, whatever the schema says.
+        `keys_have_values`, NULL in a key is an error, whatever the schema says. `texts` is where texts get quotes
+        (`JsonTexts.places`).
         """
         self._stream = stream
         self._schema = schema
@@ -81,6 +84,7 @@ class RecordValidator:
         self._columns = columns
         self._validate = validate
         self._keys_have_values = keys_have_values
+        self.texts = texts
 
     @cached_property
     def _validator(self) -> Validator:
@@ -122,7 +126,7 @@ class RecordValidator:
     def _value(self, name: str, value: Any) -> Any:
         kind = self._columns.types[name]
         try:
-            held = lake_value(value, kind)
+            held = lake_value(as_json(value, self.texts.get(name)), kind)
             refuse_rounded(value, self._plain_numbers.get(name))
             return held
         except UnholdableError as error:
