@@ -10,7 +10,7 @@ import pytest
 
 from singer_spark.errors import RecordError, SchemaError
 from target.loading import Lake, record, schema, state
-from target_spark_lake.validation.record_validator import draft7
+from target_spark_lake.validation.draft7 import draft7
 from target_spark_lake.validation.schema_check import schema_problem
 
 pytestmark = pytest.mark.usefixtures("without_jvm")

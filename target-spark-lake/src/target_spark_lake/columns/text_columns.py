@@ -144,18 +144,18 @@ def as_json(value: Any, place: Any) -> Any:
     if place == VALUE:
         return to_json(value)
     if place == KEY:
-        return to_json(_canonical(value))
+        return to_json(canonical(value))
     if isinstance(value, list):
         return [as_json(each, place.get(ELEMENT)) for each in value]
     return {name: as_json(each, place.get(name)) for name, each in value.items()} if isinstance(value, dict) else value
 
 
-def _canonical(value: Any) -> Any:
+def canonical(value: Any) -> Any:
     """The value with numbers in one spelling (plain digits for whole ones) and members in one order."""
     if isinstance(value, list):
-        return [_canonical(each) for each in value]
+        return [canonical(each) for each in value]
     if isinstance(value, dict):
-        return {name: _canonical(value[name]) for name in sorted(value)}
+        return {name: canonical(value[name]) for name in sorted(value)}
     if isinstance(value, bool) or not isinstance(value, int | Decimal):
         return value
     sign, digits, exponent = Decimal(value).as_tuple()

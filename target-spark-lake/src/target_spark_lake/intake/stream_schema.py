@@ -104,7 +104,7 @@ class StreamSchema:
                 f"stream {stream}: its SCHEMA has no properties, so its table would have no columns; deselect it "
                 "in the tap's catalog"
             )
-        schema = _with_objects(schema)
+        schema = with_objects(schema)
         options = settings.options_of(stream)
         method = load_method_of(stream, options, schema, settings.load_method)
         extent = schema.get("x-extent")
@@ -177,7 +177,7 @@ def load_method_of(stream: str, options: StreamOptions, schema: Mapping[str, Any
     return str(method)
 
 
-def _with_objects(schema: Any) -> Any:
+def with_objects(schema: Any) -> Any:
     """A schema with all bare true or false parts, which Draft 7 allows, written out as objects."""
     if isinstance(schema, bool):
         return {} if schema else {"not": {}}
@@ -185,11 +185,11 @@ def _with_objects(schema: Any) -> Any:
         return schema
     found = dict(schema)
     if isinstance(properties := schema.get("properties"), Mapping):
-        found["properties"] = {name: _with_objects(each) for name, each in properties.items()}
+        found["properties"] = {name: with_objects(each) for name, each in properties.items()}
     for name in ("items", "anyOf", "oneOf"):
         if name in schema:
             part = schema[name]
-            found[name] = [_with_objects(each) for each in part] if isinstance(part, list) else _with_objects(part)
+            found[name] = [with_objects(each) for each in part] if isinstance(part, list) else with_objects(part)
     return found
 
 
@@ -198,7 +198,8 @@ def _own_schema(schema: JSON, options: StreamOptions, *, marked: bool) -> JSON:
     properties = read_as_declared(properties, declared_types(options.columns))
     if marked:
         properties[DELETED_AT] = {"type": ["string", "null"], "format": "date-time"}
-    required = [name for name in _names(schema.get("required")) if name in properties]
+    # A property that is not declared may be required, too; the metadata columns are ours.
+    required = [name for name in _names(schema.get("required")) if name in properties or name not in METADATA_COLUMNS]
     return {**schema, "properties": properties, "required": required}
 
 

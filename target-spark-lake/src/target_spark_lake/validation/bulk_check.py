@@ -50,8 +50,8 @@ _UNDECIDED_FORMATS = frozenset(
         *("uri-reference", "uri-template", "json-pointer", "relative-json-pointer", "regex"),
     }
 )
-# These refuse something even with an empty schema or list.
-_NEVER_TRIVIAL = frozenset({"not", "const", "enum", "contains"})
+# These refuse something even with an empty schema, an empty list, or true.
+_NEVER_TRIVIAL = frozenset({"not", "const", "enum", "contains", "uniqueItems"})
 
 
 @dataclass(frozen=True)
@@ -192,8 +192,13 @@ def record_check(schema: JSON, keys: Iterable[str], texts: Mapping[str, Any] = {
 def _is_free(branch: JSON, quoted: bool) -> bool:
     """Whether a value is kept as its JSON text (its texts `quoted`), and only its JSON type is checked."""
     asking = (ASSERTIONS | OTHER_KEYWORDS) & set(branch)
-    trivial = not asking & _NEVER_TRIVIAL and all(branch[name] in ({}, [], True) for name in asking)
+    trivial = not asking & _NEVER_TRIVIAL and all(_is_empty(branch[name]) for name in asking)
     return trivial and (quoted or json_types(branch) != {"string"}) and lake_type(branch, "") == STRING
+
+
+def _is_empty(value: Any) -> bool:
+    """Whether a keyword's value requires nothing; 1 does, although Python takes it for true."""
+    return value is True or (isinstance(value, dict | list) and not value)
 
 
 def _value_check(schema: JSON, *, required: bool) -> ValueCheck | None:

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Iterable, Iterator, Mapping
-from datetime import datetime
-from decimal import Context, Decimal, InvalidOperation
-from functools import cached_property, partial
+from collections.abc import Iterable, Mapping
+from decimal import InvalidOperation
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from singer_sdk.exceptions import MissingKeyPropertiesError
@@ -15,15 +13,13 @@ from singer_sdk.exceptions import MissingKeyPropertiesError
 from singer_spark.errors import ProtocolError, RecordError
 from singer_spark.singer.exact_json import from_json, to_json
 from singer_spark.singer.metadata_columns import METADATA_COLUMNS
-from singer_spark.singer.schema_mapping import json_types
-from singer_spark.singer.sql_type import annotated_type
 from target_spark_lake.columns.text_columns import as_json
-from target_spark_lake.validation.lake_value import MOMENT, UnholdableError, lake_value
+from target_spark_lake.validation.draft7 import draft7
+from target_spark_lake.validation.lake_value import UnholdableError, lake_value
+from target_spark_lake.validation.patterns import SlowPatternError
 from target_spark_lake.validation.plain_numbers import plain_numbers, refuse_rounded
-from target_spark_lake.validation.schema_reading import FLOATING, NON_FINITE, plain_branch
 
 if TYPE_CHECKING:
-    from jsonschema import TypeChecker
     from jsonschema.protocols import Validator
 
     from singer_spark.singer.lake_type import Struct
@@ -31,12 +27,6 @@ if TYPE_CHECKING:
 JSON = dict[str, Any]
 
 SHOWN_CHARACTERS = 80
-# More digits than any column can hold.
-_EXACT = Context(prec=1000)
-# In SQL times mostly have no zone, or one of whole hours.
-_CLOCK = re.compile(
-    r"(?:[01]\d|2[0-3]):[0-5]\d:(?:[0-5]\d|60)(?:\.\d+)?(?:[Zz]|[+-](?:[01]\d|2[0-3])(?::[0-5]\d)?)?", re.ASCII
-)
 
 
 class InvalidRecordError(RecordError):
@@ -169,9 +159,11 @@ class RecordValidator:
         if any(name in record and name not in own for name in METADATA_COLUMNS):
             # The metadata columns are ours, even if the tap sends them.
             record = {name: each for name, each in record.items() if name in own or name not in METADATA_COLUMNS}
-        error = next(
-            iter(sorted(self._validator.iter_errors(record), key=lambda each: list(map(str, each.path)))), None
-        )
+        try:
+            errors = sorted(self._validator.iter_errors(record), key=lambda each: list(map(str, each.path)))
+        except SlowPatternError as slow:
+            raise InvalidRecordError(f"stream {self._stream}: a record can't be judged: {slow}", str(slow)) from slow
+        error = next(iter(errors), None)
         if error is not None:
             path, reason = tuple(error.absolute_path), _cut(error.message, 3 * SHOWN_CHARACTERS)
             place = pointer(path) or "/"
@@ -194,84 +186,6 @@ def _is_json(line: bytes) -> bool:
 def pointer(path: Iterable[str | int]) -> str:
     """A path as a JSON pointer (RFC 6901), `/address/zip`; empty for the whole record."""
     return "".join(f"/{str(part).replace('~', '~0').replace('/', '~1')}" for part in path)
-
-
-def draft7(schema: JSON) -> Validator:
-    """A Draft 7 validator with formats as Singer uses them, on exact numbers."""
-    from jsonschema import Draft7Validator, FormatChecker
-    from jsonschema.validators import extend
-    from referencing import Registry
-
-    def is_integer(checker: TypeChecker, value: Any) -> bool:
-        return checker.is_type(value, "number") and Decimal(value) == Decimal(value).to_integral_value()
-
-    types = Draft7Validator.TYPE_CHECKER.redefine("integer", is_integer)
-    # Draft 7 has no uuid format yet, but taps use it.
-    known = {**Draft7Validator.FORMAT_CHECKER.checkers, "uuid": FormatChecker.checkers["uuid"]}
-    formats = FormatChecker(formats=())
-    iris = {name: (partial(_is_iri, name.replace("-", "_")), ValueError) for name in ("iri", "iri-reference")}
-    formats.checkers = {**known, **iris, "date-time": (_is_moment, ValueError), "time": (_is_clock, ())}
-    exact = json.loads(json.dumps(_as_draft7(schema)), parse_float=Decimal)
-    checked: type[Validator] = extend(  # type: ignore[no-untyped-call]
-        Draft7Validator, {"multipleOf": _multiple_of}, type_checker=types
-    )
-    # An empty registry: a $ref in the tap's schema must not make us read files or contact other machines.
-    return checked(exact, registry=Registry(), format_checker=formats)
-
-
-def _is_iri(rule: str, value: object) -> bool:
-    """Like jsonschema's own check, whose grammar takes a second to build (`import_jsonschema`)."""
-    from rfc3987_syntax import is_valid_syntax
-
-    return not isinstance(value, str) or bool(is_valid_syntax(rule, value))
-
-
-def _multiple_of(validator: Validator, step: Any, value: Any, _: Any) -> Iterator[Exception]:
-    """Like jsonschema's own check, which rounds to 28 digits and fails on longer numbers."""
-    from jsonschema import ValidationError
-
-    if not validator.is_type(value, "number"):
-        return
-    try:
-        left = _EXACT.remainder(Decimal(value), Decimal(step))
-    except InvalidOperation:
-        left = None
-    if left is None or left:
-        yield ValidationError(f"{value!r} is not a multiple of {step}")
-
-
-def _as_draft7(schema: Any) -> Any:
-    """Singer's conventions as Draft 7: scale hints, Draft 4's exclusive bounds, NaN as text."""
-    if isinstance(schema, list):
-        return [_as_draft7(each) for each in schema]
-    if not isinstance(schema, Mapping):
-        return schema
-    kept = {
-        name: _as_draft7(value)
-        for name, value in schema.items()
-        if not (name.startswith("exclusiveM") and isinstance(value, bool))
-    }
-    branch = plain_branch(dict(schema))
-    sql = annotated_type(branch)
-    if json_types(branch) == {"number"} and sql is not None and sql.name in FLOATING:
-        return {"anyOf": [kept, {"enum": list(NON_FINITE)}]}
-    return kept
-
-
-def _is_moment(value: object) -> bool:
-    if not isinstance(value, str):
-        return True
-    match = MOMENT.fullmatch(value)
-    if not match:
-        return False
-    day, clock, _, zone = match.groups()
-    # RFC 3339 has leap seconds, Python does not.
-    datetime.fromisoformat(f"{day}T{clock[:6]}{'59' if clock[6:] == '60' else clock[6:]}{(zone or '').upper()}")
-    return True
-
-
-def _is_clock(value: object) -> bool:
-    return not isinstance(value, str) or _CLOCK.fullmatch(value) is not None
 
 
 def shown(value: Any) -> str:

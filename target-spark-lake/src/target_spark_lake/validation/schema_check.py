@@ -7,6 +7,9 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
+from target_spark_lake.validation.draft7 import draft7_formats
+from target_spark_lake.validation.patterns import SlowPatternError
+
 if TYPE_CHECKING:
     from referencing import Resource
     from referencing._core import Resolver
@@ -41,10 +44,12 @@ def _malformed(text: str) -> str | None:
     from jsonschema import Draft7Validator, SchemaError
 
     try:
-        Draft7Validator.check_schema(json.loads(text))
+        Draft7Validator.check_schema(json.loads(text), draft7_formats())
     except SchemaError as error:
         place = "/".join(map(str, error.path))
         return f"{place}: {error.message}" if place else error.message
+    except SlowPatternError as error:
+        return str(error)
     return None
 
 
