@@ -130,11 +130,15 @@ def _types_of(values: list[Any]) -> frozenset[str]:
 def single_branch(schema: JSON) -> JSON:
     """The only non-null branch of `anyOf` or `oneOf`, with the members beside it; else the schema itself."""
     for keyword in ("anyOf", "oneOf"):
-        branches = [each for each in schema.get(keyword, []) if each.get("type") not in ("null", ["null"])]
-        if "type" not in schema and len(branches) == 1:
+        branches = [each for each in schema.get(keyword, []) if not _is_null(each)]
+        if "type" not in schema and len(branches) == 1 and isinstance(branches[0], Mapping):
             beside = {key: value for key, value in schema.items() if key != keyword}
             return single_branch({**beside, **branches[0]})
     return schema
+
+
+def _is_null(schema: Any) -> bool:
+    return isinstance(schema, Mapping) and schema.get("type") in ("null", ["null"])
 
 
 def _integer_type(schema: JSON) -> Scalar:

@@ -104,7 +104,11 @@ class StreamSchema:
                 f"stream {stream}: its SCHEMA has no properties, so its table would have no columns; deselect it "
                 "in the tap's catalog"
             )
-        schema = with_objects(schema)
+        try:
+            schema = with_objects(schema)
+        except RecursionError as error:
+            raise ProtocolError(f"stream {stream}: the schema of its SCHEMA is nested too deeply") from error
+        _check_annotations(stream, schema)
         options = settings.options_of(stream)
         method = load_method_of(stream, options, schema, settings.load_method)
         extent = schema.get("x-extent")
@@ -201,6 +205,12 @@ def _own_schema(schema: JSON, options: StreamOptions, *, marked: bool) -> JSON:
     # A property that is not declared may be required, too; the metadata columns are ours.
     required = [name for name in _names(schema.get("required")) if name in properties or name not in METADATA_COLUMNS]
     return {**schema, "properties": properties, "required": required}
+
+
+def _check_annotations(stream: str, schema: Mapping[str, Any]) -> None:
+    for name in ("x-load-method", "x-replication-method", "x-extent"):
+        if not isinstance(schema.get(name), str | None):
+            raise ProtocolError(f"stream {stream}: {name} of its SCHEMA is not a text")
 
 
 def _keys(message: Mapping[str, Any], options: StreamOptions, stream: str) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from singer_spark.errors import ConfigurationError, SchemaError, StorageError
+from singer_spark.errors import ConfigurationError, SchemaError, SingerSparkError, StorageError
 from singer_spark.singer.lake_type import Struct, columns_from_text
 from singer_spark.singer.metadata_columns import DELETED_AT
 from singer_spark.singer.schema_mapping import stream_columns
@@ -28,7 +28,7 @@ from target_spark_lake.state.bookmarks import bookmarks_of
 from target_spark_lake.tables.table_record import TableRecord, tables_of
 from target_spark_lake.validation.bulk_check import record_check
 from target_spark_lake.validation.record_validator import RecordValidator
-from target_spark_lake.validation.schema_check import schema_problem
+from target_spark_lake.validation.schema_check import schema_problem, unreadable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -47,6 +47,19 @@ def settle(sink: StreamSink, settings: TargetSettings, run: PipelineRun) -> Sett
         SchemaError: its columns are incompatible with the table's, or the user's rules forbid the change.
         ConfigurationError: the table belongs to another pipeline, or has another format or other hive folders.
     """
+    try:
+        return _settle(sink, settings, run)
+    except (SingerSparkError, OSError, MemoryError):
+        raise
+    except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
+        schema = sink.schema
+        problem = unreadable(schema.schema, error)
+        raise SchemaError(
+            f"stream {schema.stream}: its JSON Schema is malformed: {problem}; correct it in the tap or its catalog"
+        ) from error
+
+
+def _settle(sink: StreamSink, settings: TargetSettings, run: PipelineRun) -> SettledStream:
     problem = _checked(sink.schema, settings)
     record, columns = (
         _table_before(sink, settings, run) if sink.settled is None else (sink.settled.record, sink.columns)

@@ -42,7 +42,8 @@ _SPELLINGS = {
     "timestamp": rf"^{_DATE}{_CLOCK}(?:Z|[+-](?:(?:0\d|1[0-7])(?::[0-5]\d)?|18(?::00)?))?$",
 }
 _OF_TIMES = ("date", "date-time")
-_LONG_INTEGER = r"[:,\[]\s*-?\d{16,}\s*[,}\]]"
+# A number that may be whole, and have more digits than a double keeps.
+_LONG_NUMBER = r"[:,\[]\s*-?(?:\d{16,}(?:\.0*)?\s*[,}\]]|\d[\d.]{15,}[eE]\+?\d|\d{17,}(?:\.\d*)?[eE]-)"
 # Further formats that jsonschema knows for Draft 7; unknown names require nothing.
 _UNDECIDED_FORMATS = frozenset(
     {
@@ -131,8 +132,8 @@ class ValueCheck:
         return all(_all(limit.kept_by(values)) for limit in self.limits)
 
     def may_be_rounded(self, values: pa.Array, lines: bytes) -> bool:
-        """Whether an integer of a plain `number` may have more digits than the double it was read as from the lines."""
-        return self._has_great(values) and _found(_LONG_INTEGER, lines)
+        """Whether a number of a plain `number` may have more digits than the double it was read as from the lines."""
+        return self._has_great(values) and _found(_LONG_NUMBER, lines)
 
     def _has_great(self, values: pa.Array) -> bool:
         import pyarrow.compute as pc

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from singer_sdk.exceptions import MissingKeyPropertiesError
 
-from singer_spark.errors import ProtocolError, RecordError
+from singer_spark.errors import ProtocolError, RecordError, SchemaError, SingerSparkError
 from singer_spark.singer.exact_json import from_json, to_json
 from singer_spark.singer.metadata_columns import METADATA_COLUMNS
 from target_spark_lake.columns.text_columns import as_json
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 JSON = dict[str, Any]
 
 SHOWN_CHARACTERS = 80
+_END = 1 << 63
 
 
 class InvalidRecordError(RecordError):
@@ -78,7 +79,10 @@ class RecordValidator:
 
     @cached_property
     def _validator(self) -> Validator:
-        return draft7(self._schema)
+        try:
+            return draft7(self._schema)
+        except (RecursionError, TypeError, ValueError, AttributeError) as error:
+            raise SchemaError(f"stream {self._stream}: its JSON Schema can't be read ({error})") from error
 
     @cached_property
     def _plain_numbers(self) -> JSON:
@@ -98,6 +102,11 @@ class RecordValidator:
             return {**message, "record": self._held(message["record"])}
         except RecursionError as error:
             raise self._unreadable("it is nested too deeply", line) from error
+        except (SingerSparkError, OSError, MemoryError):
+            raise
+        except Exception as error:
+            # What judges a record is code of others too: whatever it raises, the others are read.
+            raise self._unreadable(f"{type(error).__name__}: {_cut(str(error), SHOWN_CHARACTERS)}", line) from error
 
     def _held(self, record: JSON) -> JSON:
         missing = [name for name in self._keys if name not in record]
@@ -145,13 +154,15 @@ class RecordValidator:
         except (ValueError, InvalidOperation) as error:
             if _is_json(line):
                 # A lone surrogate, or a number that is too long: Python's json writes them.
-                reason = "it has a number that is too long" if not isinstance(error, UnicodeError) else str(error)
+                half = _surrogate(error.object) if isinstance(error, UnicodeEncodeError) else None
+                reason = half or "it has a number that is too long"
                 raise self._unreadable(reason, line) from error
             raise ProtocolError(f"stream {self._stream}: a line is not JSON ({error}): {shown(line)}") from error
         if not isinstance(message, dict) or not isinstance(message.get("record"), dict):
             raise ProtocolError(f"stream {self._stream}: a RECORD line has no record object: {shown(line)}")
-        if not isinstance(message.get("version"), int | None):
-            raise ProtocolError(f"stream {self._stream}: a RECORD line's version is not an integer: {shown(line)}")
+        version = message.get("version")
+        if not isinstance(version, int | None) or isinstance(version, bool) or not -_END <= (version or 0) < _END:
+            raise self._unreadable("its version is not an integer of 64 bits", line)
         return message
 
     def _judge(self, record: JSON) -> None:
@@ -181,6 +192,11 @@ def _is_json(line: bytes) -> bool:
     except ValueError:
         return False
     return True
+
+
+def _surrogate(text: str) -> str:
+    half = next(each for each in text if "\ud800" <= each <= "\udfff")
+    return f"it has half of a surrogate pair, \\u{ord(half):04x}, which is no character"
 
 
 def pointer(path: Iterable[str | int]) -> str:
