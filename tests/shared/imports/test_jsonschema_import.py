@@ -13,7 +13,7 @@ from singer_spark.imports.jsonschema_import import import_jsonschema
 import_jsonschema()
 import jsonschema, singer_sdk
 assert not {"lark", "arrow", "rfc3987_syntax", "isoduration"} & set(sys.modules), "loaded all the same"
-from target_spark_lake.validation.record_validator import draft7
+from target_spark_lake.validation.draft7 import draft7
 for name, good, bad in (("iri", "http://ö.example/ä", "no iri"), ("iri-reference", "ä/b#c", "<>")):
     validator = draft7({"type": "string", "format": name})
     print(name, validator.is_valid(good), validator.is_valid(bad))

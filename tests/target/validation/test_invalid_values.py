@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 
+import pyarrow as pa
 import pytest
 
 from singer_spark.errors import ProtocolError, RecordError, SingerSparkError
+from target.batch_making import BatchRun
 from target.loading import Lake, record, schema, state
 from target.validation.written_values import INVALID, TEXT, TYPES, USUAL, doubtful, line_of, verdict
 
@@ -49,6 +51,10 @@ def test_an_invalid_record_fails_the_run_names_its_line_and_changes_nothing(lake
         ("plain", "1e400", "too large"),
         ("plain", "9007199254740993", "another whole number; BIGINT"),
         ("plain", "-123456789012345678901", "another whole number"),
+        ("plain", "9007199254740993.0", "another whole number"),
+        ("plain", "9007199254740993e0", "another whole number"),
+        ("plain", "0.9007199254740993E16", "another whole number"),
+        ("plain", "-90071992547409930000e-4", "another whole number"),
         ("aware", '"2025-01-20T15:30:00.1234567Z"', "finer than a microsecond"),
         ("naive", '"2025-01-20T15:30:00+02:00"', "time zone"),
         ("bytes", '"!"', "base64"),
@@ -83,6 +89,7 @@ def test_a_malformed_record_line_behind_good_ones_is_found(lake: Lake, line: byt
 
 SCHEMAS = [
     ({"properties": {"a": TEXT}, "required": ["a"]}, {}),
+    ({"properties": {"a": TEXT}, "required": ["b"]}, {"a": "x"}),
     ({"properties": {"a": {"type": "string"}}}, {"a": None}),
     ({"properties": {"a": {"type": "integer"}}}, {"a": None}),
     ({"properties": {"a": TEXT}, "additionalProperties": False}, {"a": "x", "b": 1}),
@@ -108,6 +115,18 @@ def test_every_keyword_of_the_schema_is_enforced(body: dict, values: dict) -> No
     assert doubtful(stream, [line]) == [line]
     with pytest.raises(RecordError, match="invalid at /"):
         verdict(stream, line)
+
+
+def test_what_is_required_must_be_there_even_if_the_schema_does_not_declare_it(lake: Lake, tap: BatchRun) -> None:
+    """In records and in typed files; the metadata columns are the target's own."""
+    message = schema("s", {"id": {"type": "integer"}}, required=["id", "email", "_sdc_extracted_at"])
+    rows = pa.table({"id": [1], "email": ["a@b"]})
+    lake.load(message, record("s", id=2, email="a@b"), tap.parquet("s", rows))
+    assert lake.rows("s", "id") == [(1,), (2,)]
+    for without in (record("s", id=3), tap.parquet("s", rows.select(["id"]))):
+        with pytest.raises(RecordError, match="'email' is a required property"):
+            lake.load(message, without)
+    assert lake.rows("s", "id") == [(1,), (2,)]
 
 
 def test_without_validation_an_invalid_record_is_taken_as_far_as_its_columns_hold_it(lake: Lake) -> None:

@@ -6,18 +6,38 @@ JSON types come first, and the SQL annotation refines them: a value that the sch
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
+from urllib.parse import unquote
 
 from singer_spark.errors import SchemaError
 from singer_spark.singer.lake_type import STRING, Array, LakeType, Scalar, Struct
 from singer_spark.singer.sql_type import MAX_DECIMAL_PRECISION, SqlType, annotated_type, property_schema
 
-__all__ = ["SqlType", "json_types", "lake_type", "property_schema", "single_branch", "stream_columns", "twins"]
+__all__ = [
+    "SqlType",
+    "admitted_types",
+    "json_types",
+    "lake_type",
+    "property_schema",
+    "single_branch",
+    "stream_columns",
+    "twins",
+]
 
 JSON = dict[str, Any]
 _BOUNDS = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum")
 _COMMON_SCALE = 18
+_JSON_TYPES = frozenset({"array", "boolean", "integer", "null", "number", "object", "string"})
+_PYTHON_TYPES: dict[str, Any] = {
+    "array": list,
+    "boolean": bool,
+    "integer": int | float,
+    "null": type(None),
+    "number": int | float,
+    "object": Mapping,
+    "string": str,
+}
 _NARROW = {"TINYINT": "tinyint", "SMALLINT": "smallint", "INTEGER": "int"}
 
 
@@ -62,14 +82,63 @@ def json_types(schema: JSON) -> set[str]:
     return {declared} - {"null"} if isinstance(declared, str) else set(declared) - {"null"}
 
 
+def admitted_types(schema: Any, root: JSON, seen: frozenset[str] = frozenset()) -> frozenset[str]:
+    """The JSON types that values of a schema may have, `null` included; it may name too many, never too few.
+
+    Args:
+        schema: Of the value.
+        root: The whole schema, into which a `$ref` leads.
+        seen: The references followed so far.
+    """
+    if not isinstance(schema, Mapping):
+        return frozenset() if schema is False else _JSON_TYPES
+    if isinstance(place := schema.get("$ref"), str):
+        # Draft 7 ignores what is beside a reference.
+        return _JSON_TYPES if place in seen else admitted_types(_referred(root, place), root, seen | {place})
+    declared = schema.get("type", list(_JSON_TYPES))
+    found = frozenset([declared] if isinstance(declared, str) else declared if isinstance(declared, list) else [])
+    found |= {"integer"} if "number" in found else frozenset()
+    if "const" in schema:
+        found &= _types_of([schema["const"]])
+    if isinstance(values := schema.get("enum"), list):
+        found &= _types_of(values)
+    for keyword in ("anyOf", "oneOf"):
+        if isinstance(branches := schema.get(keyword), list):
+            found &= frozenset().union(*(admitted_types(each, root, seen) for each in branches))
+    for each in branches if isinstance(branches := schema.get("allOf"), list) else ():
+        found &= admitted_types(each, root, seen)
+    return found
+
+
+def _referred(root: Any, place: str) -> Any:
+    """The schema at a place like `#/definitions/x`; true, which admits all, if it can't be found so simply."""
+    found = root
+    for part in place.removeprefix("#").split("/")[1:]:
+        found = found.get(unquote(part).replace("~1", "/").replace("~0", "~")) if isinstance(found, Mapping) else None
+    return found if place.startswith("#/") and isinstance(found, Mapping) else True
+
+
+def _types_of(values: list[Any]) -> frozenset[str]:
+    return frozenset(
+        kind
+        for value in values
+        for kind, python in _PYTHON_TYPES.items()
+        if isinstance(value, python) and not (isinstance(value, bool) and kind != "boolean")
+    )
+
+
 def single_branch(schema: JSON) -> JSON:
     """The only non-null branch of `anyOf` or `oneOf`, with the members beside it; else the schema itself."""
     for keyword in ("anyOf", "oneOf"):
-        branches = [each for each in schema.get(keyword, []) if each.get("type") not in ("null", ["null"])]
-        if "type" not in schema and len(branches) == 1:
+        branches = [each for each in schema.get(keyword, []) if not _is_null(each)]
+        if "type" not in schema and len(branches) == 1 and isinstance(branches[0], Mapping):
             beside = {key: value for key, value in schema.items() if key != keyword}
             return single_branch({**beside, **branches[0]})
     return schema
+
+
+def _is_null(schema: Any) -> bool:
+    return isinstance(schema, Mapping) and schema.get("type") in ("null", ["null"])
 
 
 def _integer_type(schema: JSON) -> Scalar:

@@ -15,6 +15,8 @@ MAX_DECIMAL_PRECISION = 38
 _PARAMETERS = re.compile(
     r"^(?P<head>[A-Z][A-Z0-9_ ]*?)\s*(?:\(\s*(?P<first>\d+)\s*(?:,\s*(?P<second>-?\d+)\s*)?\))?(?P<tail>[A-Z ]*)$"
 )
+# A name comes from outside, and the time to parse it grows faster than its length.
+_LONGEST_NAME = 200
 _ALIASES = {
     "BOOL": "BOOLEAN",
     "BYTE": "TINYINT",
@@ -84,6 +86,8 @@ class SqlType:
         Raises:
             ValueError: it is not a type name.
         """
+        if len(text) > _LONGEST_NAME:
+            raise ValueError(f"{text[:20]!r}… is too long for an SQL type")
         upper = " ".join(text.upper().split())
         if upper.endswith(" ARRAY"):
             return cls("ARRAY", element=cls.parse(upper.removesuffix(" ARRAY")))

@@ -169,7 +169,7 @@ def _as_text(plain: JSON, kinds: set[str]) -> JSON:
 def _nullable(changed: JSON, schema: JSON) -> JSON:
     """The changed schema, with NULL allowed if the property's own schema allows it."""
     branches = [schema, *schema.get("anyOf", []), *schema.get("oneOf", [])]
-    types = {kind for each in branches for kind in _names(each.get("type"))}
+    types = {kind for each in branches if isinstance(each, Mapping) for kind in _names(each.get("type"))}
     own = [kind for kind in _names(changed.get("type")) if kind != "null"]
     return {**changed, "type": [*own, "null"] if "null" in types else own}
 

@@ -7,6 +7,8 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from singer_spark.errors import DamagedError
+from singer_spark.singer.lake_type import columns_from_text
+from target_spark_lake.columns.text_columns import NO_TEXTS, TextColumns
 from target_spark_lake.tables.changes import StagedFile
 
 if TYPE_CHECKING:
@@ -22,12 +24,14 @@ class StagedStream:
         columns: All columns of the table with these files, in order: name to Spark's name of its type.
         size: Size of the records in the input, in bytes.
         rejected: Files of its quarantined records, in order.
+        texts: How its columns of text hold values.
     """
 
     files: tuple[StagedFile, ...]
     columns: Mapping[str, str]
     size: int
     rejected: tuple[StagedFile, ...] = ()
+    texts: TextColumns = NO_TEXTS
 
     @property
     def rows(self) -> int:
@@ -41,6 +45,8 @@ class StagedStream:
             "columns": [[name, kind] for name, kind in self.columns.items()],
             "size": self.size,
             "rejected": [asdict(file) for file in self.rejected],
+            "json_texts": sorted(self.texts.json),
+            "mixed_texts": sorted(self.texts.mixed),
         }
 
     @staticmethod
@@ -49,7 +55,10 @@ class StagedStream:
         files = tuple(StagedFile(**file) for file in body["files"])
         # Checkpoints of the first versions have no rejected records.
         rejected = tuple(StagedFile(**file) for file in body.get("rejected", ()))
-        return StagedStream(files, dict(body["columns"]), int(body["size"]), rejected)
+        columns = dict(body["columns"])
+        # Version 0.1.0 did not record how its texts are kept.
+        texts = TextColumns.stored(columns_from_text(columns), body.get("json_texts"), body.get("mixed_texts", ()))
+        return StagedStream(files, columns, int(body["size"]), rejected, texts)
 
 
 def staged_streams(checkpoint: Checkpoint) -> dict[str, StagedStream]:

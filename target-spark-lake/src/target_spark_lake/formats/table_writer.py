@@ -80,6 +80,8 @@ class TableWriter:
             partition_by=schema.partition_by,
             small_files=known.small_files,
             small_files_left=known.small_files_left,
+            json_texts=tuple(sorted(schema.texts.json)),
+            mixed_texts=tuple(sorted(schema.texts.mixed)),
         )
         extension = f"{self.settings.compression}.parquet"
         return TableChange(schema.stream, table, tuple(staged), tuple(retire), record, extension)

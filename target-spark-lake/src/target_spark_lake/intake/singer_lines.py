@@ -7,6 +7,7 @@ piece. The stage that parses the lines checks whether they are valid JSON to the
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -136,7 +137,13 @@ class LineRouter:
             stripped = stripped.removeprefix(b"\xef\xbb\xbf")
         if not stripped:
             return None
-        message = parse_line(stripped, self._next_line)
+        try:
+            message = parse_line(stripped, self._next_line)
+        except ProtocolError:
+            deep = _head_of_deep(stripped)
+            if deep is None:
+                raise
+            message = deep
         kind = message["type"].upper()
         if kind != RECORD:
             return Message(kind, message, self._next_line)
@@ -180,6 +187,19 @@ def _exactly(line: bytes, *kinds: str) -> dict[str, Any] | None:
         return None
     kind = message.get("type") if isinstance(message, dict) else None
     return dict(message) if isinstance(kind, str) and kind.upper() in kinds else None
+
+
+def _head_of_deep(line: bytes) -> dict[str, Any] | None:
+    """A RECORD line that is nested too deeply to be parsed, without its record; None for any other line."""
+    head = _HEAD.match(line)
+    try:
+        json.loads(line)
+    except RecursionError:
+        message = orjson.loads(head[0] + b"{}}") if head else {}
+        return message if message.get("type", "").upper() == RECORD else None
+    except ValueError:
+        pass
+    return None
 
 
 def _record_stream(message: dict[str, Any], number: int) -> str:

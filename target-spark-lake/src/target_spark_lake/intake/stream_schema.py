@@ -13,6 +13,7 @@ from singer_spark.singer.schema_mapping import json_types, single_branch
 from singer_spark.singer.sql_type import annotated_type
 from target_spark_lake.columns.declared_columns import declared_types, read_as_declared
 from target_spark_lake.columns.partitioning import Partitioning
+from target_spark_lake.columns.text_columns import NO_TEXTS, TextColumns
 from target_spark_lake.config.config_schema import APPEND_ONLY, LOAD_METHODS, OVERWRITE, UPSERT, LoadMethod
 from target_spark_lake.config.settings import TargetSettings
 from target_spark_lake.config.stream_options import StreamOptions
@@ -41,6 +42,7 @@ class StreamSchema:
         numbers: Names of cursor columns with numbers at the source, whatever their type in the lake.
         keeps_deletes: Whether deletes reported by the tap are rows of the lake: without their mark they would look like
             any others, so the mark's column is not optional metadata.
+        texts: How the table's columns of text hold values, as soon as that is settled.
     """
 
     stream: str
@@ -55,6 +57,7 @@ class StreamSchema:
     late_rows: bool = False
     keeps_deletes: bool = False
     numbers: frozenset[str] = frozenset()
+    texts: TextColumns = NO_TEXTS
 
     @property
     def partitioning(self) -> Partitioning | None:
@@ -101,7 +104,11 @@ class StreamSchema:
                 f"stream {stream}: its SCHEMA has no properties, so its table would have no columns; deselect it "
                 "in the tap's catalog"
             )
-        schema = _with_objects(schema)
+        try:
+            schema = with_objects(schema)
+        except RecursionError as error:
+            raise ProtocolError(f"stream {stream}: the schema of its SCHEMA is nested too deeply") from error
+        _check_annotations(stream, schema)
         options = settings.options_of(stream)
         method = load_method_of(stream, options, schema, settings.load_method)
         extent = schema.get("x-extent")
@@ -152,6 +159,7 @@ class StreamSchema:
             extent="delta" if parts else self.extent if len(extents) == 1 else None,
             cursor=self.cursor or kept,
             numbers=self.numbers | earlier.numbers,
+            texts=earlier.texts,
             bookmark_properties=self.bookmark_properties or earlier.bookmark_properties,
         )
 
@@ -173,7 +181,7 @@ def load_method_of(stream: str, options: StreamOptions, schema: Mapping[str, Any
     return str(method)
 
 
-def _with_objects(schema: Any) -> Any:
+def with_objects(schema: Any) -> Any:
     """A schema with all bare true or false parts, which Draft 7 allows, written out as objects."""
     if isinstance(schema, bool):
         return {} if schema else {"not": {}}
@@ -181,11 +189,11 @@ def _with_objects(schema: Any) -> Any:
         return schema
     found = dict(schema)
     if isinstance(properties := schema.get("properties"), Mapping):
-        found["properties"] = {name: _with_objects(each) for name, each in properties.items()}
+        found["properties"] = {name: with_objects(each) for name, each in properties.items()}
     for name in ("items", "anyOf", "oneOf"):
         if name in schema:
             part = schema[name]
-            found[name] = [_with_objects(each) for each in part] if isinstance(part, list) else _with_objects(part)
+            found[name] = [with_objects(each) for each in part] if isinstance(part, list) else with_objects(part)
     return found
 
 
@@ -194,8 +202,15 @@ def _own_schema(schema: JSON, options: StreamOptions, *, marked: bool) -> JSON:
     properties = read_as_declared(properties, declared_types(options.columns))
     if marked:
         properties[DELETED_AT] = {"type": ["string", "null"], "format": "date-time"}
-    required = [name for name in _names(schema.get("required")) if name in properties]
+    # A property that is not declared may be required, too; the metadata columns are ours.
+    required = [name for name in _names(schema.get("required")) if name in properties or name not in METADATA_COLUMNS]
     return {**schema, "properties": properties, "required": required}
+
+
+def _check_annotations(stream: str, schema: Mapping[str, Any]) -> None:
+    for name in ("x-load-method", "x-replication-method", "x-extent"):
+        if not isinstance(schema.get(name), str | None):
+            raise ProtocolError(f"stream {stream}: {name} of its SCHEMA is not a text")
 
 
 def _keys(message: Mapping[str, Any], options: StreamOptions, stream: str) -> tuple[str, ...]:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from singer_spark.errors import StateError
 from singer_spark.singer.lake_type import columns_to_text
+from target_spark_lake.columns.text_columns import NO_TEXTS
 from target_spark_lake.commit.staged_stream import StagedStream, staged_streams
 from target_spark_lake.state.start_check import check_resumed
 
@@ -147,7 +148,8 @@ class Checkpointing:
 
 def _staged_part(sink: StreamSink, batches: int) -> StagedStream:
     columns = columns_to_text(sink.columns) if sink.columns else sink.adopted.columns if sink.adopted else {}
-    return StagedStream(sink.staged(batches), columns, sink.size, sink.rejected(batches))
+    texts = sink.settled.schema.texts if sink.settled else sink.adopted.texts if sink.adopted else NO_TEXTS
+    return StagedStream(sink.staged(batches), columns, sink.size, sink.rejected(batches), texts)
 
 
 def settings_of_rows(settings: TargetSettings, mapping: Mapping[str, Any]) -> dict[str, str]:

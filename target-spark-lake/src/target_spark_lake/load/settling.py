@@ -8,9 +8,9 @@ from __future__ import annotations
 import logging
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from singer_spark.errors import ConfigurationError, SchemaError, StorageError
+from singer_spark.errors import ConfigurationError, SchemaError, SingerSparkError, StorageError
 from singer_spark.singer.lake_type import Struct, columns_from_text
 from singer_spark.singer.metadata_columns import DELETED_AT
 from singer_spark.singer.schema_mapping import stream_columns
@@ -18,6 +18,7 @@ from target_spark_lake.columns.declared_columns import numbers_kept, read_as_dec
 from target_spark_lake.columns.evolution import EVOLVE, evolve
 from target_spark_lake.columns.partitioning import check_unchanged
 from target_spark_lake.columns.staged_metadata import CONTROL_COLUMNS
+from target_spark_lake.columns.text_columns import JsonTexts, path_to
 from target_spark_lake.commit.format_check import check_format
 from target_spark_lake.config.config_schema import ICEBERG
 from target_spark_lake.layout import folder_name
@@ -27,9 +28,11 @@ from target_spark_lake.state.bookmarks import bookmarks_of
 from target_spark_lake.tables.table_record import TableRecord, tables_of
 from target_spark_lake.validation.bulk_check import record_check
 from target_spark_lake.validation.record_validator import RecordValidator
-from target_spark_lake.validation.schema_check import schema_problem
+from target_spark_lake.validation.schema_check import schema_problem, unreadable
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from target_spark_lake.commit.pipeline_run import PipelineRun
     from target_spark_lake.config.settings import TargetSettings
     from target_spark_lake.intake.stream_schema import StreamSchema
@@ -44,6 +47,19 @@ def settle(sink: StreamSink, settings: TargetSettings, run: PipelineRun) -> Sett
         SchemaError: its columns are incompatible with the table's, or the user's rules forbid the change.
         ConfigurationError: the table belongs to another pipeline, or has another format or other hive folders.
     """
+    try:
+        return _settle(sink, settings, run)
+    except (SingerSparkError, OSError, MemoryError):
+        raise
+    except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
+        schema = sink.schema
+        problem = unreadable(schema.schema, error)
+        raise SchemaError(
+            f"stream {schema.stream}: its JSON Schema is malformed: {problem}; correct it in the tap or its catalog"
+        ) from error
+
+
+def _settle(sink: StreamSink, settings: TargetSettings, run: PipelineRun) -> SettledStream:
     problem = _checked(sink.schema, settings)
     record, columns = (
         _table_before(sink, settings, run) if sink.settled is None else (sink.settled.record, sink.columns)
@@ -61,6 +77,8 @@ def settle(sink: StreamSink, settings: TargetSettings, run: PipelineRun) -> Sett
     hidden = set() if times else set(CONTROL_COLUMNS) - set(columns.types if columns else ())
     if schema.keeps_deletes:
         hidden.discard(DELETED_AT)
+    texts = _settle_texts(sink, record, columns, records)
+    schema = sink.schema
     columns = _evolved(sink, columns, rows.found.without(hidden))
     evolves = settings.format == ICEBERG  # its files keep the partitions they were written for
     if record is not None and not record.is_claim() and not schema.method.replaces and not evolves:
@@ -69,10 +87,9 @@ def settle(sink: StreamSink, settings: TargetSettings, run: PipelineRun) -> Sett
         schema.partitioning.check(columns)
     # A merge finds a key's newest row across all folders, and only then puts it into its own.
     folders = None if schema.merges else schema.partitioning
-    check = None if problem else record_check(schema.schema, schema.key_properties)
-    return _settled(
-        schema, record, columns, rows.into(columns, check, folders), settings, keys_have_values=schema.merges
-    )
+    check = None if problem else record_check(schema.schema, schema.key_properties, texts)
+    rows = rows.into(columns, check, folders)
+    return _settled(schema, record, columns, rows, settings, keys_have_values=schema.merges, texts=texts)
 
 
 def _checked(schema: StreamSchema, settings: TargetSettings) -> str | None:
@@ -102,10 +119,11 @@ def _settled(
     settings: TargetSettings,
     *,
     keys_have_values: bool,
+    texts: Mapping[str, Any] = {},
 ) -> SettledStream:
     validates = settings.validate_records
     judged = schema.stream, schema.schema, schema.key_properties, rows.columns
-    validator = RecordValidator(*judged, validate=validates, keys_have_values=keys_have_values)
+    validator = RecordValidator(*judged, validate=validates, keys_have_values=keys_have_values, texts=texts)
     return SettledStream(schema, record, columns, rows, validator, validates, settings.stages_by_spark)
 
 
@@ -181,6 +199,43 @@ def _keep_numbers(sink: StreamSink, columns: Struct | None) -> None:
     if kept:
         read = read_as_declared(schema.schema["properties"], kept)
         sink.schema = replace(schema, schema={**schema.schema, "properties": read})
+
+
+def _settle_texts(
+    sink: StreamSink, record: TableRecord | None, table: Struct | None, records: Struct
+) -> Mapping[str, Any]:
+    """Where the records' texts get quotes, as they may stand beside other values (`JsonTexts.places`).
+
+    Raises:
+        SchemaError: the table can't tell such values apart.
+    """
+    schema, stays = sink.schema, table if not sink.schema.method.replaces else None
+    before = schema.texts
+    if sink.settled is None:
+        before = record.texts if record is not None and stays is not None else before
+        before = before.beside(sink.adopted.texts) if sink.adopted is not None else before
+    texts = JsonTexts(schema.schema, before)
+    places = texts.places(records, sink.rules.declared, stays, schema.key_properties if schema.merges else ())
+    keys = {path_to(name) for name in schema.key_properties} if schema.merges else set()
+    refused = sorted({*texts.refused, *keys.intersection(texts.mixing)})
+    if refused:
+        names = ", ".join(path[1:] for path in refused)
+        asked = ", ".join(f'"{path[1:].partition("/")[0]}": "TEXT"' for path in refused)
+        raise SchemaError(
+            f"stream {schema.stream}: by its SCHEMA column(s) {names} may be text or something else, and in the table "
+            'texts have no quotes there, so that 1 and "1" would be one value; nothing was written. Ways out: load it '
+            "anew with load_method overwrite, load the stream into another table (`spark-lake state reset --stream "
+            f'{schema.stream}`, then stream_options, path), or keep every value as its text and 1 and "1" as one '
+            f"(stream_options, columns: {{{asked}}})"
+        )
+    if texts.mixing and sink.settled is None:
+        logger.warning(
+            "stream %s: column(s) %s of its table, which version 0.1.0 began, hold texts as they are and other values "
+            'as JSON, so 1 and "1" look alike; a table that is loaded anew tells them apart',
+            *(schema.stream, ", ".join(path[1:] for path in texts.mixing)),
+        )
+    sink.schema = replace(schema, texts=texts.found)
+    return places
 
 
 def _evolved(sink: StreamSink, table: Struct | None, incoming: Struct) -> Struct:

@@ -58,7 +58,8 @@ class SettledStream:
         from target_spark_lake.validation.batch_rules import typed_rules
 
         keys = self.schema.key_properties if self.schema.merges else ()
-        return typed_rules(self.rows.columns, keys, self.rows.check, validate=self.validates)
+        texts = bool(self.validator.texts)
+        return typed_rules(self.rows.columns, keys, self.rows.check, validate=self.validates, has_json_texts=texts)
 
     def plan(self, received: datetime | None = None) -> BatchPlan:
         """The plan for staging rows up to now; `received` is when the first of them came, by default now."""

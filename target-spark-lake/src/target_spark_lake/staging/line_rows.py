@@ -17,6 +17,7 @@ from singer_spark.singer.exact_json import Spelled, from_json, to_json
 from singer_spark.singer.lake_type import Scalar
 from singer_spark.singer.metadata_columns import METADATA_COLUMNS, TABLE_VERSION
 from target_spark_lake.columns.arrow_columns import fitted, from_text, repeated, type_as_read
+from target_spark_lake.columns.text_columns import as_json
 from target_spark_lake.staging.batch_plan import EXTRACTED_AT, moment_of
 
 if TYPE_CHECKING:
@@ -95,10 +96,12 @@ def _json_texts(lines: bytes, check: ValueCheck) -> dict[str, pa.Array]:
     """
     records = [from_json(line)["record"] for line in lines.split(b"\n")[:-1]] if check.free else []
     texts = {}
-    for name, allowed in check.free.items():
+    for name, column in check.free.items():
         values = [record.get(name) for record in records]
-        if not all(allowed & _TYPES[type(value)] for value in values):
+        if not all(column.kinds & _TYPES[type(value)] for value in values):
             raise ValueError(name)
+        if column.place is not None:
+            values = [as_json(each, column.place) for each in values]
         texts[name] = pa.array([each if isinstance(each, _AS_IT_IS) else to_json(each) for each in values], pa.string())
     return texts
 

@@ -13,8 +13,10 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from singer_spark.errors import ConfigurationError, DamagedError, LockedError, StorageError, one_line
+from singer_spark.singer.lake_type import columns_from_text
 from singer_spark.state.run_log import ABORTED, decode, encode, read_entry, runs_folder
 from singer_spark.storage.at_once import each
+from target_spark_lake.columns.text_columns import TextColumns
 from target_spark_lake.config.config_schema import FORMATS, LOAD_METHODS, PARQUET, LoadMethod
 from target_spark_lake.layout import TABLES, table_of_record
 
@@ -27,7 +29,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 CLAIM_TRIES = 50
-_LISTS = ("key_properties", "cursor", "partition_by", "foreign")
+_LISTS = ("key_properties", "cursor", "partition_by", "foreign", "json_texts", "mixed_texts")
 _FIELDS = ("pipeline", "stream", "load_method", "claimed_by")
 _LATER_FIELDS = ("format", "small_files", "small_files_left")
 
@@ -49,6 +51,8 @@ class TableRecord:
         foreign: Columns that other writers added in the table's log, and the stream does not have.
         small_files: Number of its small files (`compaction_plan.is_small`); None if never counted.
         small_files_left: Number of small files left when they were last joined.
+        json_texts: Paths of the columns of text that hold JSON (`TextColumns`); None if version 0.1.0 wrote the record.
+        mixed_texts: Paths of those that hold JSON and plain texts.
     """
 
     pipeline: str
@@ -63,6 +67,13 @@ class TableRecord:
     foreign: tuple[str, ...] = ()
     small_files: int | None = None
     small_files_left: int = 0
+    json_texts: tuple[str, ...] | None = None
+    mixed_texts: tuple[str, ...] = ()
+
+    @property
+    def texts(self) -> TextColumns:
+        """How its columns of text hold values."""
+        return TextColumns.stored(columns_from_text(self.own_columns), self.json_texts, self.mixed_texts)
 
     @property
     def own_columns(self) -> dict[str, str]:
@@ -89,7 +100,7 @@ class TableRecord:
             values: dict[str, Any] = {name: body[name] for name in _FIELDS}
             # Records of earlier versions lack some of these.
             values |= {name: body[name] for name in _LATER_FIELDS if name in body}
-            values |= {name: tuple(body[name]) for name in _LISTS if name in body}
+            values |= {name: tuple(body[name]) for name in _LISTS if body.get(name) is not None}
             return TableRecord(**{**values, "columns": dict(body["columns"])})
         except (KeyError, TypeError, ValueError) as error:
             raise DamagedError(f"{path} is damaged ({error}); restore it from a backup") from error

@@ -49,12 +49,16 @@ def _unproven(check: ValueCheck, known: ColumnRange | None) -> ValueCheck:
     return replace(check, present=check.present and known.nulls != 0, limits=limits)
 
 
-def typed_rules(columns: Struct, keys: Iterable[str], check: ValueCheck | None, *, validate: bool) -> TypedRules | None:
+def typed_rules(
+    columns: Struct, keys: Iterable[str], check: ValueCheck | None, *, validate: bool, has_json_texts: bool = False
+) -> TypedRules | None:
     """The rules of a stream; None if its records must be checked one by one.
 
     The `keys` must have a value, whatever the schema says. Without `validate`, the lake's columns must only be able to
-    hold the values.
+    hold the values. `has_json_texts` says whether texts of some columns get quotes.
     """
+    if has_json_texts:
+        return None
     checks: dict[str, ValueCheck] = {}
     if validate:
         if check is None or check.free:

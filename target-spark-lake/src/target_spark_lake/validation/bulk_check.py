@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Any
 from singer_spark.singer.lake_type import FLOATING_TYPES, STRING, Array, LakeType, Scalar, Struct
 from singer_spark.singer.schema_mapping import json_types, lake_type
 from singer_spark.singer.sql_type import annotated_type
+from target_spark_lake.columns.text_columns import ELEMENT
 from target_spark_lake.validation.limits import Limit, limits_of
-from target_spark_lake.validation.plain_numbers import ELEMENT, GREATEST_EXACT
+from target_spark_lake.validation.plain_numbers import GREATEST_EXACT
 from target_spark_lake.validation.schema_reading import (
     ASSERTIONS,
     FLOATING,
@@ -41,7 +42,8 @@ _SPELLINGS = {
     "timestamp": rf"^{_DATE}{_CLOCK}(?:Z|[+-](?:(?:0\d|1[0-7])(?::[0-5]\d)?|18(?::00)?))?$",
 }
 _OF_TIMES = ("date", "date-time")
-_LONG_INTEGER = r"[:,\[]\s*-?\d{16,}\s*[,}\]]"
+# A number that may be whole, and have more digits than a double keeps.
+_LONG_NUMBER = r"[:,\[]\s*-?(?:\d{16,}(?:\.0*)?\s*[,}\]]|\d[\d.]{15,}[eE]\+?\d|\d{17,}(?:\.\d*)?[eE]-)"
 # Further formats that jsonschema knows for Draft 7; unknown names require nothing.
 _UNDECIDED_FORMATS = frozenset(
     {
@@ -49,8 +51,21 @@ _UNDECIDED_FORMATS = frozenset(
         *("uri-reference", "uri-template", "json-pointer", "relative-json-pointer", "regex"),
     }
 )
-# These refuse something even with an empty schema or list.
-_NEVER_TRIVIAL = frozenset({"not", "const", "enum", "contains"})
+# These refuse something even with an empty schema, an empty list, or true.
+_NEVER_TRIVIAL = frozenset({"not", "const", "enum", "contains", "uniqueItems"})
+
+
+@dataclass(frozen=True)
+class JsonText:
+    """A column of a record that is kept as JSON text.
+
+    Attributes:
+        kinds: The JSON types that it may have.
+        place: How its texts are kept, as in `text_columns`; None if they are kept as they are.
+    """
+
+    kinds: frozenset[str]
+    place: str | None = None
 
 
 @dataclass(frozen=True)
@@ -64,7 +79,7 @@ class ValueCheck:
         limits: Limits of the values.
         closed: Whether members that the type does not have are invalid, at this level or below.
         parts: Checks of a struct's members by name, or of an array's elements under `ELEMENT`.
-        free: Columns of a record outside its type, kept as JSON text, with their JSON types.
+        free: Columns of a record outside its type, kept as JSON text.
     """
 
     type: LakeType
@@ -73,7 +88,7 @@ class ValueCheck:
     limits: tuple[Limit, ...] = ()
     closed: bool = False
     parts: Mapping[str, ValueCheck] = field(default_factory=dict)
-    free: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    free: Mapping[str, JsonText] = field(default_factory=dict)
 
     @property
     def is_needed(self) -> bool:
@@ -117,8 +132,8 @@ class ValueCheck:
         return all(_all(limit.kept_by(values)) for limit in self.limits)
 
     def may_be_rounded(self, values: pa.Array, lines: bytes) -> bool:
-        """Whether an integer of a plain `number` may have more digits than the double it was read as from the lines."""
-        return self._has_great(values) and _found(_LONG_INTEGER, lines)
+        """Whether a number of a plain `number` may have more digits than the double it was read as from the lines."""
+        return self._has_great(values) and _found(_LONG_NUMBER, lines)
 
     def _has_great(self, values: pa.Array) -> bool:
         import pyarrow.compute as pc
@@ -150,29 +165,41 @@ class ValueCheck:
         return _found(rf'{name}"\s*:\s*"', lines)
 
 
-def record_check(schema: JSON, keys: Iterable[str]) -> ValueCheck | None:
+def record_check(schema: JSON, keys: Iterable[str], texts: Mapping[str, Any] = {}) -> ValueCheck | None:
     """The check of a stream's records; None if the schema requires more than Arrow can check.
 
-    The `keys` must have a value, whatever their types say.
+    The `keys` must have a value, whatever their types say; `texts` is where texts get quotes (`JsonTexts.places`).
     """
+    if any(isinstance(place, Mapping) for place in texts.values()):
+        return None
     properties = schema["properties"]
     required = {*schema.get("required", []), *(key for key in keys if key in properties)}
     free = {
-        name: frozenset(declared_types(branch) or JSON_TYPES) - ({"null"} if name in required else frozenset())
+        name: JsonText(
+            frozenset(declared_types(branch) or JSON_TYPES) - ({"null"} if name in required else frozenset()),
+            texts.get(name),
+        )
         for name, branch in zip(properties, map(plain_branch, properties.values()), strict=True)
-        if _is_free(branch)
+        if _is_free(branch, name in texts)
     }
+    if not set(texts) <= set(free):
+        return None
     decided = {name: each for name, each in properties.items() if name not in free}
     whole = {"type": "object", **schema, "properties": decided, "required": list(required - set(free))}
     check = _value_check(whole, required=True)
     return replace(check, free=free) if check is not None and not (free and check.closed) else None
 
 
-def _is_free(branch: JSON) -> bool:
-    """Whether a value is kept as its JSON text, and only its JSON type is checked."""
+def _is_free(branch: JSON, quoted: bool) -> bool:
+    """Whether a value is kept as its JSON text (its texts `quoted`), and only its JSON type is checked."""
     asking = (ASSERTIONS | OTHER_KEYWORDS) & set(branch)
-    trivial = not asking & _NEVER_TRIVIAL and all(branch[name] in ({}, [], True) for name in asking)
-    return trivial and json_types(branch) != {"string"} and lake_type(branch, "") == STRING
+    trivial = not asking & _NEVER_TRIVIAL and all(_is_empty(branch[name]) for name in asking)
+    return trivial and (quoted or json_types(branch) != {"string"}) and lake_type(branch, "") == STRING
+
+
+def _is_empty(value: Any) -> bool:
+    """Whether a keyword's value requires nothing; 1 does, although Python takes it for true."""
+    return value is True or (isinstance(value, dict | list) and not value)
 
 
 def _value_check(schema: JSON, *, required: bool) -> ValueCheck | None:

@@ -5,13 +5,13 @@ A pattern is only used if Python and RE2 agree on it, or RE2 matches less: nothi
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from decimal import Decimal
 from operator import ge, gt, le, lt
 from typing import TYPE_CHECKING, Any
 
 from singer_spark.singer.lake_type import LakeType, Scalar
+from target_spark_lake.validation.patterns import portable
 from target_spark_lake.validation.schema_reading import declared_types
 
 if TYPE_CHECKING:
@@ -37,10 +37,6 @@ _FORMATS = {
     "time": r"^(?:[01]\d|2[0-3]):[0-5]\d:[0-5]\d(?:\.\d+)?(?:[Zz]|[+-](?:[01]\d|2[0-3])(?::[0-5]\d)?)?\z",
     "ipv4": rf"^(?:{_OCTET}\.){{3}}{_OCTET}\z",
 }
-_TIMES = r"(?:[*+?]|\{\d{1,3}(?:,\d{0,3})?\})?"
-_CLASS = r"\[\^?(?:[A-Za-z0-9 _@:/.,;=+*-]|\\[-./+\[\]\\])+\]"
-_ONE = rf"(?:[A-Za-z0-9 _@:/,;=<>#%&!~'\"-]|\.|\\[dw]|\\[-./+*?()\[\]{{}}|^$\\]|{_CLASS})"
-_PORTABLE = re.compile(rf"(?P<body>\^?(?:{_ONE}{_TIMES}|\((?:\?:)?|\){_TIMES}|\|)*)(?P<end>\$?)")
 
 
 @dataclass(frozen=True)
@@ -96,7 +92,7 @@ def limits_of(schema: JSON, lake: LakeType) -> tuple[tuple[Limit, ...], JSON]:
             del rest[keyword]
         elif isinstance(value, int if is_text else int | float) and (is_text or _is_comparable(value, lake)):
             limits.append(Limit(keyword, rest.pop(keyword)))
-    if is_text and (pattern := _portable(rest.get("pattern"))) is not None:
+    if is_text and (pattern := portable(rest.get("pattern"))) is not None:
         del rest["pattern"]
         limits.append(Limit(PATTERN, pattern))
     if is_text and schema.get("format") in _FORMATS:
@@ -138,16 +134,3 @@ def _choices(rest: JSON, kind: type) -> list[Limit]:
         return []
     del rest[keyword]
     return [Limit(CHOICE, tuple(chosen))]
-
-
-def _portable(pattern: object) -> str | None:
-    """The pattern for RE2, certain to match no more than Python's `re`; None if that is not certain."""
-    match = _PORTABLE.fullmatch(pattern) if isinstance(pattern, str) else None
-    if match is None:
-        return None
-    try:
-        re.compile(match[0])
-    except re.error:
-        return None
-    # Python's `$` also matches before a final newline.
-    return match["body"] + (r"\z" if match["end"] else "")

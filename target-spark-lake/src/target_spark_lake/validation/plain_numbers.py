@@ -1,4 +1,4 @@
-"""Integers under a schema of plain `number`: doubles in the lake, which round large ones."""
+"""Whole numbers under a schema of plain `number`: doubles in the lake, which round large ones."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 
 from singer_spark.singer.lake_type import Array, LakeType, Scalar, Struct
 from singer_spark.singer.sql_type import annotated_type
+from target_spark_lake.columns.text_columns import ELEMENT
 from target_spark_lake.validation.lake_value import UnholdableError
 from target_spark_lake.validation.schema_reading import FLOATING, plain_branch
 
@@ -14,7 +15,6 @@ JSON = dict[str, Any]
 
 # Every integer up to here is exactly a double.
 GREATEST_EXACT = 1 << 53
-ELEMENT = ""
 
 
 def plain_numbers(schema: JSON, lake: LakeType | None) -> Any:
@@ -34,7 +34,7 @@ def plain_numbers(schema: JSON, lake: LakeType | None) -> Any:
 
 
 def refuse_rounded(value: Any, plain: Any) -> None:
-    """Refuse an integer that is not exactly a double; fractions and numbers with an exponent may be rounded.
+    """Refuse a whole number, however it is spelled, that is not exactly a double; fractions may be rounded.
 
     `plain` is from `plain_numbers`.
 
@@ -42,7 +42,7 @@ def refuse_rounded(value: Any, plain: Any) -> None:
         UnholdableError: a whole number in it would be rounded.
     """
     if plain is True:
-        if isinstance(value, int) and abs(value) > GREATEST_EXACT and not _is_double(float(value), value):
+        if isinstance(value, int | Decimal) and not _is_double(value):
             raise UnholdableError("a double would be another whole number; BIGINT or DECIMAL(p,s) holds it")
     elif plain is not None and value is not None:
         parts = enumerate(value) if isinstance(value, list) else value.items()
@@ -54,6 +54,10 @@ def refuse_rounded(value: Any, plain: Any) -> None:
                 raise
 
 
-def _is_double(held: float, value: int) -> bool:
-    """Whether a double equals the integer, or was printed as it: its shortest digits, with zeros for the exponent."""
-    return int(held) == value or Decimal(repr(held)) == value
+def _is_double(value: int | Decimal) -> bool:
+    """Whether a number is a fraction, or a double equals it or was printed as it: in its shortest digits, or in 17."""
+    number = Decimal(value)
+    if number.copy_abs() <= GREATEST_EXACT or number != number.to_integral_value():
+        return True
+    held = float(number)
+    return int(held) == value or value in (Decimal(repr(held)), Decimal(f"{held:.17g}"))

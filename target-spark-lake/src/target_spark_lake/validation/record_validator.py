@@ -3,26 +3,23 @@
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Iterable, Iterator, Mapping
-from datetime import datetime
-from decimal import Context, Decimal, InvalidOperation
-from functools import cached_property, partial
+from collections.abc import Iterable, Mapping
+from decimal import InvalidOperation
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from singer_sdk.exceptions import MissingKeyPropertiesError
 
-from singer_spark.errors import ProtocolError, RecordError
+from singer_spark.errors import ProtocolError, RecordError, SchemaError, SingerSparkError
 from singer_spark.singer.exact_json import from_json, to_json
 from singer_spark.singer.metadata_columns import METADATA_COLUMNS
-from singer_spark.singer.schema_mapping import json_types
-from singer_spark.singer.sql_type import annotated_type
-from target_spark_lake.validation.lake_value import MOMENT, UnholdableError, lake_value
+from target_spark_lake.columns.text_columns import as_json
+from target_spark_lake.validation.draft7 import draft7
+from target_spark_lake.validation.lake_value import UnholdableError, lake_value
+from target_spark_lake.validation.patterns import SlowPatternError
 from target_spark_lake.validation.plain_numbers import plain_numbers, refuse_rounded
-from target_spark_lake.validation.schema_reading import FLOATING, NON_FINITE, plain_branch
 
 if TYPE_CHECKING:
-    from jsonschema import TypeChecker
     from jsonschema.protocols import Validator
 
     from singer_spark.singer.lake_type import Struct
@@ -30,12 +27,7 @@ if TYPE_CHECKING:
 JSON = dict[str, Any]
 
 SHOWN_CHARACTERS = 80
-# More digits than any column can hold.
-_EXACT = Context(prec=1000)
-# In SQL times mostly have no zone, or one of whole hours.
-_CLOCK = re.compile(
-    r"(?:[01]\d|2[0-3]):[0-5]\d:(?:[0-5]\d|60)(?:\.\d+)?(?:[Zz]|[+-](?:[01]\d|2[0-3])(?::[0-5]\d)?)?", re.ASCII
-)
+_END = 1 << 63
 
 
 class InvalidRecordError(RecordError):
@@ -69,11 +61,13 @@ class RecordValidator:
         *,
         validate: bool,
         keys_have_values: bool = False,
+        texts: Mapping[str, Any] = {},
     ) -> None:
         """Prepare for one schema.
 
         Without `validate`, invalid records are accepted too if the lake's columns can hold them. With
-        `keys_have_values`, NULL in a key is an error, whatever the schema says.
+        `keys_have_values`, NULL in a key is an error, whatever the schema says. `texts` is where texts get quotes
+        (`JsonTexts.places`).
         """
         self._stream = stream
         self._schema = schema
@@ -81,10 +75,14 @@ class RecordValidator:
         self._columns = columns
         self._validate = validate
         self._keys_have_values = keys_have_values
+        self.texts = texts
 
     @cached_property
     def _validator(self) -> Validator:
-        return draft7(self._schema)
+        try:
+            return draft7(self._schema)
+        except (RecursionError, TypeError, ValueError, AttributeError) as error:
+            raise SchemaError(f"stream {self._stream}: its JSON Schema can't be read ({error})") from error
 
     @cached_property
     def _plain_numbers(self) -> JSON:
@@ -104,6 +102,11 @@ class RecordValidator:
             return {**message, "record": self._held(message["record"])}
         except RecursionError as error:
             raise self._unreadable("it is nested too deeply", line) from error
+        except (SingerSparkError, OSError, MemoryError):
+            raise
+        except Exception as error:
+            # What judges a record is code of others too: whatever it raises, the others are read.
+            raise self._unreadable(f"{type(error).__name__}: {_cut(str(error), SHOWN_CHARACTERS)}", line) from error
 
     def _held(self, record: JSON) -> JSON:
         missing = [name for name in self._keys if name not in record]
@@ -122,7 +125,7 @@ class RecordValidator:
     def _value(self, name: str, value: Any) -> Any:
         kind = self._columns.types[name]
         try:
-            held = lake_value(value, kind)
+            held = lake_value(as_json(value, self.texts.get(name)), kind)
             refuse_rounded(value, self._plain_numbers.get(name))
             return held
         except UnholdableError as error:
@@ -151,13 +154,15 @@ class RecordValidator:
         except (ValueError, InvalidOperation) as error:
             if _is_json(line):
                 # A lone surrogate, or a number that is too long: Python's json writes them.
-                reason = "it has a number that is too long" if not isinstance(error, UnicodeError) else str(error)
+                half = _surrogate(error.object) if isinstance(error, UnicodeEncodeError) else None
+                reason = half or "it has a number that is too long"
                 raise self._unreadable(reason, line) from error
             raise ProtocolError(f"stream {self._stream}: a line is not JSON ({error}): {shown(line)}") from error
         if not isinstance(message, dict) or not isinstance(message.get("record"), dict):
             raise ProtocolError(f"stream {self._stream}: a RECORD line has no record object: {shown(line)}")
-        if not isinstance(message.get("version"), int | None):
-            raise ProtocolError(f"stream {self._stream}: a RECORD line's version is not an integer: {shown(line)}")
+        version = message.get("version")
+        if not isinstance(version, int | None) or isinstance(version, bool) or not -_END <= (version or 0) < _END:
+            raise self._unreadable("its version is not an integer of 64 bits", line)
         return message
 
     def _judge(self, record: JSON) -> None:
@@ -165,9 +170,11 @@ class RecordValidator:
         if any(name in record and name not in own for name in METADATA_COLUMNS):
             # The metadata columns are ours, even if the tap sends them.
             record = {name: each for name, each in record.items() if name in own or name not in METADATA_COLUMNS}
-        error = next(
-            iter(sorted(self._validator.iter_errors(record), key=lambda each: list(map(str, each.path)))), None
-        )
+        try:
+            errors = sorted(self._validator.iter_errors(record), key=lambda each: list(map(str, each.path)))
+        except SlowPatternError as slow:
+            raise InvalidRecordError(f"stream {self._stream}: a record can't be judged: {slow}", str(slow)) from slow
+        error = next(iter(errors), None)
         if error is not None:
             path, reason = tuple(error.absolute_path), _cut(error.message, 3 * SHOWN_CHARACTERS)
             place = pointer(path) or "/"
@@ -187,87 +194,14 @@ def _is_json(line: bytes) -> bool:
     return True
 
 
+def _surrogate(text: str) -> str:
+    half = next(each for each in text if "\ud800" <= each <= "\udfff")
+    return f"it has half of a surrogate pair, \\u{ord(half):04x}, which is no character"
+
+
 def pointer(path: Iterable[str | int]) -> str:
     """A path as a JSON pointer (RFC 6901), `/address/zip`; empty for the whole record."""
     return "".join(f"/{str(part).replace('~', '~0').replace('/', '~1')}" for part in path)
-
-
-def draft7(schema: JSON) -> Validator:
-    """A Draft 7 validator with formats as Singer uses them, on exact numbers."""
-    from jsonschema import Draft7Validator, FormatChecker
-    from jsonschema.validators import extend
-    from referencing import Registry
-
-    def is_integer(checker: TypeChecker, value: Any) -> bool:
-        return checker.is_type(value, "number") and Decimal(value) == Decimal(value).to_integral_value()
-
-    types = Draft7Validator.TYPE_CHECKER.redefine("integer", is_integer)
-    # Draft 7 has no uuid format yet, but taps use it.
-    known = {**Draft7Validator.FORMAT_CHECKER.checkers, "uuid": FormatChecker.checkers["uuid"]}
-    formats = FormatChecker(formats=())
-    iris = {name: (partial(_is_iri, name.replace("-", "_")), ValueError) for name in ("iri", "iri-reference")}
-    formats.checkers = {**known, **iris, "date-time": (_is_moment, ValueError), "time": (_is_clock, ())}
-    exact = json.loads(json.dumps(_as_draft7(schema)), parse_float=Decimal)
-    checked: type[Validator] = extend(  # type: ignore[no-untyped-call]
-        Draft7Validator, {"multipleOf": _multiple_of}, type_checker=types
-    )
-    # An empty registry: a $ref in the tap's schema must not make us read files or contact other machines.
-    return checked(exact, registry=Registry(), format_checker=formats)
-
-
-def _is_iri(rule: str, value: object) -> bool:
-    """Like jsonschema's own check, whose grammar takes a second to build (`import_jsonschema`)."""
-    from rfc3987_syntax import is_valid_syntax
-
-    return not isinstance(value, str) or bool(is_valid_syntax(rule, value))
-
-
-def _multiple_of(validator: Validator, step: Any, value: Any, _: Any) -> Iterator[Exception]:
-    """Like jsonschema's own check, which rounds to 28 digits and fails on longer numbers."""
-    from jsonschema import ValidationError
-
-    if not validator.is_type(value, "number"):
-        return
-    try:
-        left = _EXACT.remainder(Decimal(value), Decimal(step))
-    except InvalidOperation:
-        left = None
-    if left is None or left:
-        yield ValidationError(f"{value!r} is not a multiple of {step}")
-
-
-def _as_draft7(schema: Any) -> Any:
-    """Singer's conventions as Draft 7: scale hints, Draft 4's exclusive bounds, NaN as text."""
-    if isinstance(schema, list):
-        return [_as_draft7(each) for each in schema]
-    if not isinstance(schema, Mapping):
-        return schema
-    kept = {
-        name: _as_draft7(value)
-        for name, value in schema.items()
-        if not (name.startswith("exclusiveM") and isinstance(value, bool))
-    }
-    branch = plain_branch(dict(schema))
-    sql = annotated_type(branch)
-    if json_types(branch) == {"number"} and sql is not None and sql.name in FLOATING:
-        return {"anyOf": [kept, {"enum": list(NON_FINITE)}]}
-    return kept
-
-
-def _is_moment(value: object) -> bool:
-    if not isinstance(value, str):
-        return True
-    match = MOMENT.fullmatch(value)
-    if not match:
-        return False
-    day, clock, _, zone = match.groups()
-    # RFC 3339 has leap seconds, Python does not.
-    datetime.fromisoformat(f"{day}T{clock[:6]}{'59' if clock[6:] == '60' else clock[6:]}{(zone or '').upper()}")
-    return True
-
-
-def _is_clock(value: object) -> bool:
-    return not isinstance(value, str) or _CLOCK.fullmatch(value) is not None
 
 
 def shown(value: Any) -> str:

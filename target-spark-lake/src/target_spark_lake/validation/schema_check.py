@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
+
+from singer_spark.singer.schema_mapping import stream_columns
+from target_spark_lake.validation.bulk_check import record_check
+from target_spark_lake.validation.draft7 import draft7_formats
+from target_spark_lake.validation.patterns import SlowPatternError
 
 if TYPE_CHECKING:
     from referencing import Resource
@@ -16,10 +21,11 @@ JSON = dict[str, Any]
 # Keywords that never make a record invalid.
 _ANNOTATIONS = frozenset(
     {
-        *("title", "description", "default", "examples", "$comment", "$schema", "readOnly", "format"),
+        *("title", "description", "default", "examples", "$comment", "$schema", "readOnly"),
         *("contentEncoding", "contentMediaType"),
     }
 )
+_DEEP = "it is nested too deeply"
 _NAMED = ("properties", "patternProperties", "definitions", "dependencies")
 
 
@@ -30,9 +36,31 @@ def schema_problem(schema: JSON) -> str | None:
     """
     whole = {name: each for name, each in schema.items() if name != "properties"}
     for name, each in schema["properties"].items():
-        if problem := _malformed(json.dumps(_assertions(each))):
+        if problem := _problem(each):
             return f"property {name}: {problem}"
-    return _malformed(json.dumps(_assertions(whole))) or _unresolvable(schema)
+    return _problem(whole) or _misled(schema)
+
+
+def unreadable(schema: JSON, error: Exception) -> str:
+    """Why a stream's schema can't be read, with the property where it is, if reading it raised this error."""
+    for name, each in schema["properties"].items():
+        try:
+            stream_columns({"properties": {name: each}}, "")
+            record_check({"type": "object", "properties": {name: each}}, ())
+        except Exception as found:
+            return f"property {name}: {_reason(found)}"
+    return _reason(error)
+
+
+def _reason(error: Exception) -> str:
+    return _DEEP if isinstance(error, RecursionError) else f"{type(error).__name__}: {error}"
+
+
+def _problem(schema: Any) -> str | None:
+    try:
+        return _malformed(json.dumps(_assertions(schema)))
+    except RecursionError:
+        return _DEEP
 
 
 @lru_cache(maxsize=4096)
@@ -41,10 +69,12 @@ def _malformed(text: str) -> str | None:
     from jsonschema import Draft7Validator, SchemaError
 
     try:
-        Draft7Validator.check_schema(json.loads(text))
+        Draft7Validator.check_schema(json.loads(text), draft7_formats())
     except SchemaError as error:
         place = "/".join(map(str, error.path))
         return f"{place}: {error.message}" if place else error.message
+    except SlowPatternError as error:
+        return str(error)
     return None
 
 
@@ -60,30 +90,77 @@ def _assertions(schema: Any) -> Any:
             kept[name] = value
         elif name in _NAMED and isinstance(value, Mapping):
             kept[name] = {each: _assertions(inner) for each, inner in value.items()}
+        elif name == "format" and (value is None or isinstance(value, str)):
+            continue
         elif name not in _ANNOTATIONS and not (name.startswith("exclusiveM") and isinstance(value, bool)):
             kept[name] = _assertions(value)
     return kept
 
 
-def _unresolvable(schema: JSON) -> str | None:
+def _misled(schema: JSON) -> str | None:
+    """The problem of a `$ref`: it leads nowhere in the schema, or back to itself."""
     if '"$ref"' not in json.dumps(schema):
         return None
     from referencing import Registry
     from referencing.exceptions import Unresolvable
     from referencing.jsonschema import DRAFT7
 
-    resource = DRAFT7.create_resource(schema)
     registry: Registry[Any] = Registry()
-    try:
-        _look_up(resource, registry.resolver_with_root(resource))
-    except Unresolvable as error:
-        return f"its $ref {error.ref} leads to no place in the schema itself, and others are not fetched"
+    resolver = registry.resolver_with_root(DRAFT7.create_resource(schema))
+    references = _References()
+    for name, part in [*schema["properties"].items(), ("", schema)]:
+        place = f"property {name}: " if name else ""
+        try:
+            if references.are_circular(DRAFT7.create_resource(part), resolver):
+                return f"{place}its $ref leads back to itself"
+        except Unresolvable as error:
+            return f"{place}its $ref {error.ref} leads to no place in the schema itself, and others are not fetched"
+        except RecursionError:
+            return f"{place}{_DEEP}"
     return None
 
 
-def _look_up(resource: Resource[Any], resolver: Resolver[Any]) -> None:
-    contents = resource.contents
-    if isinstance(contents, Mapping) and isinstance(reference := contents.get("$ref"), str):
-        resolver.lookup(reference)
-    for inner in resource.subresources():
-        _look_up(inner, resolver.in_subresource(inner))
+class _References:
+    """Follows each `$ref` of a schema, and finds those that judge a value while it is being judged by them."""
+
+    def __init__(self) -> None:
+        self._open: set[int] = set()
+        self._ended: set[int] = set()
+
+    def are_circular(self, resource: Resource[Any], resolver: Resolver[Any]) -> bool:
+        """Whether any of a schema does, or of the schemas in it; raises Unresolvable if one leads nowhere."""
+        inner = resolver.in_subresource(resource)
+        return self._is_circular(resource.contents, resolver) or any(
+            self.are_circular(each, inner) for each in resource.subresources()
+        )
+
+    def _is_circular(self, schema: Any, resolver: Resolver[Any]) -> bool:
+        if not isinstance(schema, Mapping) or id(schema) in self._ended:
+            return False
+        if id(schema) in self._open:
+            return True
+        self._open.add(id(schema))
+        found = any(self._is_circular(each, at) for each, at in _applied(schema, resolver))
+        self._open.discard(id(schema))
+        self._ended.add(id(schema))
+        return found
+
+
+def _applied(schema: Mapping[str, Any], resolver: Resolver[Any]) -> Iterator[tuple[Any, Resolver[Any]]]:
+    """The schemas that judge the very value that this one judges, not a part of it."""
+    from referencing.exceptions import Unresolvable
+    from referencing.jsonschema import DRAFT7
+
+    inner = resolver.in_subresource(DRAFT7.create_resource(schema))
+    if isinstance(reference := schema.get("$ref"), str):
+        try:
+            found = inner.lookup(reference)
+        except Unresolvable as error:
+            # As the schema spells it, not as it was resolved so far.
+            raise Unresolvable(ref=reference) from error
+        yield found.contents, found.resolver
+        return
+    for name in ("allOf", "anyOf", "oneOf"):
+        yield from ((each, inner) for each in schema.get(name, ()))
+    yield from ((schema[name], inner) for name in ("not", "if", "then", "else") if name in schema)
+    yield from ((each, inner) for each in schema.get("dependencies", {}).values())

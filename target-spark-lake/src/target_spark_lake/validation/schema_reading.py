@@ -38,7 +38,7 @@ def plain_branch(schema: JSON) -> JSON:
 
 def _has_null(schema: JSON) -> bool:
     branches = [*schema.get("anyOf", []), *schema.get("oneOf", [])]
-    return any(each.get("type") in ("null", ["null"]) for each in branches)
+    return any(isinstance(each, Mapping) and each.get("type") in ("null", ["null"]) for each in branches)
 
 
 def declared_types(schema: Mapping[str, Any]) -> list[str]:

@@ -155,6 +155,7 @@ class StreamRepair:
             load_method=method,
             key_properties=self.comparison.keys,
             partition_by=record.partition_by,
+            texts=record.texts,
             hard_delete=found.hard_delete or record.method.replaces or record.method.drops_stale,
         )
 

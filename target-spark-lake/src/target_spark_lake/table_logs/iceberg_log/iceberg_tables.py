@@ -114,11 +114,12 @@ class IcebergTables:
 
     def _planned(self, before: IcebergSnapshot | None, change: TableChange) -> tuple[Schema, IcebergCommit]:
         from target_spark_lake.table_logs.iceberg_log.partitions import spec_of
-        from target_spark_lake.table_logs.iceberg_log.schema import is_same, new_schema, schema_after
+        from target_spark_lake.table_logs.iceberg_log.schema import check_names, is_same, new_schema, schema_after
 
         record, registered = change.record, self._catalog.registered(change.table, is_new=before is None)
         assert record is not None
         columns = columns_from_text(record.columns)
+        check_names(change.stream, columns)
         if before is None:
             schema = new_schema(columns)
             spec = spec_of(schema, record.partition_by)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from itertools import count
 from typing import TYPE_CHECKING
 
@@ -24,6 +25,7 @@ from pyiceberg.types import (
     TimestamptzType,
 )
 
+from singer_spark.errors import SchemaError
 from singer_spark.singer.lake_type import Array, Field, LakeType, Scalar, Struct, columns_from_text
 from target_spark_lake.table_logs.iceberg_log.promotion import as_iceberg, is_promotable
 
@@ -45,6 +47,28 @@ _TYPES: dict[str, IcebergType] = {
 _LAKE = {str(kind): Scalar(name) for name, kind in _TYPES.items()}
 # Iceberg has no narrower integer.
 _TYPES |= {"tinyint": IntegerType(), "smallint": IntegerType()}
+
+
+def check_names(stream: str, columns: Struct) -> None:
+    """Refuse columns whose names Iceberg can't tell from those of members, which it joins with dots."""
+    counts = Counter(_names("", columns))
+    twice = [name for name, count in counts.items() if count > 1]
+    if twice:
+        raise SchemaError(
+            f"stream {stream}: Iceberg can't tell the column {twice[0]!r} from a member of that name, as it joins "
+            "names with dots; rename one of them in the tap, or load the stream as format parquet or delta"
+        )
+
+
+def _names(before: str, kind: LakeType) -> Iterator[str]:
+    """The names of all columns, members and elements, as Iceberg's own schemas have them."""
+    if isinstance(kind, Array):
+        yield f"{before}element"
+        yield from _names(f"{before}element.", kind.element)
+    elif isinstance(kind, Struct):
+        for each in kind:
+            yield f"{before}{each.name}"
+            yield from _names(f"{before}{each.name}.", each.type)
 
 
 def new_schema(columns: Struct) -> Schema:

@@ -1,0 +1,166 @@
+"""Which columns of text hold JSON: those whose values may be texts or something else.
+
+In such a column a text has its quotes, so that `1` and `"1"` stay two values, and every value can be parsed. A table
+that version 0.1.0 began keeps its own way: texts as they are, and everything else as JSON.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from decimal import Decimal
+from typing import Any
+
+from singer_spark.singer.exact_json import to_json
+from singer_spark.singer.lake_type import STRING, Array, LakeType, Struct
+from singer_spark.singer.schema_mapping import admitted_types, single_branch
+
+JSON = dict[str, Any]
+
+# Stands for the elements of an array, among names of members.
+ELEMENT = ""
+# What a place of JSON text is for: the values of a key have one spelling each.
+VALUE, KEY = "value", "key"
+# A whole number of more digits is spelled with an exponent in a key.
+_PLAIN_DIGITS = 40
+
+
+@dataclass(frozen=True)
+class TextColumns:
+    """How a table's columns of text hold values, by path (`/address/zip`); those in neither set hold texts alone.
+
+    Attributes:
+        json: They hold JSON throughout.
+        mixed: They hold texts as they are and everything else as JSON, as version 0.1.0 wrote them.
+    """
+
+    json: frozenset[str] = frozenset()
+    mixed: frozenset[str] = frozenset()
+
+    @classmethod
+    def stored(cls, columns: Struct, json: Iterable[str] | None, mixed: Iterable[str]) -> TextColumns:
+        """Those of a table as its record has them; version 0.1.0 did not record any."""
+        if json is None:
+            return cls(mixed=frozenset(_texts(columns, "")))
+        return cls(frozenset(json), frozenset(mixed))
+
+    def beside(self, other: TextColumns) -> TextColumns:
+        """Those of both."""
+        return TextColumns(self.json | other.json, self.mixed | other.mixed)
+
+
+NO_TEXTS = TextColumns()
+
+
+def _texts(kind: LakeType, path: str) -> Iterator[str]:
+    """The paths of all texts in a type."""
+    if kind == STRING:
+        yield path
+    elif isinstance(kind, Array):
+        yield from _texts(kind.element, path_to(ELEMENT, path))
+    elif isinstance(kind, Struct):
+        for each in kind:
+            yield from _texts(each.type, path_to(each.name, path))
+
+
+def path_to(name: str, path: str = "") -> str:
+    """The path of a member, or of the elements, below a path."""
+    return f"{path}/{name.replace('~', '~0').replace('/', '~1')}"
+
+
+@dataclass
+class JsonTexts:
+    """Finds the columns of a stream that hold JSON text.
+
+    Attributes:
+        root: The stream's schema.
+        before: What is known of the table's columns.
+        found: What is known of them after the stream's records.
+        mixing: Paths of columns in which a text and another value may look alike, as version 0.1.0 has them.
+        refused: Paths of columns that hold texts alone so far, and would get other values beside them.
+    """
+
+    root: JSON
+    before: TextColumns
+    found: TextColumns = field(init=False)
+    mixing: list[str] = field(default_factory=list)
+    refused: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        """Start with what is known."""
+        self.found = self.before
+
+    def places(
+        self, columns: Struct, declared: Mapping[str, LakeType], table: Struct | None, keys: Iterable[str]
+    ) -> JSON:
+        """Where texts get quotes: `VALUE` or `KEY` by column, or by member or `ELEMENT` below it.
+
+        Args:
+            columns: Of the records.
+            declared: The types that the user asks for: where that is text, a text is kept as it is.
+            table: The table's columns; None for a new table.
+            keys: Columns of which each value must have one spelling.
+        """
+        wanted = Struct.of(declared)
+        found = self._place({"type": "object", **self.root}, columns, "", wanted, table) or {}
+        return {name: KEY if place == VALUE and name in set(keys) else place for name, place in found.items()}
+
+    def _place(self, schema: JSON, kind: LakeType, path: str, declared: LakeType | None, table: LakeType | None) -> Any:
+        branch = single_branch(schema)
+        if isinstance(kind, Array):
+            wanted, held = (each.element if isinstance(each, Array) else None for each in (declared, table))
+            inner = self._place(branch["items"], kind.element, path_to(ELEMENT, path), wanted, held)
+            return None if inner is None else {ELEMENT: inner}
+        if isinstance(kind, Struct):
+            asked, known = (each.types if isinstance(each, Struct) else {} for each in (declared, table))
+            members = {
+                name: self._place(schema, kind.types[name], path_to(name, path), asked.get(name), known.get(name))
+                for name, schema in branch["properties"].items()
+                if name in kind.types
+            }
+            return {name: each for name, each in members.items() if each is not None} or None
+        return self._text(schema, path, declared, table) if kind == STRING else None
+
+    def _text(self, schema: JSON, path: str, declared: LakeType | None, table: LakeType | None) -> str | None:
+        kinds = admitted_types(schema, self.root) - {"null"}
+        if path not in self.before.json:
+            if declared == STRING or not kinds - {"string"}:
+                return None
+            if path in self.before.mixed:
+                if "string" in kinds:
+                    self.mixing.append(path)
+                return None
+            if table == STRING:
+                self.refused.append(path)
+                return None
+            self.found = self.found.beside(TextColumns(frozenset({path})))
+        return VALUE if "string" in kinds else None
+
+
+def as_json(value: Any, place: Any) -> Any:
+    """A value in which those at places of JSON text are replaced by their text; `place` is from `places`."""
+    if value is None or place is None:
+        return value
+    if place == VALUE:
+        return to_json(value)
+    if place == KEY:
+        return to_json(canonical(value))
+    if isinstance(value, list):
+        return [as_json(each, place.get(ELEMENT)) for each in value]
+    return {name: as_json(each, place.get(name)) for name, each in value.items()} if isinstance(value, dict) else value
+
+
+def canonical(value: Any) -> Any:
+    """The value with numbers in one spelling (plain digits for whole ones) and members in one order."""
+    if isinstance(value, list):
+        return [canonical(each) for each in value]
+    if isinstance(value, dict):
+        return {name: canonical(value[name]) for name in sorted(value)}
+    if isinstance(value, bool) or not isinstance(value, int | Decimal):
+        return value
+    sign, digits, exponent = Decimal(value).as_tuple()
+    text = "".join(map(str, digits)).lstrip("0")
+    significant = text.rstrip("0")
+    power = int(exponent) + len(text) - len(significant)
+    number = Decimal((sign if significant else 0, tuple(map(int, significant)), power if significant else 0))
+    return int(number) if power >= 0 and len(significant) + power <= _PLAIN_DIGITS else number

@@ -1,0 +1,188 @@
+"""Patterns and formats of strangers never hold up a run: each ends, and threads and signals go their way meanwhile."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import subprocess
+import sys
+import threading
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from singer_spark.errors import RecordError, SchemaError
+from target.loading import JSON, Lake, record, schema
+from target_spark_lake.validation.draft7 import draft7, draft7_formats
+from target_spark_lake.validation.patterns import SlowPatternError, is_found, is_pattern, pattern_problem
+
+# Each takes `re` longer than the universe exists.
+HOSTILE = "a" * 45 + "!"
+LINEAR = "^(a+)+$"
+ENDLESS = ["^(?=(a+)+$)a", "^(a+)+\\Z", "(a|a)*é$"]
+
+
+def test_where_re2_means_the_same_it_has_the_verdict() -> None:
+    assert not is_found(LINEAR, HOSTILE)
+    assert is_found(LINEAR, HOSTILE[:-1])
+    assert not is_found("(x+x+)+y", "x" * 100_000)
+
+
+@pytest.mark.parametrize("pattern", ENDLESS)
+def test_any_other_pattern_is_ended_and_the_next_one_is_answered(pattern: str) -> None:
+    with pytest.raises(SlowPatternError, match="more than 1 s of CPU time"):
+        is_found(pattern, HOSTILE)
+    assert is_found(pattern.replace("é", ""), "a")
+
+
+PATTERNS = [
+    "^a+$",
+    "a|b$",
+    "^[^@]*$",
+    "\\d\\d",
+    "^\\w+$",
+    "^.$",
+    "\\S",
+    "(?i)A",
+    "a(?!b)",
+    "^(a)\\1",
+    "\\bé",
+    "[a-c]{2,3}",
+]
+
+
+@given(st.sampled_from(PATTERNS), st.text(max_size=6) | st.text("abA@1 \né٣", max_size=5))
+def test_every_pattern_means_what_python_makes_of_it(pattern: str, text: str) -> None:
+    assert is_found(pattern, text) == (re.search(pattern, text) is not None)
+
+
+@pytest.mark.parametrize("text", ["(", "a{99999999999}", "(?P<a", "(" * 5000, "(?<=a+)b"])
+def test_what_is_no_pattern_is_none_whatever_python_raises(text: str) -> None:
+    assert not is_pattern(text)
+    assert pattern_problem(text)
+
+
+def test_other_threads_run_while_a_pattern_does() -> None:
+    done, told = threading.Event(), []
+
+    def match() -> None:
+        try:
+            is_found(ENDLESS[0], HOSTILE)
+        except SlowPatternError as error:
+            told.append(error)
+        done.set()
+
+    threading.Thread(target=match).start()
+    beats = 0
+    while not done.wait(0.01):
+        beats += 1
+    assert told
+    assert beats > 10
+
+
+PLACES: dict[str, tuple[JSON, Any]] = {
+    "pattern": ({"type": "string", "pattern": ENDLESS[0]}, HOSTILE),
+    "not": ({"not": {"pattern": ENDLESS[0]}}, HOSTILE),
+    "patternProperties": ({"type": "object", "patternProperties": {ENDLESS[0]: {}}}, {HOSTILE: 1}),
+    "additionalProperties": (
+        {"type": "object", "patternProperties": {ENDLESS[0]: {}}, "additionalProperties": False},
+        {HOSTILE: 1},
+    ),
+    "propertyNames": ({"type": "object", "propertyNames": {"pattern": ENDLESS[0]}}, {HOSTILE: 1}),
+    "regex": ({"type": "string", "format": "regex"}, "(?i)" + "[\0-\U0010ffff]" * 10_000),
+}
+
+
+@pytest.mark.usefixtures("without_jvm")
+@pytest.mark.parametrize("place", PLACES)
+def test_a_record_that_takes_too_long_is_invalid_and_the_others_arrive(tmp_path: Path, place: str) -> None:
+    lake, (v, hostile) = Lake(tmp_path / "lake"), PLACES[place]
+    good = {} if isinstance(hostile, dict) else "b" if place == "not" else "a"
+    lines = [schema("s", {"id": {"type": "integer"}, "v": v}), record("s", id=1, v=hostile), record("s", id=2, v=good)]
+    with pytest.raises(RecordError, match=r"input line 2: stream s: a record can't be judged: the pattern .* CPU time"):
+        lake.load(*lines)
+    lake.load(*lines, on_invalid_record="quarantine")
+    assert lake.rows("s", "id") == [(2,)]
+    (rejected,) = (lake.folder / ".dataspoc/rejected/test").glob("*/s.jsonl")
+    assert "CPU time" in json.loads(rejected.read_text())["error"]
+
+
+@pytest.mark.usefixtures("without_jvm")
+def test_a_schema_whose_pattern_takes_too_long_is_malformed(tmp_path: Path) -> None:
+    v = {"type": "string", "pattern": PLACES["regex"][1]}
+    with pytest.raises(SchemaError, match=r"stream s: its JSON Schema is malformed: property v: .*CPU time"):
+        Lake(tmp_path / "lake").load(schema("s", {"v": v}), record("s", v="a"))
+
+
+SEEDS = [
+    *("a", "1", ".", "-", "%", "%41", "{", "{a", "{a,", "}", "/", "~", "~0", "@", ":", "[", "(", "\\", "a.", "xn--a."),
+    *("é", "א.", "::", "[a", "(a*)*", "\u3002", "?", "#", "\n", "1e", "a|", "{v:1", " "),
+]
+
+
+@pytest.mark.parametrize("name", sorted(draft7_formats().checkers))
+def test_no_format_takes_longer_for_a_hostile_text_than_for_any_other(name: str) -> None:
+    """Some took minutes for a text of this length, others days; here the suite's time limit would end them."""
+    validator = draft7({"format": name})
+    # A regular expression may take its second of CPU time each time.
+    for seed in SEEDS if name != "regex" else ("(a*)*", "(", "a|"):
+        for head in ("", "http://", "a@"):
+            for tail in ("", "!", "\0"):
+                text = head + seed * (100_000 // len(seed)) + tail
+                assert isinstance(validator.is_valid(text) if name != "regex" else is_pattern_in_time(text), bool)
+
+
+def is_pattern_in_time(text: str) -> bool:
+    try:
+        return is_pattern(text)
+    except SlowPatternError:
+        return False
+
+
+def test_many_different_objects_are_found_unique() -> None:
+    """Each is compared with none of the others."""
+    validator = draft7({"uniqueItems": True})
+    many: list[Any] = [{"n": n} for n in range(50_000)]
+    assert validator.is_valid(many)
+    assert not validator.is_valid([*many, {"n": Decimal("7.0")}])
+    assert validator.is_valid([1, True, "1", [1], [True], {"a": 1}, {"a": True}, None, 0, False])
+
+
+def children(pid: int) -> list[int]:
+    tasks = Path(f"/proc/{pid}/task")
+    return [int(each) for task in tasks.iterdir() for each in (task / "children").read_text().split()]
+
+
+@pytest.mark.slow
+def test_sigterm_ends_a_run_that_matches_hostile_values(tmp_path: Path) -> None:
+    config = tmp_path / "target.json"
+    settings = {"bucket": str(tmp_path / "lake"), "pipeline": "test", "on_invalid_record": "quarantine"}
+    config.write_text(json.dumps(settings))
+    lines = [schema("s", {"v": {"type": "string", "pattern": ENDLESS[0]}}), *[record("s", v=HOSTILE)] * 5000]
+    data = b"".join(json.dumps(each).encode() + b"\n" for each in lines)
+    command = [sys.executable, "-m", "target_spark_lake", "--config", str(config)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as run:
+        assert run.stdin is not None
+        run.stdin.write(data)
+        run.stdin.close()
+        matching: list[int] = []
+        while not matching and run.poll() is None:
+            matching = [pid for pid in children(run.pid) if "pattern_process" in command_of(pid)]
+        run.send_signal(signal.SIGTERM)
+        # Of its own it would run for more than an hour.
+        assert run.wait(timeout=120) == 143
+    while any("pattern_process" in command_of(pid) for pid in matching):
+        threading.Event().wait(0.01)
+    assert not list((tmp_path / "lake").rglob("*.parquet"))
+
+
+def command_of(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
