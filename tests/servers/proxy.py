@@ -17,11 +17,13 @@ ANSWER_LOST, SLOW_DOWN, NOT_IMPLEMENTED, SILENT, GONE = (
     "the work is done and no answer comes",
     "the work is done, and from there on every connection is dropped",
 )
+CLOCK_IS_OFF = "403 RequestTimeTooSkewed"
 CONFLICT, TOO_MANY, TOO_LARGE = "409 Conflict", "429 TooManyRequests", "400 EntityTooLarge"
 DROPPED = "what comes after all is gone"
 REFUSALS = {
     SLOW_DOWN: (503, "SlowDown"),
     NOT_IMPLEMENTED: (501, "NotImplemented"),
+    CLOCK_IS_OFF: (403, "RequestTimeTooSkewed"),
     CONFLICT: (409, "ConditionalRequestConflict"),
     TOO_MANY: (429, "TooManyRequests"),
     TOO_LARGE: (400, "EntityTooLarge"),
@@ -60,20 +62,27 @@ class Proxy:
     silent: threading.Event = field(default_factory=threading.Event)
     _fault: str | None = None
     _left: int = 0
+    _times: int = 1
     _only: frozenset[str] | None = None
     _behind: str | None = None
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _over: threading.Event = field(default_factory=threading.Event)
 
     def fail(
-        self, fault: str | None, nth: int = 1, only: frozenset[str] | None = None, behind: str | None = None
+        self,
+        fault: str | None,
+        nth: int = 1,
+        only: frozenset[str] | None = None,
+        behind: str | None = None,
+        times: int = 1,
     ) -> None:
-        """Has a fault at the n-th request from now on, the first being 1; None: no more faults.
+        """Has a fault at the n-th request from now on, the first being 1, and so many `times`; None: no more faults.
 
         Where given, `only` these methods count, and they do so `behind` the first one whose path has this text.
         """
         with self._lock:
             self._fault, self._left, self._only, self._behind = fault, nth, only, behind
+            self._times = times
 
     def next_fault(self, method: str, path: str) -> str | None:
         """The fault of the request that is just coming."""
@@ -87,7 +96,7 @@ class Proxy:
                     self._behind = None
                 return None
             self._left -= 1
-            return self._fault if self._left == 0 else None
+            return self._fault if -self._times < self._left <= 0 else None
 
     def wait_for_end(self) -> None:
         """Blocks until the proxy ends."""

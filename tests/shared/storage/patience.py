@@ -5,12 +5,14 @@ from __future__ import annotations
 import pytest
 
 from singer_spark.storage import object_files
-from singer_spark.storage.stores import google_bucket, http_options
+from singer_spark.storage.stores import google_bucket, http_options, obstore_bucket
 
 
 def never_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is asked for twice."""
     monkeypatch.setattr(http_options, "RETRIES", 0)
+    for module in (google_bucket, obstore_bucket):
+        monkeypatch.setattr(module, "BUSY_SECONDS", 0.0)
     monkeypatch.setattr(google_bucket, "TRIES", 1)
     monkeypatch.setattr(object_files, "TRIES", 1)
 

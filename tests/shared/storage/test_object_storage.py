@@ -29,6 +29,7 @@ from shared.storage.watched_store import WRITES, Store, bytes_on_the_wire
 from singer_spark.errors import StorageError
 from singer_spark.storage.parquet_footer import rows_of
 from singer_spark.storage.storage import Storage
+from singer_spark.storage.stores import google_bucket, http_options, obstore_bucket
 from singer_spark.storage.stores.bucket import PIECE_BYTES
 
 
@@ -152,6 +153,29 @@ def test_a_request_that_is_not_answered_well_once_is_sent_again(
     assert faulty(lambda: storage.size("moved")) == 1
     faulty(lambda: storage.delete("moved"))
     assert [file.path for file in faulty(lambda: storage.list(""))] == ["lock"]
+
+
+@pytest.mark.parametrize("fault", [SLOW_DOWN, TOO_MANY])
+def test_busy_store_is_asked_for_minutes(
+    opened: Callable[[], Storage], proxy: Proxy, monkeypatch: pytest.MonkeyPatch, fault: str
+) -> None:
+    """A store that refuses many requests in a row, more than a client asks again by itself, loses nothing."""
+    for module in (google_bucket, obstore_bucket):
+        monkeypatch.setattr(module, "LONGEST_PAUSE_SECONDS", 0.02)
+    monkeypatch.setattr(obstore_bucket, "FIRST_PAUSE_SECONDS", 0.01)
+    monkeypatch.setattr(http_options, "RETRIES", 1)
+    monkeypatch.setattr(google_bucket, "TRIES", 2)
+    storage = opened()
+    for request, expected in (
+        (lambda: storage.create("lock", b"mine"), True),
+        (lambda: storage.read("lock"), b"mine"),
+        (lambda: [file.path for file in storage.list("")], ["lock"]),
+        (lambda: storage.delete("lock"), None),
+        (lambda: storage.size("lock"), None),
+    ):
+        proxy.fail(fault, times=30)
+        assert request() == expected
+        proxy.fail(None)
 
 
 def test_a_silent_store_is_given_up_and_asked_again(

@@ -154,7 +154,7 @@ def test_flush_takes_what_is_there(storage: Storage) -> None:
 
 def test_an_unreachable_s3_is_one_clear_error() -> None:
     options = {"endpoint_url": "http://127.0.0.1:9", "key": "someone", "secret": "hush-hush-1", "config_kwargs": FAST}
-    with pytest.raises(StorageError, match=r"can't read s3://lake/a: .*check the bucket's URL"):
+    with pytest.raises(StorageError, match=r"can't read s3://lake/a: nothing listens at 127\.0\.0\.1:9"):
         Storage("s3://lake", options).read("a")
     assert redact("hush-hush-1") != "hush-hush-1"
 

@@ -15,6 +15,7 @@ from typing import IO
 
 from singer_spark.process.identity import Process
 from singer_spark.storage.files import FileInfo
+from singer_spark.storage.storage_errors import LockedFolderError
 
 # So often is a folder walked at most while files in it vanish.
 LISTINGS = 10
@@ -248,7 +249,7 @@ def _sole_writer(folder: Path) -> Iterator[None]:
         deadline = time.monotonic() + LONGEST_WAIT_SECONDS
         while not _locked(descriptor):
             if time.monotonic() > deadline:
-                raise TimeoutError(f"another process keeps {folder} locked")
+                raise LockedFolderError(f"another process keeps {folder} locked")
             time.sleep(0.01)
         yield
     finally:

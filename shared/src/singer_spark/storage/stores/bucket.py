@@ -23,6 +23,18 @@ class LostAnswerError(OSError):
     """The request may or may not have been carried out: its answer was lost."""
 
 
+class UnreachableError(LostAnswerError):
+    """There was no connection to the store.
+
+    Attributes:
+        way_out: What the user can do.
+    """
+
+    def __init__(self, text: str, way_out: str) -> None:
+        super().__init__(text)
+        self.way_out = way_out
+
+
 @dataclass(frozen=True)
 class Entry:
     """An object in a listing.

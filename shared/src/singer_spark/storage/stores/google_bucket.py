@@ -6,6 +6,7 @@ emulator has; and it takes fewer logins than Google's own library.
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import random
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
 
 GOOGLE = "https://storage.googleapis.com"
 TRIES = 8
+# A busy store is asked for longer.
+BUSY_SECONDS = 180.0
 REQUESTS_AT_ONCE = 16
 LONGEST_PAUSE_SECONDS = 5.0
 BUSY = (408, 429, 500, 502, 503, 504)
@@ -188,7 +191,8 @@ class GoogleBucket:
         """Make a request; retry if the store is busy, and, with `again`, also if the answer was lost."""
         import requests
 
-        for attempt in range(TRIES):
+        until = time.monotonic() + BUSY_SECONDS
+        for attempt in itertools.count():
             signed = {**self._login.header(), **(headers or {})}
             try:
                 answer = self._session.request(
@@ -201,10 +205,10 @@ class GoogleBucket:
                     allow_redirects=False,
                 )
             except (requests.ConnectionError, requests.Timeout, requests.exceptions.ChunkedEncodingError) as error:
-                if not again or attempt == TRIES - 1:
+                if not again or attempt >= TRIES - 1:
                     raise LostAnswerError(f"no answer from {self._server}: {type(error).__name__}") from error
             else:
-                if answer.status_code not in BUSY or attempt == TRIES - 1:
+                if answer.status_code not in BUSY or (attempt >= TRIES - 1 and time.monotonic() > until):
                     _check(answer, partial(self._is_missing, signed))
                     return answer
             pause = min(0.1 * 2**attempt, LONGEST_PAUSE_SECONDS)

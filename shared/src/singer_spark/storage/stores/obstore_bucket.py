@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import random
 import re
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
@@ -21,6 +23,7 @@ from singer_spark.storage.stores.bucket import (
     Entry,
     LostAnswerError,
     UndecidedError,
+    UnreachableError,
 )
 
 Result = TypeVar("Result")
@@ -28,6 +31,22 @@ Result = TypeVar("Result")
 _CODE = re.compile(r"<Code>([^<]+)</Code>")
 _MESSAGE = re.compile(r"<Message>([^<]+)</Message>")
 _STATUS = re.compile(r"status code: (\d{3})")
+# A store that has too much to do; obstore itself tries again for some seconds.
+_BUSY = {"SlowDown", "ServerBusy", "TooManyRequests", "RequestLimitExceeded", "Throttling", "503", "429"}
+BUSY_SECONDS, FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 180.0, 0.5, 8.0
+# Why there is no connection, by signs in obstore's own account of a failure, and what to do.
+_NAME_OF_HOST = re.compile(r"https?://([^/\s]+)")
+_UNREACHABLE = {
+    "dns error": ("its host {host} is not known to DNS", "correct endpoint_url, or look at this machine's DNS"),
+    "ConnectionRefused": ("nothing listens at {host}", "start the store, or correct endpoint_url"),
+    "Expired": ("the certificate of {host} has expired", "renew it, or look at this machine's clock"),
+    "NotValidYet": ("the certificate of {host} is not valid yet", "look at this machine's clock"),
+    "InvalidCertificate": (
+        "the certificate of {host} is not trusted",
+        "name its authority in AWS_CA_BUNDLE, or in storage_options as client_kwargs.verify",
+    ),
+    "TimedOut": ("{host} does not answer", "look at the network between, or correct endpoint_url"),
+}
 _UNDECIDED = ("ConditionalRequestConflict", "OperationAborted")
 _NO_BUCKET = ("NoSuchBucket", "ContainerNotFound", "ContainerBeingDeleted")
 
@@ -66,12 +85,12 @@ class ObstoreBucket:
             found = obstore.get(self._store, key)
             return bytes(found.bytes()), found.meta["e_tag"] or ""
 
-        return answer_of(get, key)
+        return patiently(get, key)
 
     def read_range(self, key: str, start: int, length: int) -> bytes:
         import obstore
 
-        return answer_of(lambda: bytes(obstore.get_range(self._store, key, start=start, length=length)), key)
+        return patiently(lambda: bytes(obstore.get_range(self._store, key, start=start, length=length)), key)
 
     def read_end(self, key: str, length: int) -> tuple[bytes, int]:
         import obstore
@@ -80,13 +99,13 @@ class ObstoreBucket:
             found = obstore.get(self._store, key, options={"range": {"suffix": length}})
             return bytes(found.bytes()), int(found.meta["size"])
 
-        return answer_of(get, key)
+        return patiently(get, key)
 
     def size(self, key: str) -> int:
         import obstore
 
         try:
-            return answer_of(lambda: int(obstore.head(self._store, key)["size"]), key)
+            return patiently(lambda: int(obstore.head(self._store, key)["size"]), key)
         except FileNotFoundError:
             # The answer to a HEAD does not show whether it is the bucket that is missing.
             self.read_range(key, 0, 1)
@@ -96,7 +115,7 @@ class ObstoreBucket:
         import obstore
 
         mode: Any = "overwrite" if version is None else "create" if version == ABSENT else {"e_tag": version}
-        answer_of(lambda: obstore.put(self._store, key, data, mode=mode, use_multipart=False), key)
+        patiently(lambda: obstore.put(self._store, key, data, mode=mode, use_multipart=False), key)
 
     def upload(self, source: Path, key: str) -> None:
         import obstore
@@ -104,17 +123,19 @@ class ObstoreBucket:
         size = source.stat().st_size
         piece = max(PIECE_BYTES, ceil(size / MOST_PIECES))
         with source.open("rb") as file:
-            answer_of(
-                lambda: obstore.put(
+
+            def put() -> None:
+                file.seek(0)
+                obstore.put(
                     self._store,
                     key,
                     file,
                     use_multipart=size >= 2 * PIECE_BYTES,
                     chunk_size=piece,
                     max_concurrency=PIECES_AT_ONCE,
-                ),
-                key,
-            )
+                )
+
+            patiently(put, key)
 
     def open_writer(self, key: str) -> IO[bytes]:
         import obstore
@@ -125,7 +146,7 @@ class ObstoreBucket:
     def copy(self, source: str, target: str) -> None:
         import obstore
 
-        answer_of(lambda: obstore.copy(self._store, source, target), source)
+        patiently(lambda: obstore.copy(self._store, source, target), source)
 
     def is_folder(self, key: str) -> bool:
         try:
@@ -144,7 +165,7 @@ class ObstoreBucket:
         if len(plain) == 1:
             self._remove(self._single, plain[0])
         elif plain:
-            answer_of(lambda: obstore.delete(self._store, plain), plain[0])
+            patiently(lambda: obstore.delete(self._store, plain), plain[0])
         for key in keys:
             if key.endswith("/"):
                 self._remove_folder(key.rstrip("/"))
@@ -157,7 +178,7 @@ class ObstoreBucket:
         import obstore
 
         try:
-            answer_of(lambda: obstore.delete(store, path), path)
+            patiently(lambda: obstore.delete(store, path), path)
         except FileNotFoundError as error:
             if getattr(error, "code", "") == "NoSuchBucket":
                 raise
@@ -165,9 +186,21 @@ class ObstoreBucket:
     def entries(self, prefix: str) -> Iterator[Entry]:
         import obstore
 
-        pages = obstore.list(self._store, prefix.rstrip("/") or None)
-        for page in iter(lambda: answer_of(lambda: next(pages, None), prefix), None):
-            for each in page:
+        folder, last = prefix.rstrip("/") or None, None
+        pages = obstore.list(self._store, folder)
+
+        def page() -> Any:
+            nonlocal pages
+            try:
+                return next(pages, None)
+            except Exception:
+                # A listing that failed can't be continued, but one behind its last object begins.
+                pages = obstore.list(self._store, folder, offset=last)
+                raise
+
+        for entries in iter(lambda: patiently(page, prefix), None):
+            for each in entries:
+                last = each["path"]
                 size, modified = int(each["size"]), each["last_modified"].timestamp()
                 yield Entry(each["path"], size, modified, maybe_folder=size == 0)
 
@@ -218,6 +251,19 @@ def answer_of(request: Callable[[], Result], key: str) -> Result:
         return answers[0]
 
 
+def patiently(request: Callable[[], Result], key: str) -> Result:
+    """Make a request that may be repeated, and repeat it for some minutes while the store is busy."""
+    until, pause = time.monotonic() + BUSY_SECONDS, FIRST_PAUSE_SECONDS
+    while True:
+        try:
+            return answer_of(request, key)
+        except StoreFailure as error:
+            if error.code not in _BUSY or time.monotonic() + pause > until:
+                raise
+        time.sleep(pause * random.uniform(0.5, 1))
+        pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
+
+
 @contextmanager
 def _failures(key: str) -> Iterator[None]:
     """Turn obstore's exceptions into OSErrors with one line, the store's own message."""
@@ -239,8 +285,17 @@ def _failures(key: str) -> Iterator[None]:
         if code in _NO_BUCKET:
             raise MissingError(text, "NoSuchBucket") from error
         if not _STATUS.search(str(error)) and "HTTP error" in str(error):
-            raise LostAnswerError(text) from error
+            raise _unreachable(str(error)) or LostAnswerError(text) from error
         raise StoreFailure(text, code) from error
+
+
+def _unreachable(account: str) -> UnreachableError | None:
+    """Why there was no connection; None if there was one."""
+    host = _NAME_OF_HOST.search(account)
+    for sign, (reason, way_out) in _UNREACHABLE.items():
+        if "kind: Connect" in account and sign in account:
+            return UnreachableError(reason.format(host=host[1] if host else "the store"), way_out)
+    return None
 
 
 def _text_and_code(error: BaseException, key: str) -> tuple[str, str]:

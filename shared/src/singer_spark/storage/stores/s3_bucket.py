@@ -8,7 +8,7 @@ from typing import Any
 
 from singer_spark.storage.storage_errors import StoreFailure
 from singer_spark.storage.stores.http_options import client_options, retry_config
-from singer_spark.storage.stores.obstore_bucket import ObstoreBucket
+from singer_spark.storage.stores.obstore_bucket import ObstoreBucket, patiently
 from singer_spark.storage.stores.s3_account import S3Account
 
 TOO_LARGE_CODES = ("EntityTooLarge", "InvalidRequest")
@@ -54,12 +54,13 @@ class S3Bucket(ObstoreBucket):
             # An object too large for one request is copied in parts.
             if error.code not in TOO_LARGE_CODES:
                 raise
-            copy_and_append(self._account.client(), self._name, source, self.size(source), b"", target)
+            size = self.size(source)
+            patiently(lambda: copy_and_append(self._account.client(), self._name, source, size, b"", target), source)
 
     def extend(self, source: str, size: int, tail: bytes, target: str) -> bool:
         from singer_spark.storage.stores.s3_copy import LEAST_PART_BYTES, copy_and_append
 
         if size < LEAST_PART_BYTES:
             return False
-        copy_and_append(self._account.client(), self._name, source, size, tail, target)
+        patiently(lambda: copy_and_append(self._account.client(), self._name, source, size, tail, target), source)
         return True
