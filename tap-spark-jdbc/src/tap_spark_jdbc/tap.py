@@ -209,6 +209,7 @@ class TapSparkJdbc(Tap):
             self.batches.finish()
         if log is not None:
             log.finish()
+        self.stream_errors.check(self._arrived)
         self.run_state.write_final()
         self.progress.finish()
         self.finish_streams()
@@ -260,7 +261,11 @@ class TapSparkJdbc(Tap):
 
     def finish_streams(self) -> None:
         """Raise `SkippedStreamsError` if streams were left out."""
-        self.stream_errors.finish(sum(name not in self.stream_errors.reasons for name in self.streams))
+        self.stream_errors.finish(self._arrived)
+
+    @property
+    def _arrived(self) -> int:
+        return sum(name not in self.stream_errors.reasons for name in self.streams)
 
     def _jdbc_streams(self) -> list[JdbcStream]:
         return [stream for stream in self.streams.values() if isinstance(stream, JdbcStream)]

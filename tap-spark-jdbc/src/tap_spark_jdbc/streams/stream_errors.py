@@ -76,6 +76,11 @@ class StreamErrors:
                 self.skip(stream, f"stream {stream} is read from the log with others: {one_line(error)}")
                 skipped()
 
+    def check(self, streams: int) -> None:
+        """Before the run's end: SourceError if none of its `streams` arrived, unless the user wants to skip any."""
+        if self.reasons and not streams and not self.skips_all:
+            raise SourceError("; ".join(self.reasons.values()))
+
     def finish(self, streams: int) -> None:
         """End the run, in which `streams` arrived; SkippedStreamsError: others were left out."""
         if self.reasons:
