@@ -13,6 +13,15 @@ from singer_spark.errors import ConfigurationError, StorageError, redact
 from singer_spark.state.database_url import POSTGRESQL, SQLITE, WITHOUT_PACKAGE, DatabaseUrl, TableName
 
 LONGEST_WAIT_SECONDS = 20
+# A server that has gone silent is an error within two minutes.
+_DEFAULTS = {
+    "connect_timeout": LONGEST_WAIT_SECONDS,
+    "application_name": "spark-lake",
+    "keepalives_idle": 30,
+    "keepalives_interval": 10,
+    "keepalives_count": 4,
+    "tcp_user_timeout": 80_000,
+}
 _DRIVERS = {SQLITE: "sqlite3", POSTGRESQL: "psycopg"}
 _FIND = {
     SQLITE: "SELECT 1 FROM sqlite_master WHERE type IN ('table', 'view') AND lower(name) = lower(:name)",
@@ -127,8 +136,7 @@ def _file(sqlite3: Any, file: Path, writes: bool) -> Any:
 
 def _server(psycopg: Any, url: DatabaseUrl) -> Any:
     parameters = psycopg.conninfo.conninfo_to_dict(url.connect)
-    parameters.setdefault("connect_timeout", LONGEST_WAIT_SECONDS)
-    parameters.setdefault("application_name", "spark-lake")
+    parameters = {**_DEFAULTS, **parameters}
     # Poolers that share connections between transactions do not support prepared statements.
     connection = psycopg.connect(**parameters, client_encoding="utf-8", prepare_threshold=None)
     connection.isolation_level = psycopg.IsolationLevel.READ_COMMITTED
