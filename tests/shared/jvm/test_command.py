@@ -222,3 +222,14 @@ def test_drivers_log_nothing_whatever_the_level() -> None:
     logging = Path(path).read_text()
     assert "rootLogger.level = debug" in logging
     assert re.search(r"logger\.(\w+)\.name = org\.postgresql\nlogger\.\1\.level = off\n", logging)
+
+
+@pytest.mark.slow
+def test_archive_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A real JVM writes the archive at its end, whatever it says meanwhile, and the next one is started from it."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.delenv(class_archive.VARIABLE, raising=False)
+    archive = class_archive.build()
+    assert archive.is_relative_to(tmp_path)
+    assert archive.stat().st_size > 100 << 20
+    assert any(str(archive) in option for option in java_options(find_java_home()))

@@ -124,6 +124,13 @@ def end_jvm(*, for_good: bool = False) -> None:
         process.communicate()
 
 
+def await_jvm() -> None:
+    """Wait for the JVM to end by itself, with all that it does at its end, once it is told that this process ends."""
+    process = _jvm.process
+    if process is not None:
+        process.communicate()
+
+
 def kill_jvm() -> None:
     """Kill the JVM at once, whatever the state of this process: takes no lock, waits for nothing."""
     if _jvm.process is not None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from pyspark.sql import functions as F
 
+from singer_spark.jvm.spark_jvm import await_jvm
 from singer_spark.spark.session import get_session
 from singer_spark.spark.session_conf import SparkOptions
 
@@ -25,6 +26,8 @@ def rehearse(folder: Path) -> None:
     kept = parsed.where(F.col("m.corrupt").isNull() & ~F.col("value").rlike("^x")).select("m.record.*")
     kept.select("*", F.current_timestamp().alias("at"), F.sha2("A", 256)).write.parquet(str(folder / "parquet"))
     spark.stop()
+    # It writes the archive at its end, and what it says meanwhile must be read.
+    await_jvm()
 
 
 if __name__ == "__main__":
