@@ -141,6 +141,9 @@ def test_sigterm_on_silent_connections(postgresql: PostgreSQL, pipe: Pipe, marke
         assert "what was sent is not a complete run" in stop(tap, signal.SIGTERM, TAP)
     assert marked.alive() == []
     assert list(marked.temporary.iterdir()) == []
+    pipe.tap |= {"jdbc_url": database.jdbc_url, "tables": ["numbers"]}
+    code, output, errors = marked.run(pipe.tap_command())
+    assert (code, output.count(b'"RECORD"')) == (0, 3000), errors
 
 
 def test_sigterm_while_the_pipe_is_full_sends_no_last_state(pipe: Pipe, marked: Marked) -> None:
