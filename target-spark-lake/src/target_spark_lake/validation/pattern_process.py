@@ -13,18 +13,19 @@ import signal
 import sys
 
 # What a pattern may take at most.
-MEMORY_BYTES = 2 << 30
+MEMORY_BYTES = 4 << 30
 
 
 def main() -> None:
     """Answer lines until the input ends."""
-    seconds = float(sys.argv[1])
+    seconds, seconds_a_million = map(float, sys.argv[1:])
     _, greatest = resource.getrlimit(resource.RLIMIT_AS)
     memory = MEMORY_BYTES if greatest == resource.RLIM_INFINITY else min(MEMORY_BYTES, greatest)
     resource.setrlimit(resource.RLIMIT_AS, (memory, greatest))
     for line in sys.stdin.buffer:
         pattern, text = json.loads(line)
-        signal.setitimer(signal.ITIMER_PROF, seconds)
+        characters = len(pattern) + len(text or "")
+        signal.setitimer(signal.ITIMER_PROF, seconds + seconds_a_million * characters / 1e6)
         try:
             compiled = re.compile(pattern)
             answer: object = text is None or compiled.search(text) is not None

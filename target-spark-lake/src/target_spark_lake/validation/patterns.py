@@ -11,6 +11,7 @@ import atexit
 import json
 import math
 import re
+import signal
 import subprocess
 import sys
 import threading
@@ -18,8 +19,8 @@ from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 
-# CPU time for one text: a usual pattern takes microseconds.
-SECONDS = 1.0
+# CPU time for one text, and for each million characters of it: a usual pattern takes microseconds.
+SECONDS, SECONDS_A_MILLION = 1.0, 1.0
 _PROGRAM = Path(__file__).with_name("pattern_process.py")
 
 # Patterns that mean the same in both for texts of printable ASCII; for all texts, RE2 matches no more.
@@ -75,7 +76,10 @@ def is_found(pattern: str, text: str) -> bool:
         import pyarrow.compute as pc
 
         return bool(pc.match_substring_regex(pa.scalar(text), linear).as_py())
-    return _process.ask(pattern, text) is True
+    answer = _process.ask(pattern, text)
+    if isinstance(answer, str):
+        raise SlowPatternError(f"the pattern {_cut(pattern)} can't be matched: {answer}")
+    return answer
 
 
 @lru_cache(maxsize=4096)
@@ -115,15 +119,18 @@ class _PatternProcess:
             except BrokenPipeError:
                 answer = b""
             if not answer.endswith(b"\n"):
+                code = process.wait()
                 self._end()
-                raise SlowPatternError(f"the pattern {_cut(pattern)} takes more than {SECONDS:g} s of CPU time")
+                is_slow = code == -signal.SIGPROF
+                why = "takes more CPU time than it may" if is_slow else f"ended the process that matches it ({code})"
+                raise SlowPatternError(f"the pattern {_cut(pattern)} {why}")
         found: bool | str = json.loads(answer)
         return found
 
     def _begin(self) -> subprocess.Popen[bytes]:
         # A session of its own: it gets no Ctrl-C, and ends with its input.
         self._process = subprocess.Popen(
-            [sys.executable, "-I", "-S", str(_PROGRAM), str(SECONDS)],
+            [sys.executable, "-I", "-S", str(_PROGRAM), str(SECONDS), str(SECONDS_A_MILLION)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
