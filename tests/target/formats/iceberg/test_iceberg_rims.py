@@ -72,7 +72,8 @@ def as_stored(value: Any) -> Any:
 def filters_of(value: Any) -> Iterator[BooleanExpression]:
     for each in (EqualTo, NotEqualTo, LessThan, LessThanOrEqual, GreaterThan, GreaterThanOrEqual):
         # PyIceberg looks for the moment before or after the literal, and fails where its calendar ends.
-        if (each, str(value)[:10]) not in ((LessThan, "0001-01-01"), (GreaterThan, "9999-12-31")):
+        ends = {"0001-01-01": (LessThan, GreaterThanOrEqual), "9999-12-31": (GreaterThan, LessThanOrEqual)}
+        if each not in ends.get(str(value)[:10], ()):
             yield each("v", value)
 
 
