@@ -9,7 +9,15 @@ import pyarrow.compute as pc
 
 from target_spark_lake.columns.bucket_hash import bucketed, truncated
 from target_spark_lake.columns.lake_parquet import LakeFile
-from target_spark_lake.columns.partitioning import BUCKET, HIDDEN, Part, Partitioning, moment_text
+from target_spark_lake.columns.partitioning import (
+    BUCKET,
+    HIDDEN,
+    TRUNCATE,
+    Part,
+    Partitioning,
+    least_truncated,
+    moment_text,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -42,7 +50,9 @@ def _folders(rows: pa.Table, partitioning: Partitioning) -> tuple[pa.Array, list
     """The folder number of each row, and the folders by number."""
     numbers, folders = pa.repeat(pa.scalar(0, pa.int64()), rows.num_rows), [""]
     for part in partitioning.parts:
-        encoded = _encoded(rows.column(part.column), part)
+        values = rows.column(part.column)
+        _check_least(values, part, partitioning)
+        encoded = _encoded(values, part)
         names = [_folder(text, part, partitioning) for text in _texts(encoded.dictionary, part)]
         combined = pc.add(pc.multiply(numbers, len(names)), pc.cast(encoded.indices, pa.int64()))
         dense = pc.dictionary_encode(combined)
@@ -52,6 +62,15 @@ def _folders(rows: pa.Table, partitioning: Partitioning) -> tuple[pa.Array, list
         pairs = [(folders[each // len(names)], names[each % len(names)]) for each in found]
         folders = [f"{outer}/{inner}" if outer else inner for outer, inner in pairs]
     return numbers, folders
+
+
+def _check_least(values: pa.ChunkedArray, part: Part, partitioning: Partitioning) -> None:
+    if part.unit == TRUNCATE and pa.types.is_integer(values.type):
+        least = pc.min(values).as_py()
+        if least is not None and least < least_truncated(
+            "bigint" if pa.types.is_int64(values.type) else "int", part.argument
+        ):
+            raise partitioning.underflow(part, str(least))
 
 
 def _encoded(values: pa.ChunkedArray, part: Part) -> pa.DictionaryArray:

@@ -20,12 +20,15 @@ def bucketed(values: pa.Array, buckets: int) -> pa.Array:
 
 
 def truncated(values: pa.Array, width: int) -> pa.Array:
-    """The first letters of each text; of an integer the greatest multiple of the width that is not greater."""
+    """The first letters of each text; of an integer (64 bits) the greatest multiple of the width that is not greater.
+
+    Below the least multiple of the type it wraps around: `least_truncated`.
+    """
     if pa.types.is_string(values.type):
         return pc.utf8_slice_codeunits(values, 0, width)
     whole = pc.cast(values, pa.int64())
     rest = _remainder(pc.add(_remainder(whole, width), width), width)
-    return pc.cast(pc.subtract(whole, rest), values.type)
+    return pc.subtract(whole, rest)
 
 
 def _remainder(numbers: pa.Array, by: int) -> pa.Array:

@@ -19,6 +19,8 @@ from singer_spark.singer.lake_type import Field, LakeType, Scalar, Struct
 NULL_VALUE = "__HIVE_DEFAULT_PARTITION__"
 # Written for a value that no folder name can hold, until the run fails because of it.
 UNHOLDABLE = "__SPARK_LAKE_UNHOLDABLE__"
+# Written for a value that has no truncated value of its type, until the run fails because of it.
+UNDERFLOW = "__SPARK_LAKE_UNDERFLOW__"
 # What Hive and Spark escape in the names of folders.
 ESCAPED = r"[\x01-\x1f\x7f\"#%'*/:=?\\{\[\]^]"
 # File systems take no longer names.
@@ -86,7 +88,9 @@ class Part:
     def is_unholdable(self, value: str) -> bool:
         """Whether no folder name can hold this value: readers would find NULL, or the name would be too long."""
         return (
-            value in ("", NULL_VALUE, UNHOLDABLE) or "\0" in value or len(self.folder(value).encode()) > LONGEST_FOLDER
+            value in ("", NULL_VALUE, UNHOLDABLE, UNDERFLOW)
+            or "\0" in value
+            or len(self.folder(value).encode()) > LONGEST_FOLDER
         )
 
 
@@ -165,6 +169,18 @@ class Partitioning:
             "stream_options, or correct the value at the source"
         )
 
+    def underflow(self, part: Part, value: str | None = None) -> RecordError:
+        """The error for an integer whose truncated value is below the least of its Iceberg type.
+
+        Readers wrap it around or don't, so that no partition value is found by all of their filters.
+        """
+        what = "a value" if value is None else f"the value {value}"
+        return RecordError(
+            f"stream {self.stream}: {what} of column {part.column} has no {part}, as that is less than the least "
+            f"number of the column's type; take {part} out of partition_by in stream_options, use a power of two as "
+            "its width, or correct the value at the source"
+        )
+
     def check_written(self, folders: Iterable[str]) -> None:
         """Check the folders that were written.
 
@@ -174,7 +190,9 @@ class Partitioning:
         """
         found = set(folders)
         for part in self.parts:
-            lost = part.folder(UNHOLDABLE)
+            below, lost = part.folder(UNDERFLOW), part.folder(UNHOLDABLE)
+            if any(below in each.split("/") for each in found):
+                raise self.underflow(part)
             if any(lost in each.split("/") for each in found):
                 raise self.unholdable(part.column)
         self.refuse_many(len(found))
@@ -210,6 +228,11 @@ def escaped(text: str) -> str:
 def moment_text(iso: str, unit: str) -> str:
     """The year, month, day or hour of a moment in ISO form: `2026-11-21-13`."""
     return iso[: UNITS[unit]].replace("T", "-")
+
+
+def least_truncated(kind: str, width: int) -> int:
+    """The least multiple of the width that Iceberg's type of an integer column holds."""
+    return -((1 << (63 if kind == "bigint" else 31)) // width * width)
 
 
 def folders_of(path: str) -> str:

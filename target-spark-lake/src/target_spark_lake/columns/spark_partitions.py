@@ -14,10 +14,13 @@ from target_spark_lake.columns.partitioning import (
     HIDDEN,
     LONGEST_FOLDER,
     NULL_VALUE,
+    TRUNCATE,
+    UNDERFLOW,
     UNHOLDABLE,
     Part,
     Partitioning,
     escaped,
+    least_truncated,
 )
 from target_spark_lake.columns.spark_bucket import bucketed, truncated
 from target_spark_lake.columns.spark_columns import column
@@ -54,7 +57,10 @@ def write_parquet(rows: DataFrame, url: str, codec: str, partitioning: Partition
 
 def _folder_text(part: Part, kind: str) -> Column:
     text = _text(part, kind)
-    return F.when(_is_unholdable(part, text), F.lit(UNHOLDABLE)).otherwise(text)
+    holdable = F.when(_is_unholdable(part, text), F.lit(UNHOLDABLE)).otherwise(text)
+    if part.unit != TRUNCATE or kind == "string":
+        return holdable
+    return F.when(column(part.column) < least_truncated(kind, part.argument), F.lit(UNDERFLOW)).otherwise(holdable)
 
 
 def _text(part: Part, kind: str) -> Column:
@@ -69,6 +75,16 @@ def _is_unholdable(part: Part, text: Column) -> Column:
     room = LONGEST_FOLDER - len(f"{escaped(part.name)}=".encode())
     long = F.octet_length(F.regexp_replace(text, F.lit(ESCAPED), F.lit("%00"))) > room
     return F.coalesce(
-        reduce(or_, (text == "", text == NULL_VALUE, text == UNHOLDABLE, F.contains(text, F.lit("\0")), long)),
+        reduce(
+            or_,
+            (
+                text == "",
+                text == NULL_VALUE,
+                text == UNHOLDABLE,
+                text == UNDERFLOW,
+                F.contains(text, F.lit("\0")),
+                long,
+            ),
+        ),
         F.lit(False),
     )

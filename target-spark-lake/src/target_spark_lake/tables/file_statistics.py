@@ -124,13 +124,21 @@ def group_range(metadata: FileMetaData, group: int, place: int) -> ColumnRange:
         low, high = (statistics.min, statistics.max) if statistics.has_min_max else (None, None)
     except (OverflowError, ValueError):  # a time in a year that Python can't represent
         return ColumnRange(nulls=nulls)
-    if not _is_bound(low) or not _is_bound(high):
+    if isinstance(high, str):
+        high = _shortened(high)
+    if not isinstance(low, BOUND_TYPES) or not isinstance(high, BOUND_TYPES):
         return ColumnRange(nulls=nulls)
-    return ColumnRange(low, high, nulls)
+    return ColumnRange(low[:LONGEST_TEXT] if isinstance(low, str) else low, high, nulls)
 
 
-def _is_bound(value: object) -> bool:
-    return isinstance(value, BOUND_TYPES) and not (isinstance(value, str) and len(value) > LONGEST_TEXT)
+def _shortened(text: str) -> str | None:
+    """A text that is not less, of limited length; None if there is none."""
+    if len(text) <= LONGEST_TEXT:
+        return text
+    # The last character that has a successor is replaced by it; 0xD800 to 0xDFFF are no characters.
+    kept = text[:LONGEST_TEXT].rstrip("\U0010ffff")
+    after = ord(kept[-1]) + 1 if kept else None
+    return None if after is None else kept[:-1] + chr(0xE000 if after == 0xD800 else after)
 
 
 def _united(parts: Sequence[ColumnRange]) -> ColumnRange:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, unquote
 
 from singer_spark.errors import ConfigurationError, RecordError, SchemaError
-from singer_spark.singer.exact_json import to_json
-from singer_spark.singer.lake_type import Scalar, Struct, columns_from_text
+from singer_spark.singer.exact_json import Spelled, to_json
+from singer_spark.singer.lake_type import Array, Scalar, Struct, columns_from_text
 from singer_spark.storage.parquet_footer import open_parquet
 from target_spark_lake.columns.partitioning import LONGEST_FOLDER, Part, check_unchanged, folder_names
 from target_spark_lake.table_logs.delta_log.log_entry import DeltaChange, DeltaCommit
@@ -21,24 +21,30 @@ from target_spark_lake.table_logs.delta_log.schema import (
     required_columns,
     schema_after,
 )
+from target_spark_lake.tables.file_statistics import ColumnRange
 from target_spark_lake.tables.table_index import file_statistics
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterable, Mapping
+    from collections.abc import Iterable, Mapping
 
+    from singer_spark.singer.lake_type import LakeType
     from singer_spark.storage.storage import Storage
     from target_spark_lake.table_logs.delta_log.snapshot import DeltaSnapshot
     from target_spark_lake.tables.changes import StagedFile, TableChange
-    from target_spark_lake.tables.file_statistics import Bound, FileStatistics
+    from target_spark_lake.tables.file_statistics import FileStatistics
     from target_spark_lake.tables.table_record import TableRecord
 
 
 # As many as other writers of Delta describe.
 MOST_COLUMNS = 32
+# Floating-point numbers lack bounds: no footer says whether there is a NaN, which most readers sort above all numbers.
 _BOUNDED = {
     **dict.fromkeys(("tinyint", "smallint", "int", "bigint"), int),
-    **{"string": str, "decimal": Decimal, "date": date, "timestamp": datetime, "timestamp_ntz": datetime},
+    **{"boolean": bool, "string": str, "decimal": Decimal},
+    **{"date": date, "timestamp": datetime, "timestamp_ntz": datetime},
 }
+# The owner's choice of the columns that have statistics.
+_CHOICE = "delta.dataSkipping"
 
 
 def other_columns(storage: Storage, record: TableRecord, path: str) -> list[str]:
@@ -110,7 +116,7 @@ def delta_change(
         partitioned_before=partitioned_before,
         table_id=before.table_id if before else None,
     )
-    return DeltaChange(planned, _statistics(storage, sizes, columns, partitioned), adopted or {})
+    return DeltaChange(planned, _statistics(storage, sizes, columns.without(partitioned), before), adopted or {})
 
 
 def rearrangement(storage: Storage, before: DeltaSnapshot, change: TableChange) -> DeltaChange:
@@ -126,17 +132,23 @@ def rearrangement(storage: Storage, before: DeltaSnapshot, change: TableChange) 
     )
     sizes = {file.path: file.bytes for file in change.joined or change.staged}
     columns = columns_from_text(change.record.columns)
-    return DeltaChange(planned, _statistics(storage, sizes, columns, before.partitioned))
+    return DeltaChange(planned, _statistics(storage, sizes, columns.without(before.partitioned), before))
 
 
 def _statistics(
-    storage: Storage, sizes: Mapping[str, int], columns: Struct, partitioned: Container[str]
+    storage: Storage, sizes: Mapping[str, int], columns: Struct, before: DeltaSnapshot | None
 ) -> dict[str, str]:
     """The log's statistics of each file; partition columns are recorded elsewhere."""
-    scalars = [(each.name, each.type) for each in columns.without(partitioned) if isinstance(each.type, Scalar)]
-    described = dict(scalars[:MOST_COLUMNS])
+    chosen = before is not None and any(name.startswith(_CHOICE) for name in before.configuration)
+    described = _described(columns, len(columns.fields) if chosen else MOST_COLUMNS)
     known = file_statistics(storage, sizes, described)
     return {path: _statistics_text(each, described) for path, each in known.items()}
+
+
+def _described(columns: Struct, most: int) -> dict[str, LakeType]:
+    """The columns that delta-rs looks for in statistics, and perhaps more: it has none of arrays and bytes."""
+    found = [each for each in columns if not isinstance(each.type, Array) and str(each.type) != "binary"]
+    return {each.name: each.type for each in found[:most]}
 
 
 def _check_values(storage: Storage, change: TableChange, schema: str, sizes: Mapping[str, int]) -> None:
@@ -168,29 +180,38 @@ def columns_with_null(storage: Storage, schema: str, sizes: Mapping[str, int]) -
     return [name for name in names if not all(each.none_null(name) for each in found)]
 
 
-def _statistics_text(known: FileStatistics, described: dict[str, Scalar]) -> str:
-    """A file's `stats`: what its footer says about the described columns."""
-    nulls: dict[str, int] = {}
-    low: dict[str, Any] = {}
-    high: dict[str, Any] = {}
-    for name, kind in described.items():
-        found = known.columns.get(name)
-        if found is None:
-            continue
-        if found.nulls is not None:
-            nulls[name] = found.nulls
-        if kind.name in _BOUNDED and _is_plain(found.low, kind) and _is_plain(found.high, kind):
-            low[name], high[name] = _value(found.low), _value(found.high)
+def _statistics_text(known: FileStatistics, described: Mapping[str, LakeType]) -> str:
+    """A file's `stats`: what its footer says about the described columns, or only the rows if it lacks something.
+
+    Where a file has statistics, but not of a column, delta-rs finds none of its rows by a filter on that column.
+    """
+    ranges = {name: _range(known, name, kind) for name, kind in described.items()}
+    found = {name: each for name, each in ranges.items() if each is not None}
+    if len(found) < len(ranges):
+        return to_json({"numRecords": known.rows})
+    low = {name: _value(each.low) for name, each in found.items() if each.low is not None}
+    high = {name: _value(each.high) for name, each in found.items() if each.high is not None}
+    nulls = {name: each.nulls for name, each in found.items()}
     return to_json({"numRecords": known.rows, "minValues": low, "maxValues": high, "nullCount": nulls})
 
 
-def _is_plain(bound: Bound | None, kind: Scalar) -> bool:
-    """Whether a bound is a value of the type; decimals with an exponent are not accepted by all readers."""
-    return isinstance(bound, _BOUNDED[kind.name]) and not (isinstance(bound, Decimal) and "E" in str(bound))
+def _range(known: FileStatistics, name: str, kind: LakeType) -> ColumnRange | None:
+    """What is known about a column; None if that is not all."""
+    found = known.columns.get(name)
+    if found is None or found.nulls is None:
+        return None
+    if found.nulls == known.rows:
+        return ColumnRange(nulls=found.nulls)
+    expected = _BOUNDED.get(kind.name) if isinstance(kind, Scalar) else None
+    if expected is None or not (isinstance(found.low, expected) and isinstance(found.high, expected)):
+        return None
+    return found
 
 
 def _value(bound: Any) -> Any:
-    """A value as spelled in the log; timestamps exact to the microsecond."""
+    """A value as spelled in the log; timestamps exact to the microsecond, decimals without an exponent."""
+    if isinstance(bound, Decimal):
+        return Spelled(f"{bound:f}")
     if isinstance(bound, datetime):
         text = bound.replace(tzinfo=None).isoformat(timespec="microseconds")
         return f"{text}Z" if bound.tzinfo is not None else text

@@ -1,0 +1,126 @@
+"""Hidden partitions at the rims of their types: readers find by a filter what they find without one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import date, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyiceberg.expressions import (
+    BooleanExpression,
+    EqualTo,
+    GreaterThan,
+    GreaterThanOrEqual,
+    LessThan,
+    LessThanOrEqual,
+    NotEqualTo,
+)
+from pyspark.sql import SparkSession
+
+from singer_spark.errors import RecordError
+from target.iceberg_lake import IcebergLake
+from target.loading import record, schema
+from target_spark_lake.columns.partitioning import Partitioning
+from target_spark_lake.columns.spark_partitions import write_parquet
+
+INT = {"type": ["integer", "null"], "x-sql-datatype": "INTEGER"}
+SMALL = {"type": ["integer", "null"], "x-sql-datatype": "SMALLINT"}
+BIG = {"type": ["integer", "null"]}
+TEXT = {"type": ["string", "null"]}
+DAY = {"type": ["string", "null"], "format": "date"}
+NAIVE = {"type": ["string", "null"], "format": "date-time", "x-sql-datatype": "TIMESTAMP"}
+INSTANT = {"type": ["string", "null"], "format": "date-time"}
+LEAST, GREATEST = -(1 << 63), (1 << 63) - 1
+BIGS = [LEAST + 8, LEAST + 9, LEAST + 18, GREATEST, GREATEST - 7, -11, -10, -1, 0, 1, 10, None]
+INTS = [-(1 << 31) + 8, -(1 << 31) + 9, (1 << 31) - 1, -10, -1, 0, 9, 10, None]
+SMALLS = [-(1 << 15), (1 << 15) - 1, -10, -1, 0, None]
+TEXTS = ["a", "ab", "abc", "\U0010ffff\U0010ffffx", "é\U0001f642z", " ", None]
+DAYS = ["0001-01-01", "1969-12-31", "1970-01-01", "1582-10-10", "9999-12-31", "1969-01-01", None]
+MOMENTS = [None if day is None else f"{day}T{hour}" for day in DAYS for hour in ("00:00:00", "23:59:59.999999")]
+INSTANTS = [None if each is None else f"{each}+00:00" for each in MOMENTS]
+CASES: list[tuple[str, dict[str, Any], list[Any]]] = [
+    ("truncate(v, 10)", BIG, BIGS),
+    ("truncate(v, 8)", BIG, [*BIGS, LEAST]),
+    ("truncate(v, 2147483647)", BIG, [0, -1, GREATEST, LEAST + 1 + (1 << 31)]),
+    ("truncate(v, 10)", INT, INTS),
+    ("truncate(v, 1)", INT, [*INTS, -(1 << 31)]),
+    ("truncate(v, 10)", SMALL, SMALLS),
+    ("truncate(v, 2)", TEXT, TEXTS),
+    ("bucket(v, 7)", BIG, [*BIGS, LEAST]),
+    ("bucket(v, 2147483647)", INT, [*INTS, -(1 << 31)]),
+    ("bucket(v, 3)", TEXT, ["", *TEXTS]),
+    ("bucket(v, 5)", DAY, DAYS),
+    ("bucket(v, 5)", NAIVE, MOMENTS),
+    *((f"{unit}(v)", DAY, DAYS) for unit in ("year", "month", "day")),
+    *(
+        (f"{unit}(v)", kind, values)
+        for unit in ("year", "month", "day", "hour")
+        for kind, values in ((NAIVE, MOMENTS), (INSTANT, INSTANTS))
+    ),
+]
+
+
+def as_stored(value: Any) -> Any:
+    """As PyIceberg's transforms take it."""
+    if isinstance(value, datetime):
+        return (value.replace(tzinfo=None) - datetime(1970, 1, 1)) // datetime.resolution
+    return value.toordinal() - date(1970, 1, 1).toordinal() if isinstance(value, date) else value
+
+
+def filters_of(value: Any) -> Iterator[BooleanExpression]:
+    for each in (EqualTo, NotEqualTo, LessThan, LessThanOrEqual, GreaterThan, GreaterThanOrEqual):
+        # PyIceberg looks for the moment before or after the literal, and fails where its calendar ends.
+        ends = {"0001-01-01": (LessThan, GreaterThanOrEqual), "9999-12-31": (GreaterThan, LessThanOrEqual)}
+        if each not in ends.get(str(value)[:10], ()):
+            yield each("v", value)
+
+
+@pytest.mark.usefixtures("without_jvm")
+@pytest.mark.parametrize(("part", "kind", "values"), CASES)
+def test_iceberg_rims(tmp_path: Path, part: str, kind: dict[str, Any], values: list[Any]) -> None:
+    """A hidden partition's value at the rim of its type is the specification's, and filters find the row."""
+    by_part, plain = IcebergLake(tmp_path / "parts"), IcebergLake(tmp_path / "plain")
+    lines = [schema("s", {"v": kind, "n": BIG}), *(record("s", v=each, n=n) for n, each in enumerate(values))]
+    by_part.load(*lines, stream_options={"s": {"partition_by": [part]}})
+    plain.load(*lines)
+    table, whole = by_part.table("s"), plain.table("s")
+    assert table.scan().to_arrow().num_rows == len(values)
+    spec = table.spec().fields[0]
+    source = table.schema().find_field("v").field_type
+    made = {file.file.partition[0] for file in table.scan().plan_files()}
+    stored = whole.scan().to_arrow()["v"].to_pylist()
+    assert made == {spec.transform.transform(source)(as_stored(each)) for each in stored}
+    for value in filter(None, values):
+        for condition in filters_of(value):
+            found = table.scan(row_filter=condition, selected_fields=("n",)).to_arrow()["n"].to_pylist()
+            wanted = whole.scan(row_filter=condition, selected_fields=("n",)).to_arrow()["n"].to_pylist()
+            assert sorted(found) == sorted(wanted), condition
+
+
+@pytest.mark.usefixtures("without_jvm")
+@pytest.mark.parametrize(("kind", "value"), [(BIG, LEAST), (BIG, LEAST + 7), (INT, -(1 << 31))])
+def test_truncated_below_the_least(tmp_path: Path, kind: dict[str, Any], value: int) -> None:
+    """An integer whose truncated value its type can't hold is refused by column, and nothing is published."""
+    lake = IcebergLake(tmp_path / "lake")
+    with pytest.raises(RecordError, match=rf"stream s: the value {value} of column v has no truncate\(v, 10\)"):
+        lake.load(
+            schema("s", {"v": kind}),
+            *(record("s", v=each) for each in (1, value)),
+            stream_options={"s": {"partition_by": ["truncate(v, 10)"]}},
+        )
+    assert not list((lake.folder / "raw").rglob("*.parquet"))
+
+
+@pytest.mark.parametrize(("kind", "least"), [("bigint", LEAST), ("int", -(1 << 31))])
+def test_truncated_below_the_least_by_spark(spark: SparkSession, tmp_path: Path, kind: str, least: int) -> None:
+    """Spark marks such a value, and the run fails by it."""
+    parts = Partitioning.of("s", ["truncate(v, 10)"])
+    assert parts is not None
+    rows = spark.createDataFrame([(least, 1), (least + 8, 2), (None, 3)], f"v {kind}, n int")
+    write_parquet(rows, str(tmp_path / "rows"), "zstd", parts)
+    folders = {each.name for each in (tmp_path / "rows").iterdir() if each.is_dir()}
+    assert f"v_truncate={least + 8}" in folders
+    with pytest.raises(RecordError, match=r"stream s: a value of column v has no truncate\(v, 10\)"):
+        parts.check_written(folders)
