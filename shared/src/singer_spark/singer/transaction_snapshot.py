@@ -28,6 +28,7 @@ class TransactionSnapshot:
         quiet: No transaction was open for long.
         timeline: The history of the system that the numbers are of: another one begins with a failover or a restore
             to an earlier state; None: unknown.
+        relation: The table that was read, by its object identifier: another one may have got its name; None: unknown.
     """
 
     system: str
@@ -36,6 +37,7 @@ class TransactionSnapshot:
     seen: tuple[int, ...] = ()
     quiet: bool = False
     timeline: int | None = None
+    relation: int | None = None
 
     def is_of(self, system: str, timeline: int | None) -> bool:
         """Whether it may be of this system and timeline; an unknown timeline may be any."""
@@ -47,6 +49,8 @@ class TransactionSnapshot:
         packed |= {"xmin": self.xmin, "xmax": self.xmax}
         if self.timeline is not None:
             packed["timeline"] = self.timeline
+        if self.relation is not None:
+            packed["relation"] = self.relation
         if self.seen:
             distances = [later - earlier for earlier, later in pairwise((self.xmin, *self.seen))]
             packed["seen"] = base64.b64encode(zlib.compress(struct.pack(f">{len(distances)}Q", *distances))).decode()
@@ -68,7 +72,10 @@ class TransactionSnapshot:
         listed, timeline = () if seen is None else _unpacked(seen, xmin), packed.get("timeline")
         if timeline is not None and not isinstance(timeline, int):
             raise ValueError(f"its snapshot is of timeline {timeline!r}")
-        return cls(system, xmin, xmax, listed, packed.get("quiet") is True, timeline)
+        relation = packed.get("relation")
+        if relation is not None and not isinstance(relation, int):
+            raise ValueError(f"its snapshot is of relation {relation!r}")
+        return cls(system, xmin, xmax, listed, packed.get("quiet") is True, timeline, relation)
 
 
 def _unpacked(seen: Any, xmin: int) -> tuple[int, ...]:

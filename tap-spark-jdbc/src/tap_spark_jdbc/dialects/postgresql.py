@@ -45,12 +45,26 @@ def _bits(count: int, integer: str, sent: str) -> str:
 
 
 _TEXT = "CAST({c} AS text)"
+# By the type's own output: a user's cast to text may say anything. A row of NULLs is not NULL.
+_OUTPUT = "CASE WHEN {c} IS DISTINCT FROM NULL THEN pg_catalog.concat({c}) END"
+# No column's name, as a column of that name could not be read.
+_NUMBER = '"number of the element"'
+_OUTPUTS = (
+    f"CASE WHEN {{c}} IS NOT NULL THEN ARRAY(SELECT {_OUTPUT.replace('{c}', f'({{c}})[{_NUMBER}]')} "
+    f"FROM pg_catalog.generate_subscripts({{c}}, 1) AS {_NUMBER} ORDER BY {_NUMBER}) END"
+)
 # 1.5 and 1.500 are one key.
 _SHORTEST = f"CASE WHEN {_TEXT} LIKE '%.%' THEN pg_catalog.rtrim(pg_catalog.rtrim({_TEXT}, '0'), '.') ELSE {_TEXT} END"
 # Columns with a precision can't hold infinities.
 _NUMERIC = _guarded("{c} <> 'NaN'", "{c}", "numeric({p},{s})")
 # One dimension, counted from 1, as the lake's arrays have no others.
 _FLAT = "COALESCE(pg_catalog.array_ndims({c}), 1) = 1 AND COALESCE(pg_catalog.array_lower({c}, 1), 1) = 1"
+
+# Arrays of these are cast as a whole, which is quicker; `inet` and a few others print more by it than by their output.
+_CAST_TO_TEXT = (
+    'text|character varying|name|citext|json|jsonb|bytea|oid|xml|inet|cidr|"char"|macaddr8?|bit|bit varying|'
+    "time(?:\\(\\d\\))? with(?:out)? time zone|interval|point|box|tsvector|tsquery|(?:int[48]|num|ts|tstz|date)range"
+)
 
 
 def _array(pattern: str, sql_type: str, read_as: str, element: str = "{e}", value: str = "{c}") -> TypeRule:
@@ -136,11 +150,15 @@ _RULES = (
     _array(r"numeric\((?P<p>[1-9]|[12]\d|3[0-8]),(?P<s>\d|[12]\d|3[0-8])\)", "DECIMAL({p},{s})", "STRING"),
     _array(r"numeric(?:\(\d+,-?\d+\))?", "NUMERIC", "STRING"),
     _array("money", "NUMERIC", "STRING", value="CAST({c} AS numeric[])"),
-    # Enums, times, networks, JSON and others: each element by its text.
-    _array(".*", "TEXT", "STRING"),
+    # The server's own types, and the one that is a text: each element by its cast to text.
+    _array(rf"(?:{_CAST_TO_TEXT})(?:\(\d+\))?", "TEXT", "STRING"),
+    # Enums, composites, extensions: each element by its output.
+    _array(".*", "TEXT", "STRING", value=_OUTPUTS),
     TypeRule(r"(?:\w+\.)?(?:vector|halfvec)(?:\(\d+\))?", "REAL ARRAY", "CAST({c} AS real[])", "ARRAY<FLOAT>"),
-    # Enums, ranges, networks, XML, bit strings, composites, extensions: their text is exact.
-    TypeRule(".*", "TEXT", _TEXT),
+    # Their cast to text is the server's own, and prints more than their output.
+    TypeRule('inet|cidr|"char"', "TEXT", _TEXT),
+    # Enums, ranges, XML, bit strings, composites, extensions: their output is exact.
+    TypeRule(".*", "TEXT", _OUTPUT, text=_OUTPUT),
 )
 
 # A NOT NULL is trusted only if enforced for each row: a domain's misses the result of a subselect without rows, a

@@ -35,7 +35,7 @@ def with_computed_key(connection: JdbcConnection, dialect: Dialect, table: Table
             "already; make a stream of it by `queries`"
         )
     # Needed to find late rows.
-    writer = ", t.xmin" if dialect.shares_snapshots and not table.is_view else ""
+    writer = ", t.xmin, t.tableoid" if dialect.shares_snapshots and not table.is_view else ""
     key = f"({expression}\n)"
     is_cast = expression.lower().startswith("cast(")
     if dialect.integer_expression and options.replication_key_type is KeyType.INTEGER and not is_cast:

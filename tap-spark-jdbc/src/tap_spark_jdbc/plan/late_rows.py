@@ -16,6 +16,7 @@ from tap_spark_jdbc.plan.slices import Slice
 K = TypeVar("K")
 WRITER = "CAST(CAST(xmin AS text) AS bigint)"
 """The number of a row's writer, its lower 32 bits."""
+NONE_JOINED = "FALSE"
 _CYCLE = 2**32
 # Lower numbers are not transactions: rows that have them were there before all others.
 _FIRST = 3
@@ -25,20 +26,28 @@ _FIRST = 3
 class LateRows(Generic[K]):
     """The rows a run sends in addition to those its bookmark's value selects: those the last run could not see.
 
-    `xmax` is of this run's snapshot; `sent` are the ranges where the last run (or the one that died) sent all it saw.
+    `xmax` is of this run's snapshot; `sent` are the ranges where the last run (or the one that died) sent all it saw;
+    `joined` is the condition for rows of tables that were no part of the stream then, whoever wrote them.
     """
 
     snapshot: TransactionSnapshot
     xmax: int
     sent: tuple[Slice[K], ...]
+    joined: str = NONE_JOINED
 
     @property
     def is_exact(self) -> bool:
         """Whether every row that the last run could see is recognised as seen."""
         return len(self.snapshot.seen) < MAX_SEEN and self.xmax - self.snapshot.xmin <= _CYCLE
 
+    @property
+    def unseen_row(self) -> str:
+        """SQL condition that the last run could not see a row."""
+        unseen = self.unseen(WRITER)
+        return unseen if self.joined == NONE_JOINED else f"({unseen} OR {self.joined})"
+
     def unseen(self, writer: str) -> str:
-        """SQL condition that the last run could not see a row, given SQL of its writer: `WRITER` or its alias."""
+        """The same for a row of a table that it read, given SQL of the row's writer: `WRITER` or its alias."""
         first, span = self.snapshot.xmin, self.xmax - self.snapshot.xmin
         condition = _within(writer, first, span)
         # After a whole cycle of numbers, they no longer identify the transactions that were seen.
@@ -74,12 +83,17 @@ def written_query(source: str, xmin: int, xmax: int, snapshot: str, late: LateRo
     first = xmin if late is None else min(xmin, late.snapshot.xmin)
     distance = _distance("w", xmin)
     number = f"CAST(CAST({xmin} + d AS text) AS xid8)"
-    unseen = "FALSE" if late is None else late.unseen("w")
-    rows = f"SELECT {WRITER} AS w, ({places}) AS placed {source} AND {_within(WRITER, first, xmax - first)}"
+    joined = NONE_JOINED if late is None else late.joined
+    unseen = "FALSE" if late is None else f"joined OR ({late.unseen('w')})"
+    rows = (
+        f"SELECT {WRITER} AS w, ({places}) AS placed, ({joined}) AS joined {source} "
+        f"AND ({_within(WRITER, first, xmax - first)} OR {joined})"
+    )
     return (
-        f"WITH written AS MATERIALIZED (SELECT w, pg_catalog.bool_or(placed) AS placed FROM ({rows}) r GROUP BY w) "
+        f"WITH written AS MATERIALIZED (SELECT w, joined, pg_catalog.bool_or(placed) AS placed FROM ({rows}) r "
+        f"GROUP BY w, joined) "
         f"SELECT (SELECT pg_catalog.string_agg(CAST(d AS text), ',' ORDER BY d) FROM (SELECT d FROM "
-        f"(SELECT {distance} AS d FROM written WHERE {_within('w', xmin, xmax - xmin)}) between_both "
+        f"(SELECT DISTINCT {distance} AS d FROM written WHERE {_within('w', xmin, xmax - xmin)}) between_both "
         f"WHERE pg_catalog.pg_visible_in_snapshot({number}, CAST({snapshot} AS pg_snapshot)) "
         f"AND pg_catalog.pg_xact_status({number}) = 'committed' ORDER BY d LIMIT {MAX_SEEN}) seen) AS distances, "
         f"(SELECT CASE WHEN pg_catalog.bool_or(placed) THEN '1' ELSE '0' END FROM written WHERE {unseen}) AS is_late, "

@@ -7,7 +7,7 @@ from enum import IntEnum
 from typing import TYPE_CHECKING
 
 from singer_spark.singer.bookmark import Bookmark, Boundary, KeyValue
-from tap_spark_jdbc.plan.late_rows import WRITER, LateRows
+from tap_spark_jdbc.plan.late_rows import LateRows
 from tap_spark_jdbc.plan.slices import Range, Slice
 
 if TYPE_CHECKING:
@@ -118,7 +118,7 @@ class StreamSql:
         """A slice's condition."""
         if each.late and self.late is not None:
             places = " OR ".join(f"({self.condition(place)})" for place in self.late.sent)
-            return f"({places}) AND {self.late.unseen(WRITER)}"
+            return f"({places}) AND {self.late.unseen_row}"
         terms = [] if each.pages is None else self._page_conditions(each.pages)
         key = self.plan.replication_key
         if key is not None and (each.key is not None or each.nulls):

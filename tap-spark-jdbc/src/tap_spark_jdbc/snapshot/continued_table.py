@@ -53,7 +53,7 @@ def continued(extraction: Extraction, server: SnapshotServer | None, now: TableM
         return extraction.from_the_start(_OTHER, now)
     if before.relations != now.relations:
         return extraction.from_the_start(_REPLACED, now)
-    if not server.knows_writers(extraction.plan.table):
+    if server.heaps(extraction.plan.table) is None:
         return extraction if progress.complete else extraction.from_the_start(_UNKNOWN, now)
     sent = _sent(extraction)
     late = LateRows(before.snapshot, now.snapshot.xmax, (sent,))

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 from singer_spark.errors import SourceError
+from tap_spark_jdbc.plan.late_rows import NONE_JOINED, K, LateRows
 
 if TYPE_CHECKING:
+    from singer_spark.singer.transaction_snapshot import TransactionSnapshot
     from tap_spark_jdbc.dialects.tables import Table
     from tap_spark_jdbc.source.database import Database
 
@@ -41,16 +43,21 @@ _TIMELINE = {
 # Only rows of heaps have a writer: not those of views or foreign tables, nor of partitions that are foreign tables.
 _HEAPS = """
 WITH RECURSIVE tree AS (
-  SELECT c.oid, c.relkind, c.relam FROM pg_catalog.pg_class c WHERE c.oid = pg_catalog.to_regclass({table})
+  SELECT c.oid, c.relkind, c.relam, FALSE AS joined
+  FROM pg_catalog.pg_class c WHERE c.oid = pg_catalog.to_regclass({table})
   UNION
-  SELECT c.oid, c.relkind, c.relam FROM tree JOIN pg_catalog.pg_inherits i ON i.inhparent = tree.oid
+  SELECT c.oid, c.relkind, c.relam, tree.joined OR ({joined})
+  FROM tree JOIN pg_catalog.pg_inherits i ON i.inhparent = tree.oid
   JOIN pg_catalog.pg_class c ON c.oid = i.inhrelid
 )
 SELECT CASE WHEN pg_catalog.bool_and(tree.relkind = 'p' OR (tree.relkind = 'r' AND m.amname = 'heap'))
-  AND pg_catalog.has_table_privilege(pg_catalog.to_regclass({table}), 'SELECT') THEN '1' ELSE '0' END
+  AND pg_catalog.has_table_privilege(pg_catalog.to_regclass({table}), 'SELECT') THEN '1' ELSE '0' END,
+  CAST(CAST(pg_catalog.to_regclass({table}) AS oid) AS text),
+  (SELECT pg_catalog.string_agg(CAST(tree.oid AS text), ',') FROM tree WHERE tree.joined)
 FROM tree LEFT JOIN pg_catalog.pg_am m ON m.oid = tree.relam
 """
 
+_JOINED = "CAST(CAST(i.xmin AS text) AS bigint)"
 
 # A heap's rows lie in pages, which this version and later can find by number; a parent's rows lie in other tables.
 _PAGES = """
@@ -59,6 +66,20 @@ FROM pg_catalog.pg_class c JOIN pg_catalog.pg_am m ON m.oid = c.relam AND m.amna
 WHERE c.oid = pg_catalog.to_regclass({table}) AND c.relkind IN ('r', 'm') AND NOT c.relhassubclass
   AND CAST(pg_catalog.current_setting('server_version_num') AS int) >= 140000
 """
+
+
+@dataclass(frozen=True)
+class Heaps:
+    """A table whose rows have a writer, by its object identifier, and those of its parts that were added to it."""
+
+    relation: int
+    added: tuple[int, ...]
+
+    def joined(self, last: TransactionSnapshot) -> str:
+        """The condition for rows of tables that were no part of the stream when the last run read it."""
+        if last.relation not in (None, self.relation):
+            return "TRUE"
+        return f"tableoid IN ({','.join(map(str, self.added))})" if self.added else NONE_JOINED
 
 
 class SnapshotServer:
@@ -135,12 +156,21 @@ class SnapshotServer:
         """The server's text of a snapshot taken now."""
         return str(self._database.connection.rows("SELECT CAST(pg_catalog.pg_current_snapshot() AS text)")[0][0])
 
-    def knows_writers(self, table: Table) -> bool:
-        """Whether the rows of a table have a writer: those of views, queries and foreign tables don't."""
+    def heaps(self, table: Table, late: LateRows[K] | None = None) -> Heaps | None:
+        """A table whose rows have a writer, with what was added to it that the last run could not see.
+
+        None: they don't, as those of views, queries and foreign tables.
+        """
         dialect = self._database.source.dialect
         name = dialect.string(dialect.table(replace(table, query=None)))
-        is_table = table.query is None or table.computed_key is not None
-        return is_table and self._database.connection.rows(_HEAPS.replace("{table}", name))[0][0] == "1"
+        if table.query is not None and table.computed_key is None:
+            return None
+        joined = NONE_JOINED if late is None else late.unseen(_JOINED)
+        query = _HEAPS.replace("{joined}", joined).replace("{table}", name)
+        ((written, relation, added),) = self._database.connection.rows(query)
+        if written != "1" or relation is None:
+            return None
+        return Heaps(int(relation), tuple(int(oid) for oid in added.split(",")) if added else ())
 
     def pages(self, table: Table) -> int:
         """The number of physical pages by which a table can be cut; 0: it can't be."""

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 
 from singer_spark.errors import ConnectionLostError, SourceError
 from singer_spark.singer.transaction_snapshot import MAX_SEEN, TransactionSnapshot
-from tap_spark_jdbc.plan.late_rows import WRITER, LateRows, Written, written_of, written_query
+from tap_spark_jdbc.plan.late_rows import NONE_JOINED, LateRows, Written, written_of, written_query
 from tap_spark_jdbc.plan.slices import Range, Slice
 from tap_spark_jdbc.snapshot.continued_table import continued, moment_of
 from tap_spark_jdbc.snapshot.open_transactions import OpenTransactions
-from tap_spark_jdbc.snapshot.server import SnapshotServer, warn
+from tap_spark_jdbc.snapshot.server import Heaps, SnapshotServer, warn
 from tap_spark_jdbc.snapshot.shared_snapshot import SharedSnapshot, Undisturbed
 
 if TYPE_CHECKING:
@@ -96,7 +96,10 @@ class StreamSnapshots:
         remembers = is_open or (guarded and plan.late_rows == "all")
         if not (remembers or last is not None):
             return extraction
-        if not self.server.knows_writers(plan.table):
+        text = self._text or self.server.snapshot()
+        xmax = _numbers(text)[1]
+        heaps = self.server.heaps(plan.table, None if last is None else LateRows(last, xmax, ()))
+        if heaps is None:
             if is_open or last is not None:
                 logger.warning(
                     "stream %s: transactions are open, and its rows don't say who wrote them (a view, query or foreign "
@@ -105,7 +108,6 @@ class StreamSnapshots:
                     plan.stream,
                 )
             return extraction
-        text = self._text or self.server.snapshot()
         if is_open:
             logger.info(
                 "stream %s: transactions %s open that began before this run's upper bound was fixed; the next run "
@@ -113,12 +115,12 @@ class StreamSnapshots:
                 plan.stream,
                 "may be" if self.server.is_standby else "are",
             )
-        usable = self._usable(extraction, last, _numbers(text)[1])
+        usable = self._usable(extraction, last, xmax)
         extraction, last = replace(extraction, moved=usable is not last), usable
         if not follows:
-            return _with_late_ones_of_the_last_run(extraction, last, _numbers(text)[1])
+            return _with_late_ones_of_the_last_run(extraction, last, xmax)
         with self.reading():
-            return self._with_late_rows(extraction, last, text, followed if remembers else None)
+            return self._with_late_rows(extraction, last, text, followed if remembers else None, heaps)
 
     @property
     def reading(self) -> Callable[[], AbstractContextManager[None]]:
@@ -182,7 +184,12 @@ class StreamSnapshots:
         return replace(last, seen=(), timeline=timeline)
 
     def _with_late_rows(
-        self, extraction: Extraction, last: TransactionSnapshot | None, text: str, followed: frozenset[str] | None
+        self,
+        extraction: Extraction,
+        last: TransactionSnapshot | None,
+        text: str,
+        followed: frozenset[str] | None,
+        heaps: Heaps,
     ) -> Extraction:
         """Add the rows that the last run could not see, and this run's snapshot; costs at most one scan of the table.
 
@@ -192,13 +199,14 @@ class StreamSnapshots:
         if last is not None and last.xmin == last.xmax == xmax and not extraction.moved:
             # Nothing was written in any database of the server.
             return replace(extraction.behind_bookmark(), snapshot=None if followed is None else last)
-        late = None if last is None else LateRows(last, xmax, _sent_before(extraction))
+        late = None if last is None else LateRows(last, xmax, _sent_before(extraction), heaps.joined(last))
         if late is not None and late.is_exact and extraction.misses_bookmark:
             late = replace(late, sent=(*late.sent, Slice(_not_reached(extraction))))
         written = self._written(extraction, late, text)
         if late is not None and late.is_exact:
-            extraction = extraction.of_unseen_rows(late.unseen(WRITER)) if written.new else extraction.behind_bookmark()
+            extraction = extraction.of_unseen_rows(late.unseen_row) if written.new else extraction.behind_bookmark()
         if late is not None and written.late:
+            _warn_of_joined(extraction.plan.stream, late)
             logger.info(
                 "stream %s: rows below the bookmark were written or committed since the last run; they are sent too",
                 extraction.plan.stream,
@@ -214,7 +222,10 @@ class StreamSnapshots:
             seen = ()
         quiet = not (followed or self.server.is_standby)
         return replace(
-            extraction, snapshot=TransactionSnapshot(self.server.system, xmin, xmax, seen, quiet, self.server.timeline)
+            extraction,
+            snapshot=TransactionSnapshot(
+                self.server.system, xmin, xmax, seen, quiet, self.server.timeline, heaps.relation
+            ),
         )
 
     def _written(self, extraction: Extraction, late: LateRows[Point] | None, text: str) -> Written:
@@ -232,6 +243,17 @@ class StreamSnapshots:
                 extraction.plan.stream, MAX_SEEN,
             )  # fmt: skip
         return written
+
+
+def _warn_of_joined(stream: str, late: LateRows[Point]) -> None:
+    if late.joined != NONE_JOINED:
+        logger.warning(
+            "stream %s: %s since the last run: all of its rows below the bookmark are sent, and append-only tables may "
+            "hold some of them twice; rows that are gone with the tables before it stay in the lake until a run with "
+            "--full",
+            stream,
+            "another table has taken its name" if late.joined == "TRUE" else "a table was attached to it",
+        )
 
 
 def _numbers(text: str) -> tuple[int, int]:
