@@ -28,7 +28,7 @@ from target_spark_lake.columns.staged_metadata import CONTROL_COLUMNS
 from target_spark_lake.columns.text_columns import JsonTexts, path_to
 from target_spark_lake.commit.format_check import check_format
 from target_spark_lake.config.config_schema import ICEBERG
-from target_spark_lake.layout import folder_name
+from target_spark_lake.layout import HISTORY, folder_name
 from target_spark_lake.load.sink import SettledStream, StreamSink
 from target_spark_lake.staging.batch_plan import BatchPlan, BatchTimes
 from target_spark_lake.state.bookmarks import bookmarks_of
@@ -144,6 +144,8 @@ def _table_before(
     record = run.table_record(schema.stream, sink.table)
     if record is None:
         _refuse_gap(sink, run)
+    if schema.method.has_history:
+        run.table_record(schema.stream, f"{sink.table}{HISTORY}")  # refused if it is another stream's
     check_format(run.storage, run.logs, schema.stream, sink.table, record, settings.format)
     before, keeps = record.load_method if record else None, not schema.method.replaces
     if not keeps and before is not None and before == settings.load_method != schema.load_method:
