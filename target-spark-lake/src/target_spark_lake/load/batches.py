@@ -11,7 +11,7 @@ from singer_spark.errors import ConfigurationError, ProtocolError
 from singer_spark.state.run_log import folder_name
 from target_spark_lake.columns.declared_columns import declared_types
 from target_spark_lake.columns.evolution import EvolutionRules
-from target_spark_lake.config.config_schema import QUARANTINE
+from target_spark_lake.config.config_schema import LONGEST_NAME, QUARANTINE
 from target_spark_lake.config.settings import TargetSettings
 from target_spark_lake.intake.spool import batch_bytes
 from target_spark_lake.intake.stream_schema import StreamSchema
@@ -33,8 +33,6 @@ if TYPE_CHECKING:
 STRETCH = 2
 # This many open batches are worth staging even if small: with many tables the first are staged while the last are read.
 MANY_OPEN = 8
-# A file system takes 255 bytes; the longest suffix of a file named after its stream is `.jsonl`.
-LONGEST_NAME = 240
 # Of so many SCHEMAs of a stream at once the lines share a batch.
 MOST_KNOWN = 16
 
