@@ -17,6 +17,8 @@ __all__ = ["LAKE_FOLDER", "Layout", "folder_name"]
 IN_PARTS = "-parts"
 ORDERS = f"{LAKE_FOLDER}/orders"
 TABLES = f"{LAKE_FOLDER}/tables"
+# Ends the folder of the table with every version of another table's rows.
+HISTORY = "__history"
 # Subfolder of a stream's staging for files joined from others.
 JOINED = "compacted"
 

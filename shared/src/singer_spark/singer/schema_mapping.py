@@ -15,6 +15,7 @@ from singer_spark.singer.lake_type import STRING, Array, LakeType, Scalar, Struc
 from singer_spark.singer.sql_type import MAX_DECIMAL_PRECISION, SqlType, annotated_type, property_schema
 
 __all__ = [
+    "KEPT_AS_TEXT",
     "SqlType",
     "admitted_types",
     "json_types",
@@ -26,6 +27,8 @@ __all__ = [
 ]
 
 JSON = dict[str, Any]
+# Annotation of an object or array that is kept as JSON text, since it is nested too deeply for a type of its own.
+KEPT_AS_TEXT = "x-spark-lake-text"
 _BOUNDS = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum")
 _COMMON_SCALE = 18
 _JSON_TYPES = frozenset({"array", "boolean", "integer", "null", "number", "object", "string"})
@@ -61,6 +64,8 @@ def lake_type(schema: JSON, column: str) -> LakeType:
     """
     schema = single_branch(schema)
     kinds = json_types(schema)
+    if schema.get(KEPT_AS_TEXT) is True:
+        return STRING
     if kinds == {"boolean"}:
         return Scalar("boolean")
     if kinds == {"integer"}:

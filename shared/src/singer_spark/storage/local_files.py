@@ -22,6 +22,10 @@ LISTINGS = 10
 SCRATCH_TRIES = 100
 SCRATCH_KEPT_SECONDS = 24 * 60 * 60
 LONGEST_WAIT_SECONDS = 20
+# Only the account and its group may read these: they hold records, bookmarks and bounds of columns. The umask decides
+# about the files of tables, staged ones too, and about the state, which a tap under another account may read.
+PRIVATE_FOLDERS = tuple(f".dataspoc/{name}/" for name in ("rejected", "runs", "indexes", "staging/runs"))
+PRIVATE_MODE, USUAL_MODE = 0o660, 0o666
 
 
 class LocalFiles:
@@ -49,11 +53,11 @@ class LocalFiles:
 
     def create(self, path: str, data: bytes) -> None:
         """Create a file; FileExistsError if there is one."""
-        self._land(path, lambda scratch: _write(scratch, data), _link)
+        self._land(path, lambda scratch: _write(scratch, data, _mode_of(path)), _link)
 
     def replace(self, path: str, data: bytes) -> None:
         """Write a file, replacing any existing one."""
-        self._land(path, lambda scratch: _write(scratch, data), os.replace)
+        self._land(path, lambda scratch: _write(scratch, data, _mode_of(path)), os.replace)
 
     def exchange(self, path: str, seen: bytes | None, data: bytes) -> None:
         """Replace exactly the content `seen`; FileExistsError if there is another."""
@@ -74,11 +78,11 @@ class LocalFiles:
 
     def upload(self, source: Path, path: str) -> None:
         """Copy a file of this machine in, completely or not at all."""
-        self._land(path, lambda scratch: _copy(source, scratch), os.replace)
+        self._land(path, lambda scratch: _copy(source, scratch, _mode_of(path)), os.replace)
 
     def extend(self, source: str, tail: bytes, target: str) -> None:
         """Copy a file with bytes appended, completely or not at all."""
-        self._land(target, lambda scratch: _copy(self.root / source, scratch, tail), os.replace)
+        self._land(target, lambda scratch: _copy(self.root / source, scratch, _mode_of(target), tail), os.replace)
 
     def _land(self, path: str, write: Callable[[Path], None], land: Callable[[Path, Path], None]) -> None:
         """Write a scratch file and move it to its path atomically; written again if it was swept away meanwhile."""
@@ -225,17 +229,34 @@ def _make_folder(folder: Path) -> None:
     _flush_folder(folder.parent)
 
 
-def _copy(source: Path, file: Path, tail: bytes = b"") -> None:
+def _mode_of(path: str) -> int:
+    """The rights of a new file at a path, of which the umask may take some away."""
+    is_private = path.startswith(PRIVATE_FOLDERS) and not path.endswith(".parquet")
+    return PRIVATE_MODE if is_private else USUAL_MODE
+
+
+def private_file(path: Path) -> None:
+    """Create an empty file that others can't read, unless there is one."""
+    with suppress(FileExistsError), _new(path, PRIVATE_MODE):
+        pass
+
+
+def _new(path: Path, mode: int) -> IO[bytes]:
+    return open(path, "xb", opener=lambda name, flags: os.open(name, flags, mode))
+
+
+def _copy(source: Path, file: Path, mode: int, tail: bytes = b"") -> None:
     if not source.exists():  # not to be taken for a scratch file that was swept away
         raise OSError(errno.EINVAL, f"{source} is not there")
+    _new(file, mode).close()
     shutil.copyfile(source, file)
     with file.open("ab") as stream:
         stream.write(tail)
     _flush(file)
 
 
-def _write(file: Path, data: bytes) -> None:
-    with file.open("xb") as stream:
+def _write(file: Path, data: bytes, mode: int) -> None:
+    with _new(file, mode) as stream:
         stream.write(data)
         stream.flush()
         os.fsync(stream.fileno())

@@ -10,12 +10,15 @@ from collections.abc import Container, Mapping
 from typing import Any
 
 from singer_spark.singer.lake_type import STRING, Array, LakeType, Scalar, Struct, parse_type
-from singer_spark.singer.schema_mapping import json_types, lake_type, single_branch
+from singer_spark.singer.schema_mapping import KEPT_AS_TEXT, json_types, lake_type, single_branch
 from singer_spark.singer.sql_type import SQL_DATATYPE, SqlType
 from target_spark_lake.columns.widening import TIMESTAMP
 
 JSON = dict[str, Any]
 
+# Levels of objects and arrays in a column; below them is JSON text. Arrow opens Parquet files with 49 levels of arrays,
+# or 64 of arrays and objects in turn, and delta-rs tables with 40 levels of objects.
+MOST_LEVELS = 24
 _INTEGERS = {"tinyint": "TINYINT", "smallint": "SMALLINT", "int": "INTEGER", "bigint": "BIGINT"}
 _FLOATING = {"float": "REAL", "double": "DOUBLE PRECISION"}
 _MOMENTS = {"timestamp": "TIMESTAMP WITH TIME ZONE", "timestamp_ntz": "TIMESTAMP"}
@@ -69,6 +72,39 @@ def numbers_kept(properties: JSON, table: Struct, fixed: Container[str]) -> dict
         if keeps:
             kept[name] = kind
     return kept
+
+
+def nested_as_text(properties: JSON, table: Struct | None) -> JSON:
+    """The properties, with objects and arrays that are nested too deeply kept as text, unless the table has them."""
+    found = table.types if table else {}
+    return {name: _nested(each, found.get(name), MOST_LEVELS) for name, each in properties.items()}
+
+
+def _nested(schema: JSON, known: LakeType | None, levels: int) -> JSON:
+    plain = single_branch(schema)
+    kinds, items, properties = json_types(plain), plain.get("items"), plain.get("properties")
+    is_object = kinds == {"object"} and isinstance(properties, dict) and bool(properties)
+    is_array = kinds == {"array"} and isinstance(items, dict) and bool(items)
+    if not is_object and not is_array:
+        return schema
+    if levels <= 0 and not isinstance(known, Struct | Array):
+        return {**schema, KEPT_AS_TEXT: True}
+    if is_array:
+        element = known.element if isinstance(known, Array) else None
+        changed = {"items": _nested(plain["items"], element, levels - 1)}
+    else:
+        members = known.types if isinstance(known, Struct) else {}
+        inner = {name: _nested(each, members.get(name), levels - 1) for name, each in plain["properties"].items()}
+        changed = {"properties": inner}
+    same = all(changed[name] == plain[name] for name in changed)
+    return schema if same else _nullable({**plain, **changed}, schema)
+
+
+def levels_of(kind: LakeType) -> int:
+    """How many objects and arrays are nested in a column."""
+    if isinstance(kind, Struct):
+        return 1 + max((levels_of(each.type) for each in kind), default=0)
+    return 1 + levels_of(kind.element) if isinstance(kind, Array) else 0
 
 
 def type_problems(columns: Any) -> list[str]:

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+import io
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.parquet
 
 from singer_spark.singer.arrow_schema import arrow_schema
+from singer_spark.singer.lake_type import Struct
 from singer_spark.storage.repeating_columns import repeating
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from pathlib import Path
-
-    from singer_spark.singer.lake_type import Struct
 
 
 class LakeFile:
@@ -51,6 +51,19 @@ class LakeFile:
             self.write_table(self.schema.empty_table())
         if self._writer is not None:
             self._writer.close()
+
+
+def unopenable(columns: Struct) -> dict[str, str]:
+    """The columns of which Arrow can write a file, but not open it (they are nested too deeply), with its words."""
+    found = {}
+    for each in columns:
+        file = io.BytesIO()
+        pyarrow.parquet.write_table(arrow_schema(Struct((each,))).empty_table(), file)
+        try:
+            pyarrow.parquet.read_schema(file)
+        except (pa.ArrowException, OSError) as error:
+            found[each.name] = str(error)
+    return found
 
 
 def gathered(batches: Iterable[pa.RecordBatch], enough: int) -> Iterator[pa.Table]:

@@ -144,7 +144,7 @@ def _keeps_versions(table: str, record: TableRecord | None) -> bool:
 
     A table with one row per key, or one that is replaced, takes the same rows again without duplicates.
     """
-    return table.endswith("__history") or (record is not None and record.method.keeps_versions)
+    return record is not None and (record.method.keeps_versions or record.is_history_at(table))
 
 
 def _is_written_anew(file: PublishedFile) -> bool:

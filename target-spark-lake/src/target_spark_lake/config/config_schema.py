@@ -48,6 +48,8 @@ AUTO, SPARK, LOCAL = "auto", "spark", "local"
 AUTO_COMPACTED = (DELTA, ICEBERG)
 # What happens to an invalid record.
 FAIL, QUARANTINE = "fail", "quarantine"
+# A file system takes 255 bytes; the longest suffix of a file named after a stream is `.jsonl`.
+LONGEST_NAME = 240
 CODECS = ("zstd", "snappy", "gzip", "lz4", "none")
 
 

@@ -22,6 +22,7 @@ from target_spark_lake.formats.merging.placed_files import (
 )
 from target_spark_lake.formats.merging.spark_merge import completed, filled_in, judged, last_values, staying
 from target_spark_lake.formats.merging.survey import survey
+from target_spark_lake.layout import HISTORY
 from target_spark_lake.tables.table_index import TableIndex, file_statistics
 
 if TYPE_CHECKING:
@@ -35,8 +36,6 @@ if TYPE_CHECKING:
     from target_spark_lake.tables.changes import StagedFile, TableChange
 
 logger = logging.getLogger("target-spark-lake")
-
-HISTORY = "__history"
 
 
 def merge_changes(writer: TableWriter, load: StreamLoad) -> tuple[TableChange, ...]:

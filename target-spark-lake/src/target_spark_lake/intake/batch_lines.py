@@ -23,11 +23,17 @@ if TYPE_CHECKING:
 PIECE_BYTES = 1 << 22
 GZIP_MAGIC, PARQUET_MAGIC = b"\x1f\x8b", b"PAR1"
 _BOM = b"\xef\xbb\xbf"
-_BLANK = re.compile(rb"(?m)^[ \t\r]*\n")
+# Of many blank lines at once one match.
+_BLANK = re.compile(rb"(?m)^(?:[ \t\r]*\n)+")
+MEGABYTE = 1 << 20
+# What a compressed file may expand to by default: many times its size, or so many megabytes if that is more.
+LIKELY_EXPANSION, LIKELY_EXPANDED_MB = 100, 1024
 
 
-def json_lines(batch: BatchMessage, file: BatchFile, place: BatchPlace) -> Iterator[RecordLines]:
-    """The records of a file of JSON lines.
+def json_lines(
+    batch: BatchMessage, file: BatchFile, place: BatchPlace, most_mb: int | None = None
+) -> Iterator[RecordLines]:
+    """The records of a file of JSON lines; a compressed one may expand to so many megabytes.
 
     Raises:
         ProtocolError: it is incomplete, not a file of lines, or its number of records differs from the tap's.
@@ -35,7 +41,7 @@ def json_lines(batch: BatchMessage, file: BatchFile, place: BatchPlace) -> Itera
     """
     head, tail = record_frame(batch)
     rows = 0
-    for data in _whole_lines(batch.stream, file.shown, place):
+    for data in _whole_lines(batch.stream, file.shown, place, most_mb):
         lines = data.count(b"\n")
         framed = head + data[:-1].replace(b"\n", tail + head) + tail
         yield RecordLines(batch.stream, framed, lines, rows + 1, file.shown)
@@ -55,11 +61,11 @@ def frame_members(batch: BatchMessage) -> dict[str, str]:
     return {name: orjson.dumps(value).decode() for name, value in members.items() if value is not None}
 
 
-def _whole_lines(stream: str, name: str, place: BatchPlace) -> Iterator[bytes]:
+def _whole_lines(stream: str, name: str, place: BatchPlace, most_mb: int | None) -> Iterator[bytes]:
     """Pieces of whole lines, each with its newline, without blank lines."""
     rest: list[bytes] = []
     waiting, is_first = 0, True
-    for piece in _pieces(stream, name, place):
+    for piece in _pieces(stream, name, place, most_mb):
         if is_first:
             piece, is_first = piece.removeprefix(_BOM), False
         end = piece.rfind(b"\n") + 1
@@ -82,16 +88,25 @@ def _without_blank(lines: bytes) -> bytes:
     return lines
 
 
-def _pieces(stream: str, name: str, place: BatchPlace) -> Iterator[bytes]:
+def _pieces(stream: str, name: str, place: BatchPlace, most_mb: int | None) -> Iterator[bytes]:
     with open_parquet(place.storage, place.path) as file:
         magic = file.read(len(PARQUET_MAGIC))
         file.seek(0)
         if magic == PARQUET_MAGIC:
             raise ProtocolError(f"stream {stream}: batch file {name} is a Parquet file, the tap says jsonl")
         # Decided by its bytes: singer-sdk compresses whatever its message says.
-        source = cast("IO[bytes]", gzip.GzipFile(fileobj=file)) if magic.startswith(GZIP_MAGIC) else file
+        is_compressed = magic.startswith(GZIP_MAGIC)
+        source = cast("IO[bytes]", gzip.GzipFile(fileobj=file)) if is_compressed else file
+        likely = max(place.size * LIKELY_EXPANSION, LIKELY_EXPANDED_MB * MEGABYTE)
+        most, expanded = likely if most_mb is None else most_mb * MEGABYTE, 0
         try:
             while piece := source.read(PIECE_BYTES):
+                expanded += len(piece)
+                if is_compressed and expanded > most:
+                    raise ProtocolError(
+                        f"stream {stream}: batch file {name} expands from {place.size} bytes to more than "
+                        f"{most // MEGABYTE} MB; nothing was published. If that is right, set batch_max_expanded_mb"
+                    )
                 yield piece
         except (EOFError, gzip.BadGzipFile, zlib.error) as error:
             raise ProtocolError(

@@ -39,25 +39,34 @@ def pieces(path: Path) -> Iterator[bytes]:
 
 @dataclass
 class SpooledBatch:
-    """Lines of one stream under one schema, in their own file; `received` is when the batch was started."""
+    """Lines of one stream in their own file; `received` is when the batch was started."""
 
     path: Path
     received: datetime = field(default_factory=lambda: datetime.now(UTC))
     rows: int = 0
     size: int = 0
-    _segments: list[tuple[int, int, str | None]] = field(default_factory=list)
+    _segments: list[tuple[int, int, str | None, int]] = field(default_factory=list)
     _file: BinaryIO | None = None
     _mark: tuple[int, int, int] = (0, 0, 0)
 
-    def write(self, lines: RecordLines) -> None:
-        """Append a group of lines."""
+    @property
+    def variants(self) -> list[int]:
+        """The numbers of the SCHEMAs that its lines are under."""
+        return sorted({variant for *_, variant in self._segments})
+
+    def variant_of_lines(self) -> bytes:
+        """The number of each line's SCHEMA."""
+        return b"".join(bytes([variant]) * rows for _, rows, _, variant in self._segments)
+
+    def write(self, lines: RecordLines, variant: int = 0) -> None:
+        """Append a group of lines under the SCHEMA of this number, below 256."""
         if self._file is None:
             self._file = self.path.open("wb", buffering=0)
         rest = memoryview(lines.data)
         while rest:
             # A disk that fills up accepts a part first, and refuses the rest.
             rest = rest[self._file.write(rest) :]
-        self._segments.append((lines.first_line, lines.rows, lines.file))
+        self._segments.append((lines.first_line, lines.rows, lines.file, variant))
         self.rows += lines.rows
         self.size += len(lines.data)
 
@@ -85,7 +94,7 @@ class SpooledBatch:
             index = next((index for index, each in enumerate(lines) if each.rstrip(b"\n") == wanted), None)
         if index is None:
             return None
-        for first, rows, file in self._segments:
+        for first, rows, file, _ in self._segments:
             if index < rows:
                 return f"input line {first + index}" if file is None else f"line {first + index} of batch file {file}"
             index -= rows

@@ -49,6 +49,7 @@ class BatchFiles:
     def __init__(self, settings: TargetSettings, run: PipelineRun, batches: Batches, spool: Path) -> None:
         self._batches = batches
         self._spool = spool
+        self._most_mb = settings.batch_max_expanded_mb
         roots = BatchRoots(run.storage, settings.batch_roots, settings.storage_options)
         self._places = BatchPlaces(roots, run.storage)
         self._jobs = 0
@@ -107,7 +108,7 @@ class BatchFiles:
 
     def _lines(self, batch: BatchMessage, file: BatchFile, place: BatchPlace) -> Iterator[RecordLines]:
         if batch.format == JSONL:
-            return json_lines(batch, file, place)
+            return json_lines(batch, file, place, self._most_mb)
         from target_spark_lake.intake.parquet_lines import parquet_lines
 
         sink = self._batches.sinks.get(batch.stream)

@@ -11,11 +11,12 @@ from singer_spark.errors import ConfigurationError, ProtocolError
 from singer_spark.state.run_log import folder_name
 from target_spark_lake.columns.declared_columns import declared_types
 from target_spark_lake.columns.evolution import EvolutionRules
-from target_spark_lake.config.config_schema import QUARANTINE
+from target_spark_lake.config.config_schema import LONGEST_NAME, QUARANTINE
 from target_spark_lake.config.settings import TargetSettings
 from target_spark_lake.intake.spool import batch_bytes
 from target_spark_lake.intake.stream_schema import StreamSchema
 from target_spark_lake.intake.undeclared_members import undeclared_members
+from target_spark_lake.layout import HISTORY
 from target_spark_lake.load.settling import settle
 from target_spark_lake.load.sink import SettledStream, SinkStaging, StreamSink
 from target_spark_lake.validation.quarantine import Quarantine
@@ -32,8 +33,8 @@ if TYPE_CHECKING:
 STRETCH = 2
 # This many open batches are worth staging even if small: with many tables the first are staged while the last are read.
 MANY_OPEN = 8
-# A file system takes 255 bytes; the longest suffix of a file named after its stream is `.jsonl`.
-LONGEST_NAME = 240
+# Of so many SCHEMAs of a stream at once the lines share a batch.
+MOST_KNOWN = 16
 
 
 UNDECLARED = (
@@ -117,27 +118,53 @@ class Batches:
         self._stretch = STRETCH
 
     def schema(self, message: dict[str, Any]) -> StreamSchema:
-        """Take a SCHEMA: a repeated one changes nothing, a different one closes the batch and keeps earlier records."""
+        """Take a SCHEMA: a repeated one changes nothing, a different one keeps earlier records."""
         schema = StreamSchema.of(message, self._settings)
         sink = self.sinks.get(schema.stream)
         if sink is None:
             _check_name(schema.stream, local=self._run.storage.local)
             options, adopted = self._settings.options_of(schema.stream), self.adopted.get(schema.stream)
+            table = self._run.layout.table(schema.stream, options.path)
+            self._check_history(schema, table)
             self.sinks[schema.stream] = StreamSink(
                 schema,
-                self._run.layout.table(schema.stream, options.path),
+                table,
                 EvolutionRules(self._settings.schema_evolution, declared_types(options.columns)),
                 adopted,
                 # The run that died may have changed the columns after its first files.
                 is_uniform=adopted is None,
                 size=adopted.size if adopted else 0,
+                announced=schema,
             )
             return schema
-        schema = schema.following(sink.schema)
-        if sink.schema != schema:
+        if schema == sink.announced:
+            return sink.schema
+        if schema.late_rows != sink.schema.late_rows or len(sink.known) >= MOST_KNOWN:
             self._close(sink)
-            sink.schema = schema
-        return schema
+            sink.known.clear()
+        sink.announced = schema
+        self._follow(sink, schema)
+        return sink.schema
+
+    def _check_history(self, schema: StreamSchema, table: str) -> None:
+        """Refuse a stream whose table is to be another one's history, or the reverse."""
+        streams = [*((sink.schema, sink.table) for sink in self.sinks.values()), (schema, table)]
+        histories = {f"{place}{HISTORY}": each for each, place in streams if each.method.has_history}
+        for each, place in streams:
+            if (keeper := histories.get(place)) is not None:
+                raise ConfigurationError(
+                    f"stream {each.stream}: its table would be {place}, where stream {keeper.stream} keeps its history "
+                    f"(load_method {keeper.load_method}); give one of them another `path` in stream_options"
+                )
+
+    def _follow(self, sink: StreamSink, schema: StreamSchema) -> None:
+        """Continue a stream under another SCHEMA; its batch goes on if the two can be staged together."""
+        known = next((settled for came, settled in sink.known if came == schema), None)
+        if known is None or sink.settled is None:
+            sink.schema = schema.following(sink.schema)
+        else:
+            sink.schema = known.schema.following(sink.schema)
+            sink.settled = known.under(sink.schema, sink.settled)
 
     def add(self, lines: RecordLines) -> None:
         """Add RECORD lines of one stream."""
@@ -158,6 +185,8 @@ class Batches:
             settled = settle(sink, self._settings, self._run)
             sink.is_uniform = sink.is_uniform and (not sink.staging or settled.columns == sink.columns)
             sink.settled = settled
+            if sink.announced is not None:
+                sink.known.append((sink.announced, settled))
         return sink.settled
 
     def ready(self, stream: str) -> StreamSink:

@@ -10,18 +10,25 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from singer_spark.errors import ConfigurationError, SchemaError, SingerSparkError, StorageError
+from singer_spark.errors import ConfigurationError, SchemaError, SingerSparkError, StorageError, cut
 from singer_spark.singer.lake_type import Struct, columns_from_text
 from singer_spark.singer.metadata_columns import DELETED_AT
 from singer_spark.singer.schema_mapping import stream_columns
-from target_spark_lake.columns.declared_columns import numbers_kept, read_as_declared, zones_kept
+from target_spark_lake.columns.declared_columns import (
+    MOST_LEVELS,
+    levels_of,
+    nested_as_text,
+    numbers_kept,
+    read_as_declared,
+    zones_kept,
+)
 from target_spark_lake.columns.evolution import EVOLVE, evolve
 from target_spark_lake.columns.partitioning import check_unchanged
 from target_spark_lake.columns.staged_metadata import CONTROL_COLUMNS
 from target_spark_lake.columns.text_columns import JsonTexts, path_to
 from target_spark_lake.commit.format_check import check_format
 from target_spark_lake.config.config_schema import ICEBERG
-from target_spark_lake.layout import folder_name
+from target_spark_lake.layout import HISTORY, folder_name
 from target_spark_lake.load.sink import SettledStream, StreamSink
 from target_spark_lake.staging.batch_plan import BatchPlan, BatchTimes
 from target_spark_lake.state.bookmarks import bookmarks_of
@@ -65,6 +72,7 @@ def _settle(sink: StreamSink, settings: TargetSettings, run: PipelineRun) -> Set
         _table_before(sink, settings, run) if sink.settled is None else (sink.settled.record, sink.columns)
     )
     _keep_zones(sink, settings, record)
+    _keep_depth(sink, record)
     _keep_numbers(sink, columns)
     schema, now = sink.schema, datetime.now(UTC)
     times = BatchTimes(now, now, int(run.started_at.timestamp() * 1000)) if settings.add_record_metadata else None
@@ -80,6 +88,7 @@ def _settle(sink: StreamSink, settings: TargetSettings, run: PipelineRun) -> Set
     texts = _settle_texts(sink, record, columns, records)
     schema = sink.schema
     columns = _evolved(sink, columns, rows.found.without(hidden))
+    _check_depth(schema.stream, columns)
     evolves = settings.format == ICEBERG  # its files keep the partitions they were written for
     if record is not None and not record.is_claim() and not schema.method.replaces and not evolves:
         check_unchanged(schema.stream, sink.table, record.partition_by, schema.partition_by)
@@ -135,6 +144,8 @@ def _table_before(
     record = run.table_record(schema.stream, sink.table)
     if record is None:
         _refuse_gap(sink, run)
+    if schema.method.has_history:
+        run.table_record(schema.stream, f"{sink.table}{HISTORY}")  # refused if it is another stream's
     check_format(run.storage, run.logs, schema.stream, sink.table, record, settings.format)
     before, keeps = record.load_method if record else None, not schema.method.replaces
     if not keeps and before is not None and before == settings.load_method != schema.load_method:
@@ -184,6 +195,31 @@ def _keep_zones(sink: StreamSink, settings: TargetSettings, record: TableRecord 
     properties = read_as_declared(sink.schema.schema["properties"], zones)
     sink.schema = replace(sink.schema, schema={**sink.schema.schema, "properties": properties})
     sink.rules = replace(sink.rules, declared={**sink.rules.declared, **zones})
+
+
+def _keep_depth(sink: StreamSink, record: TableRecord | None) -> None:
+    """Keep what is nested too deeply as JSON text; a table that has a type for it keeps that."""
+    known = sink.adopted.columns if sink.adopted is not None else record.own_columns if record is not None else {}
+    properties = sink.schema.schema["properties"]
+    nested = nested_as_text(properties, columns_from_text(known))
+    if nested != properties:
+        sink.schema = replace(sink.schema, schema={**sink.schema.schema, "properties": nested})
+
+
+def _check_depth(stream: str, columns: Struct) -> None:
+    """Refuse columns that only an older version could write: readers can't open their files."""
+    deep = Struct(tuple(each for each in columns if levels_of(each.type) > MOST_LEVELS))
+    if not deep.fields:
+        return
+    from target_spark_lake.columns.lake_parquet import unopenable
+
+    if found := unopenable(deep):
+        raise SchemaError(
+            f"stream {stream}: column(s) {', '.join(found)} of its table are nested so deeply that no reader opens "
+            f"their files ({cut(next(iter(found.values())), 120)}); nothing was written: load the stream into another "
+            f"table (`spark-lake state reset --stream {stream}`, then stream_options, path), where what is below "
+            f"{MOST_LEVELS} levels is JSON text"
+        )
 
 
 def _keep_numbers(sink: StreamSink, columns: Struct | None) -> None:

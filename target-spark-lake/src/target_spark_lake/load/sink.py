@@ -61,6 +61,11 @@ class SettledStream:
         texts = bool(self.validator.texts)
         return typed_rules(self.rows.columns, keys, self.rows.check, validate=self.validates, has_json_texts=texts)
 
+    def under(self, schema: StreamSchema, latest: SettledStream) -> SettledStream:
+        """The same under this SCHEMA, with the table's columns as they were settled last."""
+        rows = replace(self.rows, staged=latest.rows.staged)
+        return replace(self, schema=schema, columns=latest.columns, rows=rows)
+
     def plan(self, received: datetime | None = None) -> BatchPlan:
         """The plan for staging rows up to now; `received` is when the first of them came, by default now."""
         now, times = datetime.now(UTC), self.rows.times
@@ -76,11 +81,13 @@ class StreamSink:
     """The run's data for one stream.
 
     Attributes:
-        schema: The last SCHEMA, which the lines in `batch` are under.
+        schema: The last SCHEMA; lines in `batch` may be under others.
         table: Folder of the table, relative to the bucket.
         rules: The user's rules for column changes.
         adopted: What a dead run had staged, and this run resumes from.
+        announced: The last SCHEMA as it came; None before a second one.
         settled: The stream settled under the last SCHEMA with records; None before the first record.
+        known: The SCHEMAs with records as they came, and the stream settled under each: a tap may repeat them in turn.
         batch: Lines not staged yet.
         staging: Futures of this run's own batches, in order.
         is_uniform: Whether everything staged is certain to have the table's current columns.
@@ -92,7 +99,9 @@ class StreamSink:
     table: str = ""
     rules: EvolutionRules = field(default_factory=EvolutionRules)
     adopted: StagedStream | None = None
+    announced: StreamSchema | None = None
     settled: SettledStream | None = None
+    known: list[tuple[StreamSchema, SettledStream]] = field(default_factory=list)
     batch: SpooledBatch | None = None
     staging: list[Future[StagedBatch]] = field(default_factory=list)
     is_uniform: bool = True
@@ -103,6 +112,12 @@ class StreamSink:
     def is_settled(self) -> bool:
         """Whether the last SCHEMA has been settled."""
         return self.settled is not None and self.settled.schema is self.schema
+
+    @property
+    def variant(self) -> int:
+        """The place of the last SCHEMA among the `known` ones; their number if it is none of them."""
+        places = (number for number, (schema, _) in enumerate(self.known) if schema == self.announced)
+        return next(places, len(self.known))
 
     @property
     def columns(self) -> Struct | None:
@@ -134,7 +149,7 @@ class SinkStaging:
         if sink.batch is None:
             sink.batch = SpooledBatch(self._spool / f"{self._count:05d}.jsonl")
             self._count += 1
-        sink.batch.write(lines)
+        sink.batch.write(lines, sink.variant if sink.known else 0)
 
     def close(self, sink: StreamSink, quarantine: Quarantine | None = None) -> bool:
         """Submit the sink's batch; False if it has no lines."""
@@ -144,13 +159,13 @@ class SinkStaging:
             return False
         sink.batch = None
         batch.close()
-        schema, plan = settled.schema, settled.plan(batch.received)
+        known = [each.under(each.schema, settled) for _, each in sink.known] or [settled]
+        ways = {number: (known[number].plan(batch.received), known[number].validator) for number in batch.variants}
+        stream, late = settled.schema.stream, settled.schema.late_rows
         self.hand_over(
             sink,
             batch.size,
-            lambda folder: BatchJob(
-                schema.stream, batch, plan, settled.validator, folder, quarantine, schema.late_rows, settled.by_spark
-            ),
+            lambda folder: BatchJob(stream, batch, ways, folder, quarantine, late, settled.by_spark),
         )
         return True
 

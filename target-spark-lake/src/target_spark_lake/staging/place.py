@@ -13,8 +13,9 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from singer_spark.errors import StorageError, cut
 from singer_spark.spark.cluster import shares_disk
-from singer_spark.storage.parquet_footer import download, rows_of
+from singer_spark.storage.parquet_footer import download, open_parquet
 from singer_spark.storage.storage import Storage
 from target_spark_lake.columns.partitioning import folders_of
 from target_spark_lake.tables.changes import StagedFile
@@ -49,6 +50,27 @@ def spark_urls(session: SparkSession, storage: Storage, paths: Sequence[str], co
 
     with ThreadPoolExecutor(COPIES_AT_ONCE) as pool:
         return list(pool.map(copied, paths))
+
+
+def _rows_of(storage: Storage, path: str) -> int:
+    """Number of rows of a staged file, which Arrow can open with its columns.
+
+    Raises:
+        StorageError: it is not a complete Parquet file, or one that readers can't open.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet
+
+    with open_parquet(storage, path) as file:
+        try:
+            metadata = pa.parquet.read_metadata(file)
+            metadata.schema.to_arrow_schema()
+        except (pa.ArrowException, OSError) as error:
+            raise StorageError(
+                f"{storage.url}/{path}, which was just written, can't be opened ({cut(str(error), 200)}); nothing was "
+                "published"
+            ) from error
+        return int(metadata.num_rows)
 
 
 @dataclass(frozen=True)
@@ -97,7 +119,7 @@ class StagingPlace:
         if partitioning is not None:
             partitioning.check_written(folders)
         with ThreadPoolExecutor(FOOTERS_AT_ONCE) as pool:
-            rows = list(pool.map(lambda file: rows_of(here, file.path), found))
+            rows = list(pool.map(lambda file: _rows_of(here, file.path), found))
         paths = [file.path for file in found]
         if self.local is not None:
             paths = [f"{self.folder}/{path}" for path in paths]

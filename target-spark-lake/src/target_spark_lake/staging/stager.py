@@ -17,7 +17,7 @@ from target_spark_lake.validation.quarantine import RejectedRecords
 from target_spark_lake.validation.record_validator import InvalidRecordError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     import pyarrow as pa
@@ -40,8 +40,8 @@ class BatchJob:
     Attributes:
         stream: Its name, for errors.
         batch: The spooled lines, closed.
-        plan: How lines become rows.
-        validator: Judges the doubtful lines.
+        ways: For each SCHEMA of its lines, by number: how they become rows, and what judges the doubtful ones. The rows
+            have the same columns.
         folder: Staging folder of the batch, relative to the bucket; does not exist yet.
         quarantine: Collects invalid records; None if an invalid record fails the run.
         late: Whether its rows were committed late.
@@ -50,12 +50,16 @@ class BatchJob:
 
     stream: str
     batch: SpooledBatch
-    plan: BatchPlan
-    validator: RecordValidator
+    ways: Mapping[int, tuple[BatchPlan, RecordValidator]]
     folder: str
     quarantine: Quarantine | None = None
     late: bool = False
     by_spark: bool = False
+
+    @property
+    def plan(self) -> BatchPlan:
+        """How lines become rows, where there is one SCHEMA; of several the same columns, codec and folders."""
+        return next(iter(self.ways.values()))[0]
 
     def stage(self, session: Callable[[], SparkSession], storage: Storage) -> StagedBatch:
         """Stage every row of the batch and its rejected records, and remove the spooled file.
@@ -71,7 +75,7 @@ class BatchJob:
         rejected = self._rejected()
         try:
             # Without a check, Spark would return all lines unconverted.
-            if self.by_spark and self.plan.check is not None:
+            if self.by_spark and len(self.ways) == 1 and self.plan.check is not None:
                 files = self._by_spark(session(), storage, rejected)
             else:
                 files = self._here(storage, rejected)
@@ -101,16 +105,53 @@ class BatchJob:
 
     def _here(self, storage: Storage, rejected: RejectedRecords | None) -> tuple[StagedFile, ...]:
         from target_spark_lake.staging.arrow_staging import stage_rows
-        from target_spark_lake.staging.line_rows import rows_of
-
-        def rows() -> Iterator[pa.RecordBatch]:
-            for piece in pieces(self.batch.path):
-                for part in rows_of(piece, self.plan):
-                    yield self._judged(part.split(b"\n")[:-1], rejected)[0] if isinstance(part, bytes) else part
 
         place = StagingPlace.of_python(storage, self.folder, self._local)
-        stage_rows(rows(), place, self.plan, self.plan.staged)
+        rows = self._rows(rejected) if len(self.ways) == 1 else self._rows_in_turn(rejected)
+        stage_rows(rows, place, self.plan, self.plan.staged)
         return place.bring(self.plan.partitioning)
+
+    def _rows(self, rejected: RejectedRecords | None) -> Iterator[pa.RecordBatch]:
+        ((variant, _),) = self.ways.items()
+        for piece in pieces(self.batch.path):
+            for rows, _ in self._parts(piece, variant, rejected):
+                yield rows
+
+    def _rows_in_turn(self, rejected: RejectedRecords | None) -> Iterator[pa.RecordBatch]:
+        """The rows of lines that are under several SCHEMAs, in the order of the lines."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        variants, first = self.batch.variant_of_lines(), 0
+        for piece in pieces(self.batch.path):
+            lines = [line + b"\n" for line in piece.split(b"\n")[:-1]]
+            of_lines = variants[first : first + len(lines)]
+            first += len(lines)
+            parts: list[pa.RecordBatch] = []
+            places: list[int] = []
+            for variant in sorted(set(of_lines)):
+                own = [number for number, each in enumerate(of_lines) if each == variant]
+                for rows, kept in self._parts(b"".join(lines[number] for number in own), variant, rejected):
+                    parts.append(rows)
+                    places += (own[each] for each in kept)
+            yield from pa.Table.from_batches(parts).take(pc.sort_indices(pa.array(places, pa.int64()))).to_batches()
+
+    def _parts(
+        self, lines: bytes, variant: int, rejected: RejectedRecords | None
+    ) -> Iterator[tuple[pa.RecordBatch, Sequence[int]]]:
+        """The rows of valid lines under one SCHEMA, and the numbers of these lines."""
+        from target_spark_lake.staging.line_rows import rows_of
+
+        first = 0
+        for part in rows_of(lines, self.ways[variant][0]):
+            if isinstance(part, bytes):
+                judged = part.split(b"\n")[:-1]
+                rows, kept = self._judged(judged, variant, rejected)
+                yield rows, [first + each for each in kept]
+                first += len(judged)
+            else:
+                yield part, range(first, first + part.num_rows)
+                first += part.num_rows
 
     def _by_spark(
         self, session: SparkSession, storage: Storage, rejected: RejectedRecords | None
@@ -139,21 +180,24 @@ class BatchJob:
         def rows() -> Iterator[pa.RecordBatch]:
             lines = self.batch.lines_at(positions)
             for start in range(0, len(positions), DOUBTFUL_AT_ONCE):
-                part, kept = self._judged(islice(lines, DOUBTFUL_AT_ONCE), rejected)
+                part, kept = self._judged(islice(lines, DOUBTFUL_AT_ONCE), next(iter(self.ways)), rejected)
                 yield with_positions(part, [positions[start + each] for each in kept]) if self.plan.merging else part
 
         place = StagingPlace.of_python(storage, f"{self.folder}/judged", self._local / "judged")
         stage_rows(rows(), place, self.plan, staged_columns(self.plan))
         return place.bring(self.plan.partitioning)
 
-    def _judged(self, lines: Iterable[bytes], rejected: RejectedRecords | None) -> tuple[pa.RecordBatch, list[int]]:
+    def _judged(
+        self, lines: Iterable[bytes], variant: int, rejected: RejectedRecords | None
+    ) -> tuple[pa.RecordBatch, list[int]]:
         """The rows of the valid lines, and the numbers of these lines."""
         from target_spark_lake.staging.line_rows import rows_of_messages
 
+        plan, validator = self.ways[variant]
         messages, kept = [], []
         for number, line in enumerate(lines):
             try:
-                messages.append(self.validator.message(line))
+                messages.append(validator.message(line))
                 kept.append(number)
             except (RecordError, ProtocolError) as error:
                 if rejected is not None and isinstance(error, InvalidRecordError):
@@ -162,7 +206,7 @@ class BatchJob:
                 place = self.batch.place_of(line)
                 error.args = (f"{place}: {error}" if place else str(error),)
                 raise
-        return rows_of_messages(messages, self.plan), kept
+        return rows_of_messages(messages, plan), kept
 
     def _check(self, files: Iterable[StagedFile], rejected: RejectedRecords | None) -> None:
         rows, expected = sum(file.rows for file in files), self.batch.rows - (rejected.rows if rejected else 0)

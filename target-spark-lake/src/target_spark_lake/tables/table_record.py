@@ -18,7 +18,7 @@ from singer_spark.state.run_log import ABORTED, decode, encode, read_entry, runs
 from singer_spark.storage.at_once import each
 from target_spark_lake.columns.text_columns import TextColumns
 from target_spark_lake.config.config_schema import FORMATS, LOAD_METHODS, PARQUET, LoadMethod
-from target_spark_lake.layout import TABLES, table_of_record
+from target_spark_lake.layout import HISTORY, TABLES, folder_name, table_of_record
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -84,6 +84,10 @@ class TableRecord:
     def method(self) -> LoadMethod:
         """Properties of the method that last wrote the table; for a mere claim nothing is known."""
         return LOAD_METHODS.get(self.load_method or "", LoadMethod(replaces=True))
+
+    def is_history_at(self, table: str) -> bool:
+        """Whether the table of this record is its stream's history, rather than the stream's own table."""
+        return self.method.has_history and table.rpartition("/")[2] == f"{folder_name(self.stream)}{HISTORY}"
 
     def is_claim(self) -> bool:
         """Whether no commit has written the table yet."""

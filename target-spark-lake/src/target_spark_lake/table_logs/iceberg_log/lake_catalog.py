@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from singer_spark.errors import ConfigurationError, SingerSparkError, StorageError, one_line
+from singer_spark.storage.local_files import private_file
 from target_spark_lake.layout import LAKE_FOLDER
 
 if TYPE_CHECKING:
@@ -137,6 +139,8 @@ def _opened(storage: Storage, chosen: IcebergCatalog) -> Catalog:
                 "the setting `catalog` says which catalog the Iceberg tables of this bucket are registered in; run it "
                 "with the target's config"
             )
+        if (place := Path(storage.url, CATALOG_FILE)).parent.is_dir():
+            private_file(place)
         properties = {"type": "sql", "uri": f"sqlite:///{storage.url}/{CATALOG_FILE}"}
     properties = {**io_properties(storage), **properties}
     try:
