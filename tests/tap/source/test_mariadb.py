@@ -251,6 +251,34 @@ def test_settings_of_a_server_change_nothing(database: MariaDatabase, pipe) -> N
         run(database, "set global init_connect = '', global sql_select_limit = default")
 
 
+def test_rows_that_are_not_committed_and_rows_of_the_past_are_not_read(database: MariaDatabase, pipe) -> None:
+    """Whatever isolation and moment the server sets: a bookmark at a row that is rolled back hides later ones."""
+    run(
+        database,
+        "create table t (id int primary key, at int) with system versioning",
+        "insert into t values (1, 1), (2, 1)",
+        "update t set at = 2 where id = 2",
+    )
+    try:
+        run(
+            database,
+            "set global tx_isolation = 'READ-UNCOMMITTED', global system_versioning_asof = '2020-01-01 00:00:00'",
+        )
+        with database.connect() as other, other.cursor() as cursor:
+            cursor.execute("start transaction")
+            cursor.execute("insert into t values (3, 99)")
+            cursor.execute("update t set at = 98 where id = 1")
+            lake = pipe("t:at:integer")
+            first = lake.run()
+            other.rollback()
+        lake.save(first.final)
+        assert records(first, f"{database.name}-t") == [{"id": 1, "at": 1}, {"id": 2, "at": 2}]
+        run(database, "insert into t values (4, 4)")
+        assert records(lake.run(), f"{database.name}-t") == [{"id": 4, "at": 4}]
+    finally:
+        run(database, "set global tx_isolation = default, global system_versioning_asof = default")
+
+
 def test_broken_views_are_named_with_what_is_wrong_and_the_rest_is_read(database, spark) -> None:
     """A view over a table that is gone, one whose definer was dropped, and one that fails."""
     name = database.name

@@ -273,6 +273,10 @@ class Dialect:
         message = self.string(complaint_of_key(key.column.name, key.key_type))
         return template.replace("{complaint}", message).replace("{c}", self.quote(key.column.name))
 
+    def operand(self, column: Column) -> str:
+        """SQL of a column for comparisons with the literals of a key."""
+        return column.reading.key_operand.replace("{c}", self.quote(column.name))
+
     def select(self, column: Column) -> str:
         """SQL that reads a column exactly; a value that its type can't hold makes the database raise a clear error."""
         return column.reading.select.replace("{c}", self.quote(column.name))

@@ -162,6 +162,8 @@ MARIADB = Dialect(
     properties={
         # For every connection, including the one with which Spark queries the columns.
         "sessionVariables": _SESSION,
+        # Otherwise, where the server's own is READ UNCOMMITTED, rows would arrive that are rolled back later.
+        "transactionIsolation": "REPEATABLE-READ",
         "connectTimeout": "30000",
         # For executors on other machines; on this one `server_watch` sets them for each driver.
         "tcpKeepAlive": "true",
@@ -173,6 +175,6 @@ MARIADB = Dialect(
         # Otherwise a server could request any file of this machine.
         "allowLocalInfile": "false",
     },
-    # Repeated, as the URL may have its own session variables.
-    session_statements=(f"SET {_SESSION}",),
+    # Repeated, as the URL may have its own session variables. Tables of MariaDB may keep their past, which is not read.
+    session_statements=(f"SET {_SESSION} /*M!100304 ,system_versioning_asof=DEFAULT */",),
 )

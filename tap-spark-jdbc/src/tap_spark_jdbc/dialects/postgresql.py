@@ -57,6 +57,9 @@ _OUTPUTS = (
 _SHORTEST = f"CASE WHEN {_TEXT} LIKE '%.%' THEN pg_catalog.rtrim(pg_catalog.rtrim({_TEXT}, '0'), '.') ELSE {_TEXT} END"
 # Columns with a precision can't hold infinities.
 _NUMERIC = _guarded("{c} <> 'NaN'", "{c}", "numeric({p},{s})")
+# The server has no operators for `varchar`, nor for a numeric and an integer, and casts these itself: a user's own
+# operator for them would be called instead.
+_OF_NUMERIC = "CAST({n} AS numeric)"
 # One dimension, counted from 1, as the lake's arrays have no others.
 _FLAT = "COALESCE(pg_catalog.array_ndims({c}), 1) = 1 AND COALESCE(pg_catalog.array_lower({c}, 1), 1) = 1"
 
@@ -91,12 +94,13 @@ _RULES = (
         # The driver converts a numeric to text three times slower than the server. Arrow refuses NaN.
         columnar=_TEXT,
         checked=_TEXT,
+        key_literal=_OF_NUMERIC,
     ),
-    TypeRule(r"numeric\((?P<p>\d+),(?P<s>-?\d+)\)", "NUMERIC", _TEXT),
-    TypeRule("numeric", "NUMERIC", _TEXT, as_key=_SHORTEST),
+    TypeRule(r"numeric\((?P<p>\d+),(?P<s>-?\d+)\)", "NUMERIC", _TEXT, key_literal=_OF_NUMERIC),
+    TypeRule("numeric", "NUMERIC", _TEXT, as_key=_SHORTEST, key_literal=_OF_NUMERIC),
     TypeRule("money", "NUMERIC", "CAST(CAST({c} AS numeric) AS text)"),
-    TypeRule(r"character varying\((?P<p>\d+)\)", "VARCHAR({p})"),
-    TypeRule("character varying", "VARCHAR"),
+    TypeRule(r"character varying\((?P<p>\d+)\)", "VARCHAR({p})", key_operand=_TEXT),
+    TypeRule("character varying", "VARCHAR", key_operand=_TEXT),
     TypeRule(r"character\((?P<p>\d+)\)", "CHAR({p})"),
     # A cast to text would drop trailing blanks.
     TypeRule("bpchar", "TEXT"),

@@ -44,6 +44,7 @@ class Reading:
         ordered: The database can compare the column's values: otherwise it can't be a key of any kind.
         key_literal: SQL template for a value that compares with the column itself, if the dialect's template for the
             key type does not.
+        key_operand: SQL template over `{c}` by which the column is compared with such a value.
         columnar: SQL template by which the database's columnar driver reads the value itself, if it differs from
             `select`.
         checked: SQL template over `{c}` for the text of a value (of a type other than text) in a checksum of its row;
@@ -59,6 +60,7 @@ class Reading:
     typed: bool = True
     ordered: bool = True
     key_literal: str | None = None
+    key_operand: str = "{c}"
     columnar: str | None = None
     checked: str | None = None
     as_key: str | None = None

@@ -38,6 +38,7 @@ class TypeRule:
     ordered: bool = True
     text: str | None = None
     key_literal: str | None = None
+    key_operand: str = "{c}"
     columnar: str | None = None
     checked: str | None = None
     as_key: str | None = None
@@ -132,6 +133,7 @@ def _filled(rule: TypeRule, groups: Mapping[str, str | None]) -> Reading:
         typed=rule.typed,
         ordered=rule.ordered,
         key_literal=None if rule.key_literal is None else _fill(rule.key_literal, groups),
+        key_operand=rule.key_operand,
         columnar=None if rule.columnar is None else _fill(rule.columnar, groups),
         checked=rule.checked,
         as_key=rule.as_key,

@@ -77,7 +77,8 @@ class ColumnBounds:
         """`earlier` if the database compares both as equal (a collation that ignores case does), else `point`."""
         if earlier is None or earlier == point or self.key.key_type is not KeyType.STRING:
             return point
-        same = f"{self._name} = {point.literal} AND {self._name} = {earlier.literal}"
+        name = self.sql.dialect.operand(self.key.column)
+        same = f"{name} = {point.literal} AND {name} = {earlier.literal}"
         found = self.connection.rows(
             f"SELECT 1 AS n {self.sql.source} AND {same} {self.sql.dialect.limited(1, ordered=False)}"
         )
@@ -93,7 +94,7 @@ class ColumnBounds:
         return self.sql.dialect.quote(self.key.column.name)
 
     def _inside(self, within: Range[Point]) -> str:
-        condition = f"{self.sql.source} AND {range_condition(self._name, within)}"
+        condition = f"{self.sql.source} AND {range_condition(self.sql.dialect.operand(self.key.column), within)}"
         return condition if self.key_range is None else f"{condition} AND {self.sql.condition(Slice(self.key_range))}"
 
     def _one(self, ordered: str, offset: int) -> Point | None:

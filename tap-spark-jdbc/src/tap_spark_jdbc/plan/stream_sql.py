@@ -122,10 +122,10 @@ class StreamSql:
         terms = [] if each.pages is None else self._page_conditions(each.pages)
         key = self.plan.replication_key
         if key is not None and (each.key is not None or each.nulls):
-            terms.append(_key_condition(self.dialect.quote(key.column.name), each))
-            terms += self._only_unseen(self.dialect.quote(key.column.name), each)
+            terms.append(_key_condition(self.dialect.operand(key.column), each))
+            terms += self._only_unseen(self.dialect.operand(key.column), each)
         if self.split is not None and each.split is not None:
-            name = self.dialect.quote(self.split.column.name)
+            name = self.dialect.operand(self.split.column)
             inside = range_condition(name, each.split)
             # A primary key's column may hold NULL in SQLite; such rows go with the lowest.
             orphans = self.split.column.nullable and each.split.lower is None
@@ -149,7 +149,7 @@ class StreamSql:
         key = self.plan.replication_key
         if key is None:
             return str(int(Edge.NONE))
-        name = self.dialect.quote(key.column.name)
+        name = self.dialect.operand(key.column)
         cases = [f"WHEN {name} IS NULL THEN {int(Edge.NULL)}"]
         for point, edge in ((self.bookmark, Edge.BOOKMARK), (self.upper, Edge.UPPER)):
             if point is not None:
@@ -158,7 +158,7 @@ class StreamSql:
 
 
 def range_condition(name: str, within: Range[Point]) -> str:
-    """The condition that a column lies in a range; `name` is quoted."""
+    """The condition that a column lies in a range; `name` is its SQL (`Dialect.operand`)."""
     if within.lower is not None and within.lower == within.upper and within.closed and not within.after:
         return f"{name} = {within.lower.literal}"
     terms = []

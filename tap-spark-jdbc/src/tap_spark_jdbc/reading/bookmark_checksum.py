@@ -74,7 +74,7 @@ def _checksum(extraction: Extraction, at: Point) -> tuple[str, str] | None:
     sql, connection = extraction.sql, extraction.connection
     key = extraction.plan.replication_key
     assert key is not None
-    condition = range_condition(sql.dialect.quote(key.column.name), Range(at, at, closed=True))
+    condition = range_condition(sql.dialect.operand(key.column), Range(at, at, closed=True))
     selected = [f"{sql.dialect.select(each)} AS {alias}" for alias, each in sql.aliased]
     query = _SUMS.replace("{rows}", f"SELECT {', '.join(selected)} {sql.source} AND {condition}")
     try:

@@ -57,7 +57,7 @@ class ComparedSql(StreamSql):
         key = self.plan.replication_key
         if key is None:
             return super().edge()
-        name = self.dialect.quote(key.column.name)
+        name = self.dialect.operand(key.column)
         cases = [f"WHEN {name} IS NULL THEN {int(Edge.NULL)}"]
         cases += [f"WHEN {condition} THEN {LOOSE}" for condition in self._left_out(name)]
         if self.bookmark is not None:
@@ -100,7 +100,7 @@ def _with_newer_rows(sql: ComparedSql) -> StreamPlan:
     plan, key = sql.plan, sql.plan.replication_key
     if plan.where is None or key is None or sql.bookmark is None:
         return plan
-    newer = range_condition(sql.dialect.quote(key.column.name), Range(sql.bookmark, after=True))
+    newer = range_condition(sql.dialect.operand(key.column), Range(sql.bookmark, after=True))
     return replace(plan, where=f"{enclosed(plan.where)} OR {newer}")
 
 
