@@ -111,6 +111,34 @@ def test_a_key_of_several_types_keeps_its_values_apart_and_one_value_is_one_row(
     assert (len(lake.rows("s", "id")), new) == (len(keys), sorted(["1", '{"a":1,"b":2}', "100", "0.5", "0"]))
 
 
+@pytest.mark.parametrize(
+    ("key", "same", "text"),
+    [
+        ({"type": "object"}, ['{"a":1,"b":2}', '{"b":2.0,"a":1e0}'], '{"a":1,"b":2}'),
+        ({"type": "array"}, ["[1]", "[1.0]"], "[1]"),
+        ({"type": ["integer", "boolean"]}, ["1", "1.0", "1e0"], "1"),
+        ({"type": "number", "multipleOf": 1e-20}, ["1.5", "1.50", "15e-1"], "1.5"),
+        (
+            {"type": "object", "properties": {"a": {"type": "object"}, "b": {}}},
+            ['{"a":{"x":1,"y":2},"b":1}', '{"a":{"y":2,"x":1},"b":1.0}'],
+            {"a": '{"x":1,"y":2}', "b": "1"},
+        ),
+    ],
+    ids=["object", "array", "no text", "number of any digits", "members"],
+)
+@pytest.mark.slow
+def test_one_value_of_a_key_is_one_row_also_without_texts_among_its_values(
+    spark: object, tmp_path: Path, key: JSON, same: list[str], text: Any
+) -> None:
+    lake = Lake(tmp_path / "lake")
+    head = b'{"type": "RECORD", "stream": "s", "record": {"n": 1, "id": '
+    lines = [head + each.encode() + b"}}\n" for each in same]
+    lake.load(schema("s", {"id": key, "n": ID}, ("id",)), *lines, load_method="upsert")
+    assert lake.rows("s", "id") == [(text,)]
+    lake.load(schema("s", {"id": key, "n": ID}, ("id",)), lines[-1], load_method="upsert")
+    assert lake.rows("s", "id") == [(text,)]
+
+
 def test_a_table_of_0_1_0_stays_as_it_is_and_says_so(lake: Lake, caplog: pytest.LogCaptureFixture) -> None:
     """Its columns take texts as they are, in this run and all later ones; a new column does not."""
     lake.load(schema("s", {"v": {"type": "string"}}), record("s", v="old"))

@@ -223,6 +223,37 @@ def test_a_schema_that_asks_for_more_is_not_judged_whole(extra: dict[str, Any]) 
     assert record_check({**SCHEMA, "properties": {**PROPERTIES, **extra}}, ["id"]) is None
 
 
+NULL: dict[str, Any] = {"type": "null"}
+
+
+@pytest.mark.parametrize(
+    ("value_schema", "value"),
+    [
+        ({"anyOf": [{"type": "string", "maxLength": 5}, NULL], "maxLength": 2}, '"abcd"'),
+        ({"anyOf": [{"type": "integer", "minimum": 0}, NULL], "minimum": 10}, "5"),
+        ({"anyOf": [{"type": "string", "format": "date"}, NULL], "format": "email"}, '"2020-01-01"'),
+        (
+            {
+                "anyOf": [{"type": "object", "properties": {"a": {"type": "integer"}}}, NULL],
+                "additionalProperties": False,
+            },
+            '{"a":1}',
+        ),
+        ({"oneOf": [{"type": ["string", "null"]}, NULL]}, "null"),
+        ({"oneOf": [{"type": "string"}, NULL, NULL]}, "null"),
+        ({"oneOf": [{"anyOf": [{"type": "integer"}, NULL]}, NULL]}, "null"),
+        ({"anyOf": [{"type": "string"}, {**NULL, "const": 1}]}, "null"),
+    ],
+    ids=json.dumps,
+)
+def test_a_branch_hides_nothing_that_is_asked_beside_it(value_schema: dict[str, Any], value: str) -> None:
+    for extra, text in (({}, value), ({"items": value_schema, "type": "array"}, f"[{value}]")):
+        whole = {"type": "object", "properties": {"id": {"type": "integer"}, "v": extra or value_schema}}
+        record = f'{{"id":1,"v":{text}}}'
+        assert not Draft7Validator(whole, format_checker=Draft7Validator.FORMAT_CHECKER).is_valid(json.loads(record))
+        assert record_check(whole, ["id"]) is None
+
+
 def test_a_record_with_a_member_too_many_is_doubtful_where_none_may_be_more() -> None:
     for closed in ({**SCHEMA, "additionalProperties": False}, SCHEMA):
         deep = {**DEEP, "additionalProperties": closed is SCHEMA and False}

@@ -21,6 +21,8 @@ JSON = dict[str, Any]
 ELEMENT = ""
 # What a place of JSON text is for: the values of a key have one spelling each.
 VALUE, KEY = "value", "key"
+# One without texts among its values: only in a key it is spelled in one way.
+_TEXTLESS = "textless"
 # A whole number of more digits is spelled with an exponent in a key.
 _PLAIN_DIGITS = 40
 
@@ -103,7 +105,9 @@ class JsonTexts:
         """
         wanted = Struct.of(declared)
         found = self._place({"type": "object", **self.root}, columns, "", wanted, table) or {}
-        return {name: KEY if place == VALUE and name in set(keys) else place for name, place in found.items()}
+        merging = frozenset(keys)
+        places = {name: _asked(place, is_key=name in merging) for name, place in found.items()}
+        return {name: place for name, place in places.items() if place is not None}
 
     def _place(self, schema: JSON, kind: LakeType, path: str, declared: LakeType | None, table: LakeType | None) -> Any:
         branch = single_branch(schema)
@@ -134,7 +138,17 @@ class JsonTexts:
                 self.refused.append(path)
                 return None
             self.found = self.found.beside(TextColumns(frozenset({path})))
-        return VALUE if "string" in kinds else None
+        return VALUE if "string" in kinds else _TEXTLESS
+
+
+def _asked(place: Any, *, is_key: bool) -> Any:
+    """A place as it is in a column of a key, or in another one; None if nothing is done there."""
+    if isinstance(place, Mapping):
+        parts = {name: _asked(each, is_key=is_key) for name, each in place.items()}
+        return {name: each for name, each in parts.items() if each is not None} or None
+    if is_key:
+        return KEY
+    return VALUE if place == VALUE else None
 
 
 def as_json(value: Any, place: Any) -> Any:

@@ -24,6 +24,7 @@ from target_spark_lake.validation.schema_reading import (
     FLOATING,
     OTHER_KEYWORDS,
     declared_types,
+    has_faithful_branch,
     plain_branch,
 )
 
@@ -180,7 +181,7 @@ def record_check(schema: JSON, keys: Iterable[str], texts: Mapping[str, Any] = {
             texts.get(name),
         )
         for name, branch in zip(properties, map(plain_branch, properties.values()), strict=True)
-        if _is_free(branch, name in texts)
+        if has_faithful_branch(properties[name]) and _is_free(branch, name in texts)
     }
     if not set(texts) <= set(free):
         return None
@@ -203,6 +204,8 @@ def _is_empty(value: Any) -> bool:
 
 
 def _value_check(schema: JSON, *, required: bool) -> ValueCheck | None:
+    if not has_faithful_branch(schema):
+        return None
     branch = plain_branch(schema)
     kinds = json_types(branch)
     lake = lake_type(schema, "")

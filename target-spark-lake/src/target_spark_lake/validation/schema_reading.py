@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from singer_spark.singer.schema_mapping import single_branch
+from singer_spark.singer.schema_mapping import admitted_types, single_branch
 
 JSON = dict[str, Any]
 
@@ -22,6 +22,9 @@ ASSERTIONS = frozenset(
 )
 OTHER_KEYWORDS = {"properties", "required", "items", "format", "additionalProperties", "anyOf", "oneOf", "multipleOf"}
 
+# What one of them says depends on the others beside it.
+_OF_MEMBERS = frozenset({"properties", "additionalProperties", "patternProperties"})
+
 
 def plain_branch(schema: JSON) -> JSON:
     """The schema without insignificant unions: nullable ones, or `anyOf` of a date-time and any string."""
@@ -36,9 +39,38 @@ def plain_branch(schema: JSON) -> JSON:
     return {**branch, "type": [*declared_types(branch), "null"]} if nullable and _has_null(schema) else branch
 
 
+def has_faithful_branch(schema: JSON) -> bool:
+    """Whether `plain_branch` asks as much as the schema: no keyword hides another, and NULL is in one branch only."""
+    branch = single_branch(schema)
+    if branch is schema:
+        return True
+    # One level at a time, as `single_branch` takes them.
+    keyword = next(name for name in ("anyOf", "oneOf") if len(_others(schema, name)) == 1)
+    (inner,) = _others(schema, keyword)
+    nulls = [each for each in schema[keyword] if _is_null(each)]
+    beside = {name: value for name, value in schema.items() if name != keyword}
+    if _asked(beside) & _asked(inner) or any(ASSERTIONS & set(each) for each in nulls):
+        return False
+    if keyword == "oneOf" and nulls and (len(nulls) > 1 or "null" in admitted_types(inner, inner)):
+        return False
+    return has_faithful_branch({**beside, **inner})
+
+
+def _asked(schema: Mapping[str, Any]) -> set[str]:
+    """The keywords of a schema that judge, those of members as one."""
+    return {"properties" if name in _OF_MEMBERS else name for name in schema if name in ASSERTIONS | OTHER_KEYWORDS}
+
+
+def _others(schema: JSON, keyword: str) -> list[Any]:
+    return [each for each in schema.get(keyword, []) if not _is_null(each)]
+
+
+def _is_null(schema: Any) -> bool:
+    return isinstance(schema, Mapping) and schema.get("type") in ("null", ["null"])
+
+
 def _has_null(schema: JSON) -> bool:
-    branches = [*schema.get("anyOf", []), *schema.get("oneOf", [])]
-    return any(isinstance(each, Mapping) and each.get("type") in ("null", ["null"]) for each in branches)
+    return any(map(_is_null, (*schema.get("anyOf", []), *schema.get("oneOf", []))))
 
 
 def declared_types(schema: Mapping[str, Any]) -> list[str]:
