@@ -163,7 +163,7 @@ class TargetSettings:
     )
     batch_max_expanded_mb: int | None = _setting(
         "integer",
-        "Megabytes to which a compressed batch file may expand; by default 1024, or 100 times its size if more.",
+        "MB a compressed batch file may expand to; by default 1024 or, if more, 100 times its size.",
         minimum=1,
     )
     batch_roots: tuple[str, ...] | None = _setting(
