@@ -20,7 +20,8 @@ CONTRACT = {
     *("compression", "target_file_mb", "auto_compact", "add_record_metadata", "validate_records", "on_invalid_record"),
     *("catalog", "namespace", "staging"),
     *("max_invalid_records", "schema_evolution", "resume", "lock_ttl_seconds", "accept_any_start", "state_backend"),
-    *("accept_unconditional_storage", "batch_roots", "metrics_file", "notify", "storage_options", "spark"),
+    *("accept_unconditional_storage", "batch_max_expanded_mb", "batch_roots", "metrics_file", "notify"),
+    *("storage_options", "spark"),
 }
 
 

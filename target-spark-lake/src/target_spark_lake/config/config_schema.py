@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from singer_spark.state.run_log import LAKE_FOLDER
+from singer_spark.state.run_log import LAKE_FOLDER, folder_name
 
 
 @dataclass(frozen=True)
@@ -60,4 +60,15 @@ def data_root_problems(path: object) -> list[str]:
         return []
     return [
         f"path '{path}' must be a folder inside the bucket, outside {LAKE_FOLDER}, named without '.', '..' and '//'"
+    ]
+
+
+def pipeline_problems(name: object, *, local: bool) -> list[str]:
+    """Problems of the pipeline's name: in a `local` bucket, a file system takes no longer name for its folders."""
+    size = len(folder_name(name)) if isinstance(name, str) and local else 0
+    if size <= LONGEST_NAME:
+        return []
+    return [
+        f"pipeline: its folders' names would have {size} bytes (letters outside of ASCII count several times), and a "
+        f"file system takes {LONGEST_NAME} here; use a shorter name"
     ]

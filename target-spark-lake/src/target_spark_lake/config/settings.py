@@ -13,7 +13,6 @@ from singer_spark.config.spark_settings import SparkSettings
 from singer_spark.errors import ConfigurationError
 from singer_spark.spark.cluster import is_local
 from singer_spark.state.backend import StateBackend
-from singer_spark.state.run_log import folder_name
 from target_spark_lake.columns.evolution import DISCARD, EVOLVE, FREEZE
 from target_spark_lake.config.batch_address import root_problems
 from target_spark_lake.config.config_schema import (
@@ -25,11 +24,11 @@ from target_spark_lake.config.config_schema import (
     ICEBERG,
     LOAD_METHODS,
     LOCAL,
-    LONGEST_NAME,
     PARQUET,
     QUARANTINE,
     SPARK,
     data_root_problems,
+    pipeline_problems,
 )
 from target_spark_lake.config.iceberg_catalog import IcebergCatalog, catalog_problems, is_directory
 from target_spark_lake.config.receivers import OUTCOMES, Receiver, receiver_problems, register_urls
@@ -164,8 +163,7 @@ class TargetSettings:
     )
     batch_max_expanded_mb: int | None = _setting(
         "integer",
-        "How many megabytes a compressed file of a BATCH message may expand to, blank lines included; by default 1024, "
-        "or 100 times the file's size if that is more.",
+        "MB a compressed batch file may expand to; by default 1024 or, if more, 100 times its size.",
         minimum=1,
     )
     batch_roots: tuple[str, ...] | None = _setting(
@@ -263,23 +261,12 @@ def _missing(given: Mapping[str, Any]) -> list[str]:
     return problems
 
 
-def _pipeline_problems(given: Mapping[str, Any]) -> list[str]:
-    """A file system takes no longer name for the pipeline's folders; an object store has no such limit."""
-    name = given.get("pipeline")
-    size = len(folder_name(name)) if isinstance(name, str) else 0
-    if size <= LONGEST_NAME or not is_directory(str(given.get("bucket", ""))):
-        return []
-    return [
-        f"pipeline: its folders' names would have {size} bytes (letters outside of ASCII count several times), and a "
-        f"file system takes {LONGEST_NAME} here; use a shorter name"
-    ]
-
-
 def _unavailable(given: Mapping[str, Any]) -> list[str]:
+    local = is_directory(str(given.get("bucket", "")))
     problems = [*StateBackend.problems(given.get("state_backend")), *root_problems(given.get("batch_roots"))]
-    problems += [*data_root_problems(given.get("path")), *_pipeline_problems(given)]
+    problems += [*data_root_problems(given.get("path")), *pipeline_problems(given.get("pipeline"), local=local)]
     problems += receiver_problems(given.get("notify"))
-    problems += catalog_problems(given, local=is_directory(str(given.get("bucket", ""))))
+    problems += catalog_problems(given, local=local)
     if isinstance(given.get("spark"), Mapping):
         problems += SparkSettings.problems(given["spark"])
     problems += StreamOptions.problems(given.get("stream_options"), hidden=given.get("format") == ICEBERG)
