@@ -119,3 +119,9 @@ def test_input_that_ends_inside_a_line_is_a_taps_death_and_nothing_of_that_line_
 def test_a_malformed_line_is_named_by_its_number(line: bytes, said: str) -> None:
     with pytest.raises(ProtocolError, match=said):
         route([render({"type": "RECORD", "stream": "a", "record": {}}, 0) + line])
+
+
+def test_a_line_that_names_two_streams_leads_no_other_line_astray() -> None:
+    head = b'{"type":"RECORD","stream":"t","record":'
+    found = route([head + b'{"id":1},"stream":"s"}\n', head + b'{"id":2}}\n', head + b'{"id":3}}\n'])
+    assert found == [("RECORD s", {"id": 1}), ("RECORD t", {"id": 2}), ("RECORD t", {"id": 3})]

@@ -223,6 +223,14 @@ def test_a_schema_that_asks_for_more_is_not_judged_whole(extra: dict[str, Any]) 
     assert record_check({**SCHEMA, "properties": {**PROPERTIES, **extra}}, ["id"]) is None
 
 
+def test_a_line_that_is_not_utf8_never_passes_wherever_its_bytes_are_broken() -> None:
+    check = record_check(SCHEMA, ["id"])
+    plan = BatchPlan.of(stream_columns(SCHEMA, "s"), check, None, "zstd")
+    for member in (b'"n\xff":1', b'"extra":"\xff"', b'"extra":["\xed\xa0\x80"]'):
+        line = b'{"type":"RECORD","stream":"s","record":{"id":1,' + member + b"}}\n"
+        assert list(rows_of(line, plan)) == [line]
+
+
 NULL: dict[str, Any] = {"type": "null"}
 
 

@@ -149,7 +149,8 @@ class LineRouter:
             return Message(kind, message, self._next_line)
         stream = _record_stream(message, self._next_line)
         match = _HEAD.match(stripped)
-        if match and match[0] not in self._heads:
+        # A stream that is named once more behind the record is this line's alone.
+        if match and match[0] not in self._heads and orjson.loads(match[0] + b"{}}")["stream"] == stream:
             self._heads[match[0]] = stream
             self._not_followed_by[match[0]] = re.compile(rb"\n(?!" + re.escape(match[0]) + rb")")
         return RecordLines(stream, stripped + b"\n", 1, self._next_line)
