@@ -162,9 +162,7 @@ class TargetSettings:
         secret=True,
     )
     batch_max_expanded_mb: int | None = _setting(
-        "integer",
-        "MB a compressed batch file may expand to; by default 1024 or, if more, 100 times its size.",
-        minimum=1,
+        "integer", "MB that a compressed batch file may expand to; by default 1024 or 100 times its size.", minimum=1
     )
     batch_roots: tuple[str, ...] | None = _setting(
         "array",
