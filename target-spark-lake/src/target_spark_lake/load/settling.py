@@ -11,9 +11,9 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from singer_spark.errors import ConfigurationError, SchemaError, SingerSparkError, StorageError, cut
-from singer_spark.singer.lake_type import Struct, columns_from_text
+from singer_spark.singer.lake_type import STRING, Struct, columns_from_text
 from singer_spark.singer.metadata_columns import DELETED_AT
-from singer_spark.singer.schema_mapping import stream_columns
+from singer_spark.singer.schema_mapping import admitted_types, stream_columns
 from target_spark_lake.columns.declared_columns import (
     MOST_LEVELS,
     levels_of,
@@ -94,6 +94,8 @@ def _settle(sink: StreamSink, settings: TargetSettings, run: PipelineRun) -> Set
         check_unchanged(schema.stream, sink.table, record.partition_by, schema.partition_by)
     if schema.partitioning is not None:
         schema.partitioning.check(columns)
+    if sink.settled is None and schema.merges:
+        _warn_of_text_cursors(schema, columns)
     # A merge finds a key's newest row across all folders, and only then puts it into its own.
     folders = None if schema.merges else schema.partitioning
     check = None if problem else record_check(schema.schema, schema.key_properties, texts)
@@ -195,6 +197,23 @@ def _keep_zones(sink: StreamSink, settings: TargetSettings, record: TableRecord 
     properties = read_as_declared(sink.schema.schema["properties"], zones)
     sink.schema = replace(sink.schema, schema={**sink.schema.schema, "properties": properties})
     sink.rules = replace(sink.rules, declared={**sink.rules.declared, **zones})
+
+
+def _warn_of_text_cursors(schema: StreamSchema, columns: Struct) -> None:
+    """Warn of cursors that compare as text although the source may compare moments or numbers."""
+    for name in schema.cursor:
+        if name in schema.numbers or columns.types.get(name) != STRING:
+            continue
+        of_column = schema.schema["properties"][name]
+        branches = [of_column, *(each for word in ("anyOf", "oneOf") for each in of_column.get(word, ()))]
+        moments = any(isinstance(each, dict) and each.get("format") in ("date-time", "date") for each in branches)
+        if moments or admitted_types(of_column, schema.schema) - {"string", "null"}:
+            logger.warning(
+                "stream %s: its cursor %s may hold values of several kinds, so it is kept and compared as text, by "
+                "which 9 is after 10 and 00:00:00.5Z before 00:00:00Z: an older row may stay; declare one type in the "
+                "tap's catalog, as a string with the format date-time, or name another cursor in stream_options",
+                *(schema.stream, name),
+            )
 
 
 def _keep_depth(sink: StreamSink, record: TableRecord | None) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 
@@ -39,6 +40,19 @@ def test_composite_keys_and_keys_of_the_option(lake: Lake) -> None:
     lake.load(items(), item(1, 1, "a"), item(1, 1, "b"), item(2, 1, "a"), stream_options=options)
     lake.load(items(), item(1, 2, "b"), item(2, 2, "b"), stream_options=options)
     assert lake.rows("s", "id, clock, name") == [(1, 1, "a"), (1, 2, "b"), (2, 1, "a"), (2, 2, "b")]
+
+
+MOMENT_OR_TEXT = {"anyOf": [{"type": "string", "format": "date-time"}, {"type": ["string", "null"]}]}
+
+
+@pytest.mark.parametrize("moment", [MOMENT_OR_TEXT, {"type": ["integer", "string"]}])
+def test_cursor_that_compares_as_text_is_warned_of(lake: Lake, caplog: Any, moment: dict[str, Any]) -> None:
+    message = schema("t", {"id": INT, "u": moment}, ("id",), **{"x-load-method": "upsert"})
+    lake.load({**message, "bookmark_properties": ["u"]}, record("t", id=1, u="9"))
+    assert "its cursor u may hold values of several kinds" in caplog.text
+    caplog.clear()
+    lake.load(items(), item(1, 1, "a"))
+    assert "its cursor" not in caplog.text
 
 
 def test_a_second_schema_in_mid_stream_keeps_all_records_of_the_run(lake: Lake) -> None:
