@@ -54,8 +54,8 @@ check: .venv/.tested
 	.venv/bin/ruff check
 	.venv/bin/ruff format --check
 	.venv/bin/mypy $(PACKAGES:%=%/src)
-	.venv/bin/lint-imports
-	.venv/bin/lint-imports --config rooms.toml
+	.venv/bin/lint-imports --no-cache
+	.venv/bin/lint-imports --no-cache --config rooms.toml
 
 # With ARGS the loads alone, as benchmarks/run.py takes them; with ROWS everything once, on tables of so many rows.
 bench: .venv/.tested

@@ -15,7 +15,7 @@ from typing import IO
 
 from singer_spark.process.identity import Process
 from singer_spark.storage.files import FileInfo
-from singer_spark.storage.storage_errors import LockedFolderError
+from singer_spark.storage.storage_errors import ExplainedError
 
 # So often is a folder walked at most while files in it vanish.
 LISTINGS = 10
@@ -270,7 +270,8 @@ def _sole_writer(folder: Path) -> Iterator[None]:
         deadline = time.monotonic() + LONGEST_WAIT_SECONDS
         while not _locked(descriptor):
             if time.monotonic() > deadline:
-                raise LockedFolderError(f"another process keeps {folder} locked")
+                way_out = "wait until that process has ended, or end it,"
+                raise ExplainedError(f"another process keeps {folder} locked", way_out)
             time.sleep(0.01)
         yield
     finally:

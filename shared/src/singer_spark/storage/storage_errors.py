@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from singer_spark.errors import SingerSparkError, StorageError
-from singer_spark.storage.stores.bucket import UnreachableError
 
 CONDITIONAL_WAY_OUT = (
     "take a store with conditional puts, or take the risk by the target's setting accept_unconditional_storage"
@@ -30,8 +29,16 @@ class StoreFailure(OSError):
         self.code = code
 
 
-class LockedFolderError(OSError):
-    """Another process keeps the kernel's lock on a folder."""
+class ExplainedError(OSError):
+    """A failure whose text says why.
+
+    Attributes:
+        way_out: What the user can do.
+    """
+
+    def __init__(self, text: str, way_out: str) -> None:
+        super().__init__(text)
+        self.way_out = way_out
 
 
 class MissingError(StoreFailure, FileNotFoundError):
@@ -77,7 +84,7 @@ def error_code(error: BaseException | None) -> str:
 
 def _reason(error: Exception) -> str:
     """The cause in the words of the system, or the store."""
-    if isinstance(error, UnreachableError | LockedFolderError):
+    if isinstance(error, ExplainedError):
         return str(error)
     if isinstance(error, OSError) and error.strerror and not error_code(error):
         return error.strerror
@@ -85,12 +92,10 @@ def _reason(error: Exception) -> str:
 
 
 def _way_out(error: Exception) -> str:
-    if isinstance(error, UnreachableError):
+    if isinstance(error, ExplainedError):
         return f"{error.way_out} and run again"
     if error_code(error) in ("RequestTimeTooSkewed", "RequestExpired"):
         return "set this machine's clock: the store refuses requests whose time is off by minutes"
-    if isinstance(error, LockedFolderError):
-        return "wait until that process has ended, or end it, and run again"
     number = getattr(error, "errno", None)
     if number in (errno.ENOSPC, errno.EDQUOT):
         return "free some space and run again"

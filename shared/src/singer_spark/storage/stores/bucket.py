@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Protocol
 
+from singer_spark.storage.storage_errors import ExplainedError
+
 # The version of an object that must not exist yet.
 ABSENT = ""
 # The size of an upload's pieces, and how many are sent at once: together they limit its memory.
@@ -23,16 +25,8 @@ class LostAnswerError(OSError):
     """The request may or may not have been carried out: its answer was lost."""
 
 
-class UnreachableError(LostAnswerError):
-    """There was no connection to the store.
-
-    Attributes:
-        way_out: What the user can do.
-    """
-
-    def __init__(self, text: str, way_out: str) -> None:
-        super().__init__(text)
-        self.way_out = way_out
+class UnreachableError(ExplainedError, LostAnswerError):
+    """There was no connection to the store."""
 
 
 @dataclass(frozen=True)
