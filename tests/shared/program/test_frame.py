@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from singer_spark.process.shortage import limit_reached
+
 SECONDS = 30
 WAITS = """
 import sys, time
@@ -267,3 +269,15 @@ def test_nobody_reading_the_output_is_one_clear_line() -> None:
     (line,) = errors.splitlines()
     assert process.returncode == 1
     assert "the reader of standard output is gone" in line
+
+
+@pytest.mark.parametrize(
+    ("text", "ours"),
+    [
+        ("can't start new thread", True),
+        ("java.io.FileNotFoundException: /spark.jar (Too many open files)", True),
+        ("org.postgresql.util.PSQLException: ERROR: could not open file: Too many open files in system", False),
+    ],
+)
+def test_limits_of_a_server_are_not_this_machine_s(text: str, ours: bool) -> None:
+    assert (limit_reached(text) is not None) is ours

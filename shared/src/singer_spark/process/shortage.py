@@ -15,6 +15,8 @@ _FULL_IN_JAVA = re.compile(r"(?:IOException|FSError): (?:No space left on device
 # PostgreSQL's driver has a message of its own.
 _MEMORY_IN_JAVA = re.compile(r"java\.lang\.OutOfMemoryError|SparkOutOfMemoryError|Ran out of memory retrieving")
 
+# A database server may report its own limits.
+_OF_A_SERVER = re.compile(r"SQL\w*Exception")
 # Limits that `ulimit` or a container sets, by what Python, Java and the C library say of them.
 _LIMITS = {
     re.compile(
@@ -34,7 +36,8 @@ _LIMITS = {
 
 def limit_reached(text: str) -> ResourceError | None:
     """The ResourceError for what a program says where it meets a limit of the machine; None for anything else."""
-    return next((ResourceError(f"{words} and run again") for sign, words in _LIMITS.items() if sign.search(text)), None)
+    ours = "\n".join(line for line in text.splitlines() if not _OF_A_SERVER.search(line))
+    return next((ResourceError(f"{words} and run again") for sign, words in _LIMITS.items() if sign.search(ours)), None)
 
 
 def shortage(error: BaseException, place: str = "") -> ResourceError | None:
