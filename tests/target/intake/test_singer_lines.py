@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from singer_spark.errors import ProtocolError
-from target_spark_lake.intake.singer_lines import DeadTapError, LineRouter, Message, RecordLines
+from target_spark_lake.intake.singer_lines import LONG_LINE, DeadTapError, LineRouter, Message, RecordLines
 
 HOSTILE = ['"', "\\", '{"type":"RECORD"', "\u2028", "}", "\r", "é", "😀", "\x00", '","stream":"b"', "\n"]
 TEXT = st.lists(st.one_of(st.sampled_from(HOSTILE), st.characters(exclude_categories=["Cs"])), max_size=6).map("".join)
@@ -125,3 +125,12 @@ def test_a_line_that_names_two_streams_leads_no_other_line_astray() -> None:
     head = b'{"type":"RECORD","stream":"t","record":'
     found = route([head + b'{"id":1},"stream":"s"}\n', head + b'{"id":2}}\n', head + b'{"id":3}}\n'])
     assert found == [("RECORD s", {"id": 1}), ("RECORD t", {"id": 2}), ("RECORD t", {"id": 3})]
+
+
+def test_a_long_line_passes_unparsed_unless_it_may_name_its_stream_twice() -> None:
+    head, text = b'{"type":"RECORD","stream":"t","record":', b'{"id":"' + b"x" * LONG_LINE + b'"}'
+    found = route([head + text + b',"stream":"s"}\n', head + text + b"}\n", head + b'{"id":2}}\n'])
+    assert [name for name, _ in found] == ["RECORD s", "RECORD t", "RECORD t"]
+    # What is not JSON is found by the stage that parses it, as for every line of a learned head.
+    ((stream, data, rows),) = ((each.stream, each.data, each.rows) for each in LineRouter().feed(head + text + b"\n"))
+    assert (stream, data, rows) == ("t", head + text + b"\n", 1)

@@ -10,6 +10,7 @@ connection, a lock, a thread. The next run finds the same as after `kill -9`.
 from __future__ import annotations
 
 import _thread
+import math
 import os
 import signal
 import sys
@@ -176,6 +177,13 @@ def loading() -> Iterator[None]:
         yield
     finally:
         _stopping.loading = False
+
+
+def seconds_left() -> float:
+    """How long this process may still clean up after a signal; infinite without one."""
+    if _stopping.signalled_at is None or _stopping.too_late:
+        return math.inf
+    return max(0.0, _stopping.signalled_at + _stopping.grace_seconds - time.monotonic())
 
 
 def too_late_to_stop() -> None:

@@ -10,7 +10,7 @@ import pyarrow.parquet
 
 from singer_spark.singer.arrow_schema import arrow_schema
 from singer_spark.singer.lake_type import Struct
-from singer_spark.storage.repeating_columns import repeating
+from singer_spark.storage.repeating_columns import bounded, repeating
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -31,7 +31,7 @@ class LakeFile:
         self._writer: pyarrow.parquet.ParquetWriter | None = None
 
     def write_table(self, rows: pa.Table) -> None:
-        """Add rows; the first ones decide which columns use a dictionary."""
+        """Add rows; the first ones decide which columns have a dictionary and statistics."""
         if self._writer is None:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             self._writer = pyarrow.parquet.ParquetWriter(
@@ -39,6 +39,7 @@ class LakeFile:
                 self.schema,
                 compression=self._codec,
                 use_dictionary=repeating(rows),
+                write_statistics=bounded(rows),
                 store_decimal_as_integer=True,
             )
         self._writer.write_table(rows)

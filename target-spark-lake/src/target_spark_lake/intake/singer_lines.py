@@ -22,6 +22,8 @@ RECORD, STATE = "RECORD", "STATE"
 READ_BYTES = 1 << 21
 # No tap sends longer lines; without a limit an endless line would fill the memory.
 LONGEST_LINE = 1 << 30
+# Parsed as Python's objects, a line takes up to twenty times its length.
+LONG_LINE = 1 << 20
 SHOWN_CHARACTERS = 120
 
 _HEAD = re.compile(
@@ -66,7 +68,8 @@ class LineRouter:
     """Turns arbitrary pieces of the input into record groups and messages, in input order."""
 
     def __init__(self) -> None:
-        self._rest = b""
+        self._rest: list[bytes] = []
+        self._rest_bytes = 0
         self._next_line = 1
         self._heads: dict[bytes, str] = {}
         self._not_followed_by: dict[bytes, re.Pattern[bytes]] = {}
@@ -79,12 +82,13 @@ class LineRouter:
         """
         end = piece.rfind(b"\n") + 1
         if not end:
-            self._rest += piece
-            if len(self._rest) > LONGEST_LINE:
+            self._rest.append(piece)
+            self._rest_bytes += len(piece)
+            if self._rest_bytes > LONGEST_LINE:
                 raise ProtocolError(f"input line {self._next_line} is longer than {LONGEST_LINE} bytes")
             return
-        lines = self._rest + piece[:end]
-        self._rest = piece[end:]
+        lines = b"".join((*self._rest, piece[:end]))
+        self._rest, self._rest_bytes = [piece[end:]], len(piece) - end
         yield from self._route(lines)
 
     def close(self) -> Iterator[RecordLines | Message]:
@@ -93,7 +97,7 @@ class LineRouter:
         Raises:
             DeadTapError: the last line is incomplete.
         """
-        line, self._rest = self._rest, b""
+        line, self._rest = b"".join(self._rest), []
         try:
             routed = self._single(line)
         except ProtocolError as error:
@@ -132,6 +136,8 @@ class LineRouter:
         return match.end() if match else len(lines)
 
     def _single(self, line: bytes) -> RecordLines | Message | None:
+        if (stream := _stream_of_long(line)) is not None:
+            return RecordLines(stream, line, 1, self._next_line)
         stripped = line.strip()
         if self._next_line == 1:
             stripped = stripped.removeprefix(b"\xef\xbb\xbf")
@@ -188,6 +194,16 @@ def _exactly(line: bytes, *kinds: str) -> dict[str, Any] | None:
         return None
     kind = message.get("type") if isinstance(message, dict) else None
     return dict(message) if isinstance(kind, str) and kind.upper() in kinds else None
+
+
+def _stream_of_long(line: bytes) -> str | None:
+    """The stream of a RECORD line that is too long to be parsed more than once; None for any other line."""
+    if len(line) < LONG_LINE or not line.endswith(b"\n") or (head := _HEAD.match(line)) is None:
+        return None
+    if line.find(b'"stream"', head.end()) >= 0:  # perhaps that of the message, which is named twice
+        return None
+    message = orjson.loads(head[0] + b"{}}")
+    return _record_stream(message, 0) if message["type"].upper() == RECORD else None
 
 
 def _head_of_deep(line: bytes) -> dict[str, Any] | None:

@@ -33,8 +33,8 @@ def batch_bytes(before: int, target_file_mb: int = DEFAULT_TARGET_FILE_MB) -> in
 def pieces(path: Path) -> Iterator[bytes]:
     """Pieces of whole lines of a spooled file."""
     with path.open("rb") as lines:
-        while piece := lines.read(PIECE_BYTES) + lines.readline():
-            yield piece
+        # Whoever takes a piece is the only one to hold it.
+        yield from iter(lambda: lines.read(PIECE_BYTES) + lines.readline(), b"")
 
 
 @dataclass

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import orjson
 
-from target_spark_lake.intake.singer_lines import RecordLines
+from target_spark_lake.intake.singer_lines import LONG_LINE, RecordLines
 from target_spark_lake.intake.stream_schema import StreamSchema
 
 LOOKED_AT = 20
@@ -14,7 +14,8 @@ SHOWN = 10
 def undeclared_members(schema: StreamSchema, lines: RecordLines) -> str:
     """Names of undeclared members in the first of these records, for display; empty if there are none."""
     found: dict[str, None] = {}
-    for line in lines.data.split(b"\n", LOOKED_AT)[:LOOKED_AT]:
+    first = lines.data[: LOOKED_AT * LONG_LINE].split(b"\n", LOOKED_AT)[:LOOKED_AT]
+    for line in (each for each in first if len(each) < LONG_LINE):
         try:
             record = orjson.loads(line)["record"]
         except (orjson.JSONDecodeError, KeyError, TypeError):

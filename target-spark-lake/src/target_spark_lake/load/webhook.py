@@ -14,9 +14,12 @@ from urllib.parse import urlsplit
 from urllib.request import HTTPRedirectHandler, Request, build_opener
 
 from singer_spark.errors import redact
+from singer_spark.process.signals import seconds_left
 
 # For everything in one post: name look-up, connection, redirects, answer.
 SECONDS = 5.0
+# A process that a signal ends needs the rest of its time to end.
+SECONDS_FOR_THE_END = 2.0
 MOST_BYTES = 1 << 20
 # Other redirects would turn the POST into a GET without content.
 KEEP_THE_METHOD = (307, 308)
@@ -40,10 +43,11 @@ def post(contents: Sequence[tuple[str, Mapping[str, Any]]]) -> list[str | None]:
     Returns:
         For each, why it was not accepted, without any part of its URL; None if it was.
     """
-    deadline = time.monotonic() + SECONDS
+    seconds = min(SECONDS, max(0.0, seconds_left() - SECONDS_FOR_THE_END))
+    deadline = time.monotonic() + seconds
     posts = [_started(url, json.dumps(content).encode()) for url, content in contents]
     done, _ = wait(posts, max(0.0, deadline - time.monotonic()))
-    return [each.result() if each in done else f"no whole answer within {SECONDS:.0f} s" for each in posts]
+    return [each.result() if each in done else f"no whole answer within {seconds:.0f} s" for each in posts]
 
 
 def _started(url: str, data: bytes) -> Future[str | None]:

@@ -29,6 +29,9 @@ if TYPE_CHECKING:
     from target_spark_lake.validation.quarantine import Quarantine
     from target_spark_lake.validation.record_validator import RecordValidator
 
+    # Takes an invalid line: its number among the lines judged, the line, and what is wrong with it.
+    Rejection = Callable[[int, bytes, InvalidRecordError], None]
+
 DOUBTFUL_AT_ONCE = 1 << 12
 _LACKS_PYTHON = ("No module named", "PYTHON_VERSION_MISMATCH", "Cannot run program")
 
@@ -114,8 +117,10 @@ class BatchJob:
     def _rows(self, rejected: RejectedRecords | None) -> Iterator[pa.RecordBatch]:
         ((variant, _),) = self.ways.items()
         for piece in pieces(self.batch.path):
-            for rows, _ in self._parts(piece, variant, rejected):
-                yield rows
+            parts = [rows for rows, _ in self._parts(piece, variant, _in_order(rejected))]
+            del piece  # it may be one huge line
+            yield from parts
+            parts.clear()
 
     def _rows_in_turn(self, rejected: RejectedRecords | None) -> Iterator[pa.RecordBatch]:
         """The rows of lines that are under several SCHEMAs, in the order of the lines."""
@@ -129,15 +134,22 @@ class BatchJob:
             first += len(lines)
             parts: list[pa.RecordBatch] = []
             places: list[int] = []
+            invalid: list[tuple[int, bytes, InvalidRecordError]] = []
             for variant in sorted(set(of_lines)):
                 own = [number for number, each in enumerate(of_lines) if each == variant]
-                for rows, kept in self._parts(b"".join(lines[number] for number in own), variant, rejected):
+                found: list[tuple[int, bytes, InvalidRecordError]] = []
+                reject = (lambda *each, found=found: found.append(each)) if rejected else None
+                for rows, kept in self._parts(b"".join(lines[number] for number in own), variant, reject):
                     parts.append(rows)
                     places += (own[each] for each in kept)
+                invalid += ((own[number], line, error) for number, line, error in found)
+            for _, line, error in sorted(invalid, key=lambda each: each[0]):
+                if rejected is not None:
+                    rejected.add(line, error)
             yield from pa.Table.from_batches(parts).take(pc.sort_indices(pa.array(places, pa.int64()))).to_batches()
 
     def _parts(
-        self, lines: bytes, variant: int, rejected: RejectedRecords | None
+        self, lines: bytes, variant: int, reject: Rejection | None
     ) -> Iterator[tuple[pa.RecordBatch, Sequence[int]]]:
         """The rows of valid lines under one SCHEMA, and the numbers of these lines."""
         from target_spark_lake.staging.line_rows import rows_of
@@ -146,8 +158,8 @@ class BatchJob:
         for part in rows_of(lines, self.ways[variant][0]):
             if isinstance(part, bytes):
                 judged = part.split(b"\n")[:-1]
-                rows, kept = self._judged(judged, variant, rejected)
-                yield rows, [first + each for each in kept]
+                rows, kept = self._judged(enumerate(judged, first), variant, reject)
+                yield rows, kept
                 first += len(judged)
             else:
                 yield part, range(first, first + part.num_rows)
@@ -178,30 +190,31 @@ class BatchJob:
         from target_spark_lake.staging.spark_staging import staged_columns, with_positions
 
         def rows() -> Iterator[pa.RecordBatch]:
-            lines = self.batch.lines_at(positions)
-            for start in range(0, len(positions), DOUBTFUL_AT_ONCE):
-                part, kept = self._judged(islice(lines, DOUBTFUL_AT_ONCE), next(iter(self.ways)), rejected)
-                yield with_positions(part, [positions[start + each] for each in kept]) if self.plan.merging else part
+            lines = zip(positions, self.batch.lines_at(positions), strict=True)
+            for _ in range(0, len(positions), DOUBTFUL_AT_ONCE):
+                some = islice(lines, DOUBTFUL_AT_ONCE)
+                part, kept = self._judged(some, next(iter(self.ways)), _in_order(rejected))
+                yield with_positions(part, kept) if self.plan.merging else part
 
         place = StagingPlace.of_python(storage, f"{self.folder}/judged", self._local / "judged")
         stage_rows(rows(), place, self.plan, staged_columns(self.plan))
         return place.bring(self.plan.partitioning)
 
     def _judged(
-        self, lines: Iterable[bytes], variant: int, rejected: RejectedRecords | None
+        self, lines: Iterable[tuple[int, bytes]], variant: int, reject: Rejection | None
     ) -> tuple[pa.RecordBatch, list[int]]:
-        """The rows of the valid lines, and the numbers of these lines."""
+        """The rows of the valid ones of these numbered lines, and their numbers."""
         from target_spark_lake.staging.line_rows import rows_of_messages
 
         plan, validator = self.ways[variant]
         messages, kept = [], []
-        for number, line in enumerate(lines):
+        for number, line in lines:
             try:
                 messages.append(validator.message(line))
                 kept.append(number)
             except (RecordError, ProtocolError) as error:
-                if rejected is not None and isinstance(error, InvalidRecordError):
-                    rejected.add(line, error)
+                if reject is not None and isinstance(error, InvalidRecordError):
+                    reject(number, line, error)
                     continue
                 place = self.batch.place_of(line)
                 error.args = (f"{place}: {error}" if place else str(error),)
@@ -214,6 +227,10 @@ class BatchJob:
             raise StorageError(
                 f"stream {self.stream}: the staged files hold {rows} rows, {expected} valid records came; run it again"
             )
+
+
+def _in_order(rejected: RejectedRecords | None) -> Rejection | None:
+    return None if rejected is None else lambda _, line, error: rejected.add(line, error)
 
 
 def spark_failure(error: Exception, what: str, place: str) -> SingerSparkError:
