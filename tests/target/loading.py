@@ -19,6 +19,9 @@ from target_spark_lake.target import TargetSparkLake
 
 JSON = dict[str, Any]
 
+# Settings of every run that a test does not set itself.
+DEFAULTS: JSON = {}
+
 
 def schema(stream: str, properties: JSON, keys: tuple[str, ...] = (), **annotations: Any) -> JSON:
     return {
@@ -127,7 +130,13 @@ class Lake:
         self.listen(SlowInput(to_bytes(*messages), is_written))
 
     def listen(self, source: io.BytesIO, **settings: Any) -> None:
-        config = {"bucket": str(self.folder), "pipeline": "test", "spark": {"master": "local[2]"}, **settings}
+        config = {
+            "bucket": str(self.folder),
+            "pipeline": "test",
+            "spark": {"master": "local[2]"},
+            **DEFAULTS,
+            **settings,
+        }
         with staging_ended():
             TargetSparkLake(config=config).listen(source)
 

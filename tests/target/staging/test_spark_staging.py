@@ -15,7 +15,7 @@ ID = {"id": {"type": "integer"}}
 
 
 @pytest.mark.parametrize(
-    ("staging", "spark", "by_spark"),
+    ("engine", "spark", "by_spark"),
     [
         (None, {}, False),
         (None, {"master": "local[4]"}, False),
@@ -26,10 +26,15 @@ ID = {"id": {"type": "integer"}}
     ],
 )
 def test_executors_of_a_cluster_stage_records_unless_the_user_says_otherwise(
-    staging: str | None, spark: dict[str, Any], by_spark: bool
+    engine: str | None, spark: dict[str, Any], by_spark: bool
 ) -> None:
-    config = {"bucket": "./lake", "pipeline": "p", "staging": staging, "spark": spark}
-    assert TargetSettings.from_config(config).stages_by_spark is by_spark
+    config = {"bucket": "./lake", "pipeline": "p", "spark": spark}
+    settings = TargetSettings.from_config({**config, "engine": engine})
+    assert (settings.stages_by_spark, settings.engine_is_spark) == (by_spark, by_spark)
+    # The old name is of batches of records alone.
+    old = TargetSettings.from_config({**config, "staging": engine})
+    assert old.stages_by_spark is by_spark
+    assert old.engine_is_spark is (("master" in spark and "spark://" in spark["master"]) or "remote" in spark)
 
 
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
@@ -40,6 +45,6 @@ def test_executors_without_python_are_an_error_that_names_the_way_out(
     # Other tests share the session.
     monkeypatch.setattr(spark.sparkContext, "pythonExec", spark.sparkContext.pythonExec)
     monkeypatch.setenv("PYSPARK_PYTHON", "/no/such/python")
-    with pytest.raises(ConfigurationError, match=r"lack Python 3\.\d+ with pyarrow.* set staging to local"):
+    with pytest.raises(ConfigurationError, match=r"lack Python 3\.\d+ with pyarrow.* set engine to local"):
         lake.load(schema("s", ID), record("s", id=1), staging="spark")
     assert lake.tables() == []

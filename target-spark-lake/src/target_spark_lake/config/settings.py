@@ -93,12 +93,16 @@ class TargetSettings:
         "(column to type, which also permits a widening that is not automatic).",
         additionalProperties=object_schema(declared(StreamOptions)),
     )
-    staging: str = _setting(
+    engine: str = _setting(
         "string",
-        "Where batches of records are turned into Parquet: spark in Spark tasks (a cluster's executors take the load), "
-        "local in this process by Arrow, auto: spark on a cluster, else local. Rows, types and rejects are the same.",
+        "Who makes Parquet of records, decides merges and rewrites files: local (this process, by Arrow), spark (Spark "
+        "tasks; a cluster's executors take the load), auto: spark on a cluster, else local, and Spark for merges too "
+        "large for this process. Rows, types and rejects are the same.",
         AUTO,
         enum=[AUTO, SPARK, LOCAL],
+    )
+    staging: str | None = _setting(
+        "string", "The old name of `engine`, for batches of records alone.", enum=[AUTO, SPARK, LOCAL, None]
     )
     compression: str = _setting("string", "Parquet codec.", "zstd", enum=list(CODECS))
     target_file_mb: int = _setting(
@@ -237,8 +241,16 @@ class TargetSettings:
     @property
     def stages_by_spark(self) -> bool:
         """Whether batches of records are staged in Spark tasks."""
+        return self._is_spark(self.staging or self.engine)
+
+    @property
+    def engine_is_spark(self) -> bool:
+        """Whether Spark does the work, whatever its size."""
+        return self._is_spark(self.engine)
+
+    def _is_spark(self, choice: str) -> bool:
         on_cluster = bool(self.spark.remote) or not is_local(self.spark.master)
-        return self.staging == SPARK or (self.staging == AUTO and on_cluster)
+        return choice == SPARK or (choice == AUTO and on_cluster)
 
     @property
     def file_bytes(self) -> int:

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 from singer_spark.errors import SingerSparkError
 from singer_spark.singer.lake_type import Struct, columns_from_text
-from singer_spark.spark.session import import_pyspark
 from target_spark_lake.columns.staged_metadata import merging_columns
 from target_spark_lake.layout import file_age, folder_name
 from target_spark_lake.staging.stager import spark_failure
@@ -57,7 +56,7 @@ def _by_method(writer: TableWriter, load: StreamLoad) -> tuple[TableChange, ...]
 
 
 def _merged(writer: TableWriter, load: StreamLoad) -> tuple[TableChange, ...]:
-    import_pyspark()  # a session's thread may be importing it as well
+    # Only here: a run that merges nothing loads no more than it needs.
     from target_spark_lake.formats.parquet_merge import merge_changes
 
     try:

@@ -7,20 +7,14 @@ from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from pyspark.sql import functions as F
-
 from singer_spark.singer.lake_type import Struct, columns_from_text
 from singer_spark.singer.metadata_columns import DELETED_AT, TABLE_VERSION
+from singer_spark.spark.session import import_pyspark
 from target_spark_lake.columns.staged_metadata import CONTROL_COLUMNS, merging_columns
-from target_spark_lake.formats.merging.contest import DELETE, DROP, FILL, LAST_VALUES, VALUES, Verdicts, contest
-from target_spark_lake.formats.merging.placed_files import (
-    PlacedFile,
-    PlacedRows,
-    brought_files,
-    table_files,
-    undeleted_rows,
-)
-from target_spark_lake.formats.merging.spark_merge import completed, filled_in, judged, last_values, staying
+from target_spark_lake.config.config_schema import AUTO
+from target_spark_lake.formats.merging.merge_engine import Contest, Rewrite
+from target_spark_lake.formats.merging.placed_files import PlacedFile, brought_files, table_files, undeleted_rows
+from target_spark_lake.formats.merging.rules import DROP, Verdicts
 from target_spark_lake.formats.merging.survey import survey
 from target_spark_lake.layout import HISTORY
 from target_spark_lake.tables.table_index import TableIndex, file_statistics
@@ -28,14 +22,16 @@ from target_spark_lake.tables.table_index import TableIndex, file_statistics
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from pyspark.sql import DataFrame
-
-    from target_spark_lake.formats.merging.contest import MergeRules
+    from target_spark_lake.formats.merging.merge_engine import MergeEngine
+    from target_spark_lake.formats.merging.rules import MergeRules
     from target_spark_lake.formats.stream_load import StreamLoad
     from target_spark_lake.formats.table_writer import TableWriter
     from target_spark_lake.tables.changes import StagedFile, TableChange
 
 logger = logging.getLogger("target-spark-lake")
+
+# Merges that compare more keys are made by Spark, unless the engine is chosen: 1 million take about 300 MB here.
+KEYS_IN_PROCESS = 4_000_000
 
 
 def merge_changes(writer: TableWriter, load: StreamLoad) -> tuple[TableChange, ...]:
@@ -44,7 +40,7 @@ def merge_changes(writer: TableWriter, load: StreamLoad) -> tuple[TableChange, .
 
 
 class _Merge:
-    """The merge of one stream; Spark is started only if there is something to merge."""
+    """The merge of one stream; no engine is started if there is nothing to merge."""
 
     def __init__(self, writer: TableWriter, load: StreamLoad) -> None:
         self._writer = writer
@@ -59,34 +55,57 @@ class _Merge:
         self._candidates = table_files(load.table, found.candidates, found.parts, found.table, stored)
 
     @cached_property
-    def _rows(self) -> PlacedRows:
-        copies = self._writer.scratch / "copies" / self._load.table
-        return PlacedRows(self._writer.session(), self._writer.run.storage, copies)
+    def _engine(self) -> MergeEngine:
+        """Who decides and rewrites."""
+        keys, settings = self._compared_keys, self._writer.settings
+        by_spark = settings.engine_is_spark or (settings.engine == AUTO and keys > KEYS_IN_PROCESS)
+        logger.info(
+            "stream %s: merged by %s: %d key(s) to compare%s",
+            *(self._load.schema.stream, "Spark" if by_spark else "this process", keys, self._reason(keys)),
+        )
+        if not by_spark:
+            from target_spark_lake.formats.merging.arrow_merge import ArrowMerge
+
+            return ArrowMerge(self._writer, self._load.schema)
+        import_pyspark()  # a session's thread may be importing it as well
+        from target_spark_lake.formats.merging.spark_merge import SparkMerge
+
+        return SparkMerge(self._writer.session(), self._writer, self._load.schema, self._load.table)
+
+    @property
+    def _compared_keys(self) -> int:
+        """How many keys are held at once, at most."""
+        present = self._load.present.files if self._load.present else ()
+        of_table = sum(file.rows for file in self._candidates)
+        if not self._found.rules.examines_all:
+            of_table = min(of_table, self._load.rows)
+        return self._load.rows + of_table + sum(file.rows for file in present)
+
+    def _reason(self, keys: int) -> str:
+        settings = self._writer.settings
+        if settings.engine != AUTO:
+            return f" (engine is {settings.engine})"
+        if settings.engine_is_spark:
+            return " (spark names a cluster)"
+        return f" (more than {KEYS_IN_PROCESS})" if keys > KEYS_IN_PROCESS else ""
 
     def changes(self) -> tuple[TableChange, ...]:
         if self._found.inserts_only and not any(map(self._needs_rewriting, self._brought)):
             return (self._change(self._load.staged, ()),)
-        late = frozenset(file.numbers[0][1] for file in self._brought if self._staged[file.path].late)
-        rules = replace(self._found.rules, late=late)
-        decisive = self._columns_of(rules.columns)
-        of_table = self._rows.read(self._candidates, decisive) if self._candidates else None
-        verdicts = contest(self._rows.read(self._brought, decisive), of_table, rules, self._present())
+        verdicts = self._engine.resolve(self._contest)
         try:
             self._refuse_too_many(verdicts.gone)
             final = self._final(verdicts)
         finally:
-            verdicts.rows.unpersist()
+            self._engine.release(verdicts)
         return (final, self._history()) if self._load.schema.method.has_history else (final,)
 
-    def _present(self) -> DataFrame | None:
-        present = self._load.present
-        if present is None:
-            return None
-        files = brought_files(present.files, present.columns)
-        return self._rows.read(files, self._columns_of(self._found.rules.keys))
-
-    def _columns_of(self, names: Iterable[str]) -> Struct:
-        return Struct.of({name: self._types.types[name] for name in names})
+    @property
+    def _contest(self) -> Contest:
+        late = frozenset(file.numbers[0][1] for file in self._brought if self._staged[file.path].late)
+        rules, present = replace(self._found.rules, late=late), self._load.present
+        known = None if present is None else brought_files(present.files, present.columns)
+        return Contest(rules, self._types, self._brought, self._candidates, known, self._found.keys)
 
     def _refuse_too_many(self, gone: int) -> None:
         """Check, before anything is written, that the source lacks no more rows than the user allows."""
@@ -94,8 +113,7 @@ class _Merge:
             return
         living, unknown = undeleted_rows(self._candidates, self._found.table)
         if unknown:
-            rows = self._rows.read(unknown, self._columns_of([DELETED_AT]))
-            living += rows.where(F.col(DELETED_AT).isNull()).count()
+            living += self._engine.undeleted(unknown)
         stream = self._load.schema.stream
         self._load.present.refuse_too_many(stream, gone, living)
         logger.info("stream %s: %d of the table's %d rows are gone from the source", stream, gone, living)
@@ -110,7 +128,8 @@ class _Merge:
         ]
         written: list[StagedFile] = []
         if opened or mixed:
-            written = self._write(self._merged(verdicts, changed, opened, mixed), "merged", [*opened, *mixed])
+            rewrite = self._rewrite("merged", mixed, opened, changed)
+            written = self._engine.rewrite(rewrite, verdicts, self._found.rules)
         logger.debug(
             "stream %s: merged %d record(s): of the table's %d file(s) %d were looked into, %d replaced",
             *(self._load.schema.stream, self._load.rows),
@@ -118,26 +137,15 @@ class _Merge:
         )
         return self._change([*self._others(mixed), *written], [file.path for file in changed])
 
-    def _merged(
+    def _rewrite(
         self,
-        verdicts: Verdicts,
-        replaced: Sequence[PlacedFile],
-        opened: Sequence[PlacedFile],
-        mixed: Sequence[PlacedFile],
-    ) -> DataFrame:
-        keys, brought = self._found.rules.keys, self._rows.read(mixed, self._types)
-        if self._foreign and replaced:
-            known = self._rows.read(replaced, self._columns_of([*keys, *self._foreign]))
-            brought = brought.transform(filled_in, known, keys, self._foreign)
-        rows = self._rows.read(opened, self._types).unionByName(brought)
-        kept = rows.transform(staying, verdicts, self._writer.run.started_at)
-        if verdicts.count(FILL):
-            lacking, values = brought.transform(judged, verdicts, FILL), rows.transform(judged, verdicts, VALUES)
-            kept = kept.unionByName(completed(lacking, values, keys))
-        if not verdicts.count(DELETE):
-            return kept
-        deleted, before = brought.transform(judged, verdicts, DELETE), rows.transform(judged, verdicts, LAST_VALUES)
-        return kept.unionByName(last_values(deleted, before, keys))
+        name: str,
+        brought: Sequence[PlacedFile],
+        opened: Sequence[PlacedFile] = (),
+        replaced: Sequence[PlacedFile] = (),
+    ) -> Rewrite:
+        moment = self._writer.run.started_at
+        return Rewrite(opened, brought, replaced, self._foreign, self._types, self._columns, moment, name)
 
     def _change(self, staged: Sequence[StagedFile], retire: Sequence[str]) -> TableChange:
         """The change of the table, with the statistics of its files afterwards."""
@@ -158,14 +166,11 @@ class _Merge:
         own = [file for file in self._brought if self._is_internal(file)]
         written: list[StagedFile] = []
         if own:
-            written = self._write(self._rows.read(own, self._types), "history", own)
+            written = self._engine.rewrite(self._rewrite("history", own), None, self._found.rules)
         kept = columns_from_text(before.columns if before else {})
         columns = Struct.of({**kept.types, **self._columns.without(self._foreign).types})
         change = self._writer.change(self._load, table, [*self._others(own), *written], (), columns, before)
         return replace(change, records=0)
-
-    def _write(self, rows: DataFrame, name: str, read: Iterable[PlacedFile]) -> list[StagedFile]:
-        return self._writer.rows(rows, self._columns, self._load.schema, name, sum(file.bytes for file in read))
 
     def _others(self, placed: Iterable[PlacedFile]) -> list[StagedFile]:
         """The other staged files, to be published as they are."""

@@ -13,9 +13,10 @@ from target_spark_lake.tables.changes import StagedFile, TableChange
 from target_spark_lake.tables.table_record import TableRecord
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
+    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
     from singer_spark.singer.lake_type import Struct
@@ -46,6 +47,19 @@ class TableWriter:
         written = rows.select(*map(column, columns.types))
         write_parquet(written, place.url(), self.settings.compression, partitioning, files)
         return [file for file in place.bring(partitioning) if file.rows]
+
+    def staged(
+        self, rows: Iterator[pa.RecordBatch], columns: Struct, schema: StreamSchema, name: str
+    ) -> list[StagedFile]:
+        """Stage rows in this process, as `rows` does by Spark; other columns of theirs are left out."""
+        from target_spark_lake.staging.arrow_staging import stage_rows
+
+        folder = f"{self.run.staging_path(schema.stream)}/{name}/rows"
+        place = StagingPlace.of_python(self.run.storage, folder, self.scratch / f"{name}.staged")
+        written, names = self.settings, list(columns.types)
+        selected = (each.select(names) for each in rows)
+        stage_rows(selected, place, columns, written.compression, schema.partitioning, written.file_bytes)
+        return [file for file in place.bring(schema.partitioning) if file.rows]
 
     def nothing(self, schema: StreamSchema, columns: Struct) -> StagedFile:
         """Stage a file without rows, since an empty table still has its columns."""

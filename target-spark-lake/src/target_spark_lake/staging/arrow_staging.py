@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import shutil
+from itertools import count
 from typing import TYPE_CHECKING
 
 from target_spark_lake.columns.arrow_partitions import write_folders
 from target_spark_lake.columns.lake_parquet import LakeFile, gathered
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
     from pathlib import Path
 
     import pyarrow as pa
 
     from singer_spark.singer.lake_type import Struct
-    from target_spark_lake.staging.batch_plan import BatchPlan
+    from target_spark_lake.columns.partitioning import Partitioning
     from target_spark_lake.staging.place import StagingPlace
 
 ROW_GROUP_BYTES = 1 << 25
@@ -25,30 +26,54 @@ FOLDERS_BYTES = 1 << 27
 PLAIN_FILE, PLAIN_FOLDER = "plain.parquet", "plain"
 
 
-def stage_rows(parts: Iterable[pa.RecordBatch], place: StagingPlace, plan: BatchPlan, columns: Struct) -> None:
-    """Write rows in their order, or into the plan's hive folders; leaves no files behind on failure.
+def stage_rows(
+    parts: Iterable[pa.RecordBatch],
+    place: StagingPlace,
+    columns: Struct,
+    codec: str,
+    folders: Partitioning | None,
+    file_bytes: int | None = None,
+) -> None:
+    """Write rows in their order, or into hive folders; leaves no files behind on failure.
+
+    Without folders they are in one file, or in several of about `file_bytes`.
 
     Raises:
         OSError: a file can't be written.
         RecordError: a value can't be the name of a hive folder.
         ConfigurationError: there are too many hive folders.
     """
-    folders = plan.partitioning
-    destination = place.path(PLAIN_FILE if folders is None else PLAIN_FOLDER)
+    destination = place.path(PLAIN_FILE if folders is None and file_bytes is None else PLAIN_FOLDER)
     try:
-        if folders is None:
-            with LakeFile(destination, columns, plan.codec) as file:
+        if folders is not None:
+            for number, rows in enumerate(gathered(parts, FOLDERS_BYTES)):
+                write_folders(rows, destination, f"{number:05d}.parquet", columns, codec, folders)
+                del rows
+        elif file_bytes is None:
+            with LakeFile(destination, columns, codec) as file:
                 for rows in gathered(parts, ROW_GROUP_BYTES):
                     file.write_table(rows)
                     del rows  # before the next ones are gathered
-            return
-        for number, rows in enumerate(gathered(parts, FOLDERS_BYTES)):
-            write_folders(rows, destination, f"{number:05d}.parquet", columns, plan.codec, folders)
-            del rows
+        else:
+            _write_files(gathered(parts, min(ROW_GROUP_BYTES, file_bytes)), destination, columns, codec, file_bytes)
     except BaseException:
         # On a full disk too: the report of the failed run needs some room.
         _remove(destination)
         raise
+
+
+def _write_files(groups: Iterator[pa.Table], destination: Path, columns: Struct, codec: str, file_bytes: int) -> None:
+    group = next(groups, None)
+    for number in count():
+        path, size = destination / f"{number:05d}.parquet", 0
+        with LakeFile(path, columns, codec) as file:
+            while group is not None and size < file_bytes:
+                file.write_table(group)
+                size = path.stat().st_size
+                del group  # before the next one is read
+                group = next(groups, None)
+        if group is None:
+            return
 
 
 def _remove(destination: Path) -> None:

@@ -131,7 +131,7 @@ class AdoptionJob:
         with open_parquet(file.place.storage, file.place.path) as source:
             batches = pyarrow.parquet.ParquetFile(source).iter_batches(ROWS_AT_ONCE)
             parts = (fitted(self._stamped(batch), self.plan.staged) for batch in batches)
-            stage_rows(parts, place, self.plan, self.plan.staged)
+            stage_rows(parts, place, self.plan.staged, self.plan.codec, folders)
         staged = tuple(replace(each, late=self.late) for each in place.bring(folders) if each.rows)
         if sum(each.rows for each in staged) != file.judgement.rows:
             raise StorageError(

@@ -111,7 +111,7 @@ class BatchJob:
 
         place = StagingPlace.of_python(storage, self.folder, self._local)
         rows = self._rows(rejected) if len(self.ways) == 1 else self._rows_in_turn(rejected)
-        stage_rows(rows, place, self.plan, self.plan.staged)
+        stage_rows(rows, place, self.plan.staged, self.plan.codec, self.plan.partitioning)
         return place.bring(self.plan.partitioning)
 
     def _rows(self, rejected: RejectedRecords | None) -> Iterator[pa.RecordBatch]:
@@ -197,7 +197,7 @@ class BatchJob:
                 yield with_positions(part, kept) if self.plan.merging else part
 
         place = StagingPlace.of_python(storage, f"{self.folder}/judged", self._local / "judged")
-        stage_rows(rows(), place, self.plan, staged_columns(self.plan))
+        stage_rows(rows(), place, staged_columns(self.plan), self.plan.codec, self.plan.partitioning)
         return place.bring(self.plan.partitioning)
 
     def _judged(
@@ -242,7 +242,7 @@ def spark_failure(error: Exception, what: str, place: str) -> SingerSparkError:
     if any(each in cause for each in _LACKS_PYTHON):
         version = f"{sys.version_info.major}.{sys.version_info.minor}"
         return ConfigurationError(
-            f"{what}: the executors lack Python {version} with pyarrow, which `staging` by Spark runs there "
-            f"(spark.pyspark.python names it); install it, or set staging to local: {cut(cause, 200)}"
+            f"{what}: the executors lack Python {version} with pyarrow, which the engine Spark runs there "
+            f"(spark.pyspark.python names it); install it, or set engine to local: {cut(cause, 200)}"
         )
     return StorageError(f"{what}: {cut(cause, 400)}")

@@ -19,7 +19,7 @@ from pyspark.sql import functions as F
 from singer_spark.compared_source import FIRM, ROW
 from singer_spark.singer.metadata_columns import DELETED_AT
 from target_spark_lake.columns.spark_columns import column
-from target_spark_lake.formats.merging.contest import PLACE
+from target_spark_lake.formats.merging.rules import PLACE
 from target_spark_lake.verify.verify_report import DIFFERENT, EXTRA, KINDS, MISSING
 
 if TYPE_CHECKING:

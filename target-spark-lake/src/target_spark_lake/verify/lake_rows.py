@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from singer_spark.errors import StorageError
 from singer_spark.singer.lake_type import Struct, columns_from_text
-from target_spark_lake.formats.merging.placed_files import PlacedFile, PlacedRows
+from target_spark_lake.formats.merging.placed_files import PlacedFile
+from target_spark_lake.formats.merging.spark_rows import PlacedRows
 from target_spark_lake.layout import Layout, file_age, is_data_file, table_folders
 from target_spark_lake.table_logs.table_log import TableLogs
 from target_spark_lake.tables.row_order import Parts, numbered, read_parts
@@ -45,7 +46,7 @@ class LakeTable:
         return self.record.method.keeps_versions
 
     def rows(self, session: SparkSession, storage: Storage, copies: Path, columns: Struct) -> DataFrame:
-        """These columns of the table's rows, and `contest.PLACE`, which increases in the order of receipt."""
+        """These columns of the table's rows, and `rules.PLACE`, which increases in the order of receipt."""
         own = self.columns
         numbers = numbered([each.path for each in self.files], self.parts, 0)
         placed = [

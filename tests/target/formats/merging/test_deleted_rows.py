@@ -8,6 +8,8 @@ from singer_spark.errors import ProtocolError
 from target.formats.merging.keyed_items import DELETED, activate, files_and_a_log, item, items, lake
 from target.loading import Lake, record, state
 
+pytestmark = pytest.mark.usefixtures("engine")
+
 __all__ = ["lake"]
 
 

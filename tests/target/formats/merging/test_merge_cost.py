@@ -12,8 +12,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from singer_spark.errors import StorageError
+from target import loading
 from target.loading import Lake, record, schema
-from target_spark_lake.formats.merging.contest import Verdicts
+from target_spark_lake.formats.merging.rules import Verdicts
 
 INT = {"type": ["integer", "null"]}
 TEXT = {"type": ["string", "null"]}
@@ -84,6 +85,38 @@ def test_inserts_alone_open_and_rewrite_nothing_and_need_no_spark(table: Table, 
     restore(contents)
     assert len(table.notes()) == FILES * ROWS + 60
     assert set(before) < set(table.files())
+
+
+def test_changed_rows_need_no_spark_until_their_keys_are_too_many(table: Table, monkeypatch) -> None:
+    started: list[object] = []
+
+    def start(*_: object) -> None:
+        started.append(1)
+        raise StorageError("Spark was started")
+
+    monkeypatch.setattr("target_spark_lake.target.start_session", start)
+    table.load([1010, 3330], "second")
+    assert {id for id, note in table.notes().items() if note == "second"} == {1010, 3330}
+    assert started == []
+    monkeypatch.setattr("target_spark_lake.formats.parquet_merge.KEYS_IN_PROCESS", 3)
+    with pytest.raises(StorageError, match="Spark was started"):
+        table.load([1010, 3330], "third")
+    monkeypatch.setitem(loading.DEFAULTS, "engine", "local")
+    table.load([1010, 3330], "fourth")
+    monkeypatch.setitem(loading.DEFAULTS, "engine", "spark")
+    with pytest.raises(StorageError, match="Spark was started"):
+        table.load([1010], "fifth")
+
+
+def test_a_merge_by_spark_is_tasks_of_its_session(spark: Any, table: Table, monkeypatch) -> None:
+    monkeypatch.setitem(loading.DEFAULTS, "engine", "spark")
+    tracker = spark.sparkContext.statusTracker()
+    before = set(tracker.getJobIdsForGroup())
+    table.load([1010, 3330], "second")
+    jobs = [tracker.getJobInfo(each) for each in set(tracker.getJobIdsForGroup()) - before]
+    stages = [tracker.getStageInfo(stage) for job in jobs if job for stage in job.stageIds]
+    assert sum(stage.numCompletedTasks for stage in stages if stage) > 0
+    assert {id for id, note in table.notes().items() if note == "second"} == {1010, 3330}
 
 
 def test_a_merge_opens_only_files_that_may_hold_its_keys_and_rewrites_those_that_do(

@@ -12,6 +12,8 @@ from target.formats.merging.merge_model import PROPERTIES, Event, Key, Row, Rule
 from target.iceberg_lake import IcebergLake
 from target.loading import Lake, schema
 
+pytestmark = pytest.mark.usefixtures("engine")
+
 KEYS = 120
 DELTA_SEEDS, ICEBERG_SEEDS = (5, 6), (2, 4)
 LONG_SEEDS = (1, 5)  # three runs, the second of which comes again: without versions and with them; else two

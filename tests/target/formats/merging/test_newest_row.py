@@ -7,6 +7,8 @@ import pytest
 from target.formats.merging.keyed_items import INT, ITEM, item, items, lake
 from target.loading import Lake, record, schema
 
+pytestmark = pytest.mark.usefixtures("engine")
+
 __all__ = ["lake"]
 
 

@@ -11,8 +11,8 @@ from singer_spark.singer.lake_type import STRING
 from singer_spark.singer.metadata_columns import DELETED_AT, TABLE_VERSION, UNCHANGED
 from singer_spark.storage.parquet_footer import open_parquet
 from target_spark_lake.columns.staged_metadata import CONTROL_COLUMNS
-from target_spark_lake.formats.merging.contest import MergeRules
-from target_spark_lake.formats.merging.staged_keys import staged_keys
+from target_spark_lake.formats.merging.rules import MergeRules
+from target_spark_lake.formats.merging.staged_keys import StagedKeys, staged_keys
 from target_spark_lake.layout import file_age
 from target_spark_lake.tables.row_order import read_parts
 from target_spark_lake.tables.table_index import TableIndex, current_index, file_statistics, read_index
@@ -37,6 +37,7 @@ class Survey:
         candidates: Files of the table that may hold affected rows, oldest first.
         parts: Parts of candidates that have several, if the order of the table's rows matters.
         inserts_only: Whether every record is certainly a row with a new key.
+        keys: What is known about the run's keys.
     """
 
     rules: MergeRules
@@ -45,6 +46,7 @@ class Survey:
     candidates: tuple[str, ...]
     parts: Mapping[str, Parts]
     inserts_only: bool
+    keys: StagedKeys
 
 
 def survey(run: PipelineRun, load: StreamLoad) -> Survey:
@@ -61,7 +63,7 @@ def survey(run: PipelineRun, load: StreamLoad) -> Survey:
     with ExitStack() as opened:
         sources = [opened.enter_context(open_parquet(storage, path)) for path in staged]
         keys = staged_keys(sources, schema.key_properties, load.rows)
-    takes_all = rules.whole or rules.stale or load.present is not None
+    takes_all = rules.whole or rules.stale or rules.compared
     candidates = [
         path
         for path, each in table.files.items()
@@ -72,7 +74,7 @@ def survey(run: PipelineRun, load: StreamLoad) -> Survey:
     parts = read_parts(storage, run.layout, load.table, candidates) if rules.whole else {}
     plain = not rules.deletes and not rules.unchanged and rules.activated is None
     inserts_only = keys.distinct and not candidates and plain
-    return Survey(rules, table, staged, tuple(candidates), parts, inserts_only)
+    return Survey(rules, table, staged, tuple(candidates), parts, inserts_only, keys)
 
 
 def _rules(load: StreamLoad, staged: Iterable[FileStatistics]) -> MergeRules:
@@ -91,6 +93,7 @@ def _rules(load: StreamLoad, staged: Iterable[FileStatistics]) -> MergeRules:
         activated=load.activated,
         whole=not one_row_a_key,
         stale=schema.drops_stale and load.sends_all,
+        compared=load.present is not None,
         unchanged=not all(each.all_null(UNCHANGED) for each in staged if UNCHANGED in each.columns),
     )
 

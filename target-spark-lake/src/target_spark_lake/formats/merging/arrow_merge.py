@@ -1,0 +1,199 @@
+"""Merging in this process: memory holds the keys that are compared, and one row group of what is rewritten."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from singer_spark.singer.lake_type import Struct, columns_from_text
+from singer_spark.singer.metadata_columns import DELETED_AT, METADATA_COLUMNS
+from target_spark_lake.formats.merging.arrow_rows import ArrowRows
+from target_spark_lake.formats.merging.completion import completed, filled_in, last_values
+from target_spark_lake.formats.merging.conflicts import (
+    PRESENT,
+    RUN,
+    TABLE,
+    contenders,
+    file_numbers,
+    key_names,
+    resolve,
+)
+from target_spark_lake.formats.merging.rules import (
+    DELETE,
+    FILL,
+    GONE,
+    LAST_VALUES,
+    MARK,
+    PLACE,
+    VALUES,
+    VERDICT,
+    Verdicts,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from target_spark_lake.formats.merging.merge_engine import Contest, Rewrite
+    from target_spark_lake.formats.merging.placed_files import PlacedFile
+    from target_spark_lake.formats.merging.rules import MergeRules
+    from target_spark_lake.formats.table_writer import TableWriter
+    from target_spark_lake.intake.stream_schema import StreamSchema
+    from target_spark_lake.tables.changes import StagedFile
+
+_MARK = columns_from_text({DELETED_AT: METADATA_COLUMNS[DELETED_AT]})
+
+
+@dataclass(frozen=True)
+class ArrowMerge:
+    """The engine in this process, for one stream."""
+
+    writer: TableWriter
+    schema: StreamSchema
+
+    @property
+    def _rows(self) -> ArrowRows:
+        return ArrowRows(self.writer.run.storage)
+
+    def resolve(self, contest: Contest) -> Verdicts:
+        """What becomes of each row."""
+        rules = contest.rules
+        decisive, keys = contest.columns(rules.columns), contest.columns(rules.keys)
+        incoming = [
+            contenders(rows, rules, RUN) for file in contest.brought for rows in self._rows.read(file, decisive)
+        ]
+        found = [*incoming, *self._of_table(contest, decisive, incoming)]
+        found += [
+            contenders(rows, rules, PRESENT) for file in contest.present or () for rows in self._rows.read(file, keys)
+        ]
+        tables = [pa.Table.from_batches([each]) for each in found]
+        rows = pa.concat_tables(tables, promote_options="default") if tables else pa.table({PLACE: []})
+        decided = resolve(rows, rules).sort_by(PLACE)
+        return Verdicts(decided, _counts(decided), pc.sum(decided[GONE]).as_py() or 0)
+
+    def _of_table(
+        self, contest: Contest, decisive: Struct, incoming: Sequence[pa.RecordBatch]
+    ) -> Iterator[pa.RecordBatch]:
+        """The contenders of the table: those with keys of the run, unless all are examined."""
+        rules = contest.rules
+        if rules.examines_all:
+            for file in contest.candidates:
+                yield from (contenders(rows, rules, TABLE) for rows in self._rows.read(file, decisive))
+            return
+        names = key_names(rules)
+        sent = {name: pa.chunked_array([each.column(name) for each in incoming]) for name in names} if incoming else {}
+        plain = [name for name in names if sent and not pa.types.is_nested(sent[name].type)]
+        known = {name: pc.unique(sent[name]) for name in plain}
+        for file in contest.candidates:
+            for rows in self._rows.read(file, decisive, contest.keys.may_be_in):
+                found = contenders(rows, rules, TABLE)
+                for name in plain:
+                    found = found.filter(pc.is_in(found.column(name), value_set=known[name]))
+                if found.num_rows:
+                    yield found
+
+    def undeleted(self, files: Sequence[PlacedFile]) -> int:
+        """Number of rows that are not marked as deleted."""
+        return sum(rows.column(DELETED_AT).null_count for file in files for rows in self._rows.read(file, _MARK))
+
+    def rewrite(self, rewrite: Rewrite, verdicts: Verdicts | None, rules: MergeRules) -> list[StagedFile]:
+        """Stage new files, one row group at a time."""
+        return self.writer.staged(self._new_rows(rewrite, verdicts, rules), rewrite.columns, self.schema, rewrite.name)
+
+    def release(self, verdicts: Verdicts) -> None:
+        """Nothing is held elsewhere."""
+
+    def _new_rows(self, rewrite: Rewrite, verdicts: Verdicts | None, rules: MergeRules) -> Iterator[pa.RecordBatch]:
+        brought = self._brought(rewrite, rules)
+        if verdicts is None:
+            yield from brought
+            return
+        set_aside: dict[str, list[pa.RecordBatch]] = {name: [] for name in (FILL, VALUES, DELETE, LAST_VALUES)}
+        decided = _ByFile(verdicts.rows)
+        for rows in self._each(rewrite.opened, rewrite.types):
+            yield from decided.kept(rows, rewrite, set_aside, (VALUES, LAST_VALUES))
+        for rows in brought:
+            yield from decided.kept(rows, rewrite, set_aside, tuple(set_aside))
+        aside = {name: pa.Table.from_batches(rows) for name, rows in set_aside.items() if rows}
+        for lacking, before, complete in ((FILL, VALUES, completed), (DELETE, LAST_VALUES, last_values)):
+            if lacking in aside:
+                known = aside.get(before, aside[lacking].slice(0, 0))
+                yield from complete(aside[lacking], known, rules.keys).to_batches()
+
+    def _each(self, files: Sequence[PlacedFile], types: Struct) -> Iterator[pa.RecordBatch]:
+        for file in files:
+            yield from self._rows.read(file, types)
+
+    def _brought(self, rewrite: Rewrite, rules: MergeRules) -> Iterator[pa.RecordBatch]:
+        """The run's rows, with the values of columns that the stream lacks."""
+        if not (rewrite.foreign and rewrite.replaced):
+            yield from self._each(rewrite.brought, rewrite.types)
+            return
+        wanted = [*rules.keys, *rewrite.foreign]
+        columns = Struct.of({name: rewrite.types.types[name] for name in wanted})
+        sent = self._rows.table(list(rewrite.brought), Struct.of({name: columns.types[name] for name in rules.keys}))
+        first = rules.keys[0]
+        known = [
+            rows.filter(pc.is_in(rows.column(first), value_set=pc.unique(sent[first])))
+            for rows in self._each(rewrite.replaced, columns)
+        ]
+        before = pa.Table.from_batches(known)
+        for rows in self._each(rewrite.brought, rewrite.types):
+            filled = filled_in(pa.Table.from_batches([rows]), before, rules.keys, rewrite.foreign)
+            yield from filled.to_batches()
+
+
+class _ByFile:
+    """Verdicts, found by the places of rows."""
+
+    def __init__(self, decided: pa.Table) -> None:
+        """Take verdicts in the order of their places."""
+        self._places = decided[PLACE].combine_chunks()
+        self._verdicts = decided[VERDICT].combine_chunks()
+
+    def kept(
+        self,
+        rows: pa.RecordBatch,
+        rewrite: Rewrite,
+        set_aside: dict[str, list[pa.RecordBatch]],
+        wanted: Sequence[str],
+    ) -> Iterator[pa.RecordBatch]:
+        """The rows that stay, marked if they are to be; those with the `wanted` verdicts are set aside."""
+        first, last = self._range(rows.column(PLACE))
+        if first == last:
+            yield rows
+            return
+        found = pc.index_in(rows.column(PLACE), value_set=self._places.slice(first, last - first))
+        verdicts = self._verdicts.slice(first, last - first).take(found)
+        for name in wanted:
+            is_meant = pc.fill_null(pc.equal(verdicts, name), False)
+            if pc.any(is_meant).as_py():
+                set_aside[name].append(rows.filter(is_meant))
+        marked = pc.fill_null(pc.equal(verdicts, MARK), False)
+        if pc.any(marked).as_py():
+            place = rows.schema.get_field_index(DELETED_AT)
+            moment = pa.scalar(rewrite.marked_at, rows.schema.field(place).type)
+            rows = rows.set_column(place, rows.schema.field(place), pc.if_else(marked, moment, rows.column(place)))
+        stays = rows.filter(pc.or_(marked, pc.is_null(verdicts)))
+        if stays.num_rows:
+            yield stays
+
+    def _range(self, places: pa.Array) -> tuple[int, int]:
+        """Where the verdicts on rows at these places begin and end."""
+        bounds = pc.min_max(places).as_py()
+        if bounds["min"] is None:
+            return 0, 0
+        every, at = range(len(self._places)), lambda number: self._places[number].as_py()
+        return bisect_left(every, bounds["min"], key=at), bisect_right(every, bounds["max"], key=at)
+
+
+def _counts(decided: pa.Table) -> dict[int, dict[str, int]]:
+    numbers = file_numbers(decided[PLACE].combine_chunks())
+    table = pa.table({"number": numbers, VERDICT: decided[VERDICT]})
+    found: dict[int, dict[str, int]] = {}
+    for row in table.group_by(["number", VERDICT]).aggregate([([], "count_all")]).to_pylist():
+        found.setdefault(row["number"], {})[row[VERDICT]] = row["count_all"]
+    return found

@@ -1,0 +1,88 @@
+"""What an engine does for a merge: the decision and the rewriting, in this process or in Spark."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from singer_spark.singer.lake_type import Struct
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from datetime import datetime
+
+    from target_spark_lake.formats.merging.placed_files import PlacedFile
+    from target_spark_lake.formats.merging.rules import MergeRules, Verdicts
+    from target_spark_lake.formats.merging.staged_keys import StagedKeys
+    from target_spark_lake.tables.changes import StagedFile
+
+
+@dataclass(frozen=True)
+class Contest:
+    """The files of which rows are compared.
+
+    Attributes:
+        rules: How to decide between the rows of a key.
+        types: All columns of the rows.
+        brought: The run's files.
+        candidates: The table's files that may hold affected rows.
+        present: Files with the keys still in the source; None if they are not known.
+        keys: What is known about the run's keys.
+    """
+
+    rules: MergeRules
+    types: Struct
+    brought: Sequence[PlacedFile]
+    candidates: Sequence[PlacedFile]
+    present: Sequence[PlacedFile] | None
+    keys: StagedKeys
+
+    def columns(self, names: Sequence[str]) -> Struct:
+        """Some of the columns."""
+        return Struct.of({name: self.types.types[name] for name in names})
+
+
+@dataclass(frozen=True)
+class Rewrite:
+    """The files that become new ones.
+
+    Attributes:
+        opened: The table's files of which some rows stay.
+        brought: The run's files that can't be published as they are.
+        replaced: All of the table's files that are replaced.
+        foreign: Columns that the stream lacks: their values are taken from the rows of the same keys in `replaced`.
+        types: All columns of the rows.
+        columns: The columns of the new files.
+        marked_at: The time set on deleted rows.
+        name: The name of the staging folder, unique per stream.
+    """
+
+    opened: Sequence[PlacedFile]
+    brought: Sequence[PlacedFile]
+    replaced: Sequence[PlacedFile]
+    foreign: Sequence[str]
+    types: Struct
+    columns: Struct
+    marked_at: datetime
+    name: str
+
+    @property
+    def size(self) -> int:
+        """Bytes of the files that are read whole."""
+        return sum(file.bytes for file in (*self.opened, *self.brought))
+
+
+class MergeEngine(Protocol):
+    """Decides and rewrites."""
+
+    def resolve(self, contest: Contest) -> Verdicts:
+        """What becomes of each row (`conflicts.resolve`)."""
+
+    def undeleted(self, files: Sequence[PlacedFile]) -> int:
+        """Number of rows of the table's files that are not marked as deleted."""
+
+    def rewrite(self, rewrite: Rewrite, verdicts: Verdicts | None, rules: MergeRules) -> list[StagedFile]:
+        """Stage new files with the rows that stay; without verdicts with all rows."""
+
+    def release(self, verdicts: Verdicts) -> None:
+        """Free what the verdicts occupy."""
