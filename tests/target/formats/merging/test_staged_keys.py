@@ -127,3 +127,24 @@ def test_a_name_with_a_point_is_no_member_of_a_struct() -> None:
         assert found.columns["a.c"] == ColumnRange(nulls=2)
         keys = look(parquet(columns), "a.b")
         assert keys.may_be_in(known(parquet({"a.b": pa.array([2])}), "a.b"))
+
+
+KEY = st.tuples(st.integers(0, 5), st.sampled_from(["", "a", "b", "é"]))
+
+
+@settings(max_examples=100, deadline=None)
+@given(parts=st.lists(st.lists(KEY, max_size=8), min_size=1, max_size=3), in_order=st.booleans())
+def test_many_keys_are_distinct_only_if_they_ascend(parts: list[list[tuple[int, str]]], in_order: bool) -> None:
+    """More keys than are counted are looked at in their order, through all files."""
+    if in_order:
+        ordered = iter(sorted({key for part in parts for key in part}))
+        parts = [[key for _, key in zip(part, ordered, strict=False)] for part in parts]
+    every = [key for part in parts for key in part]
+    files = [
+        parquet({"n": pa.array([n for n, _ in part], pa.int64()), "t": pa.array([t for _, t in part], pa.string())})
+        for part in parts
+    ]
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(module, "COUNTED_KEYS", -1)
+        found = staged_keys(files, ("n", "t"), len(every))
+    assert found.distinct == (every == sorted(set(every)))

@@ -58,7 +58,7 @@ def staged_keys(files: Sequence[BinaryIO], keys: tuple[str, ...], rows: int) -> 
     parquet = [pa.parquet.ParquetFile(file) for file in files]
     if rows > COUNTED_KEYS:
         ranges = tuple(each for file in parquet for each in _of_groups(file.metadata, keys))
-        return StagedKeys(keys, ranges, False)
+        return StagedKeys(keys, ranges, _ascend(parquet, keys))
     try:
         values = pa.concat_tables([file.read(list(keys)) for file in parquet], promote_options="permissive")
         # 0.0 and -0.0 are equal keys for Spark, but not for Arrow.
@@ -68,6 +68,37 @@ def staged_keys(files: Sequence[BinaryIO], keys: tuple[str, ...], rows: int) -> 
     except (pa.ArrowNotImplementedError, pa.ArrowInvalid, pa.ArrowTypeError):
         # A type that Arrow can't sort or group.
         return StagedKeys(keys, None, False)
+
+
+def _ascend(files: Sequence[pyarrow.parquet.ParquetFile], keys: tuple[str, ...]) -> bool:
+    """Whether each key is greater than the one before it, through all files, as in a table read by its key."""
+    last: pa.Table | None = None
+    for file in files:
+        for group in range(file.metadata.num_row_groups):
+            rows = file.read_row_group(group, columns=list(keys)).select(list(keys)).combine_chunks()
+            try:
+                both = rows if last is None else pa.concat_tables([last, rows], promote_options="permissive")
+                if not _is_ascending(both, keys):
+                    return False
+            except (pa.ArrowNotImplementedError, pa.ArrowInvalid, pa.ArrowTypeError):
+                # A type that Arrow can't compare.
+                return False
+            last = both.slice(max(both.num_rows - 1, 0))
+    return True
+
+
+def _is_ascending(rows: pa.Table, keys: tuple[str, ...]) -> bool:
+    greater, same = None, None
+    for name in keys:
+        values = rows[name].combine_chunks()
+        if pa.types.is_floating(values.type) or values.null_count:
+            return False
+        before, after = values.slice(0, max(len(values) - 1, 0)), values.slice(1)
+        more = pc.greater(after, before)
+        greater = more if same is None else pc.or_(greater, pc.and_(same, more))
+        equal = pc.equal(after, before)
+        same = equal if same is None else pc.and_(same, equal)
+    return bool(pc.all(greater, min_count=0).as_py())
 
 
 def _of_values(values: pa.Table, keys: tuple[str, ...]) -> tuple[tuple[ColumnRange, ...], ...]:
