@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from decimal import Decimal
 from pathlib import Path
@@ -142,9 +143,18 @@ COLUMN = {
 
 @pytest.mark.parametrize("column", COLUMN)
 def test_a_file_is_taken_as_it_is_only_where_types_footers_and_columns_prove_what_its_schema_asks(
-    spark: object, lake: Lake, tap: BatchRun, monkeypatch: pytest.MonkeyPatch, column: str
+    spark: object,
+    lake: Lake,
+    tap: BatchRun,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    column: str,
 ) -> None:
-    """None: the run fails as it does with a RECORD of that value; False: it is loaded, by way of records."""
+    """None: the run fails as it does with a RECORD of that value; False: it is loaded, by way of records.
+
+    The log names the file and the column that kept it from being taken.
+    """
+    caplog.set_level(logging.INFO, "target-spark-lake")
     property_schema, kind, values, adopted = COLUMN[column]
     monkeypatch.setattr("target_spark_lake.target.start_session", lambda *_: spark)
     array = pa.array(values, pa.int32()).cast(kind) if kind == pa.date32() else pa.array(values, kind)
@@ -157,6 +167,8 @@ def test_a_file_is_taken_as_it_is_only_where_types_footers_and_columns_prove_wha
         return
     lake.load(schema("s", {"value": property_schema}), batch)
     assert (inodes(table_files(lake)) == before) is adopted
+    named = [each for each in caplog.messages if batch["manifest"][0] in each]
+    assert len(named) == (not adopted), caplog.messages
     assert len(lake.rows("s", "value")) == len(values)
 
 

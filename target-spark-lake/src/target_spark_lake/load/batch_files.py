@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from target_spark_lake.intake.singer_lines import RecordLines
     from target_spark_lake.load.batches import Batches
     from target_spark_lake.load.sink import StreamSink
+    from target_spark_lake.staging.batch_judge import Way
     from target_spark_lake.staging.batch_plan import BatchPlan
     from target_spark_lake.staging.parquet_adoption import FoundFile
     from target_spark_lake.validation.batch_rules import TypedRules
@@ -54,6 +55,7 @@ class BatchFiles:
         self._places = BatchPlaces(roots, run.storage)
         self._jobs = 0
         self._to_remove: list[BatchPlace] = []
+        self._explained: set[tuple[str, Way]] = set()
 
     def lines(self, batch: BatchMessage) -> Iterator[RecordLines]:
         """All records of a BATCH message, as lines."""
@@ -79,6 +81,7 @@ class BatchFiles:
             with ThreadPoolExecutor(FOOTERS_AT_ONCE, thread_name_prefix="footers") as pool:
                 look = partial(self._look, batch.stream, plan, rules)
                 found = list(zip(files, pool.map(look, files), strict=True))
+            self._log_reason(batch.stream, [each for _, each in found])
             for are_lines, group in groupby(found, lambda each: each[1].judgement.way is Way.LINES):
                 if are_lines:
                     for file, each in group:
@@ -122,6 +125,14 @@ class BatchFiles:
         judgement = judge(place.storage, place.path, f"stream {stream}: batch file {file.shown}", plan, rules)
         file.check_rows(stream, judgement.rows)
         return FoundFile(file.shown, place, judgement)
+
+    def _log_reason(self, stream: str, files: Sequence[FoundFile]) -> None:
+        """Say once a stream why its files do not become the table's as they are."""
+        for each in files:
+            way, reason = each.judgement.way, each.judgement.reason
+            if reason and (stream, way) not in self._explained:
+                self._explained.add((stream, way))
+                logger.info("stream %s: batch file %s: %s, as %s", stream, each.url, way.value, reason)
 
     def _adopt(
         self, batch: BatchMessage, sink: StreamSink, plan: BatchPlan, files: tuple[FoundFile, ...]

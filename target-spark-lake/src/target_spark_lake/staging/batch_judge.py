@@ -35,9 +35,9 @@ ROWS_AT_ONCE = 1 << 14
 class Way(Enum):
     """How a file is to be staged."""
 
-    ADOPT = "it is the table's file as it is"
-    FIT = "its values are right; other columns, folders or codec are the table's"
-    LINES = "its records must be checked one by one"
+    ADOPT = "it becomes the table's file as it is"
+    FIT = "it is rewritten"
+    LINES = "its records are checked one by one"
 
 
 @dataclass(frozen=True)
@@ -48,11 +48,13 @@ class Judgement:
         way: How to stage it.
         rows: Its number of rows.
         codec: Codec of its pages, as in file names; empty if it is none of the lake's.
+        reason: Why it is not adopted as it is; empty if it is.
     """
 
     way: Way
     rows: int
     codec: str
+    reason: str = ""
 
 
 def judge(storage: Storage, path: str, name: str, plan: BatchPlan, rules: TypedRules | None) -> Judgement:
@@ -65,13 +67,9 @@ def judge(storage: Storage, path: str, name: str, plan: BatchPlan, rules: TypedR
     with open_batch_file(storage, path, name) as file:
         codec = _codec(file.metadata)
         _check_columns(file.schema_arrow.names, plan, name)
-        if rules is None or not _is_right(file, plan, rules):
-            way = Way.LINES
-        elif codec and plan.partitioning is None and _is_staged(file.schema_arrow, plan):
-            way = Way.ADOPT
-        else:
-            way = Way.FIT
-        return Judgement(way, int(file.metadata.num_rows), codec)
+        doubt = "its SCHEMA needs a check of each record" if rules is None else _doubt(file, plan, rules)
+        way, reason = (Way.LINES, doubt) if doubt else (Way.FIT, _difference(file.schema_arrow, codec, plan))
+        return Judgement(way if reason else Way.ADOPT, int(file.metadata.num_rows), codec, reason)
 
 
 def _codec(metadata: FileMetaData) -> str:
@@ -89,27 +87,35 @@ def _check_columns(found: list[str], plan: BatchPlan, name: str) -> None:
         )
 
 
-def _is_right(file: ParquetFile, plan: BatchPlan, rules: TypedRules) -> bool:
-    """Whether all rows are certainly valid, in columns that hold the same values as the lake's."""
+def _doubt(file: ParquetFile, plan: BatchPlan, rules: TypedRules) -> str:
+    """Why a row may be invalid, or a column hold other values than the lake's; empty if certainly none does."""
     schema, metadata = file.schema_arrow, file.metadata
     found, wanted = (set(names) - set(METADATA_COLUMNS) for names in (schema.names, plan.columns.types))
     if found != wanted or len(set(schema.names)) < len(schema.names):
-        return False
+        return f"it has other columns than its SCHEMA: {', '.join(sorted(found ^ wanted)[:5]) or 'one of them twice'}"
     types = plan.found.types
     taken = [field for field in schema if field.name in types and _counts(field.name, schema)]
-    if not all(_same_values(field.type, types[field.name]) for field in taken):
-        return False
+    for field in taken:
+        if not _same_values(field.type, types[field.name]):
+            return f"its column {field.name} is {field.type}, in the lake {types[field.name]}"
     places = leaf_places(schema)
-    moments = rules.moments & set(schema.names)
-    if not all(dated(metadata, places[name]) for name in moments):
-        return False
+    for name in sorted(rules.moments & set(schema.names)):
+        if not dated(metadata, places[name]):
+            return f"its column {name} may have times outside of the years 1 to 9999"
     unproven = rules.unproven(statistics_of(metadata, 0, rules.provable).columns)
-    return not unproven or _look(file, unproven)
+    wrong = _wrong(file, unproven) if unproven else None
+    return f"its column {wrong} has a value that may be invalid" if wrong else ""
 
 
-def _is_staged(schema: pa.Schema, plan: BatchPlan) -> bool:
-    """Whether a file has exactly the columns of staged files, in order."""
-    return columns_of_arrow(schema) == plan.staged and all(_counts(name, schema) for name in schema.names)
+def _difference(schema: pa.Schema, codec: str, plan: BatchPlan) -> str:
+    """Why a file of right values is rewritten; empty if it has exactly the columns of staged files, in order."""
+    if not codec:
+        return "no file of the lake has its codec"
+    if plan.partitioning is not None:
+        return "its rows belong in hive folders"
+    if columns_of_arrow(schema) != plan.staged or not all(_counts(name, schema) for name in schema.names):
+        return "its columns are not the table's in number, order or type"
+    return ""
 
 
 def _counts(name: str, schema: pa.Schema) -> bool:
@@ -130,10 +136,10 @@ def _same_values(arrow: pa.DataType, lake: LakeType) -> bool:
     return found is not None and found.types["column"] == lake
 
 
-def _look(file: ParquetFile, unproven: Mapping[str, ValueCheck]) -> bool:
-    """Check the values of the columns for which the footer is not conclusive."""
-    return all(
-        check.is_right(batch.column(name), typed=True)
-        for batch in file.iter_batches(ROWS_AT_ONCE, columns=list(unproven))
-        for name, check in unproven.items()
-    )
+def _wrong(file: ParquetFile, unproven: Mapping[str, ValueCheck]) -> str | None:
+    """The first column, of those for which the footer is not conclusive, with a value that may be invalid."""
+    for batch in file.iter_batches(ROWS_AT_ONCE, columns=list(unproven)):
+        for name, check in unproven.items():
+            if not check.is_right(batch.column(name), typed=True):
+                return name
+    return None
