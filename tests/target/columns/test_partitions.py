@@ -197,12 +197,13 @@ def test_a_partitioned_table_on_s3_takes_appends_and_merges(spark: Any, s3: Any)
     bucket = s3.new_bucket()
     options = {"s": {"partition_by": ["c", "day(t)"]}, "m": {"partition_by": ["c"], "load_method": "upsert"}}
     config = {"bucket": bucket, "pipeline": "test", "storage_options": s3.storage_options, "stream_options": options}
-    for c in ("a/b %", "é+="):
+    for c, engine in (("a/b %", "local"), ("é+=", "spark")):
         messages: list[JSON] = []
         for stream in "sm":
             messages.append(schema(stream, {"id": INT, "c": TEXT, "t": NAIVE}, ("id",)))
             messages += [record(stream, id=n, c=c, t="2026-11-21T01:00:00") for n in (1, 2)]
-        TargetSparkLake(config={**config, "spark": {"master": "local[2]"}}).listen(io.BytesIO(to_bytes(*messages)))
+        settings = {**config, "engine": engine, "spark": {"master": "local[2]"}}
+        TargetSparkLake(config=settings).listen(io.BytesIO(to_bytes(*messages)))
     files, place = fsspec.core.url_to_fs(bucket, **s3.storage_options)
     paths = sorted(path.removeprefix(f"{place}/raw/").rpartition("/")[0] for path in files.find(f"{place}/raw"))
     assert set(paths) == {"m/c=é+%3D", "s/c=a%2Fb %25/t_day=2026-11-21", "s/c=é+%3D/t_day=2026-11-21"}

@@ -19,7 +19,7 @@ import pytest
 from deltalake import DeltaTable
 
 from target.delta_lake import DeltaLake
-from target.loading import reader, schema
+from target.loading import reader, record, schema
 
 Finding = tuple[str, str, int]
 
@@ -200,3 +200,19 @@ def by_spark(*statements: str) -> list[list[dict[str, Any]]]:
     assert done.returncode == 0, done.stderr[-3000:]
     found: list[list[dict[str, Any]]] = json.loads(done.stdout.splitlines()[-1])
     return found
+
+
+def test_filters_on_a_column_that_came_later(tmp_path: Path) -> None:
+    """Files from before it hold NULL there, and their statistics say so."""
+    lake = DeltaLake(tmp_path / "lake")
+    lake.load(schema("s", {"id": {"type": "integer"}}), *(record("s", id=n) for n in (1, 2)))
+    later = {"id": {"type": "integer"}, "text": {"type": ["string", "null"]}, "part": {"type": ["number", "null"]}}
+    lake.load(schema("s", later), record("s", id=3, text="x", part=0.5))
+    table = DeltaTable(str(lake.folder / "raw/s"))
+    assert len(table.file_uris()) == 2
+    data = table.to_pyarrow_dataset()
+    for name in ("text", "part"):
+        assert sorted(data.to_table(filter=pc.field(name).is_null())["id"].to_pylist()) == [1, 2]
+        assert data.to_table(filter=pc.field(name).is_valid())["id"].to_pylist() == [3]
+    assert data.to_table(filter=pc.field("id") < 3).num_rows == 2
+    assert lake.rows("s", "id") == [(1,), (2,), (3,)]

@@ -16,6 +16,7 @@ from target_spark_lake.columns.partitioning import LONGEST_FOLDER, Part, check_u
 from target_spark_lake.table_logs.delta_log.log_entry import DeltaChange, DeltaCommit
 from target_spark_lake.table_logs.delta_log.schema import (
     check_names,
+    columns_of_log,
     columns_that_differ,
     features_of,
     required_columns,
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
     from singer_spark.singer.lake_type import LakeType
     from singer_spark.storage.storage import Storage
-    from target_spark_lake.table_logs.delta_log.snapshot import DeltaSnapshot
+    from target_spark_lake.table_logs.delta_log.snapshot import AddedFile, DeltaSnapshot
     from target_spark_lake.tables.changes import StagedFile, TableChange
     from target_spark_lake.tables.file_statistics import FileStatistics
     from target_spark_lake.tables.table_record import TableRecord
@@ -116,7 +117,26 @@ def delta_change(
         partitioned_before=partitioned_before,
         table_id=before.table_id if before else None,
     )
-    return DeltaChange(planned, _statistics(storage, sizes, columns.without(partitioned), before), adopted or {})
+    inside = columns.without(partitioned)
+    restated = _restated(storage, before, change, schema, inside)
+    return DeltaChange(planned, _statistics(storage, sizes, inside, before), adopted or {}, restated)
+
+
+def _restated(
+    storage: Storage, before: DeltaSnapshot | None, change: TableChange, schema: str | None, columns: Struct
+) -> tuple[AddedFile, ...]:
+    """The files that stay although the table gets columns, of which their statistics know nothing."""
+    if (
+        before is None
+        or schema is None
+        or not columns_of_log(schema).without(columns_of_log(before.schema).types).fields
+    ):
+        return ()
+    gone = {*change.retire, *change.joined_from}
+    stay = {f"{change.table}/{path}": file for path, file in before.files.items()}
+    stay = {path: file for path, file in stay.items() if path not in gone}
+    found = _statistics(storage, {path: file.size for path, file in stay.items()}, columns, before)
+    return tuple(replace(file, statistics=found[path]) for path, file in stay.items())
 
 
 def rearrangement(storage: Storage, before: DeltaSnapshot, change: TableChange) -> DeltaChange:

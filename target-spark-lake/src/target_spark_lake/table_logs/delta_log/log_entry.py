@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 LEGACY_WRITER_FEATURES = ("appendOnly", "invariants")
 ENGINE = "target-spark-lake"
-OF_SOME = ("takes_back", "joined", "joined_from", "table_id")
+OF_SOME = ("takes_back", "joined", "joined_from", "table_id", "restated")
 
 
 @dataclass(frozen=True)
@@ -50,6 +50,7 @@ class DeltaCommit:
         joined: Files with the rows of small ones, added if those still exist.
         joined_from: Paths of those small files, to be removed, relative to the table.
         table_id: Id of the table that it was planned on; None for a new table, and in older journals.
+        restated: Files that stay, with statistics that cover the columns which the commit adds.
     """
 
     table: str
@@ -69,6 +70,7 @@ class DeltaCommit:
     joined: tuple[AddedFile, ...] = ()
     joined_from: tuple[str, ...] = ()
     table_id: str | None = None
+    restated: tuple[AddedFile, ...] = ()
 
     @property
     def makes_table(self) -> bool:
@@ -78,7 +80,7 @@ class DeltaCommit:
     def undone_by(self, run_id: str) -> DeltaCommit:
         """The commit with which another run undoes this one: an entry with its own transaction."""
         number = transaction_number(run_id)
-        emptied = replace(self, add=(), remove=(), joined=(), joined_from=())
+        emptied = replace(self, add=(), remove=(), joined=(), joined_from=(), restated=())
         if not self.makes_table:
             emptied = replace(emptied, schema=None, features=())
         return replace(emptied, run_id=run_id, transaction=number, takes_back=self.transaction)
@@ -92,6 +94,7 @@ class DeltaCommit:
     def from_body(body: Mapping[str, Any]) -> DeltaCommit:
         """Read `to_body` back."""
         lists = {
+            "restated": tuple(AddedFile(**file) for file in body.get("restated", ())),
             "features": tuple(body["features"]),
             "add": tuple(AddedFile(**file) for file in body["add"]),
             "remove": tuple(body["remove"]),
@@ -113,12 +116,14 @@ class DeltaChange:
         planned: The commit, as far as it is known.
         statistics: The log's statistics for each new file, by path.
         adopted: Files that become the table's in place, with their sizes in bytes.
+        restated: Files that stay, with statistics that cover the columns which the change adds.
     """
 
     format: ClassVar[str] = DELTA
     planned: DeltaCommit
     statistics: Mapping[str, str]
     adopted: Mapping[str, int] = field(default_factory=dict)
+    restated: tuple[AddedFile, ...] = ()
 
     def commit(self, pipeline: str, run_id: str, change: TableChange, final: Mapping[str, str]) -> DeltaCommit:
         """The run's commit, given the final paths of the change's staged files."""
@@ -145,6 +150,7 @@ class DeltaChange:
             remove=inside(change.retire),
             joined=logged(change.joined),
             joined_from=inside(change.joined_from),
+            restated=self.restated,
         )
 
 
@@ -168,9 +174,16 @@ def log_entry(
         actions.append({"protocol": protocol})
     if schema is not None:
         actions.append({"metaData": _metadata(commit, current, schema)})
+    remove = tuple(remove)
     about = {"dataChange": commit.data_change}
     actions += [{"remove": _remove(file, commit.time) | about} for file in remove]
     actions += [{"add": _add(file, commit.time) | about} for file in (*commit.add, *again)]
+    if current is not None:
+        gone = {file.path for file in remove}
+        now = {file.path for file in current.files.values()} - gone
+        stay = [each for each in commit.restated if each.path in now]
+        # Readers take the last entry of a file.
+        actions += [{"add": _add(file, commit.time) | {"dataChange": False}} for file in stay]
     if current is not None and all(path in current.files for path in commit.joined_from):
         # Otherwise another writer changed or joined them meanwhile, and they stay as they are now.
         moved = [current.files[path] for path in commit.joined_from]
