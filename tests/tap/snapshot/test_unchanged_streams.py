@@ -86,7 +86,7 @@ def test_many_are_one_statement(postgres, statements):
         "delete from t1 where id = 1",
         "truncate t1",
         "alter table t1 add column more integer default 7",
-        "create table aside.heir (like t1); insert into aside.heir values (20, 2, 2); alter table aside.heir inherit t1",
+        "create table aside.heir (like t1); insert into aside.heir values (20,2,2); alter table aside.heir inherit t1",
         "alter table t1 rename to gone; alter table t2 rename to t1; alter table gone rename to t2",
         "alter table t1 alter column v type bigint",
         "vacuum full t1",
