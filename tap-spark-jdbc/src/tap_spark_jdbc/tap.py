@@ -171,6 +171,8 @@ class TapSparkJdbc(Tap):
         Spark. A columnar driver may not need Spark at all.
         """
         if self.database.may_be_columnar:
+            if self._opening.start != "saved":
+                self.database.begin_import()
             return
         if self._opening.start != "saved" or not self.database.source.dialect.shares_snapshots:
             self.database.begin_session()
@@ -241,6 +243,8 @@ class TapSparkJdbc(Tap):
         from tap_spark_jdbc.streams.streams_ahead import ReadAhead
 
         streams = self._send_unchanged(streams)
+        if streams:
+            self.database.begin_import()
         plans, budget, next_first = [each.plan for each in streams], self.budget, None
         lane = Lane.of(self.database, self.snapshots)
         with ReadAhead(plans, self._run.reading, lane, alone=budget.counts_rows) as ahead:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from threading import Thread
 
 import psycopg
@@ -157,8 +158,10 @@ def test_a_locked_table_does_not_keep_the_others(postgres, statements):
         sent = []
         runner = Thread(target=lambda: sent.append(tap.run_here(state=state)))
         runner.start()
+        deadline = time.monotonic() + 120
         while not database.execute(WAITING).fetchall():
             assert runner.is_alive()
+            assert time.monotonic() < deadline
         held = "select count(*) from pg_locks where granted and relation in ('t0'::regclass, 't2'::regclass)"
         assert database.execute(held).fetchone() == (0,)
     runner.join()
