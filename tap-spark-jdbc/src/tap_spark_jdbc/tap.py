@@ -261,11 +261,12 @@ class TapSparkJdbc(Tap):
 
     def _send_unchanged(self, streams: Sequence[JdbcStream]) -> list[JdbcStream]:
         """Send the streams in which nothing has changed; returns the others."""
-        if self.settings.safety_lag_seconds:
+        state, settings = self.run_state, self.settings
+        if settings.safety_lag_seconds or state.start not in ("saved", "resume"):
             return [*streams]
-        state, asked = self.run_state, UnchangedStreams(self.database, self.snapshots.server)
+        asked = UnchangedStreams(self.database, self.snapshots.server, may_end_early=settings.has_budget)
         plans = [each.plan for each in streams if state.progress(each.plan) is None]
-        found = asked.among([(plan, mark) for plan in plans if (mark := state.bookmark(plan)) is not None])
+        found = asked.among([(plan, state.bookmark(plan)) for plan in plans])
         for stream in streams:
             if (extraction := found.get(stream.name)) is not None:
                 stream.send_unchanged(extraction)

@@ -132,6 +132,22 @@ def test_rows_of_an_open_transaction_are_found_later(postgres):
     assert [record["id"] for _, record in records(after)] == [10]
 
 
+def test_empty_tables_are_asked_with_the_others(postgres, statements):
+    """A table that never had a row costs no statement of its own; its first row is sent like any."""
+    tap, database = shop(postgres, 3)
+    database.execute("truncate t1")
+    first = tap.run_here().succeeded()
+    assert "public-t1" not in first.final_state["bookmarks"]
+
+    asked(tap, statements, first.final_state)
+    assert not [each for each in statements if '"t1" ' in each and "string_agg" not in each]
+    database.execute("insert into t1 values (1, 1, 1)")
+    after = tap.run_here(state=first.final_state).succeeded()
+
+    assert records(after) == [("public-t1", {"id": 1, "k": 1, "v": 1})]
+    assert schemas(after)["public-t1"]["schema"]["x-extent"] == "full"
+
+
 def test_a_failing_stream_does_not_cost_the_others(postgres, statements):
     """A stream whose part of the statement fails is asked by itself; the others are still asked together."""
     options = {"stream_options": {"public-t1": {"where": "10 / v > 0"}}, "on_stream_error": "skip"}
