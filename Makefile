@@ -64,6 +64,7 @@ ifeq ($(ARGS),)
 	@$(PYTHON) benchmarks/tables.py
 	@$(PYTHON) benchmarks/merge.py $(ROWS:%=--rows %)
 	@$(PYTHON) benchmarks/mariadb.py $(ROWS:%=--rows %)
+	@$(PYTHON) benchmarks/everyday.py $(if $(ROWS),--rounds 1 --share 100)
 endif
 
 # uv.lock names the package index of whoever made it, so this file is the one that is kept.

@@ -15,6 +15,7 @@ CACHE = HERE / ".cache"
 # By the kind of a server: where the driver is published, and its class.
 DRIVERS = {
     "postgresql": (("org.postgresql", "postgresql", "42.7.8"), "org.postgresql.Driver"),
+    "sqlite": (("org.xerial", "sqlite-jdbc", "3.50.3.0"), "org.sqlite.JDBC"),
     "mariadb": (("org.mariadb.jdbc", "mariadb-java-client", "3.5.6"), "org.mariadb.jdbc.Driver"),
 }
 

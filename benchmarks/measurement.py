@@ -7,13 +7,15 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import duckdb
 from cases import Case
 from sources.source import Source
-from works import Work
+from works import Command, Work
 
 HERE = Path(__file__).resolve().parent
 
@@ -62,13 +64,8 @@ def measure(case: Case, source: Source, folder: Path, limit: float, remote: str 
     folder.mkdir(parents=True, exist_ok=True)
     work = case.work(source, folder, remote)
     printed = folder / "output"
-    job = {"commands": [asdict(c) for c in work.commands], "output": str(printed), "logs": str(folder), "limit": limit}
-    # What the last case left to be written must not slow this one.
-    os.sync()
     server_before, machine_before = source.server.cpu_seconds(), machine_cpu_seconds()
-    command = [sys.executable, str(HERE / "measuring.py")]
-    run = subprocess.run(command, input=json.dumps(job), stdout=subprocess.PIPE, text=True, check=True)
-    seen = json.loads(run.stdout)
+    seen = observed(work.commands, folder, limit)
     server_cpu, machine_cpu = source.server.cpu_seconds() - server_before, machine_cpu_seconds() - machine_before
     return Measurement(
         case=case.name,
@@ -84,6 +81,17 @@ def measure(case: Case, source: Source, folder: Path, limit: float, remote: str 
         cpu_split=seen["cpu_split"],
         peak_split=seen["peak_split"],
     )
+
+
+def observed(commands: Sequence[Command], folder: Path, limit: float) -> dict[str, Any]:
+    """Runs a pipe of programs and returns what `measuring.py` saw of it; its output and logs are in the folder."""
+    # What the last run left to be written must not slow this one.
+    os.sync()
+    given = {"commands": [asdict(each) for each in commands], "output": str(folder / "output"), "logs": str(folder)}
+    command, job = [sys.executable, str(HERE / "measuring.py")], json.dumps({**given, "limit": limit})
+    run = subprocess.run(command, input=job, stdout=subprocess.PIPE, text=True, check=True)
+    found: dict[str, Any] = json.loads(run.stdout)
+    return found
 
 
 def machine_cpu_seconds() -> float:

@@ -108,7 +108,11 @@ def spark_increment(source: Source, folder: Path) -> Work:
 def reached(source: Source) -> list[str]:
     server = source.server
     jar, driver = jdbc_driver(server.kind)
-    return [server.jdbc_url, server.user, server.password, driver, f"{source.schema}.{source.table}", str(jar)]
+    url = server.jdbc_url
+    if server.kind == "mariadb":
+        # By its own scheme Spark quotes names as texts.
+        url = f"{url.replace('mariadb', 'mysql', 1)}?permitMysqlScheme"
+    return [url, server.user, server.password, driver, f"{source.schema}.{source.table}", str(jar)]
 
 
 def spark_program(name: str, given: list[str]) -> Command:

@@ -11,7 +11,7 @@ import dlt  # noqa: E402  (reads the environment)
 from dlt.sources.sql_database import sql_table  # noqa: E402
 
 source = sql_table(
-    credentials=dsn.replace("postgresql://", "postgresql+psycopg2://"),
+    credentials=dsn.replace("postgresql://", "postgresql+psycopg2://").replace("mysql://", "mysql+pymysql://"),
     schema=schema,
     table=table,
     backend=backend,

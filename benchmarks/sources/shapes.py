@@ -20,6 +20,21 @@ KEYS = """
     id::bigint                                                             AS id,
     timestamp '2020-01-01' + id / 3 * interval '11.000137 seconds'         AS updated_at
 """
+# Texts beyond ASCII, JSON, moments with a zone: what costs more to read than numbers do.
+MIXED = """
+    id::bigint                                                             AS id,
+    timestamp '2020-01-01' + id / 3 * interval '11.000137 seconds'         AS updated_at,
+    timestamptz '2020-01-01 00:00:00+00' + id * interval '7 seconds'       AS shipped_at,
+    'Bestellung ' || id || ' für Kundin ' || id * 31 % 200000 || ', Zürich, ' || substr(md5(id::text), 1, 24) AS note,
+    md5(id::text)                                                          AS code,
+    jsonb_build_object('lot', id % 997, 'tags', jsonb_build_array('a', id % 7), 'note', 'Größe ' || id % 40) AS detail,
+    (id % 1000)::integer                                                   AS quantity,
+    ((id * 7919) % 100000000 / 100.0)::numeric(12, 2)                      AS amount,
+    sqrt(id)::double precision                                             AS weight,
+    id % 3 = 0                                                             AS paid,
+    date '2015-01-01' + (id % 3650)::integer                               AS due_on,
+    CASE WHEN id % 10 <> 0 THEN (id % 5)::smallint END                     AS priority
+"""
 # By turns, as a fact table of a warehouse has them.
 WIDE_KINDS = (
     "((id * {n}) % 1000003)::integer",
@@ -42,4 +57,4 @@ def columns(shape: str) -> str:
     if shape == "long":
         text = "(SELECT string_agg(md5((id * part)::text), ' ') FROM generate_series(1, 121) AS part)"
         return f"{KEYS},    {text} AS body"
-    return ORDERS
+    return MIXED if shape == "mixed" else ORDERS

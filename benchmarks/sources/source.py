@@ -32,7 +32,8 @@ class Server:
 
     @property
     def dsn(self) -> str:
-        return f"postgresql://{self.user}:{self.password}@{self.host}:{self.port}/{DATABASE}"
+        scheme = "mysql" if self.kind == "mariadb" else self.kind
+        return f"{scheme}://{self.user}:{self.password}@{self.host}:{self.port}/{DATABASE}"
 
     @property
     def jdbc_url(self) -> str:

@@ -21,6 +21,7 @@ from tap_spark_jdbc.extraction.run_state import OpeningState, RunState
 from tap_spark_jdbc.reading.batch_place import BatchPlace
 from tap_spark_jdbc.reading.slices_ahead import Lane
 from tap_spark_jdbc.snapshot.stream_snapshot import StreamSnapshots
+from tap_spark_jdbc.snapshot.unchanged_streams import UnchangedStreams
 from tap_spark_jdbc.source.database import Database
 from tap_spark_jdbc.streams.jdbc_stream import JdbcStream, TapRun
 from tap_spark_jdbc.streams.log_streams import begin_log, send_changes
@@ -170,6 +171,8 @@ class TapSparkJdbc(Tap):
         Spark. A columnar driver may not need Spark at all.
         """
         if self.database.may_be_columnar:
+            if self._opening.start != "saved":
+                self.database.begin_import()
             return
         if self._opening.start != "saved" or not self.database.source.dialect.shares_snapshots:
             self.database.begin_session()
@@ -236,9 +239,12 @@ class TapSparkJdbc(Tap):
             )
 
     def _send(self, streams: Sequence[JdbcStream]) -> None:
-        """Send the streams in order, while the next ones are being read."""
+        """Send the unchanged streams, then the others in order, while the next ones are being read."""
         from tap_spark_jdbc.streams.streams_ahead import ReadAhead
 
+        streams = self._send_unchanged(streams)
+        if streams:
+            self.database.begin_import()
         plans, budget, next_first = [each.plan for each in streams], self.budget, None
         lane = Lane.of(self.database, self.snapshots)
         with ReadAhead(plans, self._run.reading, lane, alone=budget.counts_rows) as ahead:
@@ -252,6 +258,21 @@ class TapSparkJdbc(Tap):
                     if reading.stopped_at is not None:
                         next_first = streams[0].name
         self.run_state.begin_next_with(next_first)
+
+    def _send_unchanged(self, streams: Sequence[JdbcStream]) -> list[JdbcStream]:
+        """Send the streams in which nothing has changed; returns the others."""
+        state, settings = self.run_state, self.settings
+        if settings.safety_lag_seconds or state.start not in ("saved", "resume"):
+            return [*streams]
+        asked = UnchangedStreams(self.database, self.snapshots.server, may_end_early=settings.has_budget)
+        plans = [each.plan for each in streams if state.progress(each.plan) is None]
+        found = asked.among([(plan, state.bookmark(plan)) for plan in plans])
+        for stream in streams:
+            if (extraction := found.get(stream.name)) is not None:
+                stream.send_unchanged(extraction)
+        if found:
+            state.write()
+        return [each for each in streams if each.name not in found]
 
     def _in_turn(self, streams: Iterable[JdbcStream]) -> list[JdbcStream]:
         """The streams in order, rotated to begin with the one the last run did not get to."""

@@ -78,8 +78,7 @@ class Extraction:
         sql, lag = StreamSql(dialect, plan, split_key(plan, dialect)), lag_of(plan, lag)
         kept = None if plan.end_value is not None else bookmark
         key = plan.replication_key
-        part = plan.settle_seconds or (key is not None and may_end_early)
-        progress = progress or StreamProgress("delta" if _is_delta(plan, kept) or part else "full")
+        progress = progress or unbegun(plan, bookmark, may_end_early=may_end_early)
         if key is None or progress.complete:
             return cls(plan, sql, None, None, connection, progress, lag)
         bounds = ColumnBounds(connection, sql, key)
@@ -206,6 +205,13 @@ class Extraction:
         assert key is not None
         bookmark = point.bookmark(key, boundary)
         return bookmark if boundary is None else replace(bookmark, snapshot=self.snapshot)
+
+
+def unbegun(plan: StreamPlan, bookmark: Bookmark | None, *, may_end_early: bool) -> StreamProgress:
+    """The progress of a stream of which nothing was sent since the last commit."""
+    kept = None if plan.end_value is not None else bookmark
+    part = plan.settle_seconds or (plan.replication_key is not None and may_end_early)
+    return StreamProgress("delta" if _is_delta(plan, kept) or part else "full")
 
 
 def lag_of(plan: StreamPlan, lag: float) -> float:

@@ -17,6 +17,8 @@ K = TypeVar("K")
 WRITER = "CAST(CAST(xmin AS text) AS bigint)"
 """The number of a row's writer, its lower 32 bits."""
 NONE_JOINED = "FALSE"
+FAR = 2**31
+"""After so many numbers a snapshot is renewed, or proves nothing: they wrap around after twice as many."""
 _CYCLE = 2**32
 # Lower numbers are not transactions: rows that have them were there before all others.
 _FIRST = 3

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from singer_spark.singer.transaction_snapshot import TransactionSnapshot
 from tap_spark_jdbc.extraction.stream_progress import TableMoment
-from tap_spark_jdbc.plan.late_rows import WRITER, LateRows
+from tap_spark_jdbc.plan.late_rows import FAR, WRITER, LateRows
 from tap_spark_jdbc.plan.slices import Range, Slice
 
 if TYPE_CHECKING:
@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from tap_spark_jdbc.plan.stream_sql import Point
     from tap_spark_jdbc.snapshot.server import SnapshotServer
 
-# Numbers wrap around; this far apart they are certain.
-_FAR = 2**31
 _UNKNOWN = "nothing shows whether a row of it was changed or deleted since"
 _OTHER = "the database is another one, or was taken back to an earlier state"
 _REPLACED = "the table was emptied, written anew or altered since"
@@ -49,7 +47,7 @@ def continued(extraction: Extraction, server: SnapshotServer | None, now: TableM
         return extraction if progress.complete else extraction.from_the_start(_UNKNOWN, now)
     since = now.snapshot.xmax - before.snapshot.xmin
     same = before.snapshot.is_of(now.snapshot.system, now.snapshot.timeline)
-    if not same or before.snapshot.xmax > now.snapshot.xmax or since >= _FAR:
+    if not same or before.snapshot.xmax > now.snapshot.xmax or since >= FAR:
         return extraction.from_the_start(_OTHER, now)
     if before.relations != now.relations:
         return extraction.from_the_start(_REPLACED, now)

@@ -51,9 +51,9 @@ WITH RECURSIVE tree AS (
   JOIN pg_catalog.pg_class c ON c.oid = i.inhrelid
 )
 SELECT CASE WHEN pg_catalog.bool_and(tree.relkind = 'p' OR (tree.relkind = 'r' AND m.amname = 'heap'))
-  AND pg_catalog.has_table_privilege(pg_catalog.to_regclass({table}), 'SELECT') THEN '1' ELSE '0' END,
-  CAST(CAST(pg_catalog.to_regclass({table}) AS oid) AS text),
-  (SELECT pg_catalog.string_agg(CAST(tree.oid AS text), ',') FROM tree WHERE tree.joined)
+  AND pg_catalog.has_table_privilege(pg_catalog.to_regclass({table}), 'SELECT') THEN '1' ELSE '0' END AS written,
+  CAST(CAST(pg_catalog.to_regclass({table}) AS oid) AS text) AS relation,
+  (SELECT pg_catalog.string_agg(CAST(tree.oid AS text), ',') FROM tree WHERE tree.joined) AS added{more}
 FROM tree LEFT JOIN pg_catalog.pg_am m ON m.oid = tree.relam
 """
 
@@ -161,16 +161,22 @@ class SnapshotServer:
 
         None: they don't, as those of views, queries and foreign tables.
         """
-        dialect = self._database.source.dialect
-        name = dialect.string(dialect.table(replace(table, query=None)))
-        if table.query is not None and table.computed_key is None:
+        query = self.heaps_query(table, late)
+        if query is None:
             return None
-        joined = NONE_JOINED if late is None else late.unseen(_JOINED)
-        query = _HEAPS.replace("{joined}", joined).replace("{table}", name)
         ((written, relation, added),) = self._database.connection.rows(query)
         if written != "1" or relation is None:
             return None
         return Heaps(int(relation), tuple(int(oid) for oid in added.split(",")) if added else ())
+
+    def heaps_query(self, table: Table, late: LateRows[K] | None = None, *, more: str = "") -> str | None:
+        """SQL of `heaps` (`written`, `relation`, `added`, and `more` of its `tree`); None: its rows have no writer."""
+        if table.query is not None and table.computed_key is None:
+            return None
+        dialect = self._database.source.dialect
+        name = dialect.string(dialect.table(replace(table, query=None)))
+        joined = NONE_JOINED if late is None else late.unseen(_JOINED)
+        return _HEAPS.replace("{joined}", joined).replace("{table}", name).replace("{more}", more)
 
     def pages(self, table: Table) -> int:
         """The number of physical pages by which a table can be cut; 0: it can't be."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from singer_spark.errors import ConnectionLostError, SourceError
 from singer_spark.singer.transaction_snapshot import MAX_SEEN, TransactionSnapshot
-from tap_spark_jdbc.plan.late_rows import NONE_JOINED, LateRows, Written, written_of, written_query
+from tap_spark_jdbc.plan.late_rows import FAR, NONE_JOINED, LateRows, Written, written_of, written_query
 from tap_spark_jdbc.plan.slices import Range, Slice
 from tap_spark_jdbc.snapshot.continued_table import continued, moment_of
 from tap_spark_jdbc.snapshot.open_transactions import OpenTransactions
@@ -29,9 +29,6 @@ if TYPE_CHECKING:
     from tap_spark_jdbc.source.jdbc_source import JdbcSource
 
 logger = logging.getLogger("tap-spark-jdbc")
-
-# After this many numbers, snapshots are renewed even if nothing was written: numbers wrap around after twice as many.
-_FAR = 2**31
 
 
 class StreamSnapshots:
@@ -214,7 +211,7 @@ class StreamSnapshots:
             extraction = replace(extraction, sql=replace(extraction.sql, late=late))
         if followed is None:
             return extraction
-        if last is not None and not written.new and xmax - last.xmin < _FAR:
+        if last is not None and not written.new and xmax - last.xmin < FAR:
             return replace(extraction, snapshot=last)
         seen = written.seen
         # Numbers wrap around: that of a transaction that has just ended could be on a row a whole cycle older.

@@ -14,6 +14,7 @@ from singer_sdk.mapper import SameRecordTransform
 from singer_spark.process import stdout
 from singer_spark.singer import messages
 from tap_spark_jdbc.reading.bookmark_checksum import sealed
+from tap_spark_jdbc.reading.edges import Edges
 from tap_spark_jdbc.reading.slices_ahead import Lane
 from tap_spark_jdbc.streams import exact_numbers as numbers
 from tap_spark_jdbc.streams.stream_batches import BatchReading
@@ -79,6 +80,7 @@ class JdbcStream(Stream):
         self._tap_state = {}
         self.log_start: LogStart | None = None
         self._reading: StreamReading[Any] | None = None
+        self._unchanged: Extraction | None = None
         self._in_run = False
         self._states_between = True
 
@@ -112,10 +114,16 @@ class JdbcStream(Stream):
             self._reading, self._in_run = None, False
             self._run.budget.end_stream()
 
+    def send_unchanged(self, extraction: Extraction) -> None:
+        """Send only the SCHEMA, as part of a run: no row has changed. STATE is left to the caller."""
+        self._unchanged = extraction
+        self._write_schema_message()
+        self._run.state.advance(self.plan, *Edges(extraction).final())
+
     @property
     def extraction(self) -> Extraction:
         """The bounds of this run, fixed on first use."""
-        return self.reading.extraction
+        return self.reading.extraction if self._unchanged is None else self._unchanged
 
     @property
     def hands_on_lines(self) -> bool:
