@@ -33,7 +33,7 @@ class RecordLines:
         rows: Number of rows taken so far.
     """
 
-    def __init__(self, path: Path, frame: Frame, number: Callable[[float, bool], str]) -> None:
+    def __init__(self, path: Path, frame: Frame, number: Callable[[float, bool], str] | None = None) -> None:
         """Nothing is written yet; `number` as in `EdgeRows`."""
         self._frame = frame
         self._number = number
@@ -51,13 +51,14 @@ class RecordLines:
             with suppress(OSError):
                 self._file.close()
 
-    def add(self, rows: pa.RecordBatch, edge: pa.Array) -> None:
+    def add(self, rows: pa.RecordBatch, edge: pa.Array, records: pa.Array | None = None) -> None:
         """As `Sink.add`."""
         self.rows += rows.num_rows
         kinds = pc.unique(edge).to_pylist()
         for kind in kinds:
-            some = rows if len(kinds) == 1 else rows.filter(pc.equal(edge, kind))
-            lines = self._lines(some, Edge(kind))
+            chosen = pc.equal(edge, kind)
+            some = rows if len(kinds) == 1 else rows.filter(chosen)
+            lines = self._lines(some, Edge(kind), None if records is None else records.filter(chosen))
             with writing():
                 self._opened().write(joined_text(lines))
 
@@ -73,10 +74,13 @@ class RecordLines:
             self._file = self._path.open("wb")
         return self._file
 
-    def _lines(self, rows: pa.RecordBatch, edge: Edge) -> pa.Array:
+    def _lines(self, rows: pa.RecordBatch, edge: Edge, known: pa.Array | None) -> pa.Array:
         prefix, end = self._frame.prefix.decode(), self._frame.end(edge).decode()
-        if edge not in _FINGERPRINTED or not any(map(_prints_numbers, rows.schema.types)):
+        if edge not in _FINGERPRINTED or not any(map(prints_numbers, rows.schema.types)):
             return rendered(rows, prefix, end)
+        if known is not None:
+            return pc.binary_join_element_wise(prefix, known, end, "")
+        assert self._number is not None
         self._exact += rows.num_rows
         if self._exact > MOST_ROWS:
             raise CrowdedError
@@ -142,5 +146,6 @@ def _any(texts: pa.Array, pattern: str) -> bool:
     return bool(pc.any(pc.match_substring_regex(texts, pattern)).as_py())
 
 
-def _prints_numbers(kind: pa.DataType) -> bool:
-    return _prints_numbers(kind.value_type) if pa.types.is_list(kind) else pa.types.is_floating(kind)
+def prints_numbers(kind: pa.DataType) -> bool:
+    """Whether values have floating-point numbers, whose text is not Spark's."""
+    return prints_numbers(kind.value_type) if pa.types.is_list(kind) else pa.types.is_floating(kind)

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from tap_spark_jdbc.columnar.columnar_source import ColumnarSource
+    from tap_spark_jdbc.columnar.jdbc_reader import JdbcReader
     from tap_spark_jdbc.config.settings import TapSettings
     from tap_spark_jdbc.extraction.run_state import RunState
     from tap_spark_jdbc.plan.slices import Slice
@@ -130,13 +131,32 @@ class StreamReading(ABC, Generic[R]):
         return self._ahead
 
     @cached_property
-    def _reader(self) -> SliceReader:
+    def _reader(self) -> SliceReader | JdbcReader:
+        """The stream as it is read over JDBC."""
+        return self._by_spark if self.lane.database.by_spark else self._by_jvm
+
+    @cached_property
+    def _by_jvm(self) -> JdbcReader:
+        from tap_spark_jdbc.columnar.jdbc_reader import JdbcReader
+
+        database, source = self.lane.database, self.lane.snapshots.source
+        return JdbcReader(
+            database, source, self.extraction.sql, self.frame, as_json=self.as_json, fetch_bytes=self._fetch_bytes
+        )
+
+    @cached_property
+    def _by_spark(self) -> SliceReader:
         import_pyspark()  # a session's thread may be importing it as well
         from tap_spark_jdbc.reading.spark_reader import SliceReader
 
         database, source = self.lane.database, self.lane.snapshots.source
-        bound = None if self._settings.fetch_size is not None else FETCH_BOUND
-        return SliceReader(lambda: database.spark, source, self.extraction.sql, self.frame, fetch_bytes=bound)
+        return SliceReader(
+            lambda: database.spark, source, self.extraction.sql, self.frame, fetch_bytes=self._fetch_bytes
+        )
+
+    @property
+    def _fetch_bytes(self) -> int | None:
+        return None if self._settings.fetch_size is not None else FETCH_BOUND
 
     @cached_property
     def _columnar(self) -> ColumnarSource | None:
@@ -146,7 +166,7 @@ class StreamReading(ABC, Generic[R]):
             ConfigurationError: the user chose this reader, and it can't read the stream.
         """
         driver, only = self.lane.database.source.dialect.columnar_driver, self._settings.reader == "arrow"
-        if self._settings.reader == "jdbc" or (driver is None and not only):
+        if self._settings.reader == "jdbc" or (driver is None and not only) or self.lane.database.only_spark:
             return None
         why_not = _lacking(driver) or self._unfit()
         if why_not is None:
