@@ -64,6 +64,8 @@ class EdgeRows:
         return False
 
     def _fingerprints(self, rows: pa.RecordBatch, known: pa.Array | None, chosen: pa.Array) -> list[bytes]:
+        if not pc.any(chosen).as_py():
+            return []
         if known is not None:
             return [fingerprint(record) for record in known.filter(chosen).cast(pa.binary()).to_pylist()]
         rows = rows.filter(chosen)

@@ -33,7 +33,8 @@ if TYPE_CHECKING:
     from tap_spark_jdbc.source.database import Database
     from tap_spark_jdbc.source.jdbc_source import JdbcSource
 
-_FINGERPRINTED = pa.array([int(Edge.BOOKMARK), int(Edge.UPPER)], pa.int32())
+_FINGERPRINTED = (int(Edge.BOOKMARK), int(Edge.UPPER))
+_EDGES = ", ".join(map(str, _FINGERPRINTED))
 
 
 class JdbcReader:
@@ -124,20 +125,27 @@ class JdbcReader:
         return replace(source, url=source.dialect.bounded_url(source.url, self._fetch_bytes))
 
     def _take(self, batch: pa.RecordBatch, sink: Counted) -> None:
-        """Pass on a batch as the JVM made it: the columns, `edge`, and perhaps the records of rows at an edge."""
+        """Pass on a batch as the JVM made it: the columns, `edge`, and texts of numbers in rows at an edge."""
         count = len(self.schema)
         columns = [
             column if column.type.equals(kind) else column.cast(kind)
             for column, kind in zip(batch.columns[:count], self.schema.types, strict=True)
         ]
         rows, edge = pa.RecordBatch.from_arrays(columns, schema=self.schema), batch.column(count)
-        records: pa.Array | None = None
-        if pc.any(pc.is_in(edge, _FINGERPRINTED)).as_py():
-            records = batch.column(count + 1) if self._prints_records else rendered(rows, "", "")
+        records = self._records(rows, pc.is_in(edge, pa.array(_FINGERPRINTED, pa.int32())), batch)
         if records is not None and self.changed_buckets is not None:
             chosen = self._is_changed(edge, records)
             rows, edge, records = rows.filter(chosen), edge.filter(chosen), records.filter(chosen)
         sink.add(rows, edge, records)
+
+    def _records(self, rows: pa.RecordBatch, chosen: pa.Array, batch: pa.RecordBatch) -> pa.Array | None:
+        """The records of the chosen rows, each at its row's place; None if there is none."""
+        if not pc.any(chosen).as_py():
+            return None
+        printed = {place: batch.column(name).filter(chosen) for place, name in self._printed.items()}
+        return pc.replace_with_mask(
+            pa.nulls(rows.num_rows, pa.string()), chosen, rendered(rows.filter(chosen), "", "", printed)
+        )
 
     def _is_changed(self, edge: pa.Array, records: pa.Array) -> pa.Array:
         """Which rows are not at the bookmark, or in one of the buckets that have changed."""
@@ -148,22 +156,25 @@ class JdbcReader:
         )
 
     @cached_property
-    def _prints_records(self) -> bool:
-        """Whether the JVM renders the records of rows at an edge: Arrow's text of them would not be Spark's."""
-        kinds = self.schema.types
-        return self.sql.plan.replication_key is not None and any(
-            prints_numbers(kind) or pa.types.is_binary(kind) for kind in kinds
-        )
+    def _printed(self) -> dict[int, str]:
+        """Columns whose text in a record is the JVM's, by their places: the aliases of these texts."""
+        if self.sql.plan.replication_key is None:
+            return {}
+        return {place: f"text{place}" for place, kind in enumerate(self.schema.types) if prints_numbers(kind)}
 
     @cached_property
     def _conversion(self) -> RowConversion:
         columns = ReadColumns(self.sql, self._source)
-        values = [
-            f"base64({value})" if as_text else value
-            for value, as_text in zip(columns.lake_values(from_masked=False), self._base64, strict=True)
+        values = columns.lake_values(from_masked=False)
+        selected = [
+            f"{f'base64({value})' if as_text else value} AS {alias}"
+            for value, as_text, (alias, _) in zip(values, self._base64, self.sql.aliased, strict=True)
         ]
-        selected = [f"{value} AS {alias}" for value, (alias, _) in zip(values, self.sql.aliased, strict=True)]
-        selected += ["edge"] + [f"{columns.edge_record()} AS record"] * self._prints_records
+        selected.append("edge")
+        for place, name in self._printed.items():
+            is_list = pa.types.is_list(self.schema.types[place])
+            text = f"CAST({values[place]} AS {'ARRAY<STRING>' if is_list else 'STRING'})"
+            selected.append(f"CASE WHEN edge IN ({_EDGES}) THEN {text} END AS {name}")
         return RowConversion(self._database.gateway, columns.schema, ", ".join(selected), self._database.sql_conf)
 
 

@@ -6,7 +6,9 @@ whose line is fingerprinted is rendered exactly as by Spark. Bytes come from the
 
 from __future__ import annotations
 
+import base64
 from contextlib import suppress
+from types import MappingProxyType
 from typing import TYPE_CHECKING, BinaryIO, Self
 
 import pyarrow as pa
@@ -18,7 +20,7 @@ from tap_spark_jdbc.plan.stream_sql import Edge
 from tap_spark_jdbc.reading.text_buffer import joined_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
     from tap_spark_jdbc.extraction.fingerprints import Frame
@@ -87,12 +89,14 @@ class RecordLines:
         return pa.array([f"{prefix}{record.decode()}{end}" for record in records(rows, self._number)], pa.string())
 
 
-def rendered(rows: pa.RecordBatch, prefix: str, end: str) -> pa.Array:
-    """The line of each row."""
+def rendered(
+    rows: pa.RecordBatch, prefix: str, end: str, printed: Mapping[int, pa.Array] = MappingProxyType({})
+) -> pa.Array:
+    """The line of each row; `printed` are Java's texts of floating-point numbers in columns, by their places."""
     parts: list[pa.Array | str] = []
     literal = f"{prefix}{{"
     for position, (name, column) in enumerate(zip(rows.schema.names, rows.columns, strict=True)):
-        before, texts, after = _texts(column)
+        before, texts, after = _texts(column, printed.get(position))
         literal += f"{',' if position else ''}{text(name)}:"
         if column.null_count and before:
             before, texts, after = "", pc.binary_join_element_wise(before, texts, after, ""), ""
@@ -102,8 +106,8 @@ def rendered(rows: pa.RecordBatch, prefix: str, end: str) -> pa.Array:
     return pc.binary_join_element_wise(*parts, "", null_handling="replace", null_replacement="null")
 
 
-def _texts(column: pa.Array) -> tuple[str, pa.Array, str]:
-    """The text of each value, with the JSON before and after it."""
+def _texts(column: pa.Array, printed: pa.Array | None = None) -> tuple[str, pa.Array, str]:
+    """The text of each value, with the JSON before and after it; `printed` as in `rendered`."""
     kind = column.type
     if pa.types.is_string(kind):
         return '"', _escaped(column), '"'
@@ -113,11 +117,17 @@ def _texts(column: pa.Array) -> tuple[str, pa.Array, str]:
     if pa.types.is_date(kind):
         return '"', column.cast(pa.string()), '"'
     if pa.types.is_floating(kind):
-        return "", _numbers(column), ""
+        return "", _numbers(column) if printed is None else _quoted_if_endless(printed, column), ""
     if pa.types.is_list(kind):
-        before, texts, after = _texts(column.values)
+        before, texts, after = _texts(column.values, None if printed is None else printed.values)
         values = pc.coalesce(pc.binary_join_element_wise(before, texts, after, ""), "null")
         return "[", pc.binary_join(pa.ListArray.from_arrays(column.offsets, values, mask=column.is_null()), ","), "]"
+    if pa.types.is_binary(kind):
+        return (
+            '"',
+            pa.array([each and base64.b64encode(each).decode() for each in column.to_pylist()], pa.string()),
+            '"',
+        )
     return "", column.cast(pa.string()), ""
 
 
@@ -136,6 +146,10 @@ def _numbers(column: pa.Array) -> pa.Array:
     """Floats with a point or an exponent, as reading an integer loses a zero's sign; NaN and infinities as strings."""
     texts = column.cast(pa.string())
     texts = pc.if_else(pc.match_substring_regex(texts, "[.en]"), texts, pc.binary_join_element_wise(texts, ".0", ""))
+    return _quoted_if_endless(texts, column)
+
+
+def _quoted_if_endless(texts: pa.Array, column: pa.Array) -> pa.Array:
     if pc.all(pc.is_finite(column), min_count=0).as_py():
         return texts
     endless = pc.if_else(pc.greater(column, 0), '"Infinity"', '"-Infinity"')

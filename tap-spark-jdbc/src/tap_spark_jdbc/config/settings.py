@@ -103,6 +103,14 @@ class TapSettings:
         return self.engine == "spark" or (self.engine == "auto" and elsewhere)
 
     @property
+    def engine_and_why(self) -> str:
+        """What reads the rows, and why, for users."""
+        name = "spark" if self.by_spark else "local"
+        if self.engine != "auto":
+            return f"{name}: the setting engine"
+        return f"{name}: {'a' if self.by_spark else 'no'} cluster is named in the setting spark"
+
+    @property
     def has_budget(self) -> bool:
         """Whether a run may end before everything is sent."""
         return self.max_run_minutes is not None or self.max_run_rows is not None

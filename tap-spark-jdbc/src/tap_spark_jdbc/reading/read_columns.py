@@ -9,19 +9,11 @@ from singer_spark.singer.lake_type import FLOATING_TYPES, Array, LakeType
 from singer_spark.singer.schema_mapping import stream_columns
 from tap_spark_jdbc.dialects.text_casts import spark_string
 from tap_spark_jdbc.dialects.type_rules import complaint_of_bytes
-from tap_spark_jdbc.plan.stream_sql import Edge
 
 if TYPE_CHECKING:
     from tap_spark_jdbc.dialects.tables import Column
     from tap_spark_jdbc.plan.stream_sql import StreamSql
     from tap_spark_jdbc.source.jdbc_source import JdbcSource
-
-JSON_OPTIONS = {
-    "ignoreNullFields": "false",
-    "dateFormat": "yyyy-MM-dd",
-    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS'Z'",
-    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
-}
 
 
 @dataclass(frozen=True)
@@ -65,16 +57,6 @@ class ReadColumns:
     def named(self, values: list[str]) -> list[str]:
         """The values under the columns' own names."""
         return [f"{each} AS {_quoted(column.name)}" for each, column in zip(values, self.sql.plan.columns, strict=True)]
-
-    def edge_record(self) -> str:
-        """A row's record as in its RECORD line; NULL for rows that are neither at the bookmark nor at the upper bound.
-
-        Over the columns read.
-        """
-        options = ", ".join(f"{spark_string(name)}, {spark_string(value)}" for name, value in JSON_OPTIONS.items())
-        named = ", ".join(self.named(self.values(from_masked=False)))
-        record = f"to_json(struct({named}), map({options}))"
-        return f"CASE WHEN edge IN ({int(Edge.BOOKMARK)}, {int(Edge.UPPER)}) THEN {record} END"
 
     def _masked(self, alias: str, column: Column) -> str | None:
         mask = column.made_mask

@@ -12,7 +12,7 @@ from singer_spark.singer.bookmark import HASH_CHARACTERS
 from tap_spark_jdbc.extraction.fingerprints import MARKS, Frame
 from tap_spark_jdbc.plan.slices import Range, Slice
 from tap_spark_jdbc.plan.stream_sql import Edge, Point, StreamSql
-from tap_spark_jdbc.reading.read_columns import JSON_OPTIONS, ReadColumns
+from tap_spark_jdbc.reading.read_columns import ReadColumns
 from tap_spark_jdbc.reading.reading_errors import reading_errors
 from tap_spark_jdbc.reading.rendered_lines import LINE, pipe_lines, write_lines
 from tap_spark_jdbc.reading.spool import count_lines
@@ -23,6 +23,14 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tap_spark_jdbc.source.jdbc_source import JdbcSource
+
+
+JSON_OPTIONS = {
+    "ignoreNullFields": "false",
+    "dateFormat": "yyyy-MM-dd",
+    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS'Z'",
+    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
+}
 
 
 class SliceReader:
