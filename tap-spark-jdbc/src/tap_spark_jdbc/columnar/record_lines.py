@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from tap_spark_jdbc.extraction.fingerprints import Frame
 
-_FINGERPRINTED = (Edge.BOOKMARK, Edge.UPPER)
+_FINGERPRINTED = pa.array([int(Edge.BOOKMARK), int(Edge.UPPER)], pa.int32())
 
 
 class RecordLines:
@@ -38,6 +38,7 @@ class RecordLines:
     def __init__(self, path: Path, frame: Frame, number: Callable[[float, bool], str] | None = None) -> None:
         """Nothing is written yet; `number` as in `EdgeRows`."""
         self._frame = frame
+        self._ends = pa.array([frame.end(edge).decode() for edge in Edge], pa.string())
         self._number = number
         self._path = path
         self._file: BinaryIO | None = None
@@ -56,13 +57,9 @@ class RecordLines:
     def add(self, rows: pa.RecordBatch, edge: pa.Array, records: pa.Array | None = None) -> None:
         """As `Sink.add`."""
         self.rows += rows.num_rows
-        kinds = pc.unique(edge).to_pylist()
-        for kind in kinds:
-            chosen = pc.equal(edge, kind)
-            some = rows if len(kinds) == 1 else rows.filter(chosen)
-            lines = self._lines(some, Edge(kind), None if records is None else records.filter(chosen))
-            with writing():
-                self._opened().write(joined_text(lines))
+        lines = self._lines(rows, edge, records)
+        with writing():
+            self._opened().write(joined_text(lines))
 
     def close(self) -> int:
         """As `Sink.close`; without rows the file is empty."""
@@ -76,23 +73,32 @@ class RecordLines:
             self._file = self._path.open("wb")
         return self._file
 
-    def _lines(self, rows: pa.RecordBatch, edge: Edge, known: pa.Array | None) -> pa.Array:
-        prefix, end = self._frame.prefix.decode(), self._frame.end(edge).decode()
-        if edge not in _FINGERPRINTED or not any(map(prints_numbers, rows.schema.types)):
-            return rendered(rows, prefix, end)
-        if known is not None:
-            return pc.binary_join_element_wise(prefix, known, end, "")
+    def _lines(self, rows: pa.RecordBatch, edge: pa.Array, known: pa.Array | None) -> pa.Array:
+        prefix, ends = self._frame.prefix.decode(), self._ends.take(edge)
+        lines = rendered(rows, prefix, ends)
+        if not any(map(prints_numbers, rows.schema.types)):
+            return lines
+        chosen = pc.is_in(edge, _FINGERPRINTED)
+        if not pc.any(chosen).as_py():
+            return lines
+        exact = self._exact_records(rows.filter(chosen)) if known is None else known.filter(chosen)
+        return pc.replace_with_mask(lines, chosen, pc.binary_join_element_wise(prefix, exact, ends.filter(chosen), ""))
+
+    def _exact_records(self, rows: pa.RecordBatch) -> pa.Array:
         assert self._number is not None
         self._exact += rows.num_rows
         if self._exact > MOST_ROWS:
             raise CrowdedError
-        return pa.array([f"{prefix}{record.decode()}{end}" for record in records(rows, self._number)], pa.string())
+        return pa.array(list(records(rows, self._number)), pa.binary()).cast(pa.string())
 
 
 def rendered(
-    rows: pa.RecordBatch, prefix: str, end: str, printed: Mapping[int, pa.Array] = MappingProxyType({})
+    rows: pa.RecordBatch, prefix: str, end: str | pa.Array, printed: Mapping[int, pa.Array] = MappingProxyType({})
 ) -> pa.Array:
-    """The line of each row; `printed` are Java's texts of floating-point numbers in columns, by their places."""
+    """The line of each row, which may have an ending of its own.
+
+    `printed` are Java's texts of floating-point numbers, by the places of their columns.
+    """
     parts: list[pa.Array | str] = []
     literal = f"{prefix}{{"
     for position, (name, column) in enumerate(zip(rows.schema.names, rows.columns, strict=True)):
@@ -102,7 +108,7 @@ def rendered(
             before, texts, after = "", pc.binary_join_element_wise(before, texts, after, ""), ""
         parts += [literal + before, texts]
         literal = after
-    parts.append(f"{literal}}}{end}")
+    parts += [f"{literal}}}{end}"] if isinstance(end, str) else [f"{literal}}}", end]
     return pc.binary_join_element_wise(*parts, "", null_handling="replace", null_replacement="null")
 
 
