@@ -170,8 +170,8 @@ class TapSparkJdbc(Tap):
         After a run that succeeded there may be nothing new, and a database that shares snapshots can tell that without
         Spark. A columnar driver may not need Spark at all.
         """
-        if self.database.may_be_columnar:
-            if self._opening.start != "saved":
+        if self.database.may_be_columnar or not self.database.by_spark:
+            if self.database.may_be_columnar and self._opening.start != "saved":
                 self.database.begin_import()
             return
         if self._opening.start != "saved" or not self.database.source.dialect.shares_snapshots:

@@ -151,7 +151,7 @@ def test_sigterm_while_the_pipe_is_full_sends_no_last_state(pipe: Pipe, marked: 
     tap = marked.start(pipe.tap_command())
     assert tap.stdout is not None
     begun = tap.stdout.readline() + tap.stdout.readline() + tap.stdout.readline()
-    until(lambda: marked.scratch("spool-*/slice-000003/part-*"), "a slice ahead", tap)
+    until(lambda: marked.scratch("spool-*/slice-000003/lines.txt"), "a slice ahead", tap)
     tap.send_signal(signal.SIGTERM)
     tap.wait(SECONDS)  # without reading on: what it still holds must not keep it
     rest, errors = tap.communicate(timeout=SECONDS)
@@ -238,7 +238,8 @@ def test_kill_9_of_both_in_the_middle_of_jobs_leaves_no_jvm_and_the_next_start_c
     target.stdin.flush()
     until(lambda: marked.scratch("spool-*/slice-*/piece-*"), "the first piece", tap)
     until(lambda: staged(pipe), "a staged file", target)
-    assert len(marked.scratch("blockmgr-*")) == 2  # what Spark itself writes is there, too
+    assert len(marked.scratch("blockmgr-*")) == 1  # what the target's Spark itself writes is there, too
+    assert marked.scratch("rows-*")  # and the pipe of the tap's JVM
     for process in (tap, target):
         process.kill()
         process.communicate()

@@ -8,15 +8,16 @@ from pathlib import Path
 from typing import Any
 
 import psycopg
-import pyarrow.parquet as pq
 import pytest
 
 from tap.batch_output import JSON, batch_config, paths_of, records_of
 from tap.in_process import Sent, run_tap
 from tap.opened import filled, login
 from tap_spark_jdbc.columnar import columnar_writer
+from tap_spark_jdbc.columnar.jdbc_writer import JdbcWriter
 from tap_spark_jdbc.source import database as opened_database
 
+_OVER_JDBC: set[str] = set()
 TABLE = """
     create table t (id int primary key, at timestamp, note text);
     create index on t (at);
@@ -57,10 +58,24 @@ def sent_ids(sent: Sent) -> Counter[int]:
     )
 
 
+@pytest.fixture(autouse=True)
+def noted_writers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which files rows were written to over JDBC, for `makers`: both readers' are Arrow's."""
+    write = JdbcWriter.write
+
+    def noted(self: JdbcWriter, *given: Any, **named: Any) -> Any:
+        written = write(self, *given, **named)
+        _OVER_JDBC.add(written.file.folder)
+        return written
+
+    monkeypatch.setattr(JdbcWriter, "write", noted)
+
+
 def made_by(sent: Sent) -> set[str]:
     return set(makers(sent))
 
 
 def makers(sent: Sent) -> list[str]:
-    """The writer of each file."""
-    return [str(pq.read_metadata(path).created_by).split(" ")[0] for path in paths_of(sent.messages)]
+    """By which reader each file's rows came."""
+    folders = [path.parent.as_posix() for path in paths_of(sent.messages)]
+    return ["jdbc" if any(each.endswith(f"/{known}") for known in _OVER_JDBC) else "arrow" for each in folders]

@@ -1,5 +1,5 @@
 """Fixtures of these tests."""
 
-from tap.columnar.arrow_runs import place, shop, tasks
+from tap.columnar.arrow_runs import noted_writers, place, shop, tasks
 
-__all__ = ["place", "shop", "tasks"]
+__all__ = ["noted_writers", "place", "shop", "tasks"]

@@ -54,7 +54,7 @@ def test_workers_that_can_t_reach_the_database_leave_it_to_jdbc(
     monkeypatch.setattr(module, part, instead)
     sent = run(database, tmp_path, reader="auto", slice_rows=20).succeeded()
     assert sent_ids(sent) == Counter(range(1, 52))
-    assert made_by(sent) == {"parquet-mr"}
+    assert made_by(sent) == {"jdbc"}
     assert caplog.text.count("read over JDBC from here on") == 1
     assert says in run(database, tmp_path).failed()
 
@@ -124,7 +124,7 @@ def test_a_connection_that_breaks_between_two_batches_is_tried_again(
     monkeypatch.setattr(columnar_task, "GROUP_BYTES", 1)
     sent = run(database, tmp_path).succeeded()
     assert sent_ids(sent) == Counter([*range(1, 52), *range(100, 6001)])
-    assert made_by(sent) == {"parquet-cpp-arrow"}
+    assert made_by(sent) == {"arrow"}
     assert caplog.text.count("trying again in 0.2 s (1 of 6)") == 1
     assert begun.exists()
 
@@ -145,7 +145,7 @@ def test_a_server_that_is_away_for_a_moment_is_not_given_up_for_jdbc(
     monkeypatch.setattr(columnar_query, "_connected", connected)
     sent = run(database, tmp_path, reader="auto", slice_rows=20, n_jobs=1).succeeded()
     assert sent_ids(sent) == Counter(range(1, 52))
-    assert made_by(sent) == {"parquet-cpp-arrow"}
+    assert made_by(sent) == {"arrow"}
     assert caplog.text.count("trying again in 0.2 s (1 of 6)") == 1
 
 

@@ -103,7 +103,7 @@ def test_texts_are_the_same_in_any_encoding(place: Any, tmp_path: Path, reader: 
     cafes = run_tap(login(place, **settings, stream_options=options))
     assert len(rows(cafes)) == 20
     if reader == "arrow" and kind == "batches":
-        assert "parquet-mr" not in made_by(cafes)
+        assert "jdbc" not in made_by(cafes)
 
 
 def test_the_environment_of_libpq_changes_nothing(
@@ -124,7 +124,7 @@ def test_the_environment_of_libpq_changes_nothing(
         b"\x00\xff",
         "2026-01-01T00:00:00+00:00",
     )
-    assert "parquet-mr" not in made_by(sent)
+    assert "jdbc" not in made_by(sent)
 
 
 def test_changes_from_the_log_are_utf_8_in_any_encoding(
@@ -188,4 +188,4 @@ def test_the_columnar_driver_s_bytes_are_checked(
     )
     sent = run_tap(login(database, tables=["t"], reader="arrow", batch_config=batch_config(tmp_path)))
     assert rows(sent) == [{"id": 1, "name": "café", "words": ["né"]}]
-    assert made_by(sent) == {"parquet-mr"}
+    assert made_by(sent) == {"jdbc"}

@@ -76,7 +76,7 @@ def test_rows_of_each_edge_are_marked_and_have_the_fingerprint_of_spark_s_record
     lines.add(rows, pa.array([0, 1, 2, 3, 0], pa.int32()))
     assert lines.close() == 5
     read = [json.loads(line) for line in path.read_bytes().splitlines()]
-    assert sorted(each["record"]["id"] for each in read) == [1, 2, 3, 4, 5]
+    assert [each["record"]["id"] for each in read] == [1, 2, 3, 4, 5]
     assert {each["time_extracted"] for each in read} == {"now"}
     found = {edge: [hashed for *_, hashed in edge_lines(path, FRAME, edge)] for edge in Edge if edge != Edge.NONE}
     by_spark = {Edge.BOOKMARK: b'{"id":2,"price":2.0E10}', Edge.UPPER: b'{"id":3,"price":3.0E10}'}

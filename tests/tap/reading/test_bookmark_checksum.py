@@ -11,8 +11,8 @@ import psycopg
 import pytest
 
 from tap.dying import Pipe
+from tap_spark_jdbc.columnar.jdbc_reader import JdbcReader
 from tap_spark_jdbc.reading.bookmark_checksum import sealed
-from tap_spark_jdbc.reading.spark_reader import SliceReader
 from tap_spark_jdbc.source.database import Database
 from tap_spark_jdbc.streams import jdbc_stream
 
@@ -45,7 +45,7 @@ class Source:
             raise AssertionError("rows were read")
 
         with self.monkeypatch.context() as patch:
-            patch.setattr(SliceReader, "render", refuse)
+            patch.setattr(JdbcReader, "render", refuse)
             patch.setattr(Database, "_begun", refuse)
             return self.ids()
 

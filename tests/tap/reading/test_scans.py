@@ -12,9 +12,9 @@ import pytest
 
 from tap.in_process import run_tap, send, tap_of
 from tap.opened import source_of
+from tap_spark_jdbc.columnar.jdbc_reader import JdbcReader
 from tap_spark_jdbc.extraction.run_state import OpeningState
 from tap_spark_jdbc.reading import spool
-from tap_spark_jdbc.reading.spark_reader import SliceReader
 from tap_spark_jdbc.reading.spool import SpoolFile
 from tap_spark_jdbc.reading.streamed_lines import StreamedLines
 
@@ -139,13 +139,13 @@ def test_a_table_of_duckdb_is_read_in_one_scan_whose_result_is_not_held(
         connection.execute(f"create table t as select i::int as id, repeat('x', 100) as body from range({ROWS}) r(i)")
         connection.execute("alter table t add primary key (id)")
     scans: list[Any] = []
-    read = SliceReader.rows
+    read = JdbcReader.read
 
-    def noted(self: SliceReader, each: Any, fetch_size: int, **named: Any) -> Any:
+    def noted(self: JdbcReader, each: Any, sink: Any, place: str, fetch_size: int, **named: Any) -> Any:
         scans.append(each)
-        return read(self, each, fetch_size, **named)
+        return read(self, each, sink, place, fetch_size, **named)
 
-    monkeypatch.setattr(SliceReader, "rows", noted)
+    monkeypatch.setattr(JdbcReader, "read", noted)
     config = {"jdbc_url": f"jdbc:duckdb:{path}", "slice_rows": 100}
     assert source_of(config).reader_options()["jdbc_stream_results"] == "true"
     sent = run_tap(config).succeeded()

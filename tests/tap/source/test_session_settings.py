@@ -12,14 +12,15 @@ import pytest
 
 from servers.postgresql import Database, PostgreSQL
 from tap.batch_output import JSON, batch_config, unbatched
-from tap.columnar.arrow_runs import makers
+from tap.columnar.arrow_runs import makers, noted_writers
 from tap.dying import Pipe
 from tap.in_process import run_tap
 from tap.log.piped import committed, records
 from tap.opened import login
 from tap_spark_jdbc.dialects.postgresql import POSTGRESQL
 
-pytestmark = pytest.mark.usefixtures("spark")
+pytestmark = pytest.mark.usefixtures("spark", "noted_writers")
+__all__ = ["noted_writers"]
 # Another value than the server's own of each setting by which the text of a statement, or of a value, changes.
 OTHER = {
     "client_encoding": "LATIN1",
@@ -131,8 +132,8 @@ def sent(database: Database, folder: Path, reader: str, kind: str) -> list[JSON]
     run = run_tap(login(database, **given)).succeeded()
     messages = run.messages
     if kind == "batches":
-        # Spark reads the one row of arrays of dates, and nothing else.
-        assert len([each for each in makers(run) if each == "parquet-mr"]) == 1
+        # The one row of arrays of dates comes over JDBC, and nothing else.
+        assert len([each for each in makers(run) if each == "jdbc"]) == 1
     schemas = [each["schema"]["properties"] for each in messages if each["type"] == "SCHEMA"]
     rows = [each["record"] for each in unbatched(messages) if each["type"] == "RECORD"]
     return [*schemas, *sorted(rows, key=lambda each: each["id"])]

@@ -23,7 +23,7 @@ from singer_spark.jvm.java import cache_folder, find_java_home, java_stamp
 VARIABLE = "SPARK_LAKE_CLASS_ARCHIVE"
 OFF = "off"
 BUILD_SECONDS = 300
-FORMAT = "4"
+FORMAT = "5"
 NICENESS = 19
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from singer_spark.spark.cluster import CLUSTER_CONF, LOCAL, cluster_conf, is_local
 
 HADOOP_PREFIX = "spark.hadoop."
+PARALLELISM = "spark.default.parallelism"
 EXECUTOR_OPTIONS = "-Duser.timezone=UTC -Xss4m"
 JVM_OPTIONS = f"{EXECUTOR_OPTIONS} -XX:+UseSerialGC"
 BASE_CONF = {
@@ -112,6 +113,6 @@ def hadoop_conf(options: SparkOptions) -> dict[str, str]:
 def local_cores(options: SparkOptions) -> int | None:
     """How many tasks a session on this machine runs at a time; None if only the session knows."""
     found = re.fullmatch(r"local(?:\[(\d+|\*)(?:,\d+)?\])?", options.master or LOCAL)
-    if found is None or options.remote or "spark.default.parallelism" in options.conf:
+    if found is None or options.remote or PARALLELISM in options.conf:
         return None
     return (os.cpu_count() or 1) if found[1] == "*" else int(found[1] or 1)

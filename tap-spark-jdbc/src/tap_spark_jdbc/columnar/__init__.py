@@ -1,5 +1,6 @@
-"""Reading slices without the JVM: as Arrow batches, written as RECORD lines or batch files.
+"""Reading slices in this process, as Arrow batches, written as RECORD lines or batch files.
 
-It may import `reading` and what lies below. Start with `columnar_source`, which reads a stream, and `columnar_query`,
-which reads one slice; `record_lines` and `columnar_writer` write its rows.
+It may import `reading` and what lies below. `columnar_source` reads a stream by the database's own driver, without
+the JVM, and `columnar_query` one slice; `jdbc_reader` reads over JDBC. `record_lines`, `columnar_writer` and
+`jdbc_writer` write the rows.
 """

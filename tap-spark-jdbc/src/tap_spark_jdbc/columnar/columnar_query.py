@@ -77,11 +77,33 @@ class Outcome:
 class Sink(Protocol):
     """Receives the rows of a slice."""
 
-    def add(self, rows: pa.RecordBatch, edge: pa.Array) -> None:
-        """Take the next rows, and the edge of each; CrowdedError: too many of them lie at an edge."""
+    def add(self, rows: pa.RecordBatch, edge: pa.Array, records: pa.Array | None = None) -> None:
+        """Take the next rows, and the edge of each; `records`, if known, are those of rows at an edge as Spark's text.
+
+        CrowdedError: too many of them lie at an edge, and their records are unknown.
+        """
 
     def close(self) -> int:
         """Finish after the last rows; returns how many were written."""
+
+
+class Counted:
+    """Counts the rows that a sink takes."""
+
+    def __init__(self, sink: Sink) -> None:
+        self._sink = sink
+        self._rows = self._nulls = self._size = 0
+
+    def add(self, rows: pa.RecordBatch, edge: pa.Array, records: pa.Array | None = None) -> None:
+        """As `Sink.add`."""
+        self._rows += rows.num_rows
+        self._nulls += pc.sum(pc.equal(edge, _EDGE_OF_NULL)).as_py() or 0
+        self._size += sum(column.nbytes for column in rows.columns)
+        self._sink.add(rows, edge, records)
+
+    def outcome(self) -> Outcome:
+        """The result, once all rows are taken."""
+        return Outcome(self._rows, self._sink.close(), self._nulls, self._size)
 
 
 class Unreachable(Exception):
@@ -131,16 +153,13 @@ def _read(query: ColumnarQuery, connection: Any, sink: Sink) -> Outcome:
     for statement in query.statements:
         with _executed(connection, statement) as batches:
             batches.read_all()
-    count = nulls = size = 0
+    counted = Counted(sink)
     with _executed(connection, query.sql) as batches:
         for batch in batches:
             columns = _columns(batch, query)
             edge = batch.column(EDGE) if batch.num_columns > len(columns) else pa.repeat(_NO_EDGE, batch.num_rows)
-            count += batch.num_rows
-            nulls += pc.sum(pc.equal(edge, _EDGE_OF_NULL)).as_py() or 0
-            size += sum(column.nbytes for column in columns)
-            sink.add(pa.RecordBatch.from_arrays(columns, schema=query.columns), edge)
-    return Outcome(count, sink.close(), nulls, size)
+            counted.add(pa.RecordBatch.from_arrays(columns, schema=query.columns), edge)
+    return counted.outcome()
 
 
 @contextmanager

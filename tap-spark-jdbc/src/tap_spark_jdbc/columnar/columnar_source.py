@@ -145,9 +145,6 @@ def lake_schema(plan: StreamPlan) -> pa.Schema:
 def unfit(plan: StreamPlan, lane: Lane) -> str | None:
     """Why a stream can't be read by the database's columnar driver; None if it can."""
     source = lane.snapshots.source
-    dialect = source.dialect
-    if dialect.columnar_driver is None:
-        return f"{dialect.name} has no columnar driver"
     try:
         conninfo(source)
     except ValueError as error:

@@ -10,8 +10,7 @@ from __future__ import annotations
 import os
 import threading
 from collections import Counter
-from dataclasses import replace
-from functools import cached_property, partial
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -21,7 +20,7 @@ from singer_spark.errors import SourceError
 from singer_spark.singer.metadata_columns import METADATA_COLUMNS
 from tap_spark_jdbc.columnar import columnar_task
 from tap_spark_jdbc.columnar.columnar_query import LEFT, UNREACHABLE, CrowdedError, Outcome
-from tap_spark_jdbc.columnar.columnar_task import ColumnarTask
+from tap_spark_jdbc.columnar.columnar_task import ColumnarTask, FilePlan
 from tap_spark_jdbc.columnar.edge_rows import EdgeRows
 from tap_spark_jdbc.extraction.fingerprints import Found, Look
 from tap_spark_jdbc.plan.slices import Slice
@@ -33,7 +32,7 @@ if TYPE_CHECKING:
 
     from tap_spark_jdbc.columnar.columnar_source import ColumnarSource
     from tap_spark_jdbc.reading.batch_columns import BatchColumns
-    from tap_spark_jdbc.reading.batch_writer import BatchWriter
+    from tap_spark_jdbc.reading.batch_place import BatchFile, SliceWriter
     from tap_spark_jdbc.reading.spark_reader import SliceReader
     from tap_spark_jdbc.source.database import Database
 
@@ -52,7 +51,7 @@ class ColumnarWriter:
         columns: BatchColumns,
         database: Database,
         reader: Callable[[], SliceReader],
-        by_jdbc: Callable[[], BatchWriter],
+        by_jdbc: Callable[[], SliceWriter],
     ) -> None:
         """Nothing is written yet; `reader` and `by_jdbc` make Spark's reader and writer of the same stream."""
         self._source = source
@@ -77,23 +76,16 @@ class ColumnarWriter:
         if not here and self._source.may_hold_sent_rows(each):
             return None
         folder = self._place.new_folder(self._columns.plan.stream)
-        task = replace(
-            self._task,
-            query=self._source.query(each),
-            folder=f"{self._place.storage.url}/{folder}",
-            long=tuple(self._columns.long if wide else ()),
-            edges=(int(Edge.UPPER),) if look.upper else (),
-        )
+        query = self._source.query(each)
+        file = file_plan(self._columns, query.columns, folder, wide=wide)
+        task = ColumnarTask(query, file, (int(Edge.UPPER),) if look.upper else ())
         edge_rows = EdgeRows(look, sent, self._source.number)
         outcome = self._here(task, edge_rows) if here else self._in_task(task, edge_rows)
         if outcome.state in (LEFT, UNREACHABLE):
             self._place.discard(folder)
-        if not self._source.has_read(outcome, task.folder):
+        if not self._source.has_read(outcome, file.folder):
             return None
-        at_edges = tuple(edge_rows.at_bookmark), tuple(edge_rows.at_upper)
-        found = Found(outcome.read, outcome.nulls if look.nulls else 0, *at_edges)
-        width = outcome.size / outcome.read if outcome.read else None
-        return Written(found, self._place.file(folder, outcome.rows), width)
+        return written_file(self._place.file(folder, outcome.rows), outcome, edge_rows, look)
 
     def _here(self, task: ColumnarTask, edge_rows: EdgeRows) -> Outcome:
         with _HERE:
@@ -104,7 +96,7 @@ class ColumnarWriter:
 
         work = partial(columnar_task.outcome_fields, task)
         try:
-            with self._reader().job_errors(task.folder):
+            with self._reader().job_errors(task.file.folder):
                 context = self._database.context
                 if context is None:
                     fields = in_remote_task(self._database.spark, tap_spark_jdbc, work)
@@ -130,20 +122,33 @@ class ColumnarWriter:
         if self._database.settings.spark.remote:
             return False
         # Rows that came late, or have no key, are usually few; otherwise a task would be no faster.
-        if self._database.shares_disk or each.late or (each.nulls and each.key is None):
+        if self._database.shares_disk:
+            return not self._database.by_spark
+        if each.late or (each.nulls and each.key is None):
             return True
         rows = self._columns.plan.table.row_estimate if each == Slice() and each.most is None else each.most
         return rows is not None and rows <= SMALL_ROWS
 
-    @cached_property
-    def _task(self) -> ColumnarTask:
-        """A task with everything that all slices have in common."""
-        values = self._columns.metadata_values
-        constants = {name: _metadata_scalar(value, METADATA_COLUMNS[name]) for name, value in values.items()}
-        place = self._place
-        return ColumnarTask(
-            self._source.query(Slice()), constants, "", place.storage.options, place.settings.compression
-        )
+
+def file_plan(columns: BatchColumns, read: pa.Schema, folder: str, *, wide: bool) -> FilePlan:
+    """The plan of a slice's file in this folder of its place, with these columns and the metadata's."""
+    place = columns.place
+    values = columns.metadata_values.items()
+    return FilePlan(
+        read,
+        {name: _metadata_scalar(value, METADATA_COLUMNS[name]) for name, value in values},
+        f"{place.storage.url}/{folder}",
+        place.storage.options,
+        place.settings.compression,
+        tuple(columns.long if wide else ()),
+    )
+
+
+def written_file(file: BatchFile, outcome: Outcome, edge_rows: EdgeRows, look: Look) -> Written:
+    """What was found while a file was written."""
+    at_edges = tuple(edge_rows.at_bookmark), tuple(edge_rows.at_upper)
+    found = Found(outcome.read, outcome.nulls if look.nulls else 0, *at_edges)
+    return Written(found, file, outcome.size / outcome.read if outcome.read else None)
 
 
 def _metadata_scalar(value: int | None, kind: str) -> pa.Scalar:

@@ -33,10 +33,11 @@ class EdgeRows:
         at_upper: Fingerprints of those at the upper bound.
     """
 
-    def __init__(self, look: Look, sent: Counter[str], number: Callable[[float, bool], str]) -> None:
+    def __init__(self, look: Look, sent: Counter[str], number: Callable[[float, bool], str] | None = None) -> None:
         """No rows yet; `sent` counts the rows that were sent at the bookmark, by their fingerprints in hexadecimal.
 
-        `number` formats a floating-point number, single if the second argument is true, as Java does.
+        `number` formats a floating-point number, single if the second argument is true, as Java does; it is needed if
+        records are unknown.
         """
         self._look = look
         self._left = sent.copy()
@@ -44,14 +45,14 @@ class EdgeRows:
         self.at_bookmark: list[bytes] = []
         self.at_upper: list[bytes] = []
 
-    def unsent(self, rows: pa.RecordBatch, edge: pa.Array) -> pa.RecordBatch:
-        """The rows without those at the bookmark that were sent before; CrowdedError: too many lie at an edge."""
+    def unsent(self, rows: pa.RecordBatch, edge: pa.Array, records: pa.Array | None = None) -> pa.RecordBatch:
+        """The rows without those at the bookmark that were sent before; for the rest see `Sink.add`."""
         if self._look.upper:
-            self.at_upper += self._fingerprints(rows.filter(pc.equal(edge, int(Edge.UPPER))))
+            self.at_upper += self._fingerprints(rows, records, pc.equal(edge, int(Edge.UPPER)))
         at_bookmark = pc.equal(edge, int(Edge.BOOKMARK))
         if not self._look.bookmark or not pc.any(at_bookmark).as_py():
             return rows
-        found = self._fingerprints(rows.filter(at_bookmark))
+        found = self._fingerprints(rows, records, at_bookmark)
         self.at_bookmark += found
         kept = iter([self._is_new(each.hex()) for each in found])
         return rows.filter(pa.array([not at or next(kept) for at in at_bookmark.to_pylist()], pa.bool_()))
@@ -62,9 +63,15 @@ class EdgeRows:
         self._left[hashed] -= 1
         return False
 
-    def _fingerprints(self, rows: pa.RecordBatch) -> list[bytes]:
+    def _fingerprints(self, rows: pa.RecordBatch, known: pa.Array | None, chosen: pa.Array) -> list[bytes]:
+        if not pc.any(chosen).as_py():
+            return []
+        if known is not None:
+            return [fingerprint(record) for record in known.filter(chosen).cast(pa.binary()).to_pylist()]
+        rows = rows.filter(chosen)
         if len(self.at_bookmark) + len(self.at_upper) + rows.num_rows > MOST_ROWS:
             raise CrowdedError
+        assert self._number is not None
         return [fingerprint(record) for record in records(rows, self._number)]
 
 

@@ -6,7 +6,9 @@ whose line is fingerprinted is rendered exactly as by Spark. Bytes come from the
 
 from __future__ import annotations
 
+import base64
 from contextlib import suppress
+from types import MappingProxyType
 from typing import TYPE_CHECKING, BinaryIO, Self
 
 import pyarrow as pa
@@ -18,12 +20,12 @@ from tap_spark_jdbc.plan.stream_sql import Edge
 from tap_spark_jdbc.reading.text_buffer import joined_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
     from tap_spark_jdbc.extraction.fingerprints import Frame
 
-_FINGERPRINTED = (Edge.BOOKMARK, Edge.UPPER)
+_FINGERPRINTED = pa.array([int(Edge.BOOKMARK), int(Edge.UPPER)], pa.int32())
 
 
 class RecordLines:
@@ -33,9 +35,10 @@ class RecordLines:
         rows: Number of rows taken so far.
     """
 
-    def __init__(self, path: Path, frame: Frame, number: Callable[[float, bool], str]) -> None:
+    def __init__(self, path: Path, frame: Frame, number: Callable[[float, bool], str] | None = None) -> None:
         """Nothing is written yet; `number` as in `EdgeRows`."""
         self._frame = frame
+        self._ends = pa.array([frame.end(edge).decode() for edge in Edge], pa.string())
         self._number = number
         self._path = path
         self._file: BinaryIO | None = None
@@ -51,15 +54,12 @@ class RecordLines:
             with suppress(OSError):
                 self._file.close()
 
-    def add(self, rows: pa.RecordBatch, edge: pa.Array) -> None:
+    def add(self, rows: pa.RecordBatch, edge: pa.Array, records: pa.Array | None = None) -> None:
         """As `Sink.add`."""
         self.rows += rows.num_rows
-        kinds = pc.unique(edge).to_pylist()
-        for kind in kinds:
-            some = rows if len(kinds) == 1 else rows.filter(pc.equal(edge, kind))
-            lines = self._lines(some, Edge(kind))
-            with writing():
-                self._opened().write(joined_text(lines))
+        lines = self._lines(rows, edge, records)
+        with writing():
+            self._opened().write(joined_text(lines))
 
     def close(self) -> int:
         """As `Sink.close`; without rows the file is empty."""
@@ -73,33 +73,47 @@ class RecordLines:
             self._file = self._path.open("wb")
         return self._file
 
-    def _lines(self, rows: pa.RecordBatch, edge: Edge) -> pa.Array:
-        prefix, end = self._frame.prefix.decode(), self._frame.end(edge).decode()
-        if edge not in _FINGERPRINTED or not any(map(_prints_numbers, rows.schema.types)):
-            return rendered(rows, prefix, end)
+    def _lines(self, rows: pa.RecordBatch, edge: pa.Array, known: pa.Array | None) -> pa.Array:
+        prefix, ends = self._frame.prefix.decode(), self._ends.take(edge)
+        lines = rendered(rows, prefix, ends)
+        if not any(map(prints_numbers, rows.schema.types)):
+            return lines
+        chosen = pc.is_in(edge, _FINGERPRINTED)
+        if not pc.any(chosen).as_py():
+            return lines
+        exact = self._exact_records(rows.filter(chosen)) if known is None else known.filter(chosen)
+        return pc.replace_with_mask(lines, chosen, pc.binary_join_element_wise(prefix, exact, ends.filter(chosen), ""))
+
+    def _exact_records(self, rows: pa.RecordBatch) -> pa.Array:
+        assert self._number is not None
         self._exact += rows.num_rows
         if self._exact > MOST_ROWS:
             raise CrowdedError
-        return pa.array([f"{prefix}{record.decode()}{end}" for record in records(rows, self._number)], pa.string())
+        return pa.array(list(records(rows, self._number)), pa.binary()).cast(pa.string())
 
 
-def rendered(rows: pa.RecordBatch, prefix: str, end: str) -> pa.Array:
-    """The line of each row."""
+def rendered(
+    rows: pa.RecordBatch, prefix: str, end: str | pa.Array, printed: Mapping[int, pa.Array] = MappingProxyType({})
+) -> pa.Array:
+    """The line of each row, which may have an ending of its own.
+
+    `printed` are Java's texts of floating-point numbers, by the places of their columns.
+    """
     parts: list[pa.Array | str] = []
     literal = f"{prefix}{{"
     for position, (name, column) in enumerate(zip(rows.schema.names, rows.columns, strict=True)):
-        before, texts, after = _texts(column)
+        before, texts, after = _texts(column, printed.get(position))
         literal += f"{',' if position else ''}{text(name)}:"
         if column.null_count and before:
             before, texts, after = "", pc.binary_join_element_wise(before, texts, after, ""), ""
         parts += [literal + before, texts]
         literal = after
-    parts.append(f"{literal}}}{end}")
+    parts += [f"{literal}}}{end}"] if isinstance(end, str) else [f"{literal}}}", end]
     return pc.binary_join_element_wise(*parts, "", null_handling="replace", null_replacement="null")
 
 
-def _texts(column: pa.Array) -> tuple[str, pa.Array, str]:
-    """The text of each value, with the JSON before and after it."""
+def _texts(column: pa.Array, printed: pa.Array | None = None) -> tuple[str, pa.Array, str]:
+    """The text of each value, with the JSON before and after it; `printed` as in `rendered`."""
     kind = column.type
     if pa.types.is_string(kind):
         return '"', _escaped(column), '"'
@@ -109,11 +123,17 @@ def _texts(column: pa.Array) -> tuple[str, pa.Array, str]:
     if pa.types.is_date(kind):
         return '"', column.cast(pa.string()), '"'
     if pa.types.is_floating(kind):
-        return "", _numbers(column), ""
+        return "", _numbers(column) if printed is None else _quoted_if_endless(printed, column), ""
     if pa.types.is_list(kind):
-        before, texts, after = _texts(column.values)
+        before, texts, after = _texts(column.values, None if printed is None else printed.values)
         values = pc.coalesce(pc.binary_join_element_wise(before, texts, after, ""), "null")
         return "[", pc.binary_join(pa.ListArray.from_arrays(column.offsets, values, mask=column.is_null()), ","), "]"
+    if pa.types.is_binary(kind):
+        return (
+            '"',
+            pa.array([each and base64.b64encode(each).decode() for each in column.to_pylist()], pa.string()),
+            '"',
+        )
     return "", column.cast(pa.string()), ""
 
 
@@ -132,6 +152,10 @@ def _numbers(column: pa.Array) -> pa.Array:
     """Floats with a point or an exponent, as reading an integer loses a zero's sign; NaN and infinities as strings."""
     texts = column.cast(pa.string())
     texts = pc.if_else(pc.match_substring_regex(texts, "[.en]"), texts, pc.binary_join_element_wise(texts, ".0", ""))
+    return _quoted_if_endless(texts, column)
+
+
+def _quoted_if_endless(texts: pa.Array, column: pa.Array) -> pa.Array:
     if pc.all(pc.is_finite(column), min_count=0).as_py():
         return texts
     endless = pc.if_else(pc.greater(column, 0), '"Infinity"', '"-Infinity"')
@@ -142,5 +166,6 @@ def _any(texts: pa.Array, pattern: str) -> bool:
     return bool(pc.any(pc.match_substring_regex(texts, pattern)).as_py())
 
 
-def _prints_numbers(kind: pa.DataType) -> bool:
-    return _prints_numbers(kind.value_type) if pa.types.is_list(kind) else pa.types.is_floating(kind)
+def prints_numbers(kind: pa.DataType) -> bool:
+    """Whether values have floating-point numbers, whose text is not Spark's."""
+    return prints_numbers(kind.value_type) if pa.types.is_list(kind) else pa.types.is_floating(kind)

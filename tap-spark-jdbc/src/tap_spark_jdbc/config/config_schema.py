@@ -189,9 +189,16 @@ CONFIG_JSONSCHEMA: JSON = _object(
             "Rows whose replication key is NULL: sent on every run, left out, or an error",
             default="include",
         ),
+        "engine": _setting(
+            {"type": "string", "enum": ["auto", "local", "spark"]},
+            "What does the work: `local`, this process with its JVM, without a Spark session; `spark`, tasks of a "
+            "session, on this machine too; `auto`: `spark` if `spark.master` or `spark.remote` names a cluster, else "
+            "`local` ([batches.md](batches.md#the-engine))",
+            default="auto",
+        ),
         "reader": _setting(
             {"type": "string", "enum": ["auto", "jdbc", "arrow"]},
-            "What reads the rows: `jdbc`, Spark's own reader; `arrow`, the database's columnar driver (PostgreSQL: "
+            "By which driver rows are read: `jdbc`, any database; `arrow`, the database's columnar driver (PostgreSQL: "
             "binary COPY by ADBC), in the tap or, on a cluster, in Spark's Python workers; `auto`: `arrow` where "
             "the rows are the same ([batches.md](batches.md#the-columnar-reader))",
             default="auto",

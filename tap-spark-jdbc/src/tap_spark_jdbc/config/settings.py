@@ -13,6 +13,7 @@ from singer_spark.config.setting_problems import SDK_SETTINGS, config_problems
 from singer_spark.config.spark_settings import SparkSettings
 from singer_spark.errors import ConfigurationError
 from singer_spark.singer.bookmark import KeyType
+from singer_spark.spark.cluster import is_local
 from tap_spark_jdbc.config.batch_settings import BatchSettings, batch_problems
 from tap_spark_jdbc.config.config_schema import CONFIG_JSONSCHEMA
 from tap_spark_jdbc.config.database_limits import database_problems, reach_problems
@@ -77,6 +78,7 @@ class TapSettings:
     settle_seconds: float = 0
     on_stream_error: Literal["fail", "skip"] = "fail"
     null_replication_key: Literal["include", "exclude", "error"] = "include"
+    engine: Literal["auto", "local", "spark"] = "auto"
     reader: Literal["auto", "jdbc", "arrow"] = "auto"
     n_jobs: int | None = None
     max_connections: int | None = None
@@ -93,6 +95,20 @@ class TapSettings:
     ssh_tunnel: SshSettings | None = None
     storage_options: Mapping[str, Any] = field(default_factory=dict, repr=False)
     spark: SparkSettings = field(default_factory=SparkSettings)
+
+    @property
+    def by_spark(self) -> bool:
+        """Whether rows are read by a Spark session."""
+        elsewhere = self.spark.remote is not None or not is_local(self.spark.master)
+        return self.engine == "spark" or (self.engine == "auto" and elsewhere)
+
+    @property
+    def engine_and_why(self) -> str:
+        """What reads the rows, and why, for users."""
+        name = "spark" if self.by_spark else "local"
+        if self.engine != "auto":
+            return f"{name}: the setting engine"
+        return f"{name}: {'a' if self.by_spark else 'no'} cluster is named in the setting spark"
 
     @property
     def has_budget(self) -> bool:
@@ -132,7 +148,7 @@ class TapSettings:
                 if (hashed := [name for name, kind in each.mask.items() if kind == "hash"])
             ]
         problems += batch_problems(given.get("batch_config"))
-        problems += [*SparkSettings.problems(spark), *reach_problems(url, spark)]
+        problems += [*SparkSettings.problems(spark), *reach_problems(url, spark, given.get("engine"))]
         problems += database_problems(given)
         ssh = _part(given, "ssh_tunnel", dict)
         problems += ssh_problems(url, ssh, spark)

@@ -96,7 +96,7 @@ class LogSink:
         self._relations: dict[int, Relation] = {}
         self._open = (0, 0, 0)
 
-    def add(self, rows: pa.RecordBatch, _: pa.Array) -> None:
+    def add(self, rows: pa.RecordBatch, _edge: pa.Array, _records: pa.Array | None = None) -> None:
         """Take the next messages; EnoughError: no more are wanted."""
         batch = Messages.of(rows.column(0))
         self.count += len(batch)

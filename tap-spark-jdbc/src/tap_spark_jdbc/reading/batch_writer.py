@@ -9,9 +9,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import Column, DataFrame, Observation, Window
 from pyspark.sql import functions as F
 
-from singer_spark.singer.lake_type import FLOATING_TYPES, Array, LakeType
 from singer_spark.singer.metadata_columns import METADATA_COLUMNS
-from singer_spark.singer.schema_mapping import stream_columns
 from tap_spark_jdbc.extraction.fingerprints import Found, Look
 from tap_spark_jdbc.plan.stream_sql import Edge, Point
 from tap_spark_jdbc.reading.batch_place import Written
@@ -19,7 +17,6 @@ from tap_spark_jdbc.reading.spark_reader import SliceReader, fingerprint
 
 if TYPE_CHECKING:
     from tap_spark_jdbc.plan.slices import Slice
-    from tap_spark_jdbc.plan.stream_plan import StreamPlan
     from tap_spark_jdbc.reading.batch_columns import BatchColumns
 
 _FIXED_BYTES = 8
@@ -100,7 +97,8 @@ class BatchWriter:
             f"CAST({_metadata_sql(value, METADATA_COLUMNS[name])} AS {METADATA_COLUMNS[name]}) AS {name}"
             for name, value in self._columns.metadata_values.items()
         ]
-        return [*lake_columns(self._plan, self._reader), *metadata]
+        columns = self._reader.columns
+        return [*columns.named(columns.lake_values()), *metadata]
 
     def _fingerprinted(self, rows: DataFrame, look: Look) -> DataFrame:
         edges = [int(Edge.BOOKMARK)] * look.bookmark + [int(Edge.UPPER)] * look.upper
@@ -123,7 +121,7 @@ class BatchWriter:
     def _width(self) -> Column:
         """Bytes of a row as it is read; the file's size would be the compressed one."""
         terms = [str(_FIXED_BYTES * len(self._plan.columns))]
-        for alias, kind in self._reader.read_types():
+        for alias, kind in self._reader.columns.read_types():
             if kind in ("STRING", "BINARY"):
                 terms.append(f"coalesce(octet_length({alias}), 0)")
             elif kind.startswith("ARRAY"):
@@ -131,29 +129,8 @@ class BatchWriter:
         return F.expr(f"CAST({' + '.join(terms)} AS BIGINT)")
 
 
-def lake_columns(plan: StreamPlan, reader: SliceReader) -> list[str]:
-    """Spark SQL of the record's columns, from the columns as they are read, with the types that a target gives them."""
-    read = zip(reader.values(), stream_columns(plan.schema, plan.stream), strict=True)
-    return [f"{_canonical(value, column.type)} AS {_quoted(column.name)}" for value, column in read]
-
-
 def _is_at(edge: Edge) -> Column:
     return F.col("edge") == int(edge)
-
-
-def _canonical(value: str, kind: LakeType) -> str:
-    """SQL of a value of this type, with NaN in the one form it has when parsed from text."""
-    cast = f"CAST({value} AS {kind})"
-    if kind in FLOATING_TYPES:
-        return f"nanvl({cast}, CAST('NaN' AS {kind}))"
-    if isinstance(kind, Array) and kind.element in FLOATING_TYPES:
-        return f"transform({cast}, x -> {_canonical('x', kind.element)})"
-    return cast
-
-
-def _quoted(name: str) -> str:
-    escaped = name.replace("`", "``")
-    return f"`{escaped}`"
 
 
 def _metadata_sql(value: int | None, kind: str) -> str:

@@ -3,12 +3,26 @@
 from __future__ import annotations
 
 import re
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from singer_spark.errors import ConnectionLostError, DisturbedError, SourceError, StorageError, cut
-from tap_spark_jdbc.source.jdbc_errors import with_hint
+from singer_spark.errors import (
+    ConnectionLostError,
+    DisturbedError,
+    ResourceError,
+    SingerSparkError,
+    SourceError,
+    StorageError,
+    cut,
+)
+from singer_spark.jvm.spark_jvm import jvm_failure
+from singer_spark.process.shortage import shortage
+from tap_spark_jdbc.source.jdbc_errors import job_reason, may_quote, with_hint
+from tap_spark_jdbc.source.lost_connection import first_sql_state, is_lost, is_of_storage
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from tap_spark_jdbc.plan.stream_plan import StreamPlan
     from tap_spark_jdbc.source.jdbc_source import JdbcSource
 
@@ -23,6 +37,42 @@ _MORE = re.compile(r"""["']?\s+(?:Detail|DETAIL|Position|Where|CONTEXT)\b.*$|["'
 
 class TooWideError(Exception):
     """A round trip brought more bytes than it may; nothing was read."""
+
+
+@contextmanager
+def reading_errors(plan: StreamPlan, source: JdbcSource, place: str = "", bound: int | None = None) -> Iterator[None]:
+    """Turn an error of the JVM, or of a job in it, into one line.
+
+    Args:
+        plan: The stream's.
+        source: The database.
+        place: Where rows are written, if anywhere.
+        bound: The bytes that a round trip may bring, if there is a limit.
+    """
+    try:
+        yield
+    except (TooWideError, SingerSparkError):
+        raise
+    except Exception as error:
+        if _is_too_wide(error, source, bound):
+            raise TooWideError from error
+        if lacking := jvm_failure() or shortage(error, place):
+            if "out of memory" in str(lacking):
+                advice = "or lower `fetch_size` and `slice_rows`, or `n_jobs`"
+                lacking = ResourceError(f"stream {plan.stream}: {lacking}; {advice}")
+            raise lacking from error
+        reason = job_reason(str(error))
+        if place and is_of_storage(error):
+            raise unwritable(plan.stream, place, reason) from error
+        state, lost = first_sql_state(error), is_lost(error)
+        hidden = source.hides_values and may_quote(error)
+        failure = refused(plan, source, reason, state, lost=lost, hides_values=hidden)
+        raise failure from None if hidden else error
+
+
+def _is_too_wide(error: Exception, source: JdbcSource, bound: int | None) -> bool:
+    parameter = source.dialect.fetch_bound
+    return bound is not None and parameter is not None and f"exceeded {parameter} limit" in str(error)
 
 
 def unwritable(stream: str, place: str, reason: str) -> StorageError:

@@ -1,11 +1,12 @@
 """The source of one run: driver, JVM, connections, and the Spark session; each opened when first needed.
 
-Queries for metadata and bounds only need the JVM. The session, which takes longer to make than these queries, is made
-in that JVM for reading rows.
+On one machine the JVM is all that is needed. On a cluster, or if the user wants it, rows are read by a session, which
+is made in that JVM, and takes longer to make than queries for metadata and bounds.
 """
 
 from __future__ import annotations
 
+import os
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from singer_spark.spark.cluster import is_local, tasks_at_once
 from singer_spark.spark.session import begin_jvm, get_context, get_gateway, get_session
-from singer_spark.spark.session_conf import SparkOptions, local_cores
+from singer_spark.spark.session_conf import PARALLELISM, SparkOptions, local_cores, session_conf
 from singer_spark.spark.store_connectors import connector_jars
 from singer_spark.storage.storage import Storage
 from tap_spark_jdbc.access.ssh_tunnel import SshTunnel
@@ -94,6 +95,9 @@ class Database:
 
     def begin_jvm(self) -> None:
         """Start the JVM in the background; raises ConfigurationError if there is no Java, or no driver."""
+        if not self.by_spark:
+            # Each thread has one of its own in the JVM, in which settings of expressions are kept.
+            os.environ["PYSPARK_PIN_THREAD"] = "true"
         begin_jvm(self._options)
 
     def begin_session(self) -> None:
@@ -105,6 +109,11 @@ class Database:
         driver = self.source.dialect.columnar_driver
         if self.may_be_columnar and driver is not None:
             Thread(target=_imported, args=("pyarrow", "pyarrow.compute", driver), name="import", daemon=True).start()
+
+    @property
+    def by_spark(self) -> bool:
+        """Whether rows are read by a session; else in this process and its JVM."""
+        return self.settings.by_spark
 
     @property
     def spark(self) -> SparkSession:
@@ -120,6 +129,8 @@ class Database:
     def n_jobs(self) -> int:
         """The number of slices rendered at the same time."""
         known = self.settings.n_jobs or local_cores(self._options)
+        if known is None and not self.by_spark:
+            known = int(self.settings.spark.conf.get(PARALLELISM, os.cpu_count() or 1))
         jobs, most = known or tasks_at_once(self.spark), self.settings.max_connections
         return jobs if most is None else max(1, min(jobs, most - self.source.dialect.own_connections))
 
@@ -146,7 +157,12 @@ class Database:
         batches, driver = self.settings.batch_config, self.source.dialect.columnar_driver
         # On a cluster, lines are rendered by its executors.
         fit = self.shares_disk if batches is None else batches.format == "parquet"
-        return fit and driver is not None and self.settings.reader != "jdbc"
+        return fit and driver is not None and self.settings.reader != "jdbc" and not self.only_spark
+
+    @property
+    def only_spark(self) -> bool:
+        """Whether the user wants Spark's tasks on this machine, and no other reader."""
+        return self.by_spark and self.shares_disk and self.settings.reader != "arrow"
 
     @cached_property
     def connection(self) -> JdbcConnection:
@@ -159,7 +175,7 @@ class Database:
         if self.settings.spark.remote or self.source.dialect.alive is None:
             return None
         limited = self.source.limited()
-        return ServerWatch(lambda: JdbcConnection.open(self._gateway(), limited), self._gateway, self.moved_at)
+        return ServerWatch(lambda: JdbcConnection.open(self.gateway, limited), lambda: self.gateway, self.moved_at)
 
     @cached_property
     def snapshot_connection(self) -> JdbcConnection:
@@ -172,13 +188,21 @@ class Database:
         watch = self._root.watch
         if watch is not None:
             watch.start()
-        connection = JdbcConnection.open(self._gateway(), self.source, lasting=lasting)
+        connection = JdbcConnection.open(self.gateway, self.source, lasting=lasting)
         if watch is not None:
             watch.add(connection)
         return connection
 
-    def _gateway(self) -> Any:
+    @property
+    def gateway(self) -> Any:
+        """Py4J's gateway to the JVM."""
         return get_gateway(self._options)
+
+    @cached_property
+    def sql_conf(self) -> dict[str, str]:
+        """The settings of a session that the values of rows depend on."""
+        conf = {name: value for name, value in session_conf(self._options).items() if name.startswith("spark.sql.")}
+        return {**conf, "spark.sql.chunkBase64String.enabled": "false"}
 
     @property
     def _root(self) -> Database:
@@ -197,7 +221,8 @@ class Database:
     @cached_property
     def _options(self) -> SparkOptions:
         spark, batches = self.settings.spark, self.batch_storage
-        kind = "" if batches is None else batches.kind
+        # Only a session writes batches by Hadoop.
+        kind = "" if batches is None or not self.by_spark else batches.kind
         of_batches = {} if batches is None else {**BATCH_CONF, **batches.hadoop_conf()}
         of_spool = SPOOL_CONF if not spark.remote and (batches is None or batches.local) else {}
         return SparkOptions(

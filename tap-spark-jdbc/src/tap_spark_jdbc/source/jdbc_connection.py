@@ -61,18 +61,8 @@ class JdbcConnection:
             ConfigurationError: the driver is not on Spark's class path, or does not accept the URL.
             SourceError: in one line: unreachable, unknown database, wrong password, …
         """
-        jvm = gateway.jvm
-        for name, value in source.dialect.system_properties.items():
-            if jvm.java.lang.System.getProperty(name) is None:
-                jvm.java.lang.System.setProperty(name, value)
-        driver = _loaded_driver(gateway, source)
-        properties = jvm.java.util.Properties()
-        for name, value in source.connection_properties().items():
-            properties.setProperty(name, value)
         with _refusing(f"can't connect to {source.place}: ", hides_values=source.hides_values, connecting=True):
-            raw = driver.connect(source.url, properties)
-        if raw is None:
-            raise ConfigurationError(f"driver {source.driver} does not take {source.place}; check jdbc_url")
+            raw = connected(gateway, source)
         reopen = partial(cls.open, gateway, source) if lasting else None
         connection = cls(raw, gateway, reopen, hides_values=source.hides_values, alive=source.dialect.alive)
         for statement in source.session_statements:
@@ -226,6 +216,26 @@ class JdbcConnection:
             raise _NotAtOnce from error
         data = ElementTree.fromstring(writer.toString()).find(f"{_ROWSET}data")
         return [tuple(_value(cell) for cell in row) for row in (data if data is not None else ())]
+
+
+def connected(gateway: Any, source: JdbcSource) -> Any:
+    """A new `java.sql.Connection`, without a session; what the driver refuses is raised as Py4J does.
+
+    Raises:
+        ConfigurationError: the driver is not on Spark's class path, or does not accept the URL.
+    """
+    jvm = gateway.jvm
+    for name, value in source.dialect.system_properties.items():
+        if jvm.java.lang.System.getProperty(name) is None:
+            jvm.java.lang.System.setProperty(name, value)
+    driver = _loaded_driver(gateway, source)
+    properties = jvm.java.util.Properties()
+    for name, value in source.connection_properties().items():
+        properties.setProperty(name, value)
+    raw = driver.connect(source.url, properties)
+    if raw is None:
+        raise ConfigurationError(f"driver {source.driver} does not take {source.place}; check jdbc_url")
+    return raw
 
 
 @contextmanager

@@ -122,9 +122,14 @@ class JdbcSource:
     def reader_options(self) -> dict[str, str]:
         """Options for `spark.read.format("jdbc")`: url, driver, properties and the statements of each session."""
         options = {"url": self.url, "driver": self.driver, **self.connection_properties()}
-        if statements := (*self.transaction, *self.session_statements):
-            options["sessionInitStatement"] = "; ".join(statements)
+        if statement := self.beginning:
+            options["sessionInitStatement"] = statement
         return options
+
+    @property
+    def beginning(self) -> str:
+        """The statements that begin a reader's session, and its transaction; empty if there are none."""
+        return "; ".join((*self.transaction, *self.session_statements))
 
 
 def plain_url(url: str) -> str:

@@ -15,14 +15,12 @@ from tap_spark_jdbc.streams.stream_reading import StreamReading
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tap_spark_jdbc.columnar.columnar_writer import ColumnarWriter
     from tap_spark_jdbc.config.settings import TapSettings
     from tap_spark_jdbc.extraction.fingerprints import Found
     from tap_spark_jdbc.extraction.run_state import RunState
     from tap_spark_jdbc.plan.stream_plan import StreamPlan
     from tap_spark_jdbc.plan.stream_sql import Point
-    from tap_spark_jdbc.reading.batch_place import BatchFile, BatchPlace
-    from tap_spark_jdbc.reading.batch_writer import BatchWriter
+    from tap_spark_jdbc.reading.batch_place import BatchFile, BatchPlace, SliceWriter
     from tap_spark_jdbc.reading.slices_ahead import Lane
 
 # Of a compressed file; its rows do not pass through a pipe.
@@ -51,6 +49,7 @@ class BatchReading(StreamReading[SliceBatch]):
     def __init__(self, plan: StreamPlan, lane: Lane, state: RunState, settings: TapSettings, place: BatchPlace) -> None:
         super().__init__(plan, lane, state, settings)
         self._place = place
+        self.as_json = place.settings.format == "jsonl"
         # Bytes read for each byte of a file.
         self._expansion = 1.0
 
@@ -107,19 +106,23 @@ class BatchReading(StreamReading[SliceBatch]):
         return BatchColumns(self.plan, self._place, self.extracted)
 
     @cached_property
-    def _by_jdbc(self) -> BatchWriter:
-        reader = self._reader  # it imports PySpark as its threads allow
+    def _by_jdbc(self) -> SliceWriter:
+        if not self.lane.database.by_spark:
+            from tap_spark_jdbc.columnar.jdbc_writer import JdbcWriter
+
+            return JdbcWriter(self._by_jvm, self._columns)
+        reader = self._by_spark  # it imports PySpark as its threads allow
         from tap_spark_jdbc.reading.batch_writer import BatchWriter
 
         return BatchWriter(reader, self._columns)
 
     @cached_property
-    def _writer(self) -> BatchWriter | ColumnarWriter:
+    def _writer(self) -> SliceWriter:
         if self._columnar is None:
             return self._by_jdbc
         from tap_spark_jdbc.columnar.columnar_writer import ColumnarWriter
 
-        reader, by_jdbc = lambda: self._reader, lambda: self._by_jdbc
+        reader, by_jdbc = lambda: self._by_spark, lambda: self._by_jdbc
         return ColumnarWriter(self._columnar, self._columns, self.lane.database, reader, by_jdbc)
 
     def _unfit(self) -> str | None:

@@ -10,7 +10,7 @@ from tap_spark_jdbc.extraction.fingerprints import cut_out, found_in
 from tap_spark_jdbc.extraction.slice_bounds import long_columns
 from tap_spark_jdbc.extraction.slice_size import FIRST_FETCH_SIZE, SCAN_FETCHED, SliceSize
 from tap_spark_jdbc.plan.slices import Slice
-from tap_spark_jdbc.reading.spool import Spool, SpoolFile, count_lines, one_by_one
+from tap_spark_jdbc.reading.spool import Spool, SpoolFile, one_by_one
 from tap_spark_jdbc.streams.stream_reading import StreamReading
 
 if TYPE_CHECKING:
@@ -80,8 +80,7 @@ class LineReading(StreamReading["SpoolFile | Iterator[SpoolFile]"]):
         rows = None if self._columnar is None else self._written(self._columnar, each, path)
         if rows is None:
             shutil.rmtree(folder, ignore_errors=True)
-            path = self._reader.render(each, folder, fetch_size=fetch_size, limit=self._limit)
-            rows = count_lines(path)
+            return self._reader.render(each, folder, fetch_size=fetch_size, limit=self._limit)
         return path, rows
 
     def _stream(self, each: Slice[Point], pipe: Path, fetch_size: int) -> None:
@@ -113,8 +112,8 @@ class LineReading(StreamReading["SpoolFile | Iterator[SpoolFile]"]):
     def _unfit(self) -> str | None:
         from tap_spark_jdbc.columnar.columnar_source import unfit
 
-        if not self.lane.database.shares_disk:
-            return "the executors of a cluster render its lines"
+        if self.lane.database.by_spark:
+            return "Spark's tasks render its lines"
         return unfit(self.plan, self.lane)
 
     def _is_scan(self, each: Slice[Point]) -> bool:

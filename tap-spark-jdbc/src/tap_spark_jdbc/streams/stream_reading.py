@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from tap_spark_jdbc.columnar.columnar_source import ColumnarSource
+    from tap_spark_jdbc.columnar.jdbc_reader import JdbcReader
     from tap_spark_jdbc.config.settings import TapSettings
     from tap_spark_jdbc.extraction.run_state import RunState
     from tap_spark_jdbc.plan.slices import Slice
@@ -130,13 +131,32 @@ class StreamReading(ABC, Generic[R]):
         return self._ahead
 
     @cached_property
-    def _reader(self) -> SliceReader:
+    def _reader(self) -> SliceReader | JdbcReader:
+        """The stream as it is read over JDBC."""
+        return self._by_spark if self.lane.database.by_spark else self._by_jvm
+
+    @cached_property
+    def _by_jvm(self) -> JdbcReader:
+        from tap_spark_jdbc.columnar.jdbc_reader import JdbcReader
+
+        database, source = self.lane.database, self.lane.snapshots.source
+        return JdbcReader(
+            database, source, self.extraction.sql, self.frame, as_json=self.as_json, fetch_bytes=self._fetch_bytes
+        )
+
+    @cached_property
+    def _by_spark(self) -> SliceReader:
         import_pyspark()  # a session's thread may be importing it as well
         from tap_spark_jdbc.reading.spark_reader import SliceReader
 
         database, source = self.lane.database, self.lane.snapshots.source
-        bound = None if self._settings.fetch_size is not None else FETCH_BOUND
-        return SliceReader(lambda: database.spark, source, self.extraction.sql, self.frame, fetch_bytes=bound)
+        return SliceReader(
+            lambda: database.spark, source, self.extraction.sql, self.frame, fetch_bytes=self._fetch_bytes
+        )
+
+    @property
+    def _fetch_bytes(self) -> int | None:
+        return None if self._settings.fetch_size is not None else FETCH_BOUND
 
     @cached_property
     def _columnar(self) -> ColumnarSource | None:
@@ -145,18 +165,30 @@ class StreamReading(ABC, Generic[R]):
         Raises:
             ConfigurationError: the user chose this reader, and it can't read the stream.
         """
-        driver, only = self.lane.database.source.dialect.columnar_driver, self._settings.reader == "arrow"
-        if self._settings.reader == "jdbc" or (driver is None and not only):
-            return None
-        why_not = _lacking(driver) or self._unfit()
-        if why_not is None:
-            from tap_spark_jdbc.columnar.columnar_source import ColumnarSource
-
-            return ColumnarSource(self.extraction.sql, self.lane, only=only, as_json=self.as_json)
-        if only and self.must_be_columnar:
+        database, only = self.lane.database, self._settings.reader == "arrow"
+        why_not = self._left_to_jdbc() or self._unfit()
+        if only and why_not is not None and self.must_be_columnar:
             raise ConfigurationError(f"stream {self.plan.stream}: reader arrow can't read it: {why_not}; use jdbc")
-        logger.info("stream %s: read over JDBC: %s", self.plan.stream, why_not)
-        return None
+        how = f"by {database.source.dialect.columnar_driver}" if why_not is None else f"over JDBC: {why_not}"
+        logger.info("stream %s: read %s; engine %s", self.plan.stream, how, self._settings.engine_and_why)
+        if why_not is not None:
+            return None
+        from tap_spark_jdbc.columnar.columnar_source import ColumnarSource
+
+        return ColumnarSource(self.extraction.sql, self.lane, only=only, as_json=self.as_json)
+
+    def _left_to_jdbc(self) -> str | None:
+        """Why no stream of this database is read by its columnar driver."""
+        database, dialect = self.lane.database, self.lane.database.source.dialect
+        if self._settings.reader == "jdbc":
+            return "the setting reader"
+        if database.only_spark:
+            return "the setting engine"
+        if dialect.columnar_driver is None:
+            return f"{dialect.name} has no columnar driver"
+        modules = ("pyarrow", dialect.columnar_driver)
+        lacking = next((name for name in modules if find_spec(name) is None), None)
+        return None if lacking is None else f"{lacking} is not installed"
 
     @abstractmethod
     def _unfit(self) -> str | None:
@@ -225,10 +257,3 @@ class StreamReading(ABC, Generic[R]):
             self._reader.changed_buckets = changed
             extraction = extraction if changed else extraction.behind_bookmark()
         yield from extraction.slices(self._rows_left)
-
-
-def _lacking(columnar_driver: str | None) -> str | None:
-    """The first part of the columnar driver that is not installed, if any."""
-    modules = () if columnar_driver is None else ("pyarrow", columnar_driver)
-    lacking = next((name for name in modules if find_spec(name) is None), None)
-    return None if lacking is None else f"{lacking} is not installed"

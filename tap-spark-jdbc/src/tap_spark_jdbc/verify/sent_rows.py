@@ -20,7 +20,6 @@ from tap_spark_jdbc.extraction.slice_bounds import ColumnBounds
 from tap_spark_jdbc.extraction.stream_progress import StreamProgress
 from tap_spark_jdbc.plan.slices import Range, Slice
 from tap_spark_jdbc.plan.stream_sql import Edge, Point, StreamSql, enclosed, range_condition
-from tap_spark_jdbc.reading.batch_writer import lake_columns
 from tap_spark_jdbc.reading.spark_reader import SliceReader, bucket, fingerprint
 
 if TYPE_CHECKING:
@@ -117,7 +116,7 @@ def source_rows(
         at_bookmark = F.col("edge") == int(Edge.BOOKMARK)
         rows = rows.withColumn("fingerprint", F.when(at_bookmark, fingerprint(reader.record())))
         firm = firm | (at_bookmark & sent)
-    row = F.expr(f"struct({', '.join(lake_columns(extraction.plan, reader))})")
+    row = F.expr(f"struct({', '.join(reader.columns.named(reader.columns.lake_values()))})")
     return rows.select(row.alias(ROW), F.coalesce(firm, F.lit(False)).alias(FIRM))
 
 

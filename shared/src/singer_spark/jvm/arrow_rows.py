@@ -1,0 +1,295 @@
+"""Rows of a JDBC query as Arrow batches, by Spark's own reader of rows in a JVM that has no Spark context.
+
+The only module that calls Spark's private classes over Py4J; read in Spark 4.1.1 to 4.1.4. Catalyst evaluates the same
+expressions as in a session: at first it interprets them, and compiles them once there are rows enough. The JVM writes
+the batches to a named pipe, which a thread of this process reads meanwhile.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import struct
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from threading import Lock, Thread
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+from singer_spark.process.scratch import scratch_folder
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+BATCH_BYTES = 4 << 20
+BATCH_ROWS = 1 << 20
+# Compiling expressions takes as long as interpreting them for some thousand rows.
+INTERPRETED_ROWS = 2_000
+PIPE_BYTES = 1 << 20
+# Linux's, which Python 3.11 does not name everywhere.
+_SET_PIPE_SIZE = 1031
+_FORWARD_ONLY, _READ_ONLY = 1003, 1007
+_SQL = "org.apache.spark.sql."
+_CATALYST = f"{_SQL}catalyst."
+
+
+@dataclass(frozen=True)
+class Query:
+    """A query over an open connection.
+
+    Attributes:
+        connection: A `java.sql.Connection`.
+        url: The JDBC URL, by which Spark knows the database.
+        begin: A statement to run before; empty: none.
+        limit: The most rows to read; 0: all.
+    """
+
+    connection: Any
+    url: str
+    sql: str
+    fetch_size: int
+    begin: str = ""
+    limit: int = 0
+
+
+@dataclass
+class _Projection:
+    """Functions from a row to a row, one after the other; used by one thread at a time."""
+
+    stages: list[tuple[Any, Any]]
+    interpreted: list[Any]
+    compiled: list[Any] | None = None
+
+
+class RowConversion:
+    """What a query's rows become: Spark SQL over its columns."""
+
+    def __init__(self, gateway: Any, columns: str, values: str, conf: Mapping[str, str]) -> None:
+        """Nothing is parsed yet.
+
+        Args:
+            gateway: Py4J's.
+            columns: The columns with the types that they are read as: `c0 STRING, c1 INT`.
+            values: Expressions over them, as after SELECT.
+            conf: Settings of a session that expressions depend on.
+        """
+        self._gateway = gateway
+        self._columns = columns
+        self._values = values
+        self._conf = conf
+        self._free: list[_Projection] = []
+        self._analysing = Lock()
+
+    def send(self, query: Query, take: Callable[[pa.RecordBatch], None]) -> None:
+        """Run the query, and call `take` with each batch of its rows, in a thread; its errors are raised here, too.
+
+        The JVM's are raised as Py4J does.
+        """
+        self._use_conf()
+        connection = query.connection
+        self._spark.prepare(connection, query.url, query.fetch_size)
+        if query.begin:
+            with closing(connection.prepareStatement(query.begin)) as statement:
+                statement.execute()
+        with closing(connection.prepareStatement(query.sql, _FORWARD_ONLY, _READ_ONLY)) as statement:
+            statement.setFetchSize(query.fetch_size)
+            if query.limit:
+                statement.setMaxRows(query.limit)
+            rows = self._spark.rows(statement.executeQuery(), query.url, self._schema)
+            with _Batches(take) as batches, self._projection() as projection:
+                self._write(rows, projection, batches.path)
+
+    def _write(self, rows: Any, projection: _Projection, path: Path) -> None:
+        io = self._gateway.jvm.java.io
+        with closing(io.DataOutputStream(io.FileOutputStream(str(path)))) as output:
+            if projection.compiled is None:
+                self._spark.write(_mapped(rows.take(INTERPRETED_ROWS), projection.interpreted), self._made, output)
+                if not rows.hasNext():
+                    return
+                projection.compiled = [self._spark.compiled(*stage) for stage in projection.stages]
+            self._spark.write(_mapped(rows, projection.compiled), self._made, output)
+
+    @contextmanager
+    def _projection(self) -> Iterator[_Projection]:
+        """A projection for this thread alone: a row that it has made is overwritten by the next one."""
+        try:
+            projection = self._free.pop()
+        except IndexError:
+            stages = self._stages()
+            projection = _Projection(stages, [self._spark.interpreted(*stage) for stage in stages])
+        yield projection
+        self._free.append(projection)
+
+    def _stages(self) -> list[tuple[Any, Any]]:
+        """Expressions of their own, as some hold a value while they are evaluated."""
+        with self._analysing:
+            plan = self._spark.analysed(self._values, self._schema)
+            self._made = plan.schema()
+            stages = []
+            while str(plan.nodeName()) == "Project":
+                stages.append((plan.projectList(), plan.child().output()))
+                plan = plan.child()
+        return stages[::-1]
+
+    @cached_property
+    def _schema(self) -> Any:
+        return self._gateway.jvm.org.apache.spark.sql.types.StructType.fromDDL(self._columns)
+
+    @cached_property
+    def _spark(self) -> _Spark:
+        return _Spark.of(self._gateway)
+
+    def _use_conf(self) -> None:
+        """Set the conf of this thread, which Py4J gives a thread of its own in the JVM."""
+        properties = self._gateway.jvm.java.util.Properties()
+        properties.putAll(dict(self._conf))
+        self._spark.conf.get().setConf(properties)
+
+
+class _Spark:
+    """Spark's private classes."""
+
+    _known: _Spark | None = None
+
+    def __init__(self, gateway: Any) -> None:
+        self._gateway = gateway
+        jvm = gateway.jvm.org.apache.spark
+        catalyst = jvm.sql.catalyst
+        self.conf = self._object(f"{_SQL}internal.SQLConf")
+        self._parser = self._object(f"{_CATALYST}parser.CatalystSqlParser")
+        self._types = self._object(f"{_CATALYST}types.DataTypeUtils")
+        self._relation = self._object(f"{_CATALYST}plans.logical.LocalRelation")
+        self._expressions = self._object(f"{_CATALYST}expressions.package")
+        self._binding = self._object(f"{_CATALYST}expressions.BindReferences")
+        self._compiler = self._object(f"{_CATALYST}expressions.UnsafeProjection")
+        self._interpreter = self._object(f"{_CATALYST}expressions.InterpretedUnsafeProjection")
+        self._converters = self._object(f"{_SQL}execution.arrow.ArrowConverters")
+        self._jdbc = self._object(f"{_SQL}execution.datasources.jdbc.JdbcUtils")
+        self._dialects = self._object(f"{_SQL}jdbc.JdbcDialects")
+        rules = ("ReplaceExpressions", "RewriteWithExpression")
+        self._rules = [self._object(f"{_CATALYST}optimizer.{name}") for name in rules]
+        self._map = self._object("scala.collection.immutable.Map")
+        self._none, self._nil = self._object("scala.None"), self._object("scala.collection.immutable.Nil")
+        tables = catalyst.catalog.InMemoryCatalog(
+            jvm.SparkConf(False), gateway.jvm.org.apache.hadoop.conf.Configuration(False)
+        )
+        functions = self._object(f"{_CATALYST}analysis.FunctionRegistry").builtin()
+        self._analyser = catalyst.analysis.Analyzer(catalyst.catalog.SessionCatalog(tables, functions))
+
+    @classmethod
+    def of(cls, gateway: Any) -> _Spark:
+        """Those of this gateway's JVM."""
+        known = cls._known
+        if known is None or known._gateway is not gateway:
+            known = cls._known = cls(gateway)
+        return known
+
+    def analysed(self, values: str, schema: Any) -> Any:
+        """The plan of these expressions over rows of this schema, ready to be evaluated."""
+        relation = self._relation.apply(self._types.toAttributes(schema))
+        children = getattr(self._nil, "$colon$colon")(relation)
+        plan = self._analyser.execute(self._parser.parsePlan(f"SELECT {values}").withNewChildren(children))
+        self._analyser.checkAnalysis(plan)
+        for rule in self._rules:
+            plan = rule.apply(plan)
+        return plan
+
+    def interpreted(self, expressions: Any, attributes: Any) -> Any:
+        """A projection that is ready at once, and slow."""
+        bound = self._binding.bindReferences(expressions, self._expressions.AttributeSeq(attributes))
+        return self._interpreter.createProjection(bound)
+
+    def compiled(self, expressions: Any, attributes: Any) -> Any:
+        """A projection in bytecode."""
+        return self._compiler.create(expressions, attributes)
+
+    def prepare(self, connection: Any, url: str, fetch_size: int) -> None:
+        """Prepare a connection for reading few rows at a time, where the database needs that."""
+        self._dialects.get(url).beforeFetch(connection, self._map.empty().updated("fetchsize", str(fetch_size)))
+
+    def rows(self, result: Any, url: str, schema: Any) -> Any:
+        """A Scala iterator of a result's rows."""
+        metrics = self._gateway.jvm.org.apache.spark.executor.InputMetrics()
+        return self._jdbc.resultSetToSparkInternalRows(result, self._dialects.get(url), schema, metrics, self._none)
+
+    def write(self, rows: Any, schema: Any, output: Any) -> None:
+        """Write the rows, each batch as an Arrow stream behind its length."""
+        batches = self._converters.toBatchWithSchemaIterator(rows, schema, BATCH_ROWS, BATCH_BYTES, "UTC", False, False)
+        with closing(batches):
+            self._gateway.jvm.org.apache.spark.api.python.PythonRDD.writeIteratorToStream(batches, output)
+
+    def _object(self, name: str) -> Any:
+        loader = self._gateway.jvm.java.lang.Thread.currentThread().getContextClassLoader()
+        found = self._gateway.jvm.java.lang.Class.forName(f"{name}$", True, loader)
+        return found.getField("MODULE$").get(None)
+
+
+class _Batches:
+    """A named pipe whose batches a thread takes, while the context lasts."""
+
+    def __init__(self, take: Callable[[pa.RecordBatch], None]) -> None:
+        self._take = take
+        self.path = scratch_folder() / f"rows-{uuid.uuid4().hex}"
+        self._failure: BaseException | None = None
+
+    def __enter__(self) -> _Batches:
+        os.mkfifo(self.path, 0o600)
+        pipe = os.open(self.path, os.O_RDONLY | os.O_NONBLOCK)
+        # While this is open, the reader waits for the JVM.
+        self._held = os.open(self.path, os.O_WRONLY)
+        os.set_blocking(pipe, True)
+        with suppress(OSError):
+            fcntl.fcntl(self._held, _SET_PIPE_SIZE, PIPE_BYTES)
+        self._thread = Thread(target=self._run, args=(os.fdopen(pipe, "rb", buffering=0),), name="rows", daemon=True)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        os.close(self._held)
+        self._thread.join()
+        self.path.unlink(missing_ok=True)
+        # The JVM's error then is that its pipe is closed.
+        if self._failure is not None:
+            raise self._failure
+
+    def _run(self, pipe: BinaryIO) -> None:
+        try:
+            with pipe:
+                for batch in _batches(pipe):
+                    self._take(batch)
+        except BaseException as error:
+            self._failure = error
+
+
+def _batches(pipe: BinaryIO) -> Iterator[pa.RecordBatch]:
+    """The batches of a pipe; one that is cut off, as the JVM failed, is left out."""
+    import pyarrow as pa
+
+    while (head := _read(pipe, 4)) is not None:
+        (size,) = struct.unpack(">i", head)
+        frame = _read(pipe, size)
+        if frame is None:
+            return
+        with pa.ipc.open_stream(pa.py_buffer(frame)) as stream:
+            yield from stream
+
+
+def _read(pipe: BinaryIO, size: int) -> bytearray | None:
+    """So many bytes; None if there are fewer."""
+    data = bytearray(size)
+    rest = memoryview(data)
+    while rest:
+        count = pipe.readinto(rest)  # type: ignore[attr-defined]
+        if not count:
+            return None
+        rest = rest[count:]
+    return data
+
+
+def _mapped(rows: Any, projections: list[Any]) -> Any:
+    for each in projections:
+        rows = rows.map(each)
+    return rows

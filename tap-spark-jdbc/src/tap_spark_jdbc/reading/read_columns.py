@@ -1,0 +1,92 @@
+"""Spark SQL of a stream's columns: how they are read, what they become, and a row's record as JSON. Text only."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from singer_spark.singer.lake_type import FLOATING_TYPES, Array, LakeType
+from singer_spark.singer.schema_mapping import stream_columns
+from tap_spark_jdbc.dialects.text_casts import spark_string
+from tap_spark_jdbc.dialects.type_rules import complaint_of_bytes
+
+if TYPE_CHECKING:
+    from tap_spark_jdbc.dialects.tables import Column
+    from tap_spark_jdbc.plan.stream_sql import StreamSql
+    from tap_spark_jdbc.source.jdbc_source import JdbcSource
+
+
+@dataclass(frozen=True)
+class ReadColumns:
+    """The columns of one stream, under the aliases of its SQL."""
+
+    sql: StreamSql
+    source: JdbcSource
+
+    def read_types(self) -> list[tuple[str, str]]:
+        """The alias of each column, and the Spark type it is read as."""
+        return [(alias, column.reading.read_as) for alias, column in self.sql.aliased]
+
+    @property
+    def schema(self) -> str:
+        """The columns that are read, with `edge`, for `customSchema`."""
+        text = "BINARY" if self.source.text_as_bytes else "STRING"
+        columns = [f"{alias} {text if read_as == 'STRING' else read_as}" for alias, read_as in self.read_types()]
+        return ", ".join([*columns, "edge INT"])
+
+    @property
+    def masked(self) -> list[str] | None:
+        """The columns as they are read, or masked, under their aliases; None if none is masked."""
+        if not any(column.made_mask for _, column in self.sql.aliased):
+            return None
+        return [f"{self._masked(alias, column) or alias} AS {alias}" for alias, column in self.sql.aliased]
+
+    def values(self, *, from_masked: bool = True) -> list[str]:
+        """Each column's value, over the columns read, or over `masked` ones."""
+        return [
+            alias if from_masked and each.made_mask else self._masked(alias, each) or self._value(alias, each)
+            for alias, each in self.sql.aliased
+        ]
+
+    def lake_values(self, *, from_masked: bool = True) -> list[str]:
+        """Each column's value with the type that a target gives it."""
+        values = self.values(from_masked=from_masked)
+        kinds = stream_columns(self.sql.plan.schema, self.sql.plan.stream)
+        return [_canonical(value, column.type) for value, column in zip(values, kinds, strict=True)]
+
+    def named(self, values: list[str]) -> list[str]:
+        """The values under the columns' own names."""
+        return [f"{each} AS {_quoted(column.name)}" for each, column in zip(values, self.sql.plan.columns, strict=True)]
+
+    def _masked(self, alias: str, column: Column) -> str | None:
+        mask = column.made_mask
+        return None if mask is None else mask.spark_sql(self._value(alias, column))
+
+    def _value(self, alias: str, column: Column) -> str:
+        """A column's value, over the column as it is read."""
+        reading = column.reading
+        is_bytes = self.source.text_as_bytes and reading.read_as == "STRING"
+        return reading.becomes.replace("{c}", _text(alias, column) if is_bytes else alias)
+
+
+def _quoted(name: str) -> str:
+    """A name in Spark SQL."""
+    escaped = name.replace("`", "``")
+    return f"`{escaped}`"
+
+
+def _text(alias: str, column: Column) -> str:
+    """The text of bytes; an error that names the column if they are not UTF-8."""
+    complaint = spark_string(complaint_of_bytes(column.name, column.native_type).rstrip(": "))
+    text = f"CAST({alias} AS STRING)"
+    return f"IF({alias} IS NULL OR is_valid_utf8({text}), {text}, CAST(raise_error({complaint}) AS STRING))"
+
+
+def _canonical(value: str, kind: LakeType) -> str:
+    """A value of this type, with NaN in the one form it has when parsed from text."""
+    cast = f"CAST({value} AS {kind})"
+    if kind in FLOATING_TYPES:
+        return f"nanvl({cast}, CAST('NaN' AS {kind}))"
+    if isinstance(kind, Array) and kind.element in FLOATING_TYPES:
+        return f"transform({cast}, x -> {_canonical('x', kind.element)})"
+    return cast

@@ -1,0 +1,141 @@
+"""The setting `engine`: on one machine no session is made, unless the user wants Spark; both send the same."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import subprocess
+import sys
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from singer_spark.errors import ConfigurationError
+from tap.batch_output import JSON, batch_config, unbatched
+from tap.in_process import Sent, run_tap
+from tap_spark_jdbc.config.settings import TapSettings
+from tap_spark_jdbc.source import database as opened_database
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+KINDS = ("lines", "parquet", "jsonl")
+# A tap, then the question whether its JVM has a Spark context.
+RUN_AND_LOOK = """
+import json, sys
+from singer_spark.jvm.gateway import gateway
+from tap.in_process import run_tap
+run_tap(json.loads(sys.argv[1])).succeeded()
+loader = gateway().jvm.java.lang.Thread.currentThread().getContextClassLoader()
+kind = gateway().jvm.java.lang.Class.forName("org.apache.spark.SparkContext$", True, loader)
+print(kind.getField("MODULE$").get(None).getActive().isEmpty())
+"""
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    path = tmp_path / "source.db"
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("create table t (id integer primary key, at timestamp, f double, g real, b blob, x text)")
+        values = [
+            (n, f"2026-01-0{1 + n // 400} 10:00:00", n / 3, -1e300 / (n + 1), bytes([n % 256]), f'"{n}\\')
+            for n in range(800)
+        ]
+        connection.executemany("insert into t values (?, ?, ?, ?, ?, ?)", values)
+        connection.commit()
+    return path
+
+
+def config(source: Path, kind: str, engine: str) -> JSON:
+    settings: JSON = {"jdbc_url": f"jdbc:sqlite:{source}", "incremental_tables": ["t:at:timestamp"], "engine": engine}
+    if kind != "lines":
+        settings["batch_config"] = batch_config(source.parent / engine, kind)
+    return settings
+
+
+def change(source: Path, statement: str) -> None:
+    with closing(sqlite3.connect(source)) as connection:
+        connection.execute(statement)
+        connection.commit()
+
+
+def records(sent: Sent) -> dict[int, Any]:
+    found = [each["record"] for each in unbatched(sent.succeeded().messages) if each["type"] == "RECORD"]
+    assert len(found) == len({each["id"] for each in found})
+    return {each["id"]: each for each in found}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_local_run_has_no_spark_context(source: Path, kind: str) -> None:
+    """On one machine rows of a JDBC database pass through the JVM without a Spark context."""
+    given = json.dumps(config(source, kind, "auto"))
+    tests = str(Path(__file__).parents[2])
+    done = subprocess.run(
+        [sys.executable, "-c", RUN_AND_LOOK, given],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=200,
+        env={"PYTHONPATH": tests},
+    )
+    assert done.stdout.strip() == "True", done.stderr
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_engine_spark_has_tasks(spark: SparkSession, source: Path, kind: str) -> None:
+    """With `engine: spark` rows pass through Spark's tasks, on this machine too, and are the same rows."""
+    known = {*spark.sparkContext.statusTracker().getJobIdsForGroup(None)}
+    sent = run_tap(config(source, kind, "spark"))
+    jobs = {*spark.sparkContext.statusTracker().getJobIdsForGroup(None)} - known
+    assert jobs
+    assert records(sent) == records(run_tap(config(source, kind, "local")))
+    assert len(records(sent)) == 800
+
+
+@pytest.mark.parametrize(("first", "second"), [("local", "spark"), ("spark", "local")])
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.usefixtures("spark")
+def test_each_engine_knows_what_the_other_has_sent(source: Path, kind: str, first: str, second: str) -> None:
+    """Of 400 rows at the bookmark, with floats and bytes, those come again that have changed, and no other."""
+    began = run_tap(config(source, kind, first)).succeeded()
+    change(source, "update t set x = 'changed' where id in (500, 20)")
+    went_on = run_tap(config(source, kind, second), began.final["value"])
+    assert set(records(went_on)) == {500}
+    again = run_tap(config(source, kind, first), went_on.final["value"])
+    assert not records(again)
+
+
+@pytest.mark.parametrize(("first", "second"), [("local", "spark"), ("spark", "local"), ("local", "local")])
+@pytest.mark.usefixtures("spark")
+def test_sums_of_buckets_are_the_same_on_both_engines(source: Path, first: str, second: str) -> None:
+    """Of so many rows at the bookmark that only sums of their fingerprints are kept, a few buckets come again."""
+    change(source, "update t set at = '2026-01-09 10:00:00'")
+    change(source, "insert into t select id + 1000, at, f, g, b, x from t")
+    began = run_tap(config(source, "lines", first)).succeeded()
+    change(source, "update t set x = 'changed' where id = 500")
+    went_on = records(run_tap(config(source, "lines", second), began.final["value"]))
+    assert went_on[500]["x"] == "changed"
+    assert len(went_on) < 60
+
+
+@pytest.mark.usefixtures("spark")
+def test_stream_says_its_engine(
+    source: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The log has one line for each stream with the engine, and why."""
+    monkeypatch.setattr(opened_database, "get_session", lambda *_: pytest.fail("a session is made"))
+    with caplog.at_level("INFO"):
+        records(run_tap({**config(source, "lines", "auto"), "slice_rows": 100}))
+    said = "stream t: read over JDBC: sqlite has no columnar driver; engine local: no cluster is named in the setting"
+    assert caplog.text.count(said) == 1
+
+
+@pytest.mark.parametrize("spark", [{"master": "spark://host:7077"}, {"remote": "sc://host"}])
+def test_engine_local_on_a_cluster_is_an_error(spark: JSON) -> None:
+    """`engine: local` contradicts a cluster, and says so before anything starts."""
+    given = {"jdbc_url": "jdbc:postgresql://host/shop", "spark": spark}
+    assert TapSettings.from_config(given).by_spark
+    with pytest.raises(ConfigurationError, match="engine: local reads in this process, and spark"):
+        TapSettings.from_config({**given, "engine": "local"})
