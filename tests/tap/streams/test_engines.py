@@ -133,9 +133,12 @@ def test_stream_says_its_engine(
 
 
 @pytest.mark.parametrize("spark", [{"master": "spark://host:7077"}, {"remote": "sc://host"}])
-def test_engine_local_on_a_cluster_is_an_error(spark: JSON) -> None:
-    """`engine: local` contradicts a cluster, and says so before anything starts."""
-    given = {"jdbc_url": "jdbc:postgresql://host/shop", "spark": spark}
-    assert TapSettings.from_config(given).by_spark
-    with pytest.raises(ConfigurationError, match="engine: local reads in this process, and spark"):
-        TapSettings.from_config({**given, "engine": "local"})
+def test_engine_local_needs_no_cluster(spark: JSON) -> None:
+    """Where `engine` is `local`, this process reads, even if the config names a cluster for other programs."""
+    given = {"jdbc_url": "jdbc:sqlite:shop.db", "spark": spark}
+    with pytest.raises(ConfigurationError, match="jdbc:sqlite"):
+        TapSettings.from_config(given)
+    settings = TapSettings.from_config({**given, "engine": "local"})
+    assert (settings.by_spark, settings.spark.master, settings.spark.remote) == (False, None, None)
+    assert settings.engine_and_why == "local: the setting engine"
+    assert TapSettings.from_config({**given, "jdbc_url": "jdbc:postgresql://host/shop"}).by_spark

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 from singer_spark.singer.lake_type import Struct, columns_from_text
 from singer_spark.singer.metadata_columns import DELETED_AT, TABLE_VERSION
+from singer_spark.spark.engine import AUTO
 from singer_spark.spark.session import import_pyspark
 from target_spark_lake.columns.staged_metadata import CONTROL_COLUMNS, merging_columns
-from target_spark_lake.config.config_schema import AUTO
 from target_spark_lake.formats.merging.merge_engine import Contest, Rewrite
 from target_spark_lake.formats.merging.placed_files import PlacedFile, brought_files, table_files, undeleted_rows
 from target_spark_lake.formats.merging.rules import DROP, Verdicts
@@ -59,11 +59,11 @@ class _Merge:
     def _engine(self) -> MergeEngine:
         """Who decides and rewrites."""
         keys, settings = self._compared_keys, self._writer.settings
-        by_spark = settings.engine_is_spark or (settings.engine == AUTO and keys > KEYS_IN_PROCESS)
-        logger.info(
-            "stream %s: merged by %s: %d key(s) to compare%s",
-            *(self._load.schema.stream, "Spark" if by_spark else "this process", keys, self._reason(keys)),
-        )
+        too_many = settings.engine == AUTO and keys > KEYS_IN_PROCESS
+        by_spark = settings.by_spark or too_many
+        why = f"spark: more than {KEYS_IN_PROCESS} keys" if too_many else settings.engine_and_why
+        stream = self._load.schema.stream
+        logger.info("stream %s: a merge that compares up to %d keys; engine %s", stream, keys, why)
         if not by_spark:
             from target_spark_lake.formats.merging.arrow_merge import ArrowMerge
 
@@ -81,14 +81,6 @@ class _Merge:
         if not self._found.rules.examines_all:
             of_table = min(of_table, self._load.rows)
         return self._load.rows + of_table + sum(file.rows for file in present)
-
-    def _reason(self, keys: int) -> str:
-        settings = self._writer.settings
-        if settings.engine != AUTO:
-            return f" (engine is {settings.engine})"
-        if settings.engine_is_spark:
-            return " (spark names a cluster)"
-        return f" (more than {KEYS_IN_PROCESS})" if keys > KEYS_IN_PROCESS else ""
 
     def changes(self) -> tuple[TableChange, ...]:
         if self._found.inserts_only and not any(map(self._needs_rewriting, self._brought)):
