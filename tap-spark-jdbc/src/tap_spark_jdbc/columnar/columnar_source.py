@@ -145,6 +145,8 @@ def lake_schema(plan: StreamPlan) -> pa.Schema:
 def unfit(plan: StreamPlan, lane: Lane) -> str | None:
     """Why a stream can't be read by the database's columnar driver; None if it can."""
     source = lane.snapshots.source
+    if source.dialect.columnar_driver is None:
+        return f"{source.dialect.name} has no columnar driver"
     try:
         conninfo(source)
     except ValueError as error:
