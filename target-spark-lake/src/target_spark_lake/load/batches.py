@@ -182,8 +182,6 @@ class Batches:
     def settle(self, sink: StreamSink) -> SettledStream:
         """The stream under its last SCHEMA, with its columns checked against the table."""
         if sink.settled is None or not sink.is_settled:
-            if sink.settled is None:
-                logger.info("stream %s: engine %s", sink.schema.stream, self._settings.engine_and_why)
             settled = settle(sink, self._settings, self._run)
             sink.is_uniform = sink.is_uniform and (not sink.staging or settled.columns == sink.columns)
             sink.settled = settled
