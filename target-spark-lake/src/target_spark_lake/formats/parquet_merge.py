@@ -5,11 +5,13 @@ from __future__ import annotations
 import logging
 from dataclasses import replace
 from functools import cached_property
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
+from singer_spark.errors import ConfigurationError
 from singer_spark.singer.lake_type import Struct, columns_from_text
 from singer_spark.singer.metadata_columns import DELETED_AT, TABLE_VERSION
-from singer_spark.spark.engine import AUTO
+from singer_spark.spark.engine import AUTO, LOCAL, SPARK
 from singer_spark.spark.session import import_pyspark
 from target_spark_lake.columns.staged_metadata import CONTROL_COLUMNS, merging_columns
 from target_spark_lake.formats.merging.merge_engine import Contest, Rewrite
@@ -58,12 +60,19 @@ class _Merge:
     @cached_property
     def _engine(self) -> MergeEngine:
         """Who decides and rewrites."""
-        keys, settings = self._compared_keys, self._writer.settings
-        too_many = settings.engine == AUTO and keys > KEYS_IN_PROCESS
-        by_spark = settings.by_spark or too_many
-        why = f"spark: more than {KEYS_IN_PROCESS} keys" if too_many else settings.engine_and_why
-        stream = self._load.schema.stream
+        keys, settings, stream = self._compared_keys, self._writer.settings, self._load.schema.stream
+        by_spark, why = settings.by_spark, settings.engine_and_why
+        if settings.engine == AUTO and not by_spark and keys > KEYS_IN_PROCESS:
+            # PySpark asks for it where Python runs in tasks.
+            by_spark = find_spec("pandas") is not None
+            why = f"{SPARK if by_spark else LOCAL}: more than {KEYS_IN_PROCESS} keys"
+            why += "" if by_spark else ", but pandas is not installed (target-spark-lake[cluster])"
         logger.info("stream %s: a merge that compares up to %d keys; engine %s", stream, keys, why)
+        if by_spark and find_spec("pandas") is None:
+            raise ConfigurationError(
+                f"stream {stream}: Spark's Python tasks, which merge it, need pandas where this program is installed: pip "
+                "install 'target-spark-lake[cluster]', or set engine to local"
+            )
         if not by_spark:
             from target_spark_lake.formats.merging.arrow_merge import ArrowMerge
 
