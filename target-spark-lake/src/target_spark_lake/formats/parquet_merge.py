@@ -70,8 +70,8 @@ class _Merge:
         logger.info("stream %s: a merge that compares up to %d keys; engine %s", stream, keys, why)
         if by_spark and find_spec("pandas") is None:
             raise ConfigurationError(
-                f"stream {stream}: Spark's Python tasks, which merge it, need pandas where this program is installed: pip "
-                "install 'target-spark-lake[cluster]', or set engine to local"
+                f"stream {stream}: Spark's Python tasks, which merge it, need pandas where this program is installed: "
+                "pip install 'target-spark-lake[cluster]', or set engine to local"
             )
         if not by_spark:
             from target_spark_lake.formats.merging.arrow_merge import ArrowMerge
