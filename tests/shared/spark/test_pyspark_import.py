@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
+
 # One thread is held inside of PySpark's root until another one, which begins with a part of it, waits for the root.
 MEETING = """
 import importlib, sys, threading
@@ -55,6 +57,7 @@ def test_a_session_and_a_reader_that_start_at_once_have_all_of_pyspark() -> None
     met("assert LineReading._by_spark.func(MagicMock())")
 
 
+@pytest.mark.usefixtures("with_pandas")
 def test_a_session_and_a_merge_that_start_at_once_have_all_of_pyspark() -> None:
     met(
         "merge = MagicMock(_compared_keys=1)\n"
