@@ -16,7 +16,17 @@ ALTER TABLE people ALTER COLUMN note SET STORAGE EXTERNAL;
 INSERT INTO people VALUES (555105551, 'Ada Planted', '1815-12-10', '4111222233334444', repeat('planted ', 1000), 1)
 """
 MASKS = {"id": "hash", "name": "redact", "born": "null", "card": "last4", "note": "hash"}
-PLANTED = ("555105551", "555205552", "555305553", "Planted", "1815-12-10", "1906-12-09", "41112222", "55556666", "planted")
+PLANTED = (
+    "555105551",
+    "555205552",
+    "555305553",
+    "Planted",
+    "1815-12-10",
+    "1906-12-09",
+    "41112222",
+    "55556666",
+    "planted",
+)
 
 
 def hashed(text: str) -> str:
