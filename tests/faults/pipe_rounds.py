@@ -179,11 +179,11 @@ class Rounds:
         # What killed processes left on the local disk is gone with the next start.
         assert list(self._scratch.iterdir()) == []
         run = max(self.reader.committed_runs().items())[1]
-        # A full table that its database can't show to be the same is sent from its start.
-        again = [f"/{stream}/" for stream in ended.sent if stream.endswith("customers")]
-        there = {path: rows for path, rows in (staged or {}).items() if not any(each in path for each in again)}
-        kept = sum((staged or {}).values()) if "schemas" in self.pipe.tap else sum(there.values())
-        assert sum(file["rows"] for file in run["publish"]) == ended.sent.total() + kept
+        staged = staged or {}
+        if "schemas" not in self.pipe.tap and ended.sent["customers"]:
+            # SQLite can't show that a full table is still the same, so it is sent from its start.
+            staged = {path: rows for path, rows in staged.items() if "/customers/" not in path}
+        assert sum(file["rows"] for file in run["publish"]) == ended.sent.total() + sum(staged.values())
         self._keep(look)
         self._usual_seconds = ended.seconds
         self.shop.settle()
