@@ -35,6 +35,8 @@ BATCH_ROWS = 1 << 20
 # Compiling expressions takes as long as interpreting them for some thousand rows.
 INTERPRETED_ROWS = 2_000
 KEPT_SECONDS = 30 * 86_400
+# Of the files of analysed expressions.
+FORMAT_VERSION = 1
 PIPE_BYTES = 1 << 20
 # Linux's, which Python 3.11 does not name everywhere.
 _SET_PIPE_SIZE = 1031
@@ -97,7 +99,7 @@ class RowConversion:
         self._columns = columns
         self._values = values
         self._conf = conf
-        facts = (version("pyspark"), columns, values, *sorted(conf.items()))
+        facts = (FORMAT_VERSION, version("pyspark"), columns, values, *sorted(conf.items()))
         self._kept = None if kept is None else kept / f"{sha256(repr(facts).encode()).hexdigest()[:32]}.ser"
         self._free: list[_Projection] = []
         self._analysing = Lock()

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from singer_spark.singer.lake_type import FLOATING_TYPES, Array, Struct, columns_from_text
-from singer_spark.singer.metadata_columns import DELETED_AT, METADATA_COLUMNS
+from singer_spark.singer.lake_type import FLOATING_TYPES, Array, Struct
+from singer_spark.singer.metadata_columns import DELETED_AT
 from target_spark_lake.formats.merging.arrow_rows import ArrowRows
 from target_spark_lake.formats.merging.completion import completed, filled_in, last_values
 from target_spark_lake.formats.merging.conflicts import (
@@ -25,6 +25,7 @@ from target_spark_lake.formats.merging.conflicts import (
 )
 from target_spark_lake.formats.merging.rules import (
     DELETE,
+    DELETED_AT_COLUMN,
     FILL,
     GONE,
     LAST_VALUES,
@@ -45,8 +46,6 @@ if TYPE_CHECKING:
     from target_spark_lake.intake.stream_schema import StreamSchema
     from target_spark_lake.tables.changes import StagedFile
     from target_spark_lake.tables.file_statistics import FileStatistics
-
-_MARK = columns_from_text({DELETED_AT: METADATA_COLUMNS[DELETED_AT]})
 
 
 # A million takes about 300 MB.
@@ -147,7 +146,9 @@ class ArrowMerge:
 
     def undeleted(self, files: Sequence[PlacedFile]) -> int:
         """Number of rows that are not marked as deleted."""
-        return sum(rows.column(DELETED_AT).null_count for file in files for rows in self._rows.read(file, _MARK))
+        return sum(
+            rows.column(DELETED_AT).null_count for file in files for rows in self._rows.read(file, DELETED_AT_COLUMN)
+        )
 
     def rewrite(self, rewrite: Rewrite, verdicts: Verdicts | None, rules: MergeRules) -> list[StagedFile]:
         """Stage new files, one row group at a time."""
