@@ -11,9 +11,9 @@ import pytest
 from end_to_end.round_trip import RoundTrip
 from end_to_end.verifying import AGREE, differences, postgresql_trip, verified
 from tap.opened import login
-from tap_spark_jdbc.reading.spark_reader import SliceReader
 from tap_spark_jdbc.verify import source_view
 from tap_spark_jdbc.verify.checksum_sql import ChecksumSql
+from tap_spark_jdbc.verify.compared_reader import ComparedReader
 from target_spark_lake.verify import summing
 
 if TYPE_CHECKING:
@@ -44,14 +44,14 @@ def test_rows_that_agree_do_not_leave_the_database(
     stream = f"{schema}-t"
     monkeypatch.setattr(source_view, "ROWS_OF_BUCKET", 16)
     read: list[str] = []
-    relation = SliceReader.relation
+    relation = ComparedReader.relation
 
-    def noted(self: SliceReader, select: str, *arguments: Any, **named: Any) -> Any:
+    def noted(self: ComparedReader, select: str, *arguments: Any, **named: Any) -> Any:
         read.append(select)
         assert str(database.port) not in self._source.url, "it does not go through the tunnel"
         return relation(self, select, *arguments, **named)
 
-    monkeypatch.setattr(SliceReader, "relation", noted)
+    monkeypatch.setattr(ComparedReader, "relation", noted)
     connected = psycopg.connect(database.dsn, autocommit=True) if kind == "postgresql" else database.connect()
     with caplog.at_level("INFO", "spark-lake"), connected as connection, connection.cursor() as source:
         for statement in SUMMED.split(";")[:2]:
@@ -109,13 +109,13 @@ def test_wide_rows_come_to_verify_few_at_a_time(
         connection.execute("update t set v = v || '!' where id = 7 or id > 500")
     monkeypatch.setattr(source_view, "FETCH_BOUND", 100_000)
     fetched = []
-    read = SliceReader.rows
+    read = ComparedReader.rows
 
-    def noted(self: SliceReader, each: Any, fetch_size: int, **named: Any) -> Any:
+    def noted(self: ComparedReader, each: Any, fetch_size: int, **named: Any) -> Any:
         fetched.append(fetch_size)
         return read(self, each, fetch_size, **named)
 
-    monkeypatch.setattr(SliceReader, "rows", noted)
+    monkeypatch.setattr(ComparedReader, "rows", noted)
     found = verified(trip, "public-t")
     other = ([], [], [7, *range(501, 541)])
     assert (differences(found), found["source_rows"]) == (other, 540)

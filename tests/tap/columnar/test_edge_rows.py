@@ -20,7 +20,7 @@ from tap_spark_jdbc.columnar.columnar_query import CrowdedError
 from tap_spark_jdbc.columnar.edge_rows import EdgeRows
 from tap_spark_jdbc.extraction.fingerprints import Look
 from tap_spark_jdbc.plan.stream_sql import Edge
-from tap_spark_jdbc.reading.spark_reader import JSON_OPTIONS, fingerprint
+from tap_spark_jdbc.verify.compared_reader import JSON_OPTIONS, fingerprint
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import json
 import math
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from tap.columnar.test_edge_rows import KINDS, RIMS, java_number
-from tap_spark_jdbc.columnar import record_lines
-from tap_spark_jdbc.columnar.columnar_query import CrowdedError
-from tap_spark_jdbc.columnar.edge_rows import records
+from tap_spark_jdbc.columnar.edge_rows import EdgeRows, records
 from tap_spark_jdbc.columnar.record_lines import RecordLines, rendered
-from tap_spark_jdbc.extraction.fingerprints import Frame, edge_lines, fingerprint
-from tap_spark_jdbc.plan.stream_sql import Edge
+from tap_spark_jdbc.extraction.fingerprints import Frame, Look, fingerprint
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -67,31 +64,24 @@ def single(value: Any) -> Any:
     return pa.scalar(value, pa.float32()).as_py() if isinstance(value, float) and math.isfinite(value) else value
 
 
-def test_rows_of_each_edge_are_marked_and_have_the_fingerprint_of_spark_s_record(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_lines_are_those_of_the_rows_that_were_not_sent(spark: SparkSession, tmp_path: Path) -> None:
+    """The fingerprint is of Spark's record, whose numbers have another text than the line's."""
     rows = pa.RecordBatch.from_pydict({"id": [1, 2, 3, 4, 5], "price": [1e10, 2e10, 3e10, 4e10, None]})
-    path = tmp_path / "slice" / "lines.txt"
-    lines = RecordLines(path, FRAME, java_number(spark))
-    lines.add(rows, pa.array([0, 1, 2, 3, 0], pa.int32()))
-    assert lines.close() == 5
+    look = Look(bookmark=True, upper=True, nulls=True)
+    sent = Counter([fingerprint(b'{"id":2,"price":2.0E10}').hex()])
+    edge_rows, path = EdgeRows(look, sent, java_number(spark)), tmp_path / "lines.txt"
+    with RecordLines(lambda: path.open("wb"), FRAME, edge_rows.unsent) as lines:
+        lines.add(rows, pa.array([0, 1, 2, 3, 0], pa.int32()))
+        assert lines.close() == 4
     read = [json.loads(line) for line in path.read_bytes().splitlines()]
-    assert [each["record"]["id"] for each in read] == [1, 2, 3, 4, 5]
+    assert [each["record"]["id"] for each in read] == [1, 3, 4, 5]
     assert {each["time_extracted"] for each in read} == {"now"}
-    found = {edge: [hashed for *_, hashed in edge_lines(path, FRAME, edge)] for edge in Edge if edge != Edge.NONE}
-    by_spark = {Edge.BOOKMARK: b'{"id":2,"price":2.0E10}', Edge.UPPER: b'{"id":3,"price":3.0E10}'}
-    assert {edge: found[edge] for edge in by_spark} == {edge: [fingerprint(each)] for edge, each in by_spark.items()}
-    assert len(found[Edge.NULL]) == 1
+    assert edge_rows.at_bookmark == [fingerprint(b'{"id":2,"price":2.0E10}')]
+    assert edge_rows.at_upper == [fingerprint(b'{"id":3,"price":3.0E10}')]
 
 
-def test_numbers_of_many_rows_at_an_edge_are_left_to_spark(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(record_lines, "MOST_ROWS", 2)
-    edges = pa.array([int(Edge.UPPER)] * 3, pa.int32())
-    whole = RecordLines(tmp_path / "whole" / "lines.txt", FRAME, java_number(spark))
-    whole.add(pa.RecordBatch.from_pydict({"id": [1, 2, 3]}), edges)
-    assert whole.close() == 3
-    broken = RecordLines(tmp_path / "broken" / "lines.txt", FRAME, java_number(spark))
-    with pytest.raises(CrowdedError):
-        broken.add(pa.RecordBatch.from_pydict({"price": [1.5, 2.5, 3.5]}), edges)
+def test_without_rows_the_file_is_empty(tmp_path: Path) -> None:
+    path = tmp_path / "lines.txt"
+    with RecordLines(lambda: path.open("wb"), FRAME, lambda rows, *_: rows) as lines:
+        assert lines.close() == 0
+    assert path.read_bytes() == b""

@@ -4,45 +4,21 @@ from collections import Counter
 from types import SimpleNamespace
 
 import orjson
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from singer_spark.singer.bookmark import MAX_BOUNDARY_HASHES, Boundary
+from tap_spark_jdbc.columnar.edge_rows import EdgeRows
 from tap_spark_jdbc.dialects import dialect_of
 from tap_spark_jdbc.dialects.tables import Key, Table
-from tap_spark_jdbc.extraction import fingerprints as boundary
 from tap_spark_jdbc.extraction.extraction import split_key
-from tap_spark_jdbc.extraction.fingerprints import (
-    MARKS,
-    BoundaryBuilder,
-    Frame,
-    Look,
-    cut_out,
-    edge_lines,
-    fingerprint,
-    found_in,
-)
+from tap_spark_jdbc.extraction.fingerprints import BoundaryBuilder, Look, fingerprint
 from tap_spark_jdbc.extraction.stream_progress import StreamProgress
 from tap_spark_jdbc.plan.stream_plan import StreamPlan
 from tap_spark_jdbc.plan.stream_sql import Edge
 from tap_spark_jdbc.reading.edges import Edges
-
-FRAME = Frame(b'{"type":"RECORD","stream":"s","record":', b',"time_extracted":"2026-01-01T00:00:00.000000Z"}')
-
-
-@pytest.fixture
-def spool(tmp_path):
-    def write(rows):
-        path = tmp_path / "part-00000.txt"
-        path.write_bytes(b"".join(FRAME.prefix + orjson.dumps(record) + FRAME.end(edge) for record, edge in rows))
-        return path
-
-    return write
-
-
-def records(path):
-    return [orjson.loads(line)["record"] for line in path.read_bytes().splitlines()]
 
 
 def hashes(rows):
@@ -67,59 +43,31 @@ def edges_after(sent):
     )
 
 
-def drop_sent(path, edges):
-    """How many rows at the bookmark are left out, and how many stay."""
-    count = sum(1 for _ in edge_lines(path, FRAME, Edge.BOOKMARK))
-    dropped = edges.settle(found_in(path, FRAME, 0, Look(bookmark=True, upper=False, nulls=False)))
-    cut_out(path, FRAME, dropped)
-    return len(dropped), count - len(dropped)
+def left_of(rows, edges, cut=30):
+    """The records that are sent of rows that come in batches of `cut`."""
+    edge_rows = EdgeRows(Look(bookmark=True, upper=False, nulls=False), edges.sent)
+    left = []
+    for start in range(0, len(rows), cut):
+        texts = pa.array([orjson.dumps(record).decode() for record, _ in rows[start : start + cut]])
+        edge = pa.array([int(each) for _, each in rows[start : start + cut]], pa.int32())
+        batch = pa.RecordBatch.from_arrays([texts], ["record"])
+        left += edge_rows.unsent(batch, edge, texts).column(0).to_pylist()
+    edges.settle(edge_rows.found(len(rows), 0))
+    return [orjson.loads(each) for each in left]
 
 
-def test_marks_are_blanks_that_json_ignores_and_that_tell_edges_apart(spool):
-    path = spool([({"a": number}, edge) for number, edge in enumerate(Edge)])
-
-    assert records(path) == [{"a": number} for number in range(len(Edge))]
-    for number, edge in enumerate(Edge):
-        assert [hashed for _, _, hashed in edge_lines(path, FRAME, edge)] == [fingerprint(b'{"a":%d}' % number)]
-    assert len(set(MARKS.values())) == len(Edge)
-
-
-@pytest.mark.parametrize("window", [1, 7, 100])
-def test_marks_that_lie_across_windows_are_found(spool, monkeypatch, window):
-    rows = [({"a": number}, Edge.UPPER if number % 7 == 3 else Edge.NONE) for number in range(50)]
-    path = spool(rows)
-    monkeypatch.setattr(boundary, "WINDOW_BYTES", window)
-
-    found = [hashed.hex() for _, _, hashed in edge_lines(path, FRAME, Edge.UPPER)]
-
-    assert found == hashes([record for record, edge in rows if edge is Edge.UPPER])
-
-
-def test_rows_that_were_sent_and_did_not_change_are_taken_out(spool):
-    path = spool(
-        [({"id": 1, "v": "old"}, Edge.BOOKMARK), ({"id": 2, "v": "new"}, Edge.BOOKMARK), ({"id": 3}, Edge.NONE)]
-    )
+def test_rows_that_were_sent_and_did_not_change_are_left_out():
     edges = edges_after(hashes([{"id": 1, "v": "old"}, {"id": 2, "v": "old"}]))
+    rows = [({"id": 1, "v": "old"}, Edge.BOOKMARK), ({"id": 2, "v": "new"}, Edge.BOOKMARK), ({"id": 3}, Edge.NONE)]
 
-    assert drop_sent(path, edges) == (1, 1)
-    assert records(path) == [{"id": 2, "v": "new"}, {"id": 3}]
+    assert left_of(rows, edges) == [{"id": 2, "v": "new"}, {"id": 3}]
     assert edges.final()[0] == Boundary.of(hashes([{"id": 1, "v": "old"}, {"id": 2, "v": "new"}]))
 
 
-def test_identical_twins_are_counted(spool):
+def test_identical_twins_are_counted():
     twin = {"v": "same"}
-    path = spool([(twin, Edge.BOOKMARK)] * 3)
 
-    assert drop_sent(path, edges_after(hashes([twin, twin]))) == (2, 1)
-    assert records(path) == [twin]
-
-
-def test_the_count_goes_on_over_several_files(spool):
-    twin, edges = {"v": "same"}, edges_after(hashes([{"v": "same"}] * 2))
-
-    kept = [drop_sent(spool([(twin, Edge.BOOKMARK)]), edges)[1] for _ in range(3)]
-
-    assert kept == [0, 0, 1]
+    assert left_of([(twin, Edge.BOOKMARK)] * 3, edges_after(hashes([twin, twin]))) == [twin]
 
 
 rows = st.lists(
@@ -127,16 +75,13 @@ rows = st.lists(
 )
 
 
-@given(rows=rows, sent=st.lists(st.integers(0, 30), max_size=15))
-def test_what_stays_is_the_file_without_what_was_sent(tmp_path_factory, rows, sent):
-    path = tmp_path_factory.mktemp("spool") / "part"
-    path.write_bytes(b"".join(FRAME.prefix + orjson.dumps(record) + FRAME.end(edge) for record, edge in rows))
+@given(rows=rows, sent=st.lists(st.integers(0, 30), max_size=15), cut=st.integers(1, 30))
+def test_what_stays_is_what_was_read_without_what_was_sent(rows, sent, cut):
     at_bookmark = [record for record, edge in rows if edge is Edge.BOOKMARK]
     before = Counter(hashes(at_bookmark[number] for number in sent if number < len(at_bookmark)))
 
-    drop_sent(path, edges_after(before.elements()))
+    left = Counter(hashes(left_of(rows, edges_after(before.elements()), cut)))
 
-    left = Counter(hashes(records(path)))
     assert left == Counter(hashes(record for record, _ in rows)) - (before & Counter(hashes(at_bookmark)))
 
 
@@ -175,10 +120,6 @@ def test_whole_buckets_and_single_rows_add_up():
             builder.add(each)
 
     assert builder.build() == at_once(fingerprints)
-
-
-def test_an_empty_file_has_no_edges(spool):
-    assert list(edge_lines(spool([]), FRAME, Edge.UPPER)) == []
 
 
 @pytest.mark.parametrize("primary_key", [(), ("id",)])

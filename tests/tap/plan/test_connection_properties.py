@@ -11,11 +11,10 @@ import pytest
 
 from tap.opened import connected, login, source_of
 from tap_spark_jdbc.dialects.tables import Table
-from tap_spark_jdbc.extraction.fingerprints import Frame
 from tap_spark_jdbc.plan.slices import Range, Slice, joined
 from tap_spark_jdbc.plan.stream_plan import StreamPlan
 from tap_spark_jdbc.plan.stream_sql import StreamSql
-from tap_spark_jdbc.reading.spark_reader import SliceReader
+from tap_spark_jdbc.verify.compared_reader import ComparedReader
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -32,7 +31,7 @@ def told_to_readers(spark: SparkSession, source: JdbcSource, expression: str) ->
     column = source.dialect.column("a", "varchar(60)", nullable=True)
     table = Table(None, "q", (column,), query=f"SELECT {expression} AS a")
     sql = StreamSql(source.dialect, StreamPlan(table, "q", (column,), "FULL_TABLE"))
-    rows = SliceReader(lambda: spark, source, sql, Frame(b"", b"")).rows_of([Slice(), Slice()], 10)
+    rows = ComparedReader(spark, source, sql).rows_of([Slice(), Slice()], 10)
     with warnings.catch_warnings():
         # PySpark leaves the socket of a `collect` to the garbage collector.
         warnings.simplefilter("ignore", ResourceWarning)

@@ -45,7 +45,7 @@ class Source:
             raise AssertionError("rows were read")
 
         with self.monkeypatch.context() as patch:
-            patch.setattr(JdbcReader, "render", refuse)
+            patch.setattr(JdbcReader, "read", refuse)
             patch.setattr(Database, "_begun", refuse)
             return self.ids()
 

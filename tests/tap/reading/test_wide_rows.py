@@ -12,7 +12,7 @@ import pytest
 
 from tap.in_process import run_tap
 from tap.opened import login, source_of
-from tap_spark_jdbc.columnar.jdbc_reader import JdbcReader
+from tap_spark_jdbc.columnar.jdbc_reader import JvmReader
 from tap_spark_jdbc.extraction import slice_size
 from tap_spark_jdbc.extraction.slice_size import FIRST_FETCH_SIZE, FIRST_SLICE_ROWS, SCAN_FETCHED, SliceSize
 from tap_spark_jdbc.streams import stream_reading
@@ -29,13 +29,13 @@ BATCHES = {"encoding": {"format": "parquet", "compression": "zstd"}, "storage": 
 def fetched(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The rows a round trip of each reading that is begun."""
     sizes: list[int] = []
-    read = JdbcReader.read
+    send = JvmReader._send
 
-    def noted(self: JdbcReader, each: Any, sink: Any, place: str, fetch_size: int, **named: Any) -> Any:
+    def noted(self: JvmReader, each: Any, source: Any, take: Any, fetch_size: int, *arguments: Any) -> None:
         sizes.append(fetch_size)
-        return read(self, each, sink, place, fetch_size, **named)
+        send(self, each, source, take, fetch_size, *arguments)
 
-    monkeypatch.setattr(JdbcReader, "read", noted)
+    monkeypatch.setattr(JvmReader, "_send", noted)
     return sizes
 
 

@@ -5,19 +5,22 @@ from __future__ import annotations
 import os
 import pickle
 import sys
-from typing import TYPE_CHECKING, TypeVar
+import warnings
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pyspark import SparkContext, cloudpickle
 
 import singer_spark
 from singer_spark.spark.cluster import is_local, is_remote
+from singer_spark.spark.connect_answer import answer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from types import ModuleType
 
     import pyarrow as pa
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 R = TypeVar("R")
 
@@ -42,9 +45,6 @@ def in_task(context: SparkContext, package: ModuleType, work: Callable[[], R]) -
 
 def in_remote_task(session: SparkSession, package: ModuleType, work: Callable[[], R]) -> R:
     """Run a package's function in a task of Spark Connect."""
-    from pyspark.sql import Observation
-    from pyspark.sql import functions as F
-
     _by_value(package)
 
     def worked(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -53,11 +53,41 @@ def in_remote_task(session: SparkSession, package: ModuleType, work: Callable[[]
         for _ in batches:
             yield pa.RecordBatch.from_pydict({"result": [pickle.dumps(work())]})
 
-    seen = Observation()
-    rows = session.range(0, 1, 1, 1).mapInArrow(worked, "result binary")
-    rows.observe(seen, F.max("result").alias("result")).write.format("noop").mode("overwrite").save()
-    result: R = pickle.loads(seen.get["result"])
+    result: R = result_of(session.range(0, 1, 1, 1).mapInArrow(worked, "result binary"))
     return result
+
+
+def result_of(rows: DataFrame) -> Any:
+    """The pickled value that is the only row of a task's result."""
+    (result,) = values(rows)
+    return pickle.loads(result)
+
+
+def values(rows: DataFrame) -> list[bytes]:
+    """The values of a single column, all at once; of Spark Connect by one request."""
+    if is_remote(rows.sparkSession):
+        table, _ = answer(rows)
+        found: list[bytes] = table.column(0).to_pylist()
+        return found
+    with _no_warnings():
+        return [row[0] for row in rows.collect()]
+
+
+def values_in_pieces(rows: DataFrame, pieces: int) -> Iterator[bytes]:
+    """The values of a single column, which executors keep on their disks in so many pieces, one piece after another."""
+    found = rows.hint("rebalance", pieces).toLocalIterator()
+    for row in found:
+        yield row[0]
+    with _no_warnings():
+        del found
+
+
+@contextmanager
+def _no_warnings() -> Iterator[None]:
+    # PySpark leaves the sockets of its results to the garbage collector.
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        yield
 
 
 def _by_value(package: ModuleType) -> None:

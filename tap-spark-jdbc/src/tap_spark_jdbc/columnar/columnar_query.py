@@ -58,6 +58,7 @@ class Outcome:
         rows: Number of rows written; if 0, there is no file.
         nulls: Number of rows without replication key.
         size: Bytes of all rows read, in memory.
+        name: The file's name in its folder.
         edges: The rows at the requested edges, with `edge`, as an Arrow stream; empty if there are none.
         state: SQLSTATE of the failure, or a substitute for it; None: the slice is written.
         refused: The reason of the failure.
@@ -68,6 +69,7 @@ class Outcome:
     rows: int = 0
     nulls: int = 0
     size: int = 0
+    name: str = ""
     edges: bytes = b""
     state: str | None = None
     refused: str = ""
@@ -128,8 +130,7 @@ def read(query: ColumnarQuery, sink: Sink, database: ColumnarDatabase) -> Outcom
         try:
             return _read(query, connection, sink)
         except Unwritable as error:
-            number = getattr(error.__cause__, "errno", None) or 0
-            return Outcome(state=UNWRITABLE, refused=_in_line(error), number=number)
+            return unwritten(error)
         # Spark's error will name the column of a value that Arrow can't cast.
         except (CrowdedError, pa.ArrowInvalid) as error:
             return Outcome(state=LEFT, refused=_in_line(error))
@@ -137,6 +138,11 @@ def read(query: ColumnarQuery, sink: Sink, database: ColumnarDatabase) -> Outcom
         except (error_class, OSError) as error:
             state = getattr(error, "sqlstate", None) or ("" if _answers(connection, error_class) else LOST)
             return Outcome(state=state, refused=_in_line(error))
+
+
+def unwritten(error: Unwritable) -> Outcome:
+    """The result of a slice that can't be written."""
+    return Outcome(state=UNWRITABLE, refused=_in_line(error), number=getattr(error.__cause__, "errno", None) or 0)
 
 
 @contextmanager

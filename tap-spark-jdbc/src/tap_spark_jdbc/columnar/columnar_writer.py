@@ -19,8 +19,9 @@ import tap_spark_jdbc
 from singer_spark.errors import SourceError
 from singer_spark.singer.metadata_columns import METADATA_COLUMNS
 from tap_spark_jdbc.columnar import columnar_task
+from tap_spark_jdbc.columnar.batch_files import FilePlan
 from tap_spark_jdbc.columnar.columnar_query import LEFT, UNREACHABLE, CrowdedError, Outcome
-from tap_spark_jdbc.columnar.columnar_task import ColumnarTask, FilePlan
+from tap_spark_jdbc.columnar.columnar_task import ColumnarTask
 from tap_spark_jdbc.columnar.edge_rows import EdgeRows
 from tap_spark_jdbc.extraction.fingerprints import Found, Look
 from tap_spark_jdbc.plan.slices import Slice
@@ -29,11 +30,11 @@ from tap_spark_jdbc.reading.batch_place import Written
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from contextlib import AbstractContextManager
 
     from tap_spark_jdbc.columnar.columnar_source import ColumnarSource
     from tap_spark_jdbc.reading.batch_columns import BatchColumns
     from tap_spark_jdbc.reading.batch_place import BatchFile, SliceWriter
-    from tap_spark_jdbc.reading.spark_reader import SliceReader
     from tap_spark_jdbc.source.database import Database
 
 # Rows read here in less time than a cluster takes to start a task's Python worker.
@@ -50,21 +51,24 @@ class ColumnarWriter:
         source: ColumnarSource,
         columns: BatchColumns,
         database: Database,
-        reader: Callable[[], SliceReader],
+        job_errors: Callable[[str], AbstractContextManager[None]],
         by_jdbc: Callable[[], SliceWriter],
     ) -> None:
-        """Nothing is written yet; `reader` and `by_jdbc` make Spark's reader and writer of the same stream."""
+        """Nothing is written yet; `by_jdbc` makes the writer over JDBC of the same stream.
+
+        `job_errors` turns errors of a Spark job that writes to a location into the stream's.
+        """
         self._source = source
         self._columns = columns
         self._place = columns.place
         self._database = database
-        self._reader = reader
+        self._job_errors = job_errors
         self._by_jdbc = by_jdbc
 
     def write(
         self, each: Slice[Point], sent: Counter[str], *, fetch_size: int, look: Look, wide: bool = False
     ) -> Written:
-        """As `BatchWriter.write`, here or in one task; once the database was out of reach, by that writer."""
+        """As `SliceWriter.write`, here or in one task; once the database was out of reach, by that writer."""
         found = self._written(each, sent, look, wide=wide) if self._source.reads(each, look) else None
         if found is not None:
             return found
@@ -85,7 +89,8 @@ class ColumnarWriter:
             self._place.discard(folder)
         if not self._source.has_read(outcome, file.folder):
             return None
-        return written_file(self._place.file(folder, outcome.rows), outcome, edge_rows, look)
+        file_of_slice = self._place.file(folder, outcome.rows, outcome.name)
+        return written_file(file_of_slice, outcome, edge_rows.found(outcome.read, outcome.nulls))
 
     def _here(self, task: ColumnarTask, edge_rows: EdgeRows) -> Outcome:
         with _HERE:
@@ -96,7 +101,7 @@ class ColumnarWriter:
 
         work = partial(columnar_task.outcome_fields, task)
         try:
-            with self._reader().job_errors(task.file.folder):
+            with self._job_errors(task.file.folder):
                 context = self._database.context
                 if context is None:
                     fields = in_remote_task(self._database.spark, tap_spark_jdbc, work)
@@ -139,15 +144,14 @@ def file_plan(columns: BatchColumns, read: pa.Schema, folder: str, *, wide: bool
         {name: _metadata_scalar(value, METADATA_COLUMNS[name]) for name, value in values},
         f"{place.storage.url}/{folder}",
         place.storage.options,
+        place.settings.format,
         place.settings.compression,
         tuple(columns.long if wide else ()),
     )
 
 
-def written_file(file: BatchFile, outcome: Outcome, edge_rows: EdgeRows, look: Look) -> Written:
+def written_file(file: BatchFile, outcome: Outcome, found: Found) -> Written:
     """What was found while a file was written."""
-    at_edges = tuple(edge_rows.at_bookmark), tuple(edge_rows.at_upper)
-    found = Found(outcome.read, outcome.nulls if look.nulls else 0, *at_edges)
     return Written(found, file, outcome.size / outcome.read if outcome.read else None)
 
 

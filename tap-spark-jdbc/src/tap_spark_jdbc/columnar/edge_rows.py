@@ -15,10 +15,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tap_spark_jdbc.columnar.columnar_query import CrowdedError
-from tap_spark_jdbc.extraction.fingerprints import Look, fingerprint
+from tap_spark_jdbc.extraction.fingerprints import Found, Look, fingerprint
 from tap_spark_jdbc.plan.stream_sql import Edge
 
 MOST_ROWS = 10_000
+Unsent = Callable[[pa.RecordBatch, pa.Array, pa.Array | None], pa.RecordBatch]
 # As Jackson escapes characters that are not allowed in JSON text; the backslash first, as the others contain it.
 SHORT = {"\\": "\\\\", '"': '\\"', "\n": "\\n", "\r": "\\r", "\t": "\\t", "\b": "\\b", "\f": "\\f"}
 CONTROLS = {chr(code): f"\\u{code:04X}" for code in range(0x20) if chr(code) not in SHORT}
@@ -56,6 +57,10 @@ class EdgeRows:
         self.at_bookmark += found
         kept = iter([self._is_new(each.hex()) for each in found])
         return rows.filter(pa.array([not at or next(kept) for at in at_bookmark.to_pylist()], pa.bool_()))
+
+    def found(self, rows: int, nulls: int) -> Found:
+        """What was found in a slice of so many rows, and so many of them without replication key."""
+        return Found(rows, nulls if self._look.nulls else 0, tuple(self.at_bookmark), tuple(self.at_upper))
 
     def _is_new(self, hashed: str) -> bool:
         if self._left[hashed] <= 0:

@@ -1,48 +1,40 @@
-"""Arrow batches of the columnar driver as RECORD lines: columns of texts, joined by Arrow.
-
-They equal Spark's lines byte for byte, except floating-point numbers, whose text may differ but not their value. A row
-whose line is fingerprinted is rendered exactly as by Spark. Bytes come from the database in base64.
-"""
+"""Arrow batches as RECORD lines: columns of texts, joined by Arrow. Bytes come from the database in base64."""
 
 from __future__ import annotations
 
 import base64
 from contextlib import suppress
 from types import MappingProxyType
-from typing import TYPE_CHECKING, BinaryIO, Self
+from typing import TYPE_CHECKING, Self
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tap_spark_jdbc.columnar.columnar_query import CrowdedError, writing
-from tap_spark_jdbc.columnar.edge_rows import CONTROLS, MOST_ROWS, SHORT, records, text
-from tap_spark_jdbc.plan.stream_sql import Edge
+from tap_spark_jdbc.columnar.columnar_query import writing
+from tap_spark_jdbc.columnar.edge_rows import CONTROLS, SHORT, text
 from tap_spark_jdbc.reading.text_buffer import joined_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-    from pathlib import Path
 
+    from tap_spark_jdbc.columnar.edge_rows import Unsent
     from tap_spark_jdbc.extraction.fingerprints import Frame
-
-_FINGERPRINTED = pa.array([int(Edge.BOOKMARK), int(Edge.UPPER)], pa.int32())
+    from tap_spark_jdbc.reading.streamed_lines import LineFile
 
 
 class RecordLines:
-    """A file of lines, with the marks that `fingerprints` looks for.
+    """A file of lines; it is created at the latest when it is closed.
 
     Attributes:
-        rows: Number of rows taken so far.
+        rows: Number of rows written so far.
     """
 
-    def __init__(self, path: Path, frame: Frame, number: Callable[[float, bool], str] | None = None) -> None:
-        """Nothing is written yet; `number` as in `EdgeRows`."""
-        self._frame = frame
-        self._ends = pa.array([frame.end(edge).decode() for edge in Edge], pa.string())
-        self._number = number
-        self._path = path
-        self._file: BinaryIO | None = None
-        self._exact = 0
+    def __init__(self, opened: Callable[[], LineFile], frame: Frame, unsent: Unsent) -> None:
+        """Nothing is written yet; `unsent` selects a batch's rows that belong in the file, as `EdgeRows` does."""
+        self._prefix, self._end = frame.prefix.decode(), f"{frame.suffix.decode()}\n"
+        self._unsent = unsent
+        self._open = opened
+        self._file: LineFile | None = None
         self.rows = 0
 
     def __enter__(self) -> Self:
@@ -54,12 +46,14 @@ class RecordLines:
             with suppress(OSError):
                 self._file.close()
 
-    def add(self, rows: pa.RecordBatch, edge: pa.Array, records: pa.Array | None = None) -> None:
+    def add(self, read: pa.RecordBatch, edge: pa.Array, records: pa.Array | None = None) -> None:
         """As `Sink.add`."""
-        self.rows += rows.num_rows
-        lines = self._lines(rows, edge, records)
-        with writing():
-            self._opened().write(joined_text(lines))
+        rows = self._unsent(read, edge, records)
+        if rows.num_rows:
+            self.rows += rows.num_rows
+            lines = rendered(rows, self._prefix, self._end)
+            with writing():
+                self._opened().write(joined_text(lines))
 
     def close(self) -> int:
         """As `Sink.close`; without rows the file is empty."""
@@ -67,29 +61,10 @@ class RecordLines:
             self._opened().close()
         return self.rows
 
-    def _opened(self) -> BinaryIO:
+    def _opened(self) -> LineFile:
         if self._file is None:
-            self._path.parent.mkdir(exist_ok=True)
-            self._file = self._path.open("wb")
+            self._file = self._open()
         return self._file
-
-    def _lines(self, rows: pa.RecordBatch, edge: pa.Array, known: pa.Array | None) -> pa.Array:
-        prefix, ends = self._frame.prefix.decode(), self._ends.take(edge)
-        lines = rendered(rows, prefix, ends)
-        if not any(map(prints_numbers, rows.schema.types)):
-            return lines
-        chosen = pc.is_in(edge, _FINGERPRINTED)
-        if not pc.any(chosen).as_py():
-            return lines
-        exact = self._exact_records(rows.filter(chosen)) if known is None else known.filter(chosen)
-        return pc.replace_with_mask(lines, chosen, pc.binary_join_element_wise(prefix, exact, ends.filter(chosen), ""))
-
-    def _exact_records(self, rows: pa.RecordBatch) -> pa.Array:
-        assert self._number is not None
-        self._exact += rows.num_rows
-        if self._exact > MOST_ROWS:
-            raise CrowdedError
-        return pa.array(list(records(rows, self._number)), pa.binary()).cast(pa.string())
 
 
 def rendered(

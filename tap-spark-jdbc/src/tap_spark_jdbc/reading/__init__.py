@@ -1,5 +1,5 @@
-"""Reading slices with a Spark session over JDBC, as lines in a spool or as batch files.
+"""Slices on their way: read ahead, as lines in a spool or as batch files; their columns, errors and edges.
 
-It may import `snapshot` and what lies below. Start with `spark_reader` (lines) and `batch_writer` (files);
-`slices_ahead` reads several slices ahead, and `edges` tracks the rows at a run's bookmark and upper bound.
+It may import `snapshot` and what lies below. Start with `slices_ahead`; `edges` tracks the rows at a run's bookmark and
+upper bound, `spool` and `batch_place` are where rows go.
 """

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Protocol
 
 from singer_spark.errors import ConfigurationError, StorageError
 from singer_spark.state.run_log import folder_name, new_run_id
-from singer_spark.storage.parquet_footer import rows_of
 
 if TYPE_CHECKING:
     from singer_spark.storage.storage import Storage
@@ -89,18 +88,14 @@ class BatchPlace:
             self._open.add(folder)
         return folder
 
-    def file(self, folder: str, rows: int | None = None) -> BatchFile:
-        """The single file of a written folder, its rows counted if not given; StorageError: it is incomplete."""
+    def file(self, folder: str, rows: int, name: str) -> BatchFile:
+        """The file of this name in a written folder, unless it has no rows; StorageError: it is not there."""
         if rows == 0:
-            # Spark may have written none.
             return BatchFile(self.storage.url, 0, 0, folder)
-        found = [each for each in self.storage.list(folder) if each.path.rpartition("/")[2].startswith("part-")]
-        if len(found) != 1:
-            raise StorageError(
-                f"{len(found)} files where one was written to, {self.storage.url}/{folder}; run it again"
-            )
-        (file,) = found
-        rows = rows_of(self.storage, file.path) if rows is None else rows
+        # A Spark task that was begun twice may have left another one.
+        file = next((each for each in self.storage.list(folder) if each.path.rpartition("/")[2] == name), None)
+        if file is None:
+            raise StorageError(f"{self.storage.url}/{folder}/{name} was written, and is not there; run it again")
         place = f"{self.storage.url}/{file.path}"
         return BatchFile(f"file://{place}" if self.storage.local else place, rows, file.size, folder)
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from singer_spark.process.scratch import scratch_folder
 from tap_spark_jdbc.extraction.slice_size import SliceSize
@@ -17,18 +18,40 @@ from tap_spark_jdbc.plan.stream_sql import Point
 from tap_spark_jdbc.reading.streamed_lines import StreamedLines
 from tap_spark_jdbc.source.lost_connection import again
 
+if TYPE_CHECKING:
+    from tap_spark_jdbc.extraction.fingerprints import Found
+    from tap_spark_jdbc.reading.streamed_lines import LineFile
+
 CHUNK_BYTES = 1 << 22
 # Size of a piece of a scan that can't be cut.
 PIECE_BYTES = 32_000_000
 
 
 @dataclass(frozen=True)
+class Lines:
+    """The result of rendering a slice.
+
+    Attributes:
+        rows: Number of lines.
+    """
+
+    found: Found
+    rows: int
+
+
+@dataclass(frozen=True)
 class SpoolFile:
-    """The rendered lines of a slice, or of a piece of a long scan, and their number when rendered."""
+    """The lines of a slice, or of a piece of a long scan.
+
+    Attributes:
+        rows: Number of lines.
+        found: What was found in the slice; None for a piece of one.
+    """
 
     slice: Slice[Point]
     path: Path
     rows: int
+    found: Found | None
 
 
 class Spool:
@@ -36,34 +59,39 @@ class Spool:
 
     def __init__(self, size: SliceSize) -> None:
         self._size = size
-        self._streams: list[StreamedLines] = []
+        self._streams: list[StreamedLines[Lines]] = []
         self._numbers = count()
         self._folder = Path(tempfile.mkdtemp(prefix="spool-", dir=scratch_folder()))
 
-    def file(self, each: Slice[Point], render: Callable[[Path], tuple[Path, int]]) -> SpoolFile:
-        """Render a slice into a new folder; `render` returns its file and rows, and a failed attempt leaves nothing."""
+    def file(self, each: Slice[Point], render: Callable[[Callable[[], LineFile]], Lines]) -> SpoolFile:
+        """Render a slice into a file of its own, which `render` opens; a failed attempt leaves nothing."""
         folder = self._new_folder()
+        folder.mkdir()
+        path = folder / "lines.txt"
         try:
-            path, rows = render(folder)
+            lines = render(lambda: path.open("wb"))
         except BaseException:
             shutil.rmtree(folder, ignore_errors=True)
             raise
-        file = SpoolFile(each, path, rows)
-        self._size.learn(file.rows, path.stat().st_size)
-        return file
+        self._size.learn(lines.rows, path.stat().st_size)
+        return SpoolFile(each, path, lines.rows, lines.found)
 
     def stream(
-        self, each: Slice[Point], job: Callable[[Path], None], on_trouble: Callable[[], object]
+        self,
+        each: Slice[Point],
+        render: Callable[[Callable[[], LineFile]], Lines],
+        on_trouble: Callable[[], object],
+        on_end: Callable[[Found], object],
     ) -> Iterator[SpoolFile]:
         """Render a slice of any size piece by piece; a piece is deleted, and the next one made, once that is requested.
 
         Rendering begins when the slice's turn has come: while waiting for a reader it would occupy a task that the
-        slices before it need. The job writes into a named pipe; it is retried if it fails before the first piece, when
-        nothing is sent yet.
+        slices before it need. It is retried if it fails before the first piece, when nothing is sent yet. `on_end` is
+        called with what was found in the slice, once there is no further piece.
         """
 
-        def begin() -> tuple[StreamedLines, Path | None]:
-            lines = StreamedLines(job, self._new_folder(), PIECE_BYTES)
+        def begin() -> tuple[StreamedLines[Lines], Path | None]:
+            lines = StreamedLines(lambda pieces: render(lambda: pieces), self._new_folder(), PIECE_BYTES)
             self._streams.append(lines)
             try:
                 return lines, lines.next()
@@ -78,9 +106,10 @@ class Spool:
         lines, path = again(begin, pause)
         try:
             while path is not None:
-                yield SpoolFile(each, path, count_lines(path))
+                yield SpoolFile(each, path, count_lines(path), None)
                 path.unlink()
                 path = lines.next()
+            on_end(lines.result.found)
         finally:
             lines.close()
 

@@ -2,94 +2,120 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import count
 from pathlib import Path
-from threading import Lock, Thread
+from threading import Condition, Thread
+from typing import BinaryIO, Generic, Protocol, TypeVar
 
-CHUNK_BYTES = 1 << 20
+R = TypeVar("R")
 
 
-class StreamedLines:
-    """The lines that a job writes to a named pipe, in pieces that end with a whole line."""
+class LineFile(Protocol):
+    """Where lines are written: a file, or the pieces of a long scan."""
 
-    def __init__(self, job: Callable[[Path], None], folder: Path, piece_bytes: int) -> None:
-        """Start the job, in a thread of its own: it writes lines to a path, and ends when they are no longer read.
+    def write(self, lines: memoryview, /) -> object:
+        """Write whole lines."""
 
-        The pipe and the pieces, of about this size, are in a new folder.
-        """
-        folder.mkdir()
+    def close(self) -> None:
+        """Everything is written."""
+
+
+class UnwantedError(Exception):
+    """The lines of a scan are no longer read."""
+
+
+class LinePieces:
+    """Takes the lines of a scan as a file does, and cuts them into files of about this size, in a folder."""
+
+    def __init__(self, folder: Path, piece_bytes: int) -> None:
         self._folder = folder
         self._piece_bytes = piece_bytes
+        self._names = (folder / f"piece-{number:06d}.txt" for number in count())
+        self._file: BinaryIO | None = None
+        self._ready: Path | None = None
+        self._changed = Condition()
+        self._over = self._unwanted = False
+
+    def write(self, lines: memoryview) -> None:
+        """Write whole lines; waits while a complete piece has not been requested. UnwantedError: it never will be."""
+        if self._file is None:
+            self._file = next(self._names).open("wb")
+        self._file.write(lines)
+        if self._file.tell() >= self._piece_bytes:
+            self._hand_over()
+
+    def close(self) -> None:
+        """Everything is written."""
+        if self._file is not None:
+            self._hand_over()
+
+    def end(self) -> None:
+        """No piece follows."""
+        with self._changed:
+            self._over = True
+            self._changed.notify_all()
+
+    def next(self) -> Path | None:
+        """Wait for the next piece, to be removed by the caller; None: there is none."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._ready is not None or self._over or self._unwanted)
+            piece, self._ready = self._ready, None
+            self._changed.notify_all()
+        return None if self._unwanted else piece
+
+    def refuse(self) -> None:
+        """Take no more lines, from any thread, and remove the files."""
+        with self._changed:
+            self._unwanted = True
+            self._changed.notify_all()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _hand_over(self) -> None:
+        file, self._file = self._file, None
+        assert file is not None
+        file.close()
+        with self._changed:
+            self._changed.wait_for(lambda: self._ready is None or self._unwanted)
+            if self._unwanted:
+                raise UnwantedError
+            self._ready = Path(file.name)
+            self._changed.notify_all()
+
+
+class StreamedLines(Generic[R]):
+    """The lines that a job writes, in pieces.
+
+    Attributes:
+        result: What the job returned, once there is no further piece.
+    """
+
+    result: R
+
+    def __init__(self, job: Callable[[LinePieces], R], folder: Path, piece_bytes: int) -> None:
+        """Start the job, in a thread of its own; the pieces are in a new folder."""
+        folder.mkdir()
+        self._pieces = LinePieces(folder, piece_bytes)
         self._failure: BaseException | None = None
-        pipe = folder / "pipe"
-        os.mkfifo(pipe)
-        lines = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
-        # While this is open, a job that has not begun to write is not mistaken for one that has ended.
-        self._held = os.open(pipe, os.O_WRONLY)
-        os.set_blocking(lines, True)
-        self._lines = os.fdopen(lines, "rb")
-        self._thread = Thread(target=self._run, args=(job, pipe), name="stream", daemon=True)
+        self._thread = Thread(target=self._run, args=(job,), name="stream", daemon=True)
         self._thread.start()
-        self._pieces = self._cut()
-        self._reading = Lock()
-        self._wanted = True
 
     def next(self) -> Path | None:
         """The next piece, to be removed by the caller; None at the end. Raises what the job failed with."""
-        with self._reading:
-            try:
-                return next(self._pieces, None) if self._wanted else None
-            finally:
-                self._end_unwanted()
+        piece = self._pieces.next()
+        if piece is None and self._failure is not None and not isinstance(self._failure, UnwantedError):
+            raise self._failure
+        return piece
 
     def close(self) -> None:
-        """Stop reading, from any thread: the job meets a closed pipe, and the files are removed."""
-        self._wanted = False
-        # A thread that is reading notices it after the next chunk.
-        if self._reading.acquire(blocking=False):
-            try:
-                self._end_unwanted()
-            finally:
-                self._reading.release()
+        """Stop reading, from any thread."""
+        self._pieces.refuse()
 
-    def _end_unwanted(self) -> None:
-        if not self._wanted and not self._lines.closed:
-            self._lines.close()
-            shutil.rmtree(self._folder, ignore_errors=True)
-
-    def _run(self, job: Callable[[Path], None], pipe: Path) -> None:
+    def _run(self, job: Callable[[LinePieces], R]) -> None:
         try:
-            job(pipe)
+            self.result = job(self._pieces)
         except BaseException as error:
             self._failure = error
         finally:
-            os.close(self._held)
-
-    def _cut(self) -> Iterator[Path]:
-        for number in count():
-            path, size = self._folder / f"piece-{number:06d}.txt", 0
-            with path.open("wb", buffering=0) as file:
-                while self._wanted and size < self._piece_bytes and (chunk := self._lines.read1(CHUNK_BYTES)):
-                    size += _write(file.fileno(), chunk)
-                if size >= self._piece_bytes:
-                    # A piece ends with a whole line; at the end of all lines this is empty.
-                    _write(file.fileno(), self._lines.readline())
-            if not self._wanted:
-                return
-            if size < self._piece_bytes:
-                self._thread.join()
-                if self._failure is not None:
-                    raise self._failure
-            if not size:
-                return
-            yield path
-
-
-def _write(file: int, text: bytes) -> int:
-    view = memoryview(text)
-    while view:
-        view = view[os.write(file, view) :]
-    return len(text)
+            self._pieces.end()

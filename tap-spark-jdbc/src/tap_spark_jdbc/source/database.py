@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from singer_spark.spark.cluster import is_local, tasks_at_once
 from singer_spark.spark.session import begin_jvm, get_context, get_gateway, get_session
 from singer_spark.spark.session_conf import PARALLELISM, SparkOptions, local_cores, session_conf
-from singer_spark.spark.store_connectors import connector_jars
 from singer_spark.storage.storage import Storage
 from tap_spark_jdbc.access.ssh_tunnel import SshTunnel
 from tap_spark_jdbc.source.columnar_database import ColumnarDatabase
@@ -36,22 +35,6 @@ if TYPE_CHECKING:
     from tap_spark_jdbc.config.settings import TapSettings
 
 T = TypeVar("T")
-
-# Spool files live for seconds: no checksum files beside them, and few system calls.
-# Hadoop's connectors to object stores, which buffer uploads in local files, fail with it.
-SPOOL_CONF = {"fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem", "io.file.buffer.size": "262144"}
-
-# For batches: level 3 would take a sixth more time in all, and save less than a hundredth of the space.
-# A row group of 32 MB instead of 128 takes no longer, and 85 MB less memory for two tasks.
-# Buffered data is checked after the first row, and often from then on: any row may be wide.
-BATCH_CONF = {
-    "parquet.compression.codec.zstd.level": "1",
-    "parquet.block.size": "33554432",
-    "parquet.block.size.row.check.min": "1",
-    "parquet.block.size.row.check.max": "100",
-    "parquet.page.size.row.check.min": "1",
-    "parquet.page.size.row.check.max": "100",
-}
 
 
 @dataclass
@@ -220,18 +203,13 @@ class Database:
 
     @cached_property
     def _options(self) -> SparkOptions:
-        spark, batches = self.settings.spark, self.batch_storage
-        # Only a session writes batches by Hadoop.
-        kind = "" if batches is None or not self.by_spark else batches.kind
-        of_batches = {} if batches is None else {**BATCH_CONF, **batches.hadoop_conf()}
-        of_spool = SPOOL_CONF if not spark.remote and (batches is None or batches.local) else {}
+        spark = self.settings.spark
         return SparkOptions(
             "tap-spark-jdbc",
             spark.master,
             spark.remote,
             dict(spark.conf),
-            (*self.source.jars, *connector_jars(kind, spark.conf)),
-            hadoop_conf={**of_spool, **of_batches},
+            self.source.jars,
             # Spark's log would include the database's messages, which may quote values.
             log_level="OFF" if self.source.hides_values else None,
             rows=not self.may_be_columnar,

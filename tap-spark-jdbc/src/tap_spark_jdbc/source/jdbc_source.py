@@ -81,6 +81,10 @@ class JdbcSource:
         """The same database, through the local address of each of its servers."""
         return replace(self, url=through(self.url, self.dialect.name, local), tunnelled=self.url)
 
+    def bounded(self, fetch_bytes: int | None) -> JdbcSource:
+        """The same database, whose round trips fail if they bring more than so many bytes, if the driver can tell."""
+        return self if fetch_bytes is None else replace(self, url=self.dialect.bounded_url(self.url, fetch_bytes))
+
     def limited(self) -> JdbcSource:
         """The same database, asked whether it is still there: its connections do not wait long for it."""
         alive = self.dialect.alive

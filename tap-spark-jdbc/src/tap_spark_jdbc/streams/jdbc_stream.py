@@ -159,7 +159,7 @@ class JdbcStream(Stream):
     def get_records(self, context: Mapping[str, Any] | None) -> Iterable[dict[str, Any]]:
         """The records one by one, for stream maps and flattening; values that these do not change keep all digits."""
         parse = numbers.state_from_json if numbers.has_decimals(self.plan) else orjson.loads
-        for file, _ in self._sent_files():
+        for file in self._sent_files():
             with file.path.open("rb") as lines:
                 for line in lines:
                     yield numbers.for_maps(parse(line)["record"])
@@ -175,11 +175,11 @@ class JdbcStream(Stream):
         self._states_between = write_messages
         if self.hands_on_lines and write_messages:
             with self._keys_around():
-                for file, rows in self._sent_files():
+                for file in self._sent_files():
                     size = file.path.stat().st_size
-                    with self._announced(file.slice, rows):
+                    with self._announced(file.slice, file.rows):
                         stdout.send_file(file.path)
-                    self._run.progress.advance(self.name, rows, size)
+                    self._run.progress.advance(self.name, file.rows, size)
         else:
             yield from super()._sync_records(context, write_messages=write_messages)
         if not self._in_run:
@@ -265,13 +265,13 @@ class JdbcStream(Stream):
         part = self.extraction.is_delta or self.plan.where is not None or self.extraction.progress.rows > 0
         return None if part else self.plan.table.row_estimate
 
-    def _sent_files(self) -> Iterator[tuple[SpoolFile, int]]:
-        """The files to send, with their rows; once the next is requested, STATE may count the last one as sent."""
+    def _sent_files(self) -> Iterator[SpoolFile]:
+        """The files to send; once the next is requested, STATE may count the last one as sent."""
         reading = self.reading
         assert isinstance(reading, LineReading)
-        for file, rows in reading.sent():
-            yield file, rows
-            self._run.budget.sent(rows)
+        for file in reading.sent():
+            yield file
+            self._run.budget.sent(file.rows)
             self._advance(file.slice)
         self._conclude()
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 from singer_spark.singer import messages
 from tap_spark_jdbc.extraction.slice_size import SliceSize
 from tap_spark_jdbc.plan.slices import Slice, page_slices
 from tap_spark_jdbc.reading.batch_columns import BatchColumns
+from tap_spark_jdbc.reading.reading_errors import reading_errors
 from tap_spark_jdbc.streams.stream_reading import StreamReading
 
 if TYPE_CHECKING:
@@ -107,14 +108,9 @@ class BatchReading(StreamReading[SliceBatch]):
 
     @cached_property
     def _by_jdbc(self) -> SliceWriter:
-        if not self.lane.database.by_spark:
-            from tap_spark_jdbc.columnar.jdbc_writer import JdbcWriter
+        from tap_spark_jdbc.columnar.jdbc_writer import JdbcWriter
 
-            return JdbcWriter(self._by_jvm, self._columns)
-        reader = self._by_spark  # it imports PySpark as its threads allow
-        from tap_spark_jdbc.reading.batch_writer import BatchWriter
-
-        return BatchWriter(reader, self._columns)
+        return JdbcWriter(self._reader, self._columns)
 
     @cached_property
     def _writer(self) -> SliceWriter:
@@ -122,8 +118,8 @@ class BatchReading(StreamReading[SliceBatch]):
             return self._by_jdbc
         from tap_spark_jdbc.columnar.columnar_writer import ColumnarWriter
 
-        reader, by_jdbc = lambda: self._by_spark, lambda: self._by_jdbc
-        return ColumnarWriter(self._columnar, self._columns, self.lane.database, reader, by_jdbc)
+        job_errors = partial(reading_errors, self.plan, self.lane.snapshots.source)
+        return ColumnarWriter(self._columnar, self._columns, self.lane.database, job_errors, lambda: self._by_jdbc)
 
     def _unfit(self) -> str | None:
         from tap_spark_jdbc.columnar.columnar_source import unfit

@@ -54,7 +54,7 @@ class KeyReading(LineReading):
         self.begin()
         logger.info("stream %s: the keys of all its rows follow, for detect_deletes", stream)
         rows = 0
-        for file in self.files():
+        for file in self.sent():
             stdout.send_file(file.path)
             rows += file.rows
         logger.info("stream %s: %d keys sent", stream, rows)

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-import shutil
 from typing import TYPE_CHECKING
 
 from singer_spark.errors import SourceError
-from tap_spark_jdbc.extraction.fingerprints import cut_out, found_in
+from singer_spark.process.scratch import scratch_folder
 from tap_spark_jdbc.extraction.slice_bounds import long_columns
 from tap_spark_jdbc.extraction.slice_size import FIRST_FETCH_SIZE, SCAN_FETCHED, SliceSize
 from tap_spark_jdbc.plan.slices import Slice
-from tap_spark_jdbc.reading.spool import Spool, SpoolFile, one_by_one
+from tap_spark_jdbc.reading.spool import Lines, Spool, SpoolFile, one_by_one
 from tap_spark_jdbc.streams.stream_reading import StreamReading
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
+    from collections.abc import Callable, Iterator
 
+    from tap_spark_jdbc.columnar.columnar_query import Outcome
     from tap_spark_jdbc.columnar.columnar_source import ColumnarSource
+    from tap_spark_jdbc.columnar.record_lines import RecordLines
+    from tap_spark_jdbc.extraction.fingerprints import Look
     from tap_spark_jdbc.plan.stream_sql import Point
+    from tap_spark_jdbc.reading.streamed_lines import LineFile
 
 
 class LineReading(StreamReading["SpoolFile | Iterator[SpoolFile]"]):
@@ -33,17 +35,12 @@ class LineReading(StreamReading["SpoolFile | Iterator[SpoolFile]"]):
         """Read at most `rows` rows, and no keys, for a connection test."""
         self._limit, self.keys = rows, None
 
-    def files(self) -> Iterator[SpoolFile]:
+    def sent(self) -> Iterator[SpoolFile]:
         """The files in the order of their slices; each is deleted when the next one is requested."""
-        return one_by_one(self._begun.results())
-
-    def sent(self) -> Iterator[tuple[SpoolFile, int]]:
-        """The files without the rows that were sent before, each with its rows."""
-        for file in self.files():
-            looked_at = self.edges.look(file.slice)
-            dropped = self.edges.settle(found_in(file.path, self.frame, file.rows, looked_at))
-            cut_out(file.path, self.frame, dropped)
-            yield file, file.rows - len(dropped)
+        for file in one_by_one(self._begun.results()):
+            if file.found is not None:
+                self.edges.settle(file.found)
+            yield file
 
     def give_up(self) -> None:
         """Cancel reading; the stream's snapshot is still held."""
@@ -53,55 +50,59 @@ class LineReading(StreamReading["SpoolFile | Iterator[SpoolFile]"]):
 
     def _new_size(self) -> SliceSize:
         database = self.lane.database
-        size = SliceSize(*self._fixed_sizes, in_memory=not database.shares_disk, look=self._first_width)
+        size = SliceSize(*self._fixed_sizes, in_memory=database.by_spark, look=self._first_width)
         size.share(2 * database.n_jobs)
         self._spool = Spool(size)
         return size
 
     def _make(self, each: Slice[Point]) -> SpoolFile | Iterator[SpoolFile]:
-        spool = self._spool
+        spool, look = self._spool, self.edges.look(each)
         assert spool is not None
         if not self._is_scan(each):
-            return self._fetching(lambda rows: spool.file(each, lambda folder: self._rendered(each, folder, rows)))
+            return self._fetching(lambda rows: spool.file(each, lambda opened: self._lines(each, look, opened, rows)))
         # What was sent can't be fetched anew, so few rows are fetched at a time, whatever their width.
         rows = min(self.size.fetch_size(), SCAN_FETCHED if long_columns(self.plan) else FIRST_FETCH_SIZE)
         rows = self._settings.fetch_size or rows
 
-        def stream(pipe: Path) -> None:
+        def render(opened: Callable[[], LineFile]) -> Lines:
             # It runs on long after this slice counts as made.
             with self.reading():
-                self._stream(each, pipe, rows)
+                return self._lines(each, look, opened, rows, is_scan=True)
 
-        return spool.stream(each, stream, self.lane.on_trouble)
+        return spool.stream(each, render, self.lane.on_trouble, self.edges.settle)
 
-    def _rendered(self, each: Slice[Point], folder: Path, fetch_size: int) -> tuple[Path, int]:
-        """Render a slice into the single file of a new folder; returns the file and its rows."""
-        path = folder / "lines.txt"
-        rows = None if self._columnar is None else self._written(self._columnar, each, path)
-        if rows is None:
-            shutil.rmtree(folder, ignore_errors=True)
-            return self._reader.render(each, folder, fetch_size=fetch_size, limit=self._limit)
-        return path, rows
-
-    def _stream(self, each: Slice[Point], pipe: Path, fetch_size: int) -> None:
-        """Render a slice of any size into a named pipe."""
-        # Once rows are sent, the slice can't be handed over to Spark any more, as is done for too many rows at an edge.
-        columnar = self._columnar if self.plan.replication_key is None else None
-        if columnar is None or self._written(columnar, each, pipe) is None:
-            self._reader.stream(each, pipe, fetch_size=fetch_size)
-
-    def _written(self, columnar: ColumnarSource, each: Slice[Point], path: Path) -> int | None:
-        """Write the lines of a slice by the columnar driver; None: Spark must render them."""
-        from tap_spark_jdbc.columnar.columnar_query import read
+    def _lines(
+        self, each: Slice[Point], look: Look, opened: Callable[[], LineFile], fetch_size: int, *, is_scan: bool = False
+    ) -> Lines:
+        """Write the lines of a slice, without those of rows that were sent before."""
+        from tap_spark_jdbc.columnar.edge_rows import EdgeRows
         from tap_spark_jdbc.columnar.record_lines import RecordLines
 
-        if not columnar.reads(each, self.edges.look(each)):
-            return None
-        with RecordLines(path, self.frame, columnar.number) as lines:
-            outcome = read(columnar.query(each, self._limit), lines, self.lane.database.columnar)
-        if columnar.has_read(outcome, str(path)):
-            return outcome.rows
-        if lines.rows and path.is_fifo():
+        # Once rows are sent, the slice can't be read over JDBC any more, as it is for too many rows at an edge.
+        columnar = None if is_scan and self.plan.replication_key is not None else self._columnar
+        outcome = None
+        if columnar is not None and columnar.reads(each, look):
+            edge_rows = EdgeRows(look, self.edges.sent, columnar.number)
+            with RecordLines(opened, self.frame, edge_rows.unsent) as lines:
+                outcome = self._by_columns(columnar, each, lines, is_scan=is_scan)
+        if outcome is None:
+            edge_rows = EdgeRows(look, self.edges.sent)
+            with RecordLines(opened, self.frame, edge_rows.unsent) as lines:
+                outcome = self._reader.read(
+                    each, lines, str(scratch_folder()), fetch_size, limit=self._limit or 0, bounded=not is_scan
+                )
+        return Lines(edge_rows.found(outcome.read, outcome.nulls), outcome.rows)
+
+    def _by_columns(
+        self, columnar: ColumnarSource, each: Slice[Point], lines: RecordLines, *, is_scan: bool
+    ) -> Outcome | None:
+        """Write lines by the columnar driver; None: the slice must be read over JDBC."""
+        from tap_spark_jdbc.columnar.columnar_query import read
+
+        outcome = read(columnar.query(each, self._limit), lines, self.lane.database.columnar)
+        if columnar.has_read(outcome, str(scratch_folder())):
+            return outcome
+        if lines.rows and is_scan:
             # Its rows may already have been sent.
             raise SourceError(
                 f"stream {self.plan.stream}: {outcome.refused}; "
@@ -113,7 +114,7 @@ class LineReading(StreamReading["SpoolFile | Iterator[SpoolFile]"]):
         from tap_spark_jdbc.columnar.columnar_source import unfit
 
         if self.lane.database.by_spark:
-            return "Spark's tasks render its lines"
+            return "Spark's tasks read it"
         return unfit(self.plan, self.lane)
 
     def _is_scan(self, each: Slice[Point]) -> bool:

@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from tap_spark_jdbc.plan.slices import Slice
     from tap_spark_jdbc.plan.stream_plan import StreamPlan
     from tap_spark_jdbc.plan.stream_sql import Point
-    from tap_spark_jdbc.reading.spark_reader import SliceReader
 
 logger = logging.getLogger("tap-spark-jdbc")
 
@@ -131,28 +130,16 @@ class StreamReading(ABC, Generic[R]):
         return self._ahead
 
     @cached_property
-    def _reader(self) -> SliceReader | JdbcReader:
+    def _reader(self) -> JdbcReader:
         """The stream as it is read over JDBC."""
-        return self._by_spark if self.lane.database.by_spark else self._by_jvm
-
-    @cached_property
-    def _by_jvm(self) -> JdbcReader:
-        from tap_spark_jdbc.columnar.jdbc_reader import JdbcReader
-
         database, source = self.lane.database, self.lane.snapshots.source
-        return JdbcReader(
-            database, source, self.extraction.sql, self.frame, as_json=self.as_json, fetch_bytes=self._fetch_bytes
-        )
-
-    @cached_property
-    def _by_spark(self) -> SliceReader:
-        import_pyspark()  # a session's thread may be importing it as well
-        from tap_spark_jdbc.reading.spark_reader import SliceReader
-
-        database, source = self.lane.database, self.lane.snapshots.source
-        return SliceReader(
-            lambda: database.spark, source, self.extraction.sql, self.frame, fetch_bytes=self._fetch_bytes
-        )
+        reader: type[JdbcReader]
+        if database.by_spark:
+            import_pyspark()  # a session's thread may be importing it as well
+            from tap_spark_jdbc.columnar.spark_reader import SparkReader as reader
+        else:
+            from tap_spark_jdbc.columnar.jdbc_reader import JvmReader as reader
+        return reader(database, source, self.extraction.sql, as_json=self.as_json, fetch_bytes=self._fetch_bytes)
 
     @property
     def _fetch_bytes(self) -> int | None:
@@ -243,7 +230,7 @@ class StreamReading(ABC, Generic[R]):
         if extraction is self.extraction and extraction.saved_buckets and extraction.sql.bookmark is not None:
             read = partial(self._reader.bucket_sums, extraction.sql.bookmark)
             changed = self.edges.changed_buckets(again(lambda: self._fetching(read)))
-            self._reader.changed_buckets = changed
+            self._reader.read_only(changed)
             extraction = extraction if changed else extraction.behind_bookmark()
         yield from extraction.slices(self._rows_left)
 

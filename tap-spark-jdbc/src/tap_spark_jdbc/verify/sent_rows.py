@@ -20,7 +20,7 @@ from tap_spark_jdbc.extraction.slice_bounds import ColumnBounds
 from tap_spark_jdbc.extraction.stream_progress import StreamProgress
 from tap_spark_jdbc.plan.slices import Range, Slice
 from tap_spark_jdbc.plan.stream_sql import Edge, Point, StreamSql, enclosed, range_condition
-from tap_spark_jdbc.reading.spark_reader import SliceReader, bucket, fingerprint
+from tap_spark_jdbc.verify.compared_reader import ComparedReader, bucket, fingerprint
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -104,7 +104,7 @@ def _with_newer_rows(sql: ComparedSql) -> StreamPlan:
 
 
 def source_rows(
-    extraction: Extraction, reader: SliceReader, part: SliceReader, slices: Sequence[Slice[Point]], fetch: int
+    extraction: Extraction, reader: ComparedReader, part: ComparedReader, slices: Sequence[Slice[Point]], fetch: int
 ) -> DataFrame:
     """The rows for `SourceRows.rows`, each slice in a task of its own.
 
@@ -120,7 +120,7 @@ def source_rows(
     return rows.select(row.alias(ROW), F.coalesce(firm, F.lit(False)).alias(FIRM))
 
 
-def _sent(extraction: Extraction, reader: SliceReader, fetch: int) -> Column | None:
+def _sent(extraction: Extraction, reader: ComparedReader, fetch: int) -> Column | None:
     """Whether a row at the bookmark was sent as it is; None if that is unknown for all.
 
     In a table without key, twins can't be distinguished, and one of them may be new.

@@ -11,7 +11,6 @@ from singer_spark.compared_source import MOST_BUCKETS, Part, ReadAgainError, Sou
 from singer_spark.errors import ConfigurationError
 from singer_spark.imports.singer_sdk_import import import_singer_sdk
 from singer_spark.singer.schema_mapping import stream_columns
-from tap_spark_jdbc.extraction.fingerprints import Frame
 from tap_spark_jdbc.extraction.run_state import bookmark_of, checked_state
 from tap_spark_jdbc.extraction.slice_bounds import long_columns
 from tap_spark_jdbc.extraction.slice_size import FETCH_BOUND, FEWER, SCAN_FETCHED
@@ -82,8 +81,8 @@ class SourceView:
     @contextmanager
     def opened(self, stream: str, state: Mapping[str, Any], session: SparkSession) -> Iterator[SourceRows]:
         """The rows of a stream, for as long as the context lasts."""
-        from tap_spark_jdbc.reading.spark_reader import SliceReader
         from tap_spark_jdbc.verify.checksum_sql import SUMS_SCHEMA, ChecksumSql, unsummed
+        from tap_spark_jdbc.verify.compared_reader import ComparedReader
         from tap_spark_jdbc.verify.sent_rows import ComparedSql, compared_extraction, source_rows
 
         tap, plan = self._tap, self._by_name()[stream]
@@ -99,8 +98,8 @@ class SourceView:
                 sql = extraction.sql
                 assert isinstance(sql, ComparedSql)
 
-                def reading(some: ComparedSql) -> SliceReader:
-                    return SliceReader(lambda: session, source, some, Frame(b"", b""), fetch_bytes=bound)
+                def reading(some: ComparedSql) -> ComparedReader:
+                    return ComparedReader(session, source, some, fetch_bytes=bound)
 
                 reader = reading(sql)
                 slices = self._slices(extraction)

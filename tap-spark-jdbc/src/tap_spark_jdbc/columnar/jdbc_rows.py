@@ -1,0 +1,174 @@
+"""Rows read over JDBC: the Spark SQL of their columns, and how a sink takes them, here or in a Spark task."""
+
+from __future__ import annotations
+
+import pickle
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tap_spark_jdbc.columnar.columnar_query import Counted, Outcome, Unwritable, unwritten
+from tap_spark_jdbc.columnar.columnar_source import lake_schema
+from tap_spark_jdbc.columnar.record_lines import prints_numbers, rendered
+from tap_spark_jdbc.extraction.fingerprints import fingerprint
+from tap_spark_jdbc.plan.stream_sql import Edge
+from tap_spark_jdbc.reading.read_columns import ReadColumns
+
+if TYPE_CHECKING:
+    from tap_spark_jdbc.columnar.columnar_query import Sink
+    from tap_spark_jdbc.plan.stream_sql import StreamSql
+    from tap_spark_jdbc.source.jdbc_source import JdbcSource
+
+Take = Callable[[pa.RecordBatch], None]
+R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
+_FINGERPRINTED = (int(Edge.BOOKMARK), int(Edge.UPPER))
+_EDGES = ", ".join(map(str, _FINGERPRINTED))
+
+
+@dataclass(frozen=True)
+class JdbcRows:
+    """The columns of one stream, in the batches that the JVM makes: those of the stream, `edge`, and texts of numbers.
+
+    Attributes:
+        schema: The stream's columns with the types of the lake, or with those of JSON.
+        base64: Whether each of them is read as the base64 text of its bytes.
+        printed: Columns whose text in a record is the JVM's, by their places: the aliases of these texts, which only
+            rows at an edge have.
+        changed_buckets: If set, only those rows at the bookmark are taken that are in these buckets.
+    """
+
+    schema: pa.Schema
+    base64: tuple[bool, ...]
+    printed: Mapping[int, str]
+    changed_buckets: frozenset[int] | None = None
+
+    @classmethod
+    def of(cls, sql: StreamSql, *, as_json: bool) -> JdbcRows:
+        """A stream's columns; `as_json`: bytes are read in their JSON form."""
+        fields = lake_schema(sql.plan)
+        base64 = tuple(as_json and pa.types.is_binary(each.type) for each in fields)
+        schema = pa.schema(
+            [each.with_type(pa.string()) if text else each for each, text in zip(fields, base64, strict=True)]
+        )
+        places = () if sql.plan.replication_key is None else enumerate(schema.types)
+        return cls(schema, base64, {place: f"text{place}" for place, kind in places if prints_numbers(kind)})
+
+    def selected(self, sql: StreamSql, source: JdbcSource) -> list[str]:
+        """Spark SQL of the batches' columns, over the columns as they are read."""
+        values = ReadColumns(sql, source).lake_values(from_masked=False)
+        selected = [
+            f"{f'base64({value})' if as_text else value} AS {alias}"
+            for value, as_text, (alias, _) in zip(values, self.base64, sql.aliased, strict=True)
+        ]
+        selected.append("edge")
+        for place, name in self.printed.items():
+            is_list = pa.types.is_list(self.schema.types[place])
+            text = f"CAST({values[place]} AS {'ARRAY<STRING>' if is_list else 'STRING'})"
+            selected.append(f"CASE WHEN edge IN ({_EDGES}) THEN {text} END AS {name}")
+        return selected
+
+    def take(self, batch: pa.RecordBatch, sink: Counted) -> None:
+        """Pass on a batch as the JVM made it."""
+        count = len(self.schema)
+        columns = [
+            column if column.type.equals(kind) else column.cast(kind)
+            for column, kind in zip(batch.columns[:count], self.schema.types, strict=True)
+        ]
+        rows, edge = pa.RecordBatch.from_arrays(columns, schema=self.schema), batch.column(count)
+        records = self._records(rows, pc.is_in(edge, pa.array(_FINGERPRINTED, pa.int32())), batch)
+        if records is not None and self.changed_buckets is not None:
+            chosen = self._is_changed(edge, records)
+            rows, edge, records = rows.filter(chosen), edge.filter(chosen), records.filter(chosen)
+        sink.add(rows, edge, records)
+
+    def _records(self, rows: pa.RecordBatch, chosen: pa.Array, batch: pa.RecordBatch) -> pa.Array | None:
+        """The records of the chosen rows, each at its row's place; None if there is none."""
+        if not pc.any(chosen).as_py():
+            return None
+        names = batch.schema.names
+        printed = {place: batch.column(names.index(name)).filter(chosen) for place, name in self.printed.items()}
+        return pc.replace_with_mask(
+            pa.nulls(rows.num_rows, pa.string()), chosen, rendered(rows.filter(chosen), "", "", printed)
+        )
+
+    def _is_changed(self, edge: pa.Array, records: pa.Array) -> pa.Array:
+        """Which rows are not at the bookmark, or in one of the buckets that have changed."""
+        changed, bookmark = self.changed_buckets or (), int(Edge.BOOKMARK)
+        edges, texts = edge.to_pylist(), records.to_pylist()
+        return pa.array(
+            [at != bookmark or fingerprint(text.encode())[0] in changed for at, text in zip(edges, texts, strict=True)]
+        )
+
+
+class Work(Protocol[R_co]):
+    """What becomes of a slice's rows, in this process or in a Spark task, to which it is sent."""
+
+    def begin(self) -> tuple[Sink, Callable[[], R_co]]:
+        """The sink of the rows, and what it found once they are taken: plain values."""
+
+
+def done(rows: JdbcRows, work: Work[R], send: Callable[[Take], None]) -> tuple[Outcome, R]:
+    """Do the work with all batches of a slice; `send` calls a function with each."""
+    sink, found = work.begin()
+    counted = Counted(sink)
+    try:
+        send(lambda batch: rows.take(batch, counted))
+        outcome = counted.outcome()
+    except Unwritable as error:
+        outcome = unwritten(error)
+    return outcome, found()
+
+
+def pickled(rows: JdbcRows, work: Work[R], batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """`done` in a Spark task, as one row; the outcome as fields, since its class is another one there."""
+
+    def send(take: Take) -> None:
+        for batch in batches:
+            take(batch)
+
+    outcome, found = done(rows, work, send)
+    yield pa.RecordBatch.from_pydict({"result": [pickle.dumps((asdict(outcome), found))]})
+
+
+@dataclass(frozen=True)
+class InSink:
+    """Nothing but to pass the rows to a sink, which can't be sent to a task."""
+
+    sink: Sink
+
+    def begin(self) -> tuple[Sink, Callable[[], None]]:
+        """As `Work.begin`."""
+        return self.sink, lambda: None
+
+
+@dataclass(frozen=True)
+class BucketWork:
+    """Count the rows at a key, and sum up their fingerprints: (rows, sum) by bucket."""
+
+    def begin(self) -> tuple[Sink, Callable[[], dict[int, tuple[int, int]]]]:
+        """As `Work.begin`."""
+        sums = _BucketSums()
+        return sums, lambda: {number: (rows, sums.totals[number]) for number, rows in sums.rows.items()}
+
+
+@dataclass
+class _BucketSums:
+    rows: Counter[int] = field(default_factory=Counter)
+    totals: Counter[int] = field(default_factory=Counter)
+
+    def add(self, _rows: pa.RecordBatch, _edge: pa.Array, records: pa.Array | None = None) -> None:
+        """As `Sink.add`."""
+        assert records is not None
+        for record in records.cast(pa.binary()).to_pylist():
+            hashed = fingerprint(record)
+            self.rows[hashed[0]] += 1
+            self.totals[hashed[0]] += int.from_bytes(hashed, "big")
+
+    def close(self) -> int:
+        """As `Sink.close`."""
+        return self.rows.total()
