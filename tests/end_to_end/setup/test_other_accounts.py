@@ -44,6 +44,7 @@ def steals(wanted: str, program: Callable[[], None]) -> bool:
     return any(line.startswith("found") for line in lines)
 
 
+@pytest.mark.usefixtures("with_pandas")
 @both_ways
 def test_tap_password(
     postgresql: PostgreSQL, marked: Marked, tmp_path: Path, conf: dict[str, str], found: bool

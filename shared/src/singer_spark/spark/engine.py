@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
+from singer_spark.errors import ConfigurationError
 from singer_spark.spark.cluster import is_local
 
 if TYPE_CHECKING:
@@ -28,3 +30,15 @@ def engine_and_why(engine: str, spark: SparkSettings) -> str:
     if engine != AUTO:
         return f"{name}: the setting engine"
     return f"{name}: {'a' if name == SPARK else 'no'} cluster is named in the setting spark"
+
+
+def check_pandas(program: str, what: str) -> None:
+    """Check that Spark can run Python in its tasks: for that PySpark asks for pandas, which no task uses.
+
+    ConfigurationError: `what` can't be done, and how it can.
+    """
+    if find_spec("pandas") is None:
+        raise ConfigurationError(
+            f"{what} by Spark's Python tasks needs pandas where this program is installed: "
+            f"pip install '{program}[cluster]', or set engine to local"
+        )

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 from pyspark.sql import types as T
 
 import tap_spark_jdbc
+from singer_spark.spark.engine import check_pandas
 from singer_spark.spark.python_tasks import result_of, send_along, values, values_in_pieces
 from tap_spark_jdbc.columnar.columnar_query import Outcome
 from tap_spark_jdbc.columnar.jdbc_reader import JdbcReader
@@ -36,7 +37,11 @@ _TOO_LARGE = re.compile(r"spark\.driver\.maxResultSize|ExecutorLostFailure")
 
 
 class SparkReader(JdbcReader):
-    """Reads each slice in a Spark job of one task."""
+    """Reads each slice in a Spark job of one task; ConfigurationError: the session can't run Python in it."""
+
+    def __init__(self, *arguments: Any, **named: Any) -> None:
+        check_pandas("tap-spark-jdbc", "reading")
+        super().__init__(*arguments, **named)
 
     def work(self, each: Slice[Point], work: Work[R], place: str, fetch_size: int) -> tuple[Outcome, R]:
         """As `JdbcReader.work`; the task does it, and no row leaves it."""

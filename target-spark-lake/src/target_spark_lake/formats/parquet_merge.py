@@ -8,10 +8,9 @@ from functools import cached_property
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
-from singer_spark.errors import ConfigurationError
 from singer_spark.singer.lake_type import Struct, columns_from_text
 from singer_spark.singer.metadata_columns import DELETED_AT, TABLE_VERSION
-from singer_spark.spark.engine import AUTO, LOCAL, SPARK
+from singer_spark.spark.engine import AUTO, LOCAL, SPARK, check_pandas
 from singer_spark.spark.session import import_pyspark
 from target_spark_lake.columns.staged_metadata import CONTROL_COLUMNS, merging_columns
 from target_spark_lake.formats.merging.merge_engine import Contest, Rewrite
@@ -68,11 +67,8 @@ class _Merge:
             why = f"{SPARK if by_spark else LOCAL}: more than {KEYS_IN_PROCESS} keys"
             why += "" if by_spark else ", but pandas is not installed (target-spark-lake[cluster])"
         logger.info("stream %s: a merge that compares up to %d keys; engine %s", stream, keys, why)
-        if by_spark and find_spec("pandas") is None:
-            raise ConfigurationError(
-                f"stream {stream}: Spark's Python tasks, which merge it, need pandas where this program is installed: "
-                "pip install 'target-spark-lake[cluster]', or set engine to local"
-            )
+        if by_spark:
+            check_pandas("target-spark-lake", f"stream {stream}: merging")
         if not by_spark:
             from target_spark_lake.formats.merging.arrow_merge import ArrowMerge
 
