@@ -14,7 +14,7 @@ import pytest
 
 from tap.batch_output import JSON
 from tap.columnar.arrow_runs import made_by, run, sent_ids
-from tap_spark_jdbc.columnar import columnar_query, columnar_source, columnar_task
+from tap_spark_jdbc.columnar import batch_files, columnar_query, columnar_source, columnar_task
 
 pytestmark = pytest.mark.usefixtures("spark")
 
@@ -75,7 +75,7 @@ def test_a_worker_that_is_killed_in_mid_file_is_followed_by_another(
             os.kill(os.getpid(), signal.SIGKILL)
         return file
 
-    monkeypatch.setattr(columnar_task, "_opened", opened)
+    monkeypatch.setattr(batch_files, "_opened", opened)
     sent = run(database, tmp_path, slice_rows=20).succeeded()
     assert sent_ids(sent) == Counter(range(1, 52))
     assert begun.exists()
@@ -98,7 +98,7 @@ def test_a_place_that_can_t_be_written_to_is_one_line(
     def opened(url: str, options: JSON) -> Any:
         raise OSError(number, text)
 
-    monkeypatch.setattr(columnar_task, "_opened", opened)
+    monkeypatch.setattr(batch_files, "_opened", opened)
     told = run(database, tmp_path).failed()
     assert says in told
     assert f"{tmp_path}/batches" in told
@@ -120,8 +120,8 @@ def test_a_connection_that_breaks_between_two_batches_is_tried_again(
                 killer.execute("select pg_terminate_backend(pid) from pg_stat_activity where query like 'COPY%'")
         return Path(url).open("wb")
 
-    monkeypatch.setattr(columnar_task, "_opened", opened)
-    monkeypatch.setattr(columnar_task, "GROUP_BYTES", 1)
+    monkeypatch.setattr(batch_files, "_opened", opened)
+    monkeypatch.setattr(batch_files, "GROUP_BYTES", 1)
     sent = run(database, tmp_path).succeeded()
     assert sent_ids(sent) == Counter([*range(1, 52), *range(100, 6001)])
     assert made_by(sent) == {"arrow"}

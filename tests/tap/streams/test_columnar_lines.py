@@ -17,7 +17,7 @@ import pytest
 from tap.batch_output import JSON, batch_config, records_of
 from tap.in_process import Sent, run_tap
 from tap.opened import filled, login
-from tap_spark_jdbc.columnar import columnar_query, record_lines
+from tap_spark_jdbc.columnar import columnar_query, edge_rows, record_lines
 from tap_spark_jdbc.source import database as opened_database
 from tap_spark_jdbc.streams import stream_lines, stream_reading
 
@@ -147,7 +147,7 @@ def test_many_rows_at_an_edge_whose_numbers_spark_prints_are_left_to_it(
     shop: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     database, connection = shop
-    monkeypatch.setattr(record_lines, "MOST_ROWS", 2)
+    monkeypatch.setattr(edge_rows, "MOST_ROWS", 2)
     settings: JSON = {"incremental_tables": ["t:at:timestamp"], "slice_rows": 20}
     first = run(database, **settings, reader="arrow").succeeded()
     connection.execute("insert into t values (60, '2026-01-01 00:00:12', 1e20, 'tie')")

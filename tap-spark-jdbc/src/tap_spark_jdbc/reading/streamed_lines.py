@@ -52,7 +52,9 @@ class LinePieces:
             self._hand_over()
 
     def end(self) -> None:
-        """No piece follows."""
+        """No piece follows, whatever became of the one that was begun."""
+        if self._file is not None:
+            self._file.close()
         with self._changed:
             self._over = True
             self._changed.notify_all()

@@ -42,7 +42,7 @@ def test_what_no_message_names_is_gone_when_the_run_ends(tmp_path: Path) -> None
     for folder in folders:
         (tmp_path / folder).mkdir(parents=True)
         (tmp_path / folder / "part-0.parquet").write_bytes(b"PAR1")
-    files = [place.file(folder, 1) for folder in folders]
+    files = [place.file(folder, 1, "part-0.parquet") for folder in folders]
 
     place.name(files[1])
     place.finish()
