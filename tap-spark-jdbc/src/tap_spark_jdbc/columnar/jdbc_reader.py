@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import cached_property
@@ -18,8 +17,8 @@ from tap_spark_jdbc.columnar.columnar_query import Counted, Outcome, Unwritable
 from tap_spark_jdbc.columnar.columnar_source import lake_schema
 from tap_spark_jdbc.columnar.record_lines import RecordLines, prints_numbers, rendered
 from tap_spark_jdbc.extraction.fingerprints import fingerprint
-from tap_spark_jdbc.plan.slices import Range, Slice
-from tap_spark_jdbc.plan.stream_sql import Edge
+from tap_spark_jdbc.plan.slices import Slice
+from tap_spark_jdbc.plan.stream_sql import AT_BOOKMARK, FINGERPRINTED, Edge
 from tap_spark_jdbc.reading.read_columns import ReadColumns
 from tap_spark_jdbc.reading.reading_errors import reading_errors, unwritable
 from tap_spark_jdbc.source.jdbc_connection import connected
@@ -29,13 +28,12 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tap_spark_jdbc.columnar.columnar_query import Sink
-    from tap_spark_jdbc.extraction.fingerprints import Frame
+    from tap_spark_jdbc.extraction.fingerprints import Frame, Sums
     from tap_spark_jdbc.plan.stream_sql import Point, StreamSql
     from tap_spark_jdbc.source.database import Database
     from tap_spark_jdbc.source.jdbc_source import JdbcSource
 
-_FINGERPRINTED = (int(Edge.BOOKMARK), int(Edge.UPPER))
-_EDGES = ", ".join(map(str, _FINGERPRINTED))
+_EDGES = ", ".join(map(str, FINGERPRINTED))
 
 
 class JdbcReader:
@@ -87,11 +85,11 @@ class JdbcReader:
         with RecordLines(pipe, self._frame) as lines:
             self.read(each, lines, str(pipe), fetch_size, bounded=False)
 
-    def bucket_sums(self, point: Point, fetch_size: int) -> dict[int, tuple[int, int]]:
-        """(rows, sum of fingerprints) of all rows at one key, by bucket."""
+    def bucket_sums(self, fetch_size: int) -> tuple[Sums, Sums]:
+        """(rows, sum of fingerprints) by bucket of all rows in the bookmark's window, and of those in the next one."""
         sums = _BucketSums()
-        self.read(Slice(Range(point, point, closed=True)), sums, "", fetch_size)
-        return {number: (rows, sums.totals[number]) for number, rows in sums.rows.items()}
+        self.read(Slice(self.sql.window), sums, "", fetch_size)
+        return sums.all, sums.both
 
     def read(
         self, each: Slice[Point], sink: Sink, place: str, fetch_size: int, *, limit: int = 0, bounded: bool = True
@@ -133,7 +131,7 @@ class JdbcReader:
             for column, kind in zip(batch.columns[:count], self.schema.types, strict=True)
         ]
         rows, edge = pa.RecordBatch.from_arrays(columns, schema=self.schema), batch.column(count)
-        records = self._records(rows, pc.is_in(edge, pa.array(_FINGERPRINTED, pa.int32())), batch)
+        records = self._records(rows, pc.is_in(edge, pa.array(FINGERPRINTED, pa.int32())), batch)
         if records is not None and self.changed_buckets is not None:
             chosen = self._is_changed(edge, records)
             rows, edge, records = rows.filter(chosen), edge.filter(chosen), records.filter(chosen)
@@ -150,10 +148,13 @@ class JdbcReader:
 
     def _is_changed(self, edge: pa.Array, records: pa.Array) -> pa.Array:
         """Which rows are not at the bookmark, or in one of the buckets that have changed."""
-        changed, bookmark = self.changed_buckets or (), int(Edge.BOOKMARK)
+        changed = self.changed_buckets or ()
         edges, texts = edge.to_pylist(), records.to_pylist()
         return pa.array(
-            [at != bookmark or fingerprint(text.encode())[0] in changed for at, text in zip(edges, texts, strict=True)]
+            [
+                at not in AT_BOOKMARK or fingerprint(text.encode())[0] in changed
+                for at, text in zip(edges, texts, strict=True)
+            ]
         )
 
     @cached_property
@@ -183,25 +184,26 @@ class JdbcReader:
 
 
 class _BucketSums:
-    """Counts and sums the fingerprints of rows at a key.
+    """Counts and sums the fingerprints of rows, by bucket.
 
     Attributes:
-        rows: Number of rows, by bucket.
-        totals: Sums of their fingerprints, by bucket.
+        all: Of all rows.
+        both: Of those in both windows.
     """
 
     def __init__(self) -> None:
-        self.rows: Counter[int] = Counter()
-        self.totals: Counter[int] = Counter()
+        self.all: Sums = {}
+        self.both: Sums = {}
 
-    def add(self, rows: pa.RecordBatch, _edge: pa.Array, records: pa.Array | None = None) -> None:
+    def add(self, rows: pa.RecordBatch, edge: pa.Array, records: pa.Array | None = None) -> None:
         """As `Sink.add`."""
         assert records is not None
-        for record in records.cast(pa.binary()).to_pylist():
+        for at, record in zip(edge.to_pylist(), records.cast(pa.binary()).to_pylist(), strict=True):
             hashed = fingerprint(record)
-            self.rows[hashed[0]] += 1
-            self.totals[hashed[0]] += int.from_bytes(hashed, "big")
+            for sums in (self.all, self.both) if at == Edge.BOTH else (self.all,):
+                count, total = sums.get(hashed[0], (0, 0))
+                sums[hashed[0]] = count + 1, total + int.from_bytes(hashed, "big")
 
     def close(self) -> int:
         """As `Sink.close`."""
-        return self.rows.total()
+        return sum(count for count, _ in self.all.values())

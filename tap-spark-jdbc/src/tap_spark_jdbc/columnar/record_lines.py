@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from tap_spark_jdbc.columnar.columnar_query import CrowdedError, writing
 from tap_spark_jdbc.columnar.edge_rows import CONTROLS, MOST_ROWS, SHORT, records, text
-from tap_spark_jdbc.plan.stream_sql import Edge
+from tap_spark_jdbc.plan.stream_sql import FINGERPRINTED, Edge
 from tap_spark_jdbc.reading.text_buffer import joined_text
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from tap_spark_jdbc.extraction.fingerprints import Frame
 
-_FINGERPRINTED = pa.array([int(Edge.BOOKMARK), int(Edge.UPPER)], pa.int32())
+_FINGERPRINTED = pa.array(FINGERPRINTED, pa.int32())
 
 
 class RecordLines:

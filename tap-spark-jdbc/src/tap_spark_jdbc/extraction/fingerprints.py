@@ -7,16 +7,19 @@ Spark computes the fingerprints; rows rendered as lines carry a mark of trailing
 from __future__ import annotations
 
 import hashlib
+import heapq
 import mmap
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from singer_spark.singer.bookmark import BUCKETS, HASH_CHARACTERS, MAX_BOUNDARY_HASHES, Boundary
-from tap_spark_jdbc.plan.stream_sql import Edge
+from singer_spark.singer.bookmark import BUCKETS, HASH_CHARACTERS, MAX_WINDOW_HASHES, Boundary
+from tap_spark_jdbc.plan.stream_sql import AT_BOOKMARK, AT_UPPER, Edge
 
-MARKS = {Edge.NONE: b"", Edge.BOOKMARK: b" ", Edge.UPPER: b"\t", Edge.NULL: b"  "}
+MARKS = {Edge.NONE: b"", Edge.BOOKMARK: b" ", Edge.UPPER: b"\t", Edge.NULL: b"  ", Edge.BOTH: b" \t"}
+Sums = dict[int, tuple[int, int]]
+"""(rows, sum of fingerprints) by bucket."""
 CHUNK_BYTES = 1 << 20
 WINDOW_BYTES = 1 << 24
 _BYTES = HASH_CHARACTERS // 2
@@ -24,7 +27,7 @@ _BYTES = HASH_CHARACTERS // 2
 
 @dataclass(frozen=True)
 class Look:
-    """Which rows of a slice need a second look: those at the bookmark, at the upper bound, without replication key.
+    """Which rows of a slice need a second look: in the bookmark's window, in the next one, without replication key.
 
     Attributes:
         by_buckets: There are too many rows at the bookmark for single fingerprints, and some buckets have changed.
@@ -71,7 +74,7 @@ class BoundaryBuilder:
         """Add one row."""
         self.rows += 1
         self._sums[fingerprint[0]] += int.from_bytes(fingerprint, "big")
-        if self.rows <= MAX_BOUNDARY_HASHES:
+        if self.rows <= MAX_WINDOW_HASHES:
             self._hashes.append(fingerprint.hex())
 
     def add_bucket(self, number: int, rows: int, total: int) -> None:
@@ -89,9 +92,9 @@ class BoundaryBuilder:
             self._single = False
             self._sums = [one + other for one, other in zip(self._sums, boundary.buckets, strict=True)]
 
-    def build(self) -> Boundary:
-        """The boundary of all rows added."""
-        if self._single and self.rows == len(self._hashes):
+    def build(self, most: int = MAX_WINDOW_HASHES) -> Boundary:
+        """The boundary of all rows added; if they are more than `most`, by buckets."""
+        if self._single and self.rows <= most:
             return Boundary.of(self._hashes)
         return Boundary.of_buckets(self.rows, self._sums)
 
@@ -111,13 +114,17 @@ def found_in(path: Path, frame: Frame, rows: int, look: Look) -> Found:
     return Found(
         rows,
         sum(1 for _ in edge_lines(path, frame, Edge.NULL)) if look.nulls else 0,
-        (hashed for *_, hashed in edge_lines(path, frame, Edge.BOOKMARK)) if look.bookmark else (),
-        (hashed for *_, hashed in edge_lines(path, frame, Edge.UPPER)) if look.upper else (),
+        (hashed for *_, hashed in edge_lines(path, frame, *AT_BOOKMARK)) if look.bookmark else (),
+        (hashed for *_, hashed in edge_lines(path, frame, *AT_UPPER)) if look.upper else (),
     )
 
 
-def edge_lines(path: Path, frame: Frame, edge: Edge) -> Iterator[tuple[int, int, bytes]]:
-    """Start, end and fingerprint of each line in a spool file marked with this edge."""
+def edge_lines(path: Path, frame: Frame, *edges: int) -> Iterator[tuple[int, int, bytes]]:
+    """Start, end and fingerprint of each line in a spool file marked with one of these edges, in the file's order."""
+    return heapq.merge(*(_marked_lines(path, frame, Edge(edge)) for edge in edges))
+
+
+def _marked_lines(path: Path, frame: Frame, edge: Edge) -> Iterator[tuple[int, int, bytes]]:
     if path.stat().st_size == 0:
         return
     ending = frame.end(edge)
@@ -146,7 +153,7 @@ def cut_out(path: Path, frame: Frame, dropped: list[int]) -> None:
         return
     rewritten, places = path.with_suffix(".rest"), set(dropped)
     with path.open("rb") as source, rewritten.open("wb") as target:
-        for place, (start, end, _) in enumerate(edge_lines(path, frame, Edge.BOOKMARK)):
+        for place, (start, end, _) in enumerate(edge_lines(path, frame, *AT_BOOKMARK)):
             if place in places:
                 _copy(source, target, start - source.tell())
                 source.seek(end)

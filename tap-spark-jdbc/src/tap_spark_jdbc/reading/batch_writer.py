@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 
 from singer_spark.singer.metadata_columns import METADATA_COLUMNS
 from tap_spark_jdbc.extraction.fingerprints import Found, Look
-from tap_spark_jdbc.plan.stream_sql import Edge, Point
+from tap_spark_jdbc.plan.stream_sql import AT_BOOKMARK, AT_UPPER, Edge, Point
 from tap_spark_jdbc.reading.batch_place import Written
 from tap_spark_jdbc.reading.spark_reader import SliceReader, fingerprint
 
@@ -75,7 +75,7 @@ class BatchWriter:
             # One SQL text: a call for each of a thousand fingerprints takes longer than reading the rows.
             known = ", ".join(f"X'{name}'" for name in sorted(sent))
             was_sent = f"fingerprint IN ({known})"
-        return rows.where(~(_is_at(Edge.BOOKMARK) & F.expr(was_sent)))
+        return rows.where(~(_is_at(*AT_BOOKMARK) & F.expr(was_sent)))
 
     def _write(self, rows: DataFrame, folder: str, *, wide: bool = False) -> None:
         settings, url = self._place.settings, self._place.storage.url_for_spark(folder)
@@ -101,7 +101,7 @@ class BatchWriter:
         return [*columns.named(columns.lake_values()), *metadata]
 
     def _fingerprinted(self, rows: DataFrame, look: Look) -> DataFrame:
-        edges = [int(Edge.BOOKMARK)] * look.bookmark + [int(Edge.UPPER)] * look.upper
+        edges = [*(AT_BOOKMARK if look.bookmark else ()), *(AT_UPPER if look.upper else ())]
         if not edges:
             return rows
         hashed = F.unhex(fingerprint(self._reader.record()))
@@ -113,9 +113,9 @@ class BatchWriter:
         if look.nulls:
             counts.append(F.count_if(_is_at(Edge.NULL)).alias("nulls"))
         if look.bookmark:
-            counts.append(F.collect_list(F.when(_is_at(Edge.BOOKMARK), F.col("fingerprint"))).alias("at_bookmark"))
+            counts.append(F.collect_list(F.when(_is_at(*AT_BOOKMARK), F.col("fingerprint"))).alias("at_bookmark"))
         if look.upper:
-            counts.append(F.collect_list(F.when(_is_at(Edge.UPPER), F.col("fingerprint"))).alias("at_upper"))
+            counts.append(F.collect_list(F.when(_is_at(*AT_UPPER), F.col("fingerprint"))).alias("at_upper"))
         return counts
 
     def _width(self) -> Column:
@@ -129,8 +129,8 @@ class BatchWriter:
         return F.expr(f"CAST({' + '.join(terms)} AS BIGINT)")
 
 
-def _is_at(edge: Edge) -> Column:
-    return F.col("edge") == int(edge)
+def _is_at(*edges: int) -> Column:
+    return F.col("edge").isin(*edges)
 
 
 def _metadata_sql(value: int | None, kind: str) -> str:

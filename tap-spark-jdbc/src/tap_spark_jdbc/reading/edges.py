@@ -6,14 +6,12 @@ from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from singer_spark.singer.bookmark import Bookmark, Boundary
-from tap_spark_jdbc.extraction.fingerprints import BoundaryBuilder, Found, Look, changed_buckets
+from singer_spark.singer.bookmark import MAX_BOUNDARY_HASHES, MAX_WINDOW_HASHES, Bookmark, Boundary
+from tap_spark_jdbc.extraction.fingerprints import BoundaryBuilder, Found, Look, Sums, changed_buckets
 from tap_spark_jdbc.extraction.stream_progress import SplitPosition, StreamProgress
 from tap_spark_jdbc.plan.stream_sql import Point
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from tap_spark_jdbc.extraction.extraction import Extraction
     from tap_spark_jdbc.plan.slices import Slice
 
@@ -45,19 +43,26 @@ class Edges:
         if place is not None and place.upper is not None and place.upper.boundary is not None:
             self._at_upper.add_boundary(place.upper.boundary)
 
-    def changed_buckets(self, present: Mapping[int, tuple[int, int]]) -> set[int]:
-        """The buckets whose rows are sent again; `present` is the current (rows, sum of fingerprints) by bucket."""
+    def changed_buckets(self, present: Sums, both: Sums) -> set[int]:
+        """The buckets whose rows are sent again, by the present sums of the bookmark's window.
+
+        `both` are the sums of those of its rows that are in the window of the upper bound too.
+        """
         changed = changed_buckets(self._extraction.saved_buckets, present)
         self._by_buckets = bool(changed)
         for number, (rows, total) in present.items():
             if number not in changed:
                 self._at_bookmark.add_bucket(number, rows, total)
+        for number, (rows, total) in both.items():
+            if number not in changed:
+                self._at_upper.add_bucket(number, rows, total)
         return changed
 
     def look(self, each: Slice[Point]) -> Look:
         """Which rows of a slice need a second look."""
         sql = self._extraction.sql
-        upper = (each.late or (each.key is not None and each.key.closed)) and sql.upper != sql.bookmark
+        closed = each.key is not None and (each.key.closed or sql.upper_since is not None)
+        upper = (each.late or closed) and sql.upper != sql.bookmark
         return Look(sql.bookmark is not None, upper, each.nulls, self._by_buckets)
 
     def settle(self, found: Found) -> list[int]:
@@ -154,10 +159,14 @@ class Edges:
     def _bookmark_at(self, point: Point) -> Bookmark | None:
         """The bookmark at a key below which everything is sent; None if it is no further than the saved one."""
         extraction, saved = self._extraction, self._extraction.bookmark
-        # Without a lag, all that is read is at the bookmark or above in the database's order, which may not be ours.
-        if saved is not None and extraction.lag and point.value <= saved.value:
+        # Else all that is read is at the bookmark or above in the database's order, which may not be ours.
+        if saved is not None and extraction.begins_below and point.value <= saved.value:
             return None
-        return extraction.bookmark_at(point, Boundary())
+        since = extraction.sql.upper_since
+        if since is None or point.value <= since.value:
+            # Nothing below it is read again.
+            return extraction.bookmark_at(point, Boundary(since=None if since is None else point.since()))
+        return extraction.bookmark_at(point, self._boundary_at_upper(MAX_BOUNDARY_HASHES))
 
     def _place_after(self, each: Slice[Point]) -> SplitPosition | None:
         """Where a run continues after this slice along the split column; None if it can't."""
@@ -168,28 +177,41 @@ class Edges:
         if each.key is None or upper is None:
             return SplitPosition(following)
         until = None if each.key.closed or each.key.upper is None else extraction.bookmark_at(each.key.upper)
-        return SplitPosition(following, until, extraction.bookmark_at(upper, self._boundary_at_upper()))
+        at_upper = extraction.bookmark_at(upper, self._boundary_at_upper(MAX_BOUNDARY_HASHES))
+        return SplitPosition(following, until, at_upper)
 
     def _final_bookmark(self) -> Bookmark | None:
         extraction, upper = self._extraction, self._extraction.sql.upper
         saved = extraction.bookmark
         if upper is None or extraction.plan.end_value is not None:
             return None
-        if saved is not None and extraction.lag and upper.value < saved.value:
-            return None
+        if saved is not None and extraction.begins_below and upper.value < saved.value:
+            return self._with_late_rows(saved)
         if upper == extraction.sql.bookmark:
             changed = self._new_at_bookmark > 0 or self._reads_unseen
             return extraction.bookmark_at(upper, self._boundary_at_bookmark()) if changed else None
         return extraction.bookmark_at(upper, self._boundary_at_upper())
 
-    def _boundary_at_upper(self) -> Boundary:
+    def _with_late_rows(self, saved: Bookmark) -> Bookmark | None:
+        """The same bookmark, above all rows read, with those that were new; None: there were none."""
+        if not self._new_at_bookmark or self._extraction.sql.bookmark_since is None:
+            return None
+        present = self._at_bookmark.build()
+        # Rows between the upper bound and the bookmark were not read; they are known as before.
+        left = () if present.buckets else (+self._left).elements()
+        boundary = Boundary.of([*present.hashes, *left]) if not present.buckets else present
+        return replace(saved, boundary=replace(boundary, since=saved.boundary.since if saved.boundary else None))
+
+    def _boundary_at_upper(self, most: int = MAX_WINDOW_HASHES) -> Boundary:
         place = self._extraction.progress.split
         before = place.upper.boundary if place is not None and place.upper is not None else None
         late = self._extraction.sql.late is not None and before is not None and before.rows > 0
-        return replace(self._at_upper.build(), mixed=late or (before is not None and before.mixed))
+        mixed, since = late or (before is not None and before.mixed), self._extraction.sql.upper_since
+        return replace(self._at_upper.build(most), mixed=mixed, since=None if since is None else since.since())
 
     def _boundary_at_bookmark(self) -> Boundary:
-        present = self._at_bookmark.build()
+        since = self._extraction.sql.bookmark_since
+        present = replace(self._at_bookmark.build(), since=None if since is None else since.since())
         if self._unread is None:
             return present
         whole = BoundaryBuilder()

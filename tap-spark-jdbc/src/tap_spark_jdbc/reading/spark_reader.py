@@ -9,9 +9,9 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from singer_spark.singer.bookmark import HASH_CHARACTERS
-from tap_spark_jdbc.extraction.fingerprints import MARKS, Frame
-from tap_spark_jdbc.plan.slices import Range, Slice
-from tap_spark_jdbc.plan.stream_sql import Edge, Point, StreamSql
+from tap_spark_jdbc.extraction.fingerprints import MARKS, Frame, Sums
+from tap_spark_jdbc.plan.slices import Slice
+from tap_spark_jdbc.plan.stream_sql import AT_BOOKMARK, Edge, Point, StreamSql
 from tap_spark_jdbc.reading.read_columns import ReadColumns
 from tap_spark_jdbc.reading.reading_errors import reading_errors
 from tap_spark_jdbc.reading.rendered_lines import LINE, pipe_lines, write_lines
@@ -85,14 +85,24 @@ class SliceReader:
         line = F.concat(F.lit(self._frame.prefix.decode()), self.record(), self._suffix())
         return rows.select(line.alias(LINE))
 
-    def bucket_sums(self, point: Point, fetch_size: int) -> dict[int, tuple[int, int]]:
-        """(rows, sum of fingerprints) of all rows at one key, by bucket; the rows themselves stay in Spark."""
+    def bucket_sums(self, fetch_size: int) -> tuple[Sums, Sums]:
+        """(rows, sum of fingerprints) by bucket of all rows in the bookmark's window, and of those in the next one.
+
+        The rows themselves stay in Spark.
+        """
         with self.job_errors():
-            at_point = self.rows(Slice(Range(point, point, closed=True)), fetch_size)
-            hashed = at_point.select(fingerprint(self.record()).alias("hash"))
+            rows = self.rows(Slice(self.sql.window), fetch_size)
+            hashed = rows.select(
+                fingerprint(self.record()).alias("hash"), (F.col("edge") == int(Edge.BOTH)).alias("both")
+            )
             halves = [F.sum(F.conv(F.substring("hash", start, 8), 16, 10).cast("bigint")) for start in (1, 9)]
-            sums = hashed.groupBy(bucket(F.col("hash")).alias("bucket")).agg(F.count("*"), *halves)
-            return {number: (rows, (high << 32) + low) for number, rows, high, low in sums.collect()}
+            sums = hashed.groupBy(bucket(F.col("hash")).alias("bucket"), "both").agg(F.count("*"), *halves)
+            found: tuple[Sums, Sums] = {}, {}
+            for number, both, count, high, low in sums.collect():
+                for into in found if both else found[:1]:
+                    rows_before, total = into.get(number, (0, 0))
+                    into[number] = rows_before + count, total + (high << 32) + low
+            return found
 
     def rows(self, each: Slice[Point], fetch_size: int, *, bounded: bool = True) -> DataFrame:
         """The rows of a slice: the columns as they are read, or masked, under their aliases, and `edge`."""
@@ -103,7 +113,7 @@ class SliceReader:
         if self.changed_buckets is None:
             return rows
         changed = bucket(fingerprint(self.record())).isin(*self.changed_buckets)
-        return rows.where((F.col("edge") != int(Edge.BOOKMARK)) | changed)
+        return rows.where(~F.col("edge").isin(*AT_BOOKMARK) | changed)
 
     def relation(self, select: str, schema: str, fetch_size: int, *, bounded: bool = False) -> DataFrame:
         """The rows of a subselect, with the types of `schema`."""
