@@ -65,7 +65,15 @@ class LateWindow:
     def below_unknown(self, bookmark: Bookmark) -> KeyValue | None:
         """Where a run begins below a bookmark that does not say which rows were sent there; None: at the bookmark."""
         known = bookmark.boundary is not None and bookmark.boundary.since is not None
-        return None if known or not self.explicit or not self.amount else bookmark.value.minus(self.amount)
+        known = known or (bookmark.boundary is None and not self.explicit)
+        return None if known or not self.amount else bookmark.value.minus(self.amount)
+
+    def doubtful_since(self, bookmark: Bookmark) -> KeyValue | None:
+        """From where on a run that begins at a bookmark may send rows that were sent before; None: it sends none."""
+        lowered, boundary = self.below_unknown(bookmark), bookmark.boundary
+        if lowered is not None or boundary is None or not boundary.buckets:
+            return lowered
+        return bookmark.value if boundary.since is None else boundary.since.value
 
     def since(self, upper: KeyValue, last: Bookmark | None, oldest: Oldest | None) -> KeyValue | None:
         """Where the next run begins to read below an upper bound; None: at the bound itself."""

@@ -22,6 +22,8 @@ class Edges:
     Attributes:
         sent: Fingerprints of the rows that the last run sent at the bookmark, in hexadecimal, counted.
         nulls: Rows without replication key so far.
+        sends_late: Whether rows in the bookmark's window are among those that are sent next: each is its key's newest,
+            whatever its replication key.
     """
 
     def __init__(self, extraction: Extraction) -> None:
@@ -39,6 +41,7 @@ class Edges:
         self._rows = extraction.progress.rows
         self._by_buckets = False
         self.nulls = 0
+        self.sends_late = False
         place = extraction.progress.split
         if place is not None and place.upper is not None and place.upper.boundary is not None:
             self._at_upper.add_boundary(place.upper.boundary)
@@ -72,7 +75,7 @@ class Edges:
             The positions, among its rows at the bookmark, of those to leave out: they were sent before and have not
             changed since.
         """
-        dropped = []
+        dropped, new_before = [], self._new_at_bookmark
         for place, fingerprint in enumerate(found.at_bookmark):
             self._at_bookmark.add(fingerprint)
             if self._left[name := fingerprint.hex()] > 0:
@@ -84,6 +87,7 @@ class Edges:
             self._at_upper.add(fingerprint)
         self.nulls += found.nulls
         self._rows += found.rows - len(dropped)
+        self.sends_late = self._extraction.begins_below and self._new_at_bookmark > new_before
         return dropped
 
     def after(self, each: Slice[Point]) -> tuple[Bookmark | None, StreamProgress] | None:
@@ -166,7 +170,7 @@ class Edges:
         if since is None or point.value <= since.value:
             # Nothing below it is read again.
             return extraction.bookmark_at(point, Boundary(since=None if since is None else point.since()))
-        return extraction.bookmark_at(point, self._boundary_at_upper(MAX_BOUNDARY_HASHES))
+        return extraction.bookmark_at(point, self._boundary_at_upper())
 
     def _place_after(self, each: Slice[Point]) -> SplitPosition | None:
         """Where a run continues after this slice along the split column; None if it can't."""
@@ -177,7 +181,7 @@ class Edges:
         if each.key is None or upper is None:
             return SplitPosition(following)
         until = None if each.key.closed or each.key.upper is None else extraction.bookmark_at(each.key.upper)
-        at_upper = extraction.bookmark_at(upper, self._boundary_at_upper(MAX_BOUNDARY_HASHES))
+        at_upper = extraction.bookmark_at(upper, self._boundary_at_upper())
         return SplitPosition(following, until, at_upper)
 
     def _final_bookmark(self) -> Bookmark | None:
@@ -190,7 +194,7 @@ class Edges:
         if upper == extraction.sql.bookmark:
             changed = self._new_at_bookmark > 0 or self._reads_unseen
             return extraction.bookmark_at(upper, self._boundary_at_bookmark()) if changed else None
-        return extraction.bookmark_at(upper, self._boundary_at_upper())
+        return extraction.bookmark_at(upper, self._boundary_at_upper(final=True))
 
     def _with_late_rows(self, saved: Bookmark) -> Bookmark | None:
         """The same bookmark, above all rows read, with those that were new; None: there were none."""
@@ -202,16 +206,20 @@ class Edges:
         boundary = Boundary.of([*present.hashes, *left]) if not present.buckets else present
         return replace(saved, boundary=replace(boundary, since=saved.boundary.since if saved.boundary else None))
 
-    def _boundary_at_upper(self, most: int = MAX_WINDOW_HASHES) -> Boundary:
+    def _boundary_at_upper(self, *, final: bool = False) -> Boundary:
         place = self._extraction.progress.split
         before = place.upper.boundary if place is not None and place.upper is not None else None
         late = self._extraction.sql.late is not None and before is not None and before.rows > 0
         mixed, since = late or (before is not None and before.mixed), self._extraction.sql.upper_since
-        return replace(self._at_upper.build(most), mixed=mixed, since=None if since is None else since.since())
+        return replace(
+            self._at_upper.build(_most(since) if final else MAX_BOUNDARY_HASHES),
+            mixed=mixed,
+            since=None if since is None else since.since(),
+        )
 
     def _boundary_at_bookmark(self) -> Boundary:
         since = self._extraction.sql.bookmark_since
-        present = replace(self._at_bookmark.build(), since=None if since is None else since.since())
+        present = replace(self._at_bookmark.build(_most(since)), since=None if since is None else since.since())
         if self._unread is None:
             return present
         whole = BoundaryBuilder()
@@ -219,3 +227,8 @@ class Edges:
         new = Counter(present.hashes) - self.sent
         whole.add_boundary(Boundary.of(new.elements()) if present.hashes else present)
         return replace(whole.build(), mixed=self._unread.mixed or self._new_at_bookmark > 0)
+
+
+def _most(since: Point | None) -> int:
+    """How many rows of a finished stream are known one by one."""
+    return MAX_BOUNDARY_HASHES if since is None else MAX_WINDOW_HASHES
