@@ -154,7 +154,7 @@ def test_a_boundary_is_the_same_whether_built_at_once_or_row_by_row(count):
     for each in fingerprints:
         builder.add(each)
 
-    assert builder.build() == at_once(fingerprints)
+    assert builder.build(MAX_BOUNDARY_HASHES) == at_once(fingerprints)
 
 
 def test_a_large_boundary_notices_one_changed_row_in_any_order():
@@ -174,7 +174,7 @@ def test_whole_buckets_and_single_rows_add_up():
         if each[0] >= 100:
             builder.add(each)
 
-    assert builder.build() == at_once(fingerprints)
+    assert builder.build(MAX_BOUNDARY_HASHES) == at_once(fingerprints)
 
 
 def test_an_empty_file_has_no_edges(spool):
