@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from singer_spark.singer.bookmark import MAX_BOUNDARY_HASHES, MAX_WINDOW_HASHES
+from storms.late_commits import KINDS, Storm
 from tap.source.mariadb_pipes import database, pipe, run
 
 if TYPE_CHECKING:
@@ -170,3 +171,11 @@ def test_zero_reads_nothing_below_the_bookmark(database, pipe) -> None:
     arrivals(lake, database)
     run(database, "insert into t (id, v) values (2, 'late')")
     assert not arrivals(lake, database)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("seed", [1, 2])
+def test_random_writers_and_deaths(database, spark, tmp_path, kind, seed) -> None:
+    """Every version that stood still at a run came once (a slice of `tests/storms/late_commits.py`)."""
+    del spark
+    Storm.of(database, tmp_path / "lake", kind, seed).blow(40)
