@@ -51,7 +51,7 @@ def hashes(rows):
 
 def edges_after(sent):
     """The edges of a run that begins where these rows were sent at the bookmark."""
-    sql = SimpleNamespace(unseen=None, bookmark="b", upper="b", split=None)
+    sql = SimpleNamespace(unseen=None, bookmark="b", upper="b", split=None, bookmark_since=None, upper_since=None)
     plan = SimpleNamespace(end_value=None, replication_key=None)
     whole = SimpleNamespace(lower="b", after=False)
     return Edges(
@@ -61,7 +61,7 @@ def edges_after(sent):
             plan=plan,
             progress=StreamProgress("delta"),
             whole=whole,
-            lag=0,
+            begins_below=False,
             bookmark_at=lambda _, boundary: boundary,
         )
     )
