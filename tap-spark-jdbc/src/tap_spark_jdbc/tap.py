@@ -16,6 +16,7 @@ from singer_spark.config.environment import expand
 from singer_spark.errors import ConfigurationError
 from singer_spark.program.progress import Progress
 from tap_spark_jdbc.config.settings import CONFIG_JSONSCHEMA, TapSettings
+from tap_spark_jdbc.extraction.late_window import LateWindow
 from tap_spark_jdbc.extraction.run_budget import RunBudget
 from tap_spark_jdbc.extraction.run_state import OpeningState, RunState
 from tap_spark_jdbc.reading.batch_place import BatchPlace
@@ -219,17 +220,20 @@ class TapSparkJdbc(Tap):
 
     def _log_start(self, plans: Sequence[StreamPlan], log: LogRun | None = None) -> None:
         """Log where each stream starts, in one line, for whoever reads the run's log later."""
-        starts = []
+        starts, dialect = [], self.database.source.dialect
         for plan in plans:
             key, bookmark = plan.replication_key, self.run_state.bookmark(plan)
+            late = (
+                "" if dialect.shares_snapshots else f" (late rows: {LateWindow.of(plan, self.settings, dialect).text})"
+            )
             if log is not None and log.reads(plan.stream):
                 starts.append(f"{plan.stream} from the log at {log.place(plan.stream)}")
             elif key is None:
                 starts.append(f"{plan.stream} (whole)")
             elif bookmark is None:
-                starts.append(f"{plan.stream} from its first {key.column.name}")
+                starts.append(f"{plan.stream} from its first {key.column.name}{late}")
             else:
-                starts.append(f"{plan.stream} from {key.column.name} {bookmark.value.text}")
+                starts.append(f"{plan.stream} from {key.column.name} {bookmark.value.text}{late}")
         logger.info("reading %s; engine %s", _named(starts), self.settings.engine_and_why)
         if hidden := [plan.stream for plan in plans if plan.table.filtered]:
             logger.warning(
@@ -262,7 +266,7 @@ class TapSparkJdbc(Tap):
     def _send_unchanged(self, streams: Sequence[JdbcStream]) -> list[JdbcStream]:
         """Send the streams in which nothing has changed; returns the others."""
         state, settings = self.run_state, self.settings
-        if settings.safety_lag_seconds or state.start not in ("saved", "resume"):
+        if settings.safety_lag_seconds or settings.safety_lag_rows or state.start not in ("saved", "resume"):
             return [*streams]
         asked = UnchangedStreams(self.database, self.snapshots.server, may_end_early=settings.has_budget)
         plans = [each.plan for each in streams if state.progress(each.plan) is None]

@@ -135,7 +135,8 @@ def test_a_boundary_of_buckets_is_whole_over_two_runs(sqlite_pipe, index):
     assert len(news) < count / 50
 
 
-def test_a_lag_is_read_again_below_the_bookmark_of_the_dead_run(postgres_pipe):
+def test_window_of_a_dead_run_is_read_again(postgres_pipe):
+    """A row committed late in the window below the dead run's upper bound comes with the run that continues, once."""
     rows = {"b_indexed": [(n, n // 2, "row") for n in range(20)]}
     settings = {**B_ALONE, **PUBLIC, "safety_lag_seconds": 2}
     pipe, database = postgres_pipe(TABLES + inserts(rows), **settings)
@@ -145,17 +146,11 @@ def test_a_lag_is_read_again_below_the_bookmark_of_the_dead_run(postgres_pipe):
     ties = [(n, 9, "tie") for n in range(100, 108)] + [(n, 20, "tie") for n in range(110, 117)]
     database.execute(inserts({"b_indexed": [*ties, *((n, n // 4, "new") for n in range(200, 211))]}))
     second = pipe.run()
-    keys = dict(database.execute("select id, k from b_indexed"))
 
     for number, before in second.deaths():
-        bookmark = before.states[-1]["value"]["bookmarks"][B]["replication_key_value"]
         database.execute("delete from b_indexed where id = 999")
-        database.execute("insert into b_indexed values (999, %s, 'committed late')", [bookmark - 1])
-        arrived = before.ids(B) + pipe.resumed(before).ids(B)
-        assert set(second.ids(B)) | {999} <= set(arrived), number
-        assert bookmark >= 9, number
-        once_more = arrived - second.ids(B)
-        assert all(bookmark - 2 <= keys.get(each, bookmark - 1) < bookmark for each in once_more), number
+        database.execute("insert into b_indexed values (999, 51, 'committed late')")
+        assert before.ids(B) + pipe.resumed(before).ids(B) == second.ids(B) + Counter([999]), number
 
 
 def test_a_backfill_is_continued_and_leaves_the_bookmark(postgres_pipe):

@@ -11,27 +11,52 @@ from singer_spark.errors import StateError
 from singer_spark.singer.key_value import KeyType, KeyValue
 from singer_spark.singer.transaction_snapshot import TransactionSnapshot
 
-__all__ = ["BUCKETS", "FORMAT_VERSION", "HASH_CHARACTERS", "MAX_BOUNDARY_HASHES", "Bookmark", "Boundary"]
-__all__ += ["KeyType", "KeyValue"]
+__all__ = ["BUCKETS", "FORMAT_VERSION", "HASH_CHARACTERS", "MAX_BOUNDARY_HASHES", "MAX_WINDOW_HASHES"]
+__all__ += ["Bookmark", "Boundary", "KeyType", "KeyValue", "Since"]
 
 FORMAT_VERSION = 1
 HASH_CHARACTERS = 16
 MAX_BOUNDARY_HASHES = 1000
+# Of a finished stream. A bookmark within a run has fewer: it is written after each slice.
+MAX_WINDOW_HASHES = 10_000
 BUCKETS = 256
 _HASH_BYTES = HASH_CHARACTERS // 2
 
 
 @dataclass(frozen=True)
+class Since:
+    """The lowest key of a window below a bookmark; `raw` is the database's text if its order is that of the text."""
+
+    value: KeyValue
+    raw: str | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """`{"value"}`, and `raw` if there is one."""
+        packed: dict[str, Any] = {"value": self.value.json_value()}
+        return packed if self.raw is None else {**packed, "raw": self.raw}
+
+    @classmethod
+    def from_json(cls, packed: Any, like: KeyValue) -> Since:
+        """Parse the result of `to_json`, a key of the same type as another one; ValueError: it is malformed."""
+        if not isinstance(packed, dict):
+            raise ValueError(f"its window begins at {packed!r}")
+        raw = packed.get("raw")
+        value = KeyValue.parse(packed.get("value"), like.key_type, aware=like.aware)
+        return cls(value, raw if isinstance(raw, str) else None)
+
+
+@dataclass(frozen=True)
 class Boundary:
-    """Fingerprints of the rows that were sent at the bookmark's value: a multiset of constant size.
+    """Fingerprints of the rows that were sent in a window that ends at the bookmark: a multiset of bounded size.
 
     Attributes:
-        rows: Number of rows sent at that value.
-        hashes: One fingerprint a row, sorted, twins repeated; empty if there are more than `MAX_BOUNDARY_HASHES`.
+        rows: Number of rows sent in it.
+        hashes: One fingerprint a row, sorted, twins repeated; empty if there are too many.
         buckets: In that case, sums (modulo 2**64) of the fingerprints by their first byte; else empty.
         checksum: The database's own checksum of these rows, if it has one: a run that gets the same need not read them.
         mixed: Rows sent before another one came to this value may have become that one: their fingerprints do not
             prove that the target has them.
+        since: The window's lowest key; None: it has the bookmark's own value alone.
     """
 
     rows: int = 0
@@ -39,10 +64,11 @@ class Boundary:
     buckets: tuple[int, ...] = ()
     checksum: str | None = None
     mixed: bool = False
+    since: Since | None = None
 
     @classmethod
     def of(cls, hashes: Iterable[str]) -> Boundary:
-        """The boundary of `MAX_BOUNDARY_HASHES` rows at most, given the fingerprint (16 hexadecimal digits) of each."""
+        """The boundary of a few rows, given the fingerprint (16 hexadecimal digits) of each."""
         ordered = tuple(sorted(hashes))
         return cls(len(ordered), ordered)
 
@@ -60,11 +86,13 @@ class Boundary:
             packed["buckets"] = base64.b64encode(b"".join(v.to_bytes(8, "big") for v in self.buckets)).decode()
         if self.checksum is not None:
             packed["checksum"] = self.checksum
+        if self.since is not None:
+            packed["since"] = self.since.to_json()
         return {**packed, "mixed": True} if self.mixed else packed
 
     @classmethod
-    def from_json(cls, packed: Mapping[str, Any]) -> Boundary:
-        """Parse the result of `to_json`.
+    def from_json(cls, packed: Mapping[str, Any], like: KeyValue) -> Boundary:
+        """Parse the result of `to_json`; `like` is a value of the key.
 
         Raises:
             ValueError: it is malformed, or of a newer format.
@@ -80,7 +108,8 @@ class Boundary:
             raise ValueError("its boundary does not hold as many fingerprints as it counts rows")
         checksum = packed.get("checksum")
         known = checksum if isinstance(checksum, str) else None
-        return cls(rows, hashes, buckets, known, packed.get("mixed") is True)
+        since = None if packed.get("since") is None else Since.from_json(packed["since"], like)
+        return cls(rows, hashes, buckets, known, packed.get("mixed") is True, since)
 
 
 def _unpack(text: str) -> list[bytes]:
@@ -100,6 +129,9 @@ class Bookmark:
         boundary: Which rows at that value were sent; None if unknown: then all of them are sent again.
         raw: The database's own text of the value, if its order is that of the text (SQLite).
         snapshot: Which transactions' rows below the value could be sent; None: all there will ever be.
+        runs: The moments at which runs fixed their upper bounds, by the database's clock in whole seconds, each with
+            that bound: from the last one that began before the oldest transaction that was open, to the last one.
+            Only of a key of whole numbers, if the database says which transactions are open.
     """
 
     replication_key: str
@@ -107,6 +139,7 @@ class Bookmark:
     boundary: Boundary | None = None
     raw: str | None = None
     snapshot: TransactionSnapshot | None = None
+    runs: tuple[tuple[int, int], ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """A stream's entry under `bookmarks`."""
@@ -121,6 +154,8 @@ class Bookmark:
             entry["boundary"] = {**self.boundary.to_json(), "value": entry["replication_key_value"]}
         if self.snapshot is not None:
             entry["snapshot"] = self.snapshot.to_json()
+        if self.runs:
+            entry["runs"] = [list(each) for each in self.runs]
         return entry
 
     @classmethod
@@ -145,8 +180,9 @@ class Bookmark:
             _check_type(value, key_type, aware=aware, ours="boundary" in entry)
             parsed = KeyValue.parse(value, key_type, aware=aware)
             packed, seen = entry.get("boundary"), entry.get("snapshot")
-            boundary = Boundary.from_json(packed) if packed is not None else None
+            boundary = Boundary.from_json(packed, parsed) if packed is not None else None
             snapshot = TransactionSnapshot.from_json(seen) if seen is not None else None
+            runs = tuple((int(at), int(key)) for at, key in entry.get("runs", ()))
         except (ValueError, TypeError) as error:
             raise StateError(
                 f"stream {stream}: the saved bookmark can't be used: {error}; mend the state, or run with --full"
@@ -160,7 +196,7 @@ class Bookmark:
             boundary = None
             # Rows of open transactions are still to come below a lower value; a greater one skips them.
             snapshot = snapshot if before is not None and parsed < before else None
-        return cls(replication_key, parsed, boundary, raw, snapshot)
+        return cls(replication_key, parsed, boundary, raw, snapshot, runs)
 
 
 def _check_type(value: Any, key_type: KeyType, *, aware: bool, ours: bool) -> None:

@@ -27,11 +27,13 @@ ON_STREAM_ERROR, SKIP = "on_stream_error", "skip"
 RESTARTED = "restarted"
 # The rows that follow were committed late: each is its key's newest, whatever its replication key.
 LATE_ROWS = "x-late-rows"
+# Rows with this replication key, or a greater one, may have been sent before: a number or a text, as in a bookmark.
+SENT_SINCE = "x-sent-since"
 # `source`: only the database can order the bookmark property's values; the last one of a key's rows is the newest.
 CURSOR_ORDER, SOURCE_ORDER = "x-cursor-order", "source"
 # Beside a SCHEMA's JSON Schema: the approximate number of rows to come, for the percentage shown to users.
 ROW_ESTIMATE = "row_estimate"
-STREAM_ANNOTATIONS = ("x-replication-method", "x-extent", "x-load-method", KEYS_OF, LATE_ROWS, CURSOR_ORDER)
+STREAM_ANNOTATIONS = ("x-replication-method", "x-extent", "x-load-method", KEYS_OF, LATE_ROWS, SENT_SINCE, CURSOR_ORDER)
 
 
 def _line(message: JSON) -> bytes:
@@ -69,6 +71,7 @@ def schema_message(
     load_method: str | None = None,
     keys_of: str | None = None,
     late_rows: bool = False,
+    sent_since: int | str | None = None,
     source_order: bool = False,
     row_estimate: int | None = None,
 ) -> bytes:
@@ -84,6 +87,7 @@ def schema_message(
         load_method: The load method that the user wants, if any.
         keys_of: The stream whose present keys this one holds; None for a stream of records.
         late_rows: Whether the rows that follow were committed late.
+        sent_since: The replication key from which on rows may have been sent before; None: no row was.
         source_order: Whether only the database knows the order of the replication key's values.
         row_estimate: Approximate number of rows to come, if the database has an estimate.
     """
@@ -94,6 +98,8 @@ def schema_message(
         annotated[KEYS_OF] = keys_of
     if late_rows:
         annotated[LATE_ROWS] = True
+    if sent_since is not None:
+        annotated[SENT_SINCE] = sent_since
     if source_order:
         annotated[CURSOR_ORDER] = SOURCE_ORDER
     message = {

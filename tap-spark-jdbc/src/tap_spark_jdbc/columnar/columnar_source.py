@@ -72,7 +72,7 @@ class ColumnarSource:
         return outcome.state is None
 
     def may_hold_sent_rows(self, each: Slice[Point]) -> bool:
-        """Whether a slice may have rows at the bookmark."""
+        """Whether a slice may have rows in the bookmark's window."""
         bookmark, key = self.sql.bookmark, each.key
         if bookmark is None:
             return False
@@ -85,7 +85,8 @@ class ColumnarSource:
         """Whether rows of a slice may lie at an edge; fetching one more column takes a fifteenth of the time."""
         if self.sql.plan.replication_key is None:
             return False
-        return each.late or each.nulls or each.key is None or each.key.closed or self.may_hold_sent_rows(each)
+        at_end = each.key is None or each.key.closed or self.sql.upper_since is not None
+        return each.late or each.nulls or at_end or self.may_hold_sent_rows(each)
 
     @cached_property
     def _columnar(self) -> StreamSql:

@@ -25,7 +25,7 @@ from tap_spark_jdbc.columnar.columnar_task import ColumnarTask
 from tap_spark_jdbc.columnar.edge_rows import EdgeRows
 from tap_spark_jdbc.extraction.fingerprints import Found, Look
 from tap_spark_jdbc.plan.slices import Slice
-from tap_spark_jdbc.plan.stream_sql import Edge, Point
+from tap_spark_jdbc.plan.stream_sql import AT_UPPER, Point
 from tap_spark_jdbc.reading.batch_place import Written
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ class ColumnarWriter:
         folder = self._place.new_folder(self._columns.plan.stream)
         query = self._source.query(each)
         file = file_plan(self._columns, query.columns, folder, wide=wide)
-        task = ColumnarTask(query, file, (int(Edge.UPPER),) if look.upper else ())
+        task = ColumnarTask(query, file, AT_UPPER if look.upper else ())
         edge_rows = EdgeRows(look, sent, self._source.number)
         outcome = self._here(task, edge_rows) if here else self._in_task(task, edge_rows)
         if outcome.state in (LEFT, UNREACHABLE):

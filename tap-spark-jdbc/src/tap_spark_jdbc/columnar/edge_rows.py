@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from tap_spark_jdbc.columnar.columnar_query import CrowdedError
 from tap_spark_jdbc.extraction.fingerprints import Found, Look, fingerprint
-from tap_spark_jdbc.plan.stream_sql import Edge
+from tap_spark_jdbc.plan.stream_sql import AT_BOOKMARK, AT_UPPER
 
 MOST_ROWS = 10_000
 Unsent = Callable[[pa.RecordBatch, pa.Array, pa.Array | None], pa.RecordBatch]
@@ -49,8 +49,8 @@ class EdgeRows:
     def unsent(self, rows: pa.RecordBatch, edge: pa.Array, records: pa.Array | None = None) -> pa.RecordBatch:
         """The rows without those at the bookmark that were sent before; for the rest see `Sink.add`."""
         if self._look.upper:
-            self.at_upper += self._fingerprints(rows, records, pc.equal(edge, int(Edge.UPPER)))
-        at_bookmark = pc.equal(edge, int(Edge.BOOKMARK))
+            self.at_upper += self._fingerprints(rows, records, pc.is_in(edge, pa.array(AT_UPPER, pa.int32())))
+        at_bookmark = pc.is_in(edge, pa.array(AT_BOOKMARK, pa.int32()))
         if not self._look.bookmark or not pc.any(at_bookmark).as_py():
             return rows
         found = self._fingerprints(rows, records, at_bookmark)

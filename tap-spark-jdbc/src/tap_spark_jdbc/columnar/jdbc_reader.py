@@ -13,7 +13,7 @@ from singer_spark.jvm.arrow_rows import Query, RowConversion
 from singer_spark.jvm.java import cache_folder
 from singer_spark.process.shortage import shortage
 from tap_spark_jdbc.columnar.jdbc_rows import BucketWork, InSink, JdbcRows, done
-from tap_spark_jdbc.plan.slices import Range, Slice
+from tap_spark_jdbc.plan.slices import Slice
 from tap_spark_jdbc.reading.read_columns import ReadColumns
 from tap_spark_jdbc.reading.reading_errors import reading_errors, unwritable
 from tap_spark_jdbc.source.jdbc_connection import connected
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from tap_spark_jdbc.columnar.columnar_query import Outcome, Sink
     from tap_spark_jdbc.columnar.jdbc_rows import Take, Work
+    from tap_spark_jdbc.extraction.fingerprints import Sums
     from tap_spark_jdbc.plan.stream_sql import Point, StreamSql
     from tap_spark_jdbc.source.database import Database
     from tap_spark_jdbc.source.jdbc_source import JdbcSource
@@ -76,9 +77,9 @@ class JdbcReader(ABC):
             outcome, found = done(self.rows, work, lambda take: self._send(each, source, take, fetch_size, 0, True))
         return self._written(outcome, place), found
 
-    def bucket_sums(self, point: Point, fetch_size: int) -> dict[int, tuple[int, int]]:
-        """(rows, sum of fingerprints) of all rows at one key, by bucket."""
-        _, sums = self.work(Slice(Range(point, point, closed=True)), BucketWork(), "", fetch_size)
+    def bucket_sums(self, fetch_size: int) -> tuple[Sums, Sums]:
+        """(rows, sum of fingerprints) by bucket of all rows in the bookmark's window, and of those in the next one."""
+        _, sums = self.work(Slice(self.sql.window), BucketWork(), "", fetch_size)
         return sums
 
     @abstractmethod

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pickle
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Protocol, TypeVar
@@ -14,8 +13,8 @@ import pyarrow.compute as pc
 from tap_spark_jdbc.columnar.columnar_query import Counted, Outcome, Unwritable, unwritten
 from tap_spark_jdbc.columnar.columnar_source import lake_schema
 from tap_spark_jdbc.columnar.record_lines import prints_numbers, rendered
-from tap_spark_jdbc.extraction.fingerprints import fingerprint
-from tap_spark_jdbc.plan.stream_sql import Edge
+from tap_spark_jdbc.extraction.fingerprints import Sums, fingerprint
+from tap_spark_jdbc.plan.stream_sql import AT_BOOKMARK, FINGERPRINTED, Edge
 from tap_spark_jdbc.reading.read_columns import ReadColumns
 
 if TYPE_CHECKING:
@@ -26,8 +25,7 @@ if TYPE_CHECKING:
 Take = Callable[[pa.RecordBatch], None]
 R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
-_FINGERPRINTED = (int(Edge.BOOKMARK), int(Edge.UPPER))
-_EDGES = ", ".join(map(str, _FINGERPRINTED))
+_EDGES = ", ".join(map(str, FINGERPRINTED))
 
 
 @dataclass(frozen=True)
@@ -80,7 +78,7 @@ class JdbcRows:
             for column, kind in zip(batch.columns[:count], self.schema.types, strict=True)
         ]
         rows, edge = pa.RecordBatch.from_arrays(columns, schema=self.schema), batch.column(count)
-        records = self._records(rows, pc.is_in(edge, pa.array(_FINGERPRINTED, pa.int32())), batch)
+        records = self._records(rows, pc.is_in(edge, pa.array(FINGERPRINTED, pa.int32())), batch)
         if records is not None and self.changed_buckets is not None:
             chosen = self._is_changed(edge, records)
             rows, edge, records = rows.filter(chosen), edge.filter(chosen), records.filter(chosen)
@@ -98,10 +96,13 @@ class JdbcRows:
 
     def _is_changed(self, edge: pa.Array, records: pa.Array) -> pa.Array:
         """Which rows are not at the bookmark, or in one of the buckets that have changed."""
-        changed, bookmark = self.changed_buckets or (), int(Edge.BOOKMARK)
+        changed = self.changed_buckets or ()
         edges, texts = edge.to_pylist(), records.to_pylist()
         return pa.array(
-            [at != bookmark or fingerprint(text.encode())[0] in changed for at, text in zip(edges, texts, strict=True)]
+            [
+                at not in AT_BOOKMARK or fingerprint(text.encode())[0] in changed
+                for at, text in zip(edges, texts, strict=True)
+            ]
         )
 
 
@@ -148,27 +149,28 @@ class InSink:
 
 @dataclass(frozen=True)
 class BucketWork:
-    """Count the rows at a key, and sum up their fingerprints: (rows, sum) by bucket."""
+    """Count rows and sum up their fingerprints, by bucket: of all rows, and of those in both windows."""
 
-    def begin(self) -> tuple[Sink, Callable[[], dict[int, tuple[int, int]]]]:
+    def begin(self) -> tuple[Sink, Callable[[], tuple[Sums, Sums]]]:
         """As `Work.begin`."""
         sums = _BucketSums()
-        return sums, lambda: {number: (rows, sums.totals[number]) for number, rows in sums.rows.items()}
+        return sums, lambda: (sums.all, sums.both)
 
 
 @dataclass
 class _BucketSums:
-    rows: Counter[int] = field(default_factory=Counter)
-    totals: Counter[int] = field(default_factory=Counter)
+    all: Sums = field(default_factory=dict)
+    both: Sums = field(default_factory=dict)
 
-    def add(self, _rows: pa.RecordBatch, _edge: pa.Array, records: pa.Array | None = None) -> None:
+    def add(self, _rows: pa.RecordBatch, edge: pa.Array, records: pa.Array | None = None) -> None:
         """As `Sink.add`."""
         assert records is not None
-        for record in records.cast(pa.binary()).to_pylist():
+        for at, record in zip(edge.to_pylist(), records.cast(pa.binary()).to_pylist(), strict=True):
             hashed = fingerprint(record)
-            self.rows[hashed[0]] += 1
-            self.totals[hashed[0]] += int.from_bytes(hashed, "big")
+            for sums in (self.all, self.both) if at == Edge.BOTH else (self.all,):
+                count, total = sums.get(hashed[0], (0, 0))
+                sums[hashed[0]] = count + 1, total + int.from_bytes(hashed, "big")
 
     def close(self) -> int:
         """As `Sink.close`."""
-        return self.rows.total()
+        return sum(count for count, _ in self.all.values())

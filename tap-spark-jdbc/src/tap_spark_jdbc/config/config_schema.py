@@ -173,7 +173,14 @@ CONFIG_JSONSCHEMA: JSON = _object(
             default=[],
         ),
         "safety_lag_seconds": _setting(
-            SECONDS, "Re-reads this much below the bookmark, for late commits; units of the key for integers", default=0
+            SECONDS,
+            "Each run reads rows again from this much below its bookmark, for rows that were committed late, and sends "
+            "those that are new or changed; 300 where not given, on PostgreSQL 0; in units of a key that is no time",
+        ),
+        "safety_lag_rows": _setting(
+            {"type": "integer", "minimum": 0},
+            "The same for keys of whole numbers, in keys; `safety_lag_seconds` or else 1,000 where not given, on "
+            "PostgreSQL 0",
         ),
         "settle_seconds": _setting(
             SECONDS, "Leaves rows whose key is younger than this, by the database's clock, for the next run", default=0

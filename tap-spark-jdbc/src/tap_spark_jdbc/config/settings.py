@@ -74,7 +74,8 @@ class TapSettings:
     default_replication_key: str | None = None
     stream_options: Mapping[str, StreamOptions] = field(default_factory=dict)
     queries: tuple[QueryStream, ...] = ()
-    safety_lag_seconds: float = 0
+    safety_lag_seconds: float | None = None
+    safety_lag_rows: int | None = None
     settle_seconds: float = 0
     on_stream_error: Literal["fail", "skip"] = "fail"
     null_replication_key: Literal["include", "exclude", "error"] = "include"

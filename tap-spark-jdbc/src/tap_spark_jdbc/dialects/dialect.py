@@ -130,6 +130,10 @@ class Dialect:
         described_type: SQL expression over `{name}` (a string literal), `{precision}` and `{scale}`, by which the
             driver describes a query's column, for its type as in `catalog`; None: the driver's name is used.
         undeclared_type: The driver's name for the type of a query's column that has none.
+        late_keys: Why no row can be committed late, by kind of key: `numbers`, or `all`; empty: it can.
+        open_transactions: SQL for the age of the oldest transaction that may still write, in whole seconds, NULL if
+            there is none, and for the clock in seconds since 1970; None: unknown.
+        open_transactions_grant: The statement by which `{user}` may run it.
         shares_snapshots: Several connections can read in one snapshot, and rows have their writer's transaction.
         width: SQL template for the size in bytes: over `{c}` of a text or bytes, over `{s}` of what is read of the
             column; None: there is none that is known to be cheap.
@@ -184,6 +188,9 @@ class Dialect:
     described_type: str | None = None
     undeclared_type: str | None = None
     integer_expression: str | None = None
+    late_keys: Mapping[str, str] = field(default_factory=dict)
+    open_transactions: str | None = None
+    open_transactions_grant: str = ""
     shares_snapshots: bool = False
     width: str | None = None
     fetch_bound: str | None = None

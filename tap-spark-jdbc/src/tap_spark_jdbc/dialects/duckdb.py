@@ -82,6 +82,7 @@ DUCKDB = Dialect(
     name="duckdb",
     url_prefixes=("jdbc:duckdb:",),
     driver="org.duckdb.DuckDBDriver",
+    late_keys={"all": "nothing can write a DuckDB file while it is read"},
     driver_package="org.duckdb:duckdb_jdbc:2.0.0.1",
     type_rules=_RULES,
     literals=LITERALS

@@ -143,6 +143,11 @@ MARIADB = Dialect(
     catalog=CatalogQueries(_COLUMNS, _PRIMARY_KEYS, _INDEXES, _AS_JSON),
     described_type=_DESCRIBED_TYPE,
     width="OCTET_LENGTH({s})",
+    # Its times are of the server's own zone.
+    open_transactions="SELECT MAX(TIMESTAMPDIFF(SECOND, CONVERT_TZ(t.trx_started, 'SYSTEM', '+00:00'), "
+    "UTC_TIMESTAMP())), FLOOR(UNIX_TIMESTAMP(NOW(6))) FROM information_schema.INNODB_TRX t "
+    "WHERE t.trx_is_read_only = 0 AND t.trx_mysql_thread_id <> CONNECTION_ID()",
+    open_transactions_grant="GRANT PROCESS ON *.* TO {user}",
     # The server streams rows without further requests.
     fetch_size=1,
     # Rows are stored in the order of the primary key: a large range of another key costs a scan, each time.

@@ -177,6 +177,7 @@ SQLITE = Dialect(
     # 1 is SQLITE_OPEN_READONLY: a missing file is an error, not a new database.
     properties={"open_mode": "1", "busy_timeout": "60000"},
     text_moments=True,
+    late_keys={"numbers": "SQLite has one writer at a time"},
     # The driver's type for expressions; a column declared so is read in the same way.
     undeclared_type="NUMERIC",
 )

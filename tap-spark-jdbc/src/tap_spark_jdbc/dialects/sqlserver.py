@@ -64,6 +64,12 @@ SQLSERVER = Dialect(
     name="sqlserver",
     url_prefixes=("jdbc:sqlserver:",),
     driver="com.microsoft.sqlserver.jdbc.SQLServerDriver",
+    # Those of sessions that can write: 1 is a transaction of this server, 4 a distributed one.
+    open_transactions="SELECT MAX(DATEDIFF_BIG(second, t.transaction_begin_time, SYSDATETIME())), "
+    "DATEDIFF_BIG(second, '1970-01-01', SYSUTCDATETIME()) FROM sys.dm_tran_active_transactions t "
+    "JOIN sys.dm_tran_session_transactions s ON s.transaction_id = t.transaction_id "
+    "WHERE t.transaction_type IN (1, 4) AND s.session_id <> @@SPID",
+    open_transactions_grant="GRANT VIEW SERVER STATE TO {user}",
     driver_package="com.microsoft.sqlserver:mssql-jdbc:13.6.2.jre11",
     type_rules=_RULES,
     literals=LITERALS

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from singer_spark.errors import SourceError
 from tap_spark_jdbc.dialects.tables import Key
+from tap_spark_jdbc.extraction.late_window import LateWindow, runs_until
 from tap_spark_jdbc.extraction.settling import settled_end, warn_of_a_reload, warn_of_the_future
 from tap_spark_jdbc.extraction.slice_bounds import ColumnBounds
 from tap_spark_jdbc.extraction.stream_progress import SplitPosition, StreamProgress, TableMoment
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from singer_spark.singer.transaction_snapshot import TransactionSnapshot
     from tap_spark_jdbc.dialects import Dialect
     from tap_spark_jdbc.plan.stream_plan import StreamPlan
+    from tap_spark_jdbc.source.database import Oldest
     from tap_spark_jdbc.source.jdbc_connection import JdbcConnection
 
 logger = logging.getLogger("tap-spark-jdbc")
@@ -37,7 +39,8 @@ class Extraction:
             or there is no key.
         connection: Used to find the bounds of slices.
         progress: What a run that died has already sent.
-        lag: How far below a bookmark a run begins.
+        begins_below: Whether it begins below its bookmark.
+        runs: Of its bookmarks: see `Bookmark.runs`.
         snapshot: The transactions this run can see, for its bookmarks; None if no open transaction can write below.
         moved: Whether the bookmark's snapshot is of another server, so that it is replaced in any case.
         moment: What the rows of a whole table show once those are sent that were added since a dead run read it.
@@ -50,7 +53,8 @@ class Extraction:
     whole: Range[Point] | None
     connection: JdbcConnection
     progress: StreamProgress
-    lag: float = 0
+    begins_below: bool = False
+    runs: tuple[tuple[int, int], ...] = ()
     snapshot: TransactionSnapshot | None = None
     moved: bool = False
     moment: TableMoment | None = None
@@ -63,36 +67,46 @@ class Extraction:
         dialect: Dialect,
         plan: StreamPlan,
         bookmark: Bookmark | None,
-        lag: float = 0,
+        window: LateWindow | None = None,
         progress: StreamProgress | None = None,
         *,
         may_end_early: bool = False,
+        oldest: Callable[[], Oldest | None] = lambda: None,
     ) -> Extraction:
-        """Fix the bounds of a run that begins at a bookmark (or `lag` below it), or where a dead run's progress ends.
+        """Fix the bounds of a run that begins in a bookmark's window, or where a dead run's progress ends.
 
         If the run `may_end_early`, before the upper bound, what it sends by a replication key is not a full table.
+        `oldest` looks for the oldest open transaction, once the upper bound is fixed.
 
         Raises:
             SourceError: the database refused, or there are NULL keys and the settings forbid them.
         """
-        sql, lag = StreamSql(dialect, plan, split_key(plan, dialect)), lag_of(plan, lag)
+        sql = StreamSql(dialect, plan, split_key(plan, dialect))
         kept = None if plan.end_value is not None else bookmark
-        key = plan.replication_key
+        key, window = plan.replication_key, window or LateWindow()
         progress = progress or unbegun(plan, bookmark, may_end_early=may_end_early)
         if key is None or progress.complete:
-            return cls(plan, sql, None, None, connection, progress, lag)
+            return cls(plan, sql, None, None, connection, progress)
         bounds = ColumnBounds(connection, sql, key)
         _look_for_nulls(bounds)
-        lower = _lower(bounds, kept, lag) if progress.lower is None else bounds.point_of_bookmark(progress.lower)
+        since = None if kept is None else since_of(bounds, kept)
+        lower = bounds.point_of_bookmark(progress.lower) if progress.lower else since or _lower(bounds, kept, window)
         upper = _upper(bounds, lower, progress.split)
         warn_of_a_reload(bounds, kept, upper)
         warn_of_the_future(plan, upper or (None if kept is None else lower))
         seen = kept is not None and kept.boundary is not None and kept.boundary.rows > 0
         at_bookmark = bounds.point_of_bookmark(kept) if seen and kept is not None else None
+        whole, upper_since, runs = None, None, () if kept is None else kept.runs
         if upper is not None:
             upper = bounds.known(upper, at_bookmark)
-        whole = None if upper is None else Range(lower, upper, closed=True)
-        return cls(plan, replace(sql, bookmark=at_bookmark, upper=upper), kept, whole, connection, progress, lag)
+            whole = Range(lower, upper, closed=True)
+            if upper == at_bookmark:
+                upper_since = since
+            elif plan.end_value is None:
+                upper_since, runs = _next_window(bounds, whole, kept, progress.split, window, oldest)
+        sql = replace(sql, bookmark=at_bookmark, upper=upper, bookmark_since=since, upper_since=upper_since)
+        below = kept is not None and lower is not None and lower.value < kept.value
+        return cls(plan, sql, kept, whole, connection, progress, below, runs)
 
     @property
     def is_delta(self) -> bool:
@@ -167,15 +181,15 @@ class Extraction:
 
     @property
     def reads_at_bookmark(self) -> bool:
-        """Whether reading begins with the rows at the bookmark."""
+        """Whether reading begins with the rows in the bookmark's window."""
         at, whole = self.sql.bookmark, self.whole
-        return at is not None and whole is not None and whole.lower == at and not whole.after
+        return at is not None and whole is not None and whole.lower == self.sql.window.lower and not whole.after
 
     @property
     def misses_bookmark(self) -> bool:
         """Whether the upper bound lies below a bookmark at which rows were sent (`settle_seconds` can cause that)."""
         at, upper = self.sql.bookmark, self.sql.upper
-        return at is not None and (upper is None or (self.lag > 0 and upper.value < at.value))
+        return at is not None and (upper is None or (self.begins_below and upper.value < at.value))
 
     def from_the_start(self, why: str, moment: TableMoment | None = None) -> Extraction:
         """The same extraction of a whole table, without what a dead run has sent of it."""
@@ -183,28 +197,31 @@ class Extraction:
         return replace(self, progress=progress, dropped=why)
 
     def behind_bookmark(self) -> Extraction:
-        """The same extraction without the rows at the bookmark, none of which has changed."""
+        """The same extraction without the rows in the bookmark's window, none of which has changed."""
+        at = self.sql.bookmark
         if self.whole is None or not self.reads_at_bookmark:
             return self
-        return replace(self, whole=None if self.sql.upper == self.sql.bookmark else replace(self.whole, after=True))
+        ends = self.sql.upper == at or self.misses_bookmark
+        return replace(self, whole=None if ends else replace(self.whole, lower=at, after=True))
 
     def of_unseen_rows(self, unseen: str) -> Extraction:
         """The same extraction with only those rows at the bookmark that the last run could not see (`unseen`)."""
-        looks = self.reads_at_bookmark or self.misses_bookmark
+        # Which of the rows in a window were seen, but are not in the next one, is not known.
+        looks = (self.reads_at_bookmark or self.misses_bookmark) and self.sql.bookmark_since is None
         return replace(self, sql=replace(self.sql, unseen=unseen)) if looks else self
 
     def reads_again(self, part: Range[Point] | None) -> bool:
         """Whether a run that continues within these keys sends rows again, or must compare them with those sent."""
-        if part is None or part.lower is None:
+        if part is None or part.lower is None or self.bookmark is None:
             return False
-        return self.lag > 0 or part.lower == self.sql.bookmark
+        return part.lower == self.sql.bookmark or (self.begins_below and part.lower.value <= self.bookmark.value)
 
     def bookmark_at(self, point: Point, boundary: Boundary | None = None) -> Bookmark:
         """A bookmark of this stream; with a boundary, a later run may begin from it."""
         key = self.plan.replication_key
         assert key is not None
         bookmark = point.bookmark(key, boundary)
-        return bookmark if boundary is None else replace(bookmark, snapshot=self.snapshot)
+        return bookmark if boundary is None else replace(bookmark, snapshot=self.snapshot, runs=self.runs)
 
 
 def unbegun(plan: StreamPlan, bookmark: Bookmark | None, *, may_end_early: bool) -> StreamProgress:
@@ -214,16 +231,10 @@ def unbegun(plan: StreamPlan, bookmark: Bookmark | None, *, may_end_early: bool)
     return StreamProgress("delta" if _is_delta(plan, kept) or part else "full")
 
 
-def lag_of(plan: StreamPlan, lag: float) -> float:
-    """How far below a bookmark a stream is read again: 0 for a key type without distances."""
-    key = plan.replication_key
-    if not lag or key is None or key.key_type.has_distance:
-        return lag
-    logger.warning(
-        "stream %s: safety_lag_seconds does nothing here, its replication key %r is of type %s and has no distances",
-        plan.stream, key.column.name, key.key_type,
-    )  # fmt: skip
-    return 0
+def since_of(bounds: ColumnBounds, bookmark: Bookmark) -> Point | None:
+    """Where the window below a bookmark begins; None: there is none."""
+    since = bookmark.boundary.since if bookmark.boundary is not None else None
+    return None if since is None else bounds.point_of(since.value, since.raw)
 
 
 def split_key(plan: StreamPlan, dialect: Dialect) -> Key | None:
@@ -259,20 +270,44 @@ def _upper(bounds: ColumnBounds, lower: Point | None, place: SplitPosition | Non
     return bounds.greatest(Range(lower, min(filter(None, ends), key=lambda point: point.value, default=None)))
 
 
-def _lower(bounds: ColumnBounds, bookmark: Bookmark | None, lag: float) -> Point | None:
-    """The inclusive lower bound of the run."""
+def _lower(bounds: ColumnBounds, bookmark: Bookmark | None, window: LateWindow) -> Point | None:
+    """The inclusive lower bound of the run, where a bookmark does not say which rows below it were sent."""
     plan = bounds.sql.plan
     if bookmark is None:
         return None if plan.start_value is None else bounds.point_of(plan.start_value)
-    if not lag:
+    lowered = window.below_unknown(bookmark)
+    if lowered is None:
         return bounds.point_of_bookmark(bookmark)
-    lowered = bookmark.value.minus(lag)
     logger.info(
-        "stream %s: rows from %s to the bookmark %s are sent once more (safety_lag_seconds); an append-only table "
-        "will hold them twice",
+        "stream %s: rows from %s to the bookmark %s are sent once more (safety_lag_seconds, and the bookmark does not "
+        "say which of them were sent)",
         plan.stream, lowered.text, bookmark.value.text,
     )  # fmt: skip
     return bounds.point_of(lowered)
+
+
+def _next_window(
+    bounds: ColumnBounds,
+    whole: Range[Point],
+    last: Bookmark | None,
+    place: SplitPosition | None,
+    window: LateWindow,
+    oldest: Callable[[], Oldest | None],
+) -> tuple[Point | None, tuple[tuple[int, int], ...]]:
+    """Where the window below this run's upper bound begins (None: there is none), and its bookmark's `runs`."""
+    if place is not None and place.upper is not None:
+        # The dead run has sent rows, and kept the fingerprints of those in its window.
+        return since_of(bounds, place.upper), place.upper.runs
+    upper = whole.upper
+    assert upper is not None
+    found = oldest() if window.amount else None
+    since = window.since(upper.value, last, found)
+    if since is None:
+        return None, ()
+    # Of rows that this run does not read, nothing would be known.
+    if whole.lower is not None and since <= whole.lower.value:
+        return whole.lower, runs_until(upper.value, last, found)
+    return bounds.point_of(since), runs_until(upper.value, last, found)
 
 
 def _look_for_nulls(bounds: ColumnBounds) -> None:

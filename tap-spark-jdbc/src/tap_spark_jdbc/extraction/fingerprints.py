@@ -9,14 +9,16 @@ import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from singer_spark.singer.bookmark import BUCKETS, HASH_CHARACTERS, MAX_BOUNDARY_HASHES, Boundary
+from singer_spark.singer.bookmark import BUCKETS, HASH_CHARACTERS, MAX_WINDOW_HASHES, Boundary
 
+Sums = dict[int, tuple[int, int]]
+"""(rows, sum of fingerprints) by bucket."""
 _BYTES = HASH_CHARACTERS // 2
 
 
 @dataclass(frozen=True)
 class Look:
-    """Which rows of a slice need a second look: those at the bookmark, at the upper bound, without replication key.
+    """Which rows of a slice need a second look: in the bookmark's window, in the next one, without replication key.
 
     Attributes:
         by_buckets: There are too many rows at the bookmark for single fingerprints, and some buckets have changed.
@@ -59,7 +61,7 @@ class BoundaryBuilder:
         """Add one row."""
         self.rows += 1
         self._sums[fingerprint[0]] += int.from_bytes(fingerprint, "big")
-        if self.rows <= MAX_BOUNDARY_HASHES:
+        if self.rows <= MAX_WINDOW_HASHES:
             self._hashes.append(fingerprint.hex())
 
     def add_bucket(self, number: int, rows: int, total: int) -> None:
@@ -77,9 +79,9 @@ class BoundaryBuilder:
             self._single = False
             self._sums = [one + other for one, other in zip(self._sums, boundary.buckets, strict=True)]
 
-    def build(self) -> Boundary:
-        """The boundary of all rows added."""
-        if self._single and self.rows == len(self._hashes):
+    def build(self, most: int = MAX_WINDOW_HASHES) -> Boundary:
+        """The boundary of all rows added; if they are more than `most`, by buckets."""
+        if self._single and self.rows <= most:
             return Boundary.of(self._hashes)
         return Boundary.of_buckets(self.rows, self._sums)
 

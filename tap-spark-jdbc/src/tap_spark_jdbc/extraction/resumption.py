@@ -30,10 +30,12 @@ def fingerprint(plans: Sequence[StreamPlan], settings: TapSettings, config: Mapp
     """The SHA-256 of all in plans, settings and raw config that decides which records are sent, and in which order."""
     decides = {
         "source": url_without_login(settings.jdbc_url),
-        "safety_lag_seconds": settings.safety_lag_seconds,
+        "safety_lag_seconds": settings.safety_lag_seconds or 0,
         "mapping": {name: config[name] for name in SDK_SETTINGS if config.get(name)},
         "streams": [_of_stream(plan, dialect) for plan in plans],
     }
+    if settings.safety_lag_rows is not None:
+        decides["safety_lag_rows"] = settings.safety_lag_rows
     if settings.has_budget:
         # A table announced as whole may be sent in part.
         decides["has_budget"] = True

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from singer_spark.errors import SourceError
 from singer_spark.singer.bookmark import Bookmark, KeyType, KeyValue
+from tap_spark_jdbc.dialects.dialect import text_form
 from tap_spark_jdbc.plan.slices import Range, Slice
 from tap_spark_jdbc.plan.stream_sql import Point, StreamSql, range_condition
 
@@ -66,8 +67,9 @@ class ColumnBounds:
     def point_of(self, value: KeyValue, raw: str | None = None) -> Point:
         """A point from a value of a bookmark or a setting."""
         wants_form = raw is None and self.key.textual
-        like = self._text(self._inside(Range())) if wants_form else None
-        return Point(self.sql.dialect.literal(self.key, value, raw=raw, like=like), value, raw)
+        if wants_form:
+            raw = text_form(value, self._text(self._inside(Range())))
+        return Point(self.sql.dialect.literal(self.key, value, raw=raw), value, raw)
 
     def point_of_bookmark(self, bookmark: Bookmark) -> Point:
         """The point of a bookmark."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import TYPE_CHECKING
 
-from singer_spark.singer.bookmark import Bookmark, Boundary, KeyValue
+from singer_spark.singer.bookmark import Bookmark, Boundary, KeyValue, Since
 from tap_spark_jdbc.plan.late_rows import LateRows
 from tap_spark_jdbc.plan.slices import Range, Slice
 
@@ -26,12 +26,23 @@ def enclosed(expression: str) -> str:
 
 
 class Edge(IntEnum):
-    """Rows that need a second look once they are rendered."""
+    """Rows that need a second look once they are rendered.
+
+    Those in the window below the bookmark, in the window below the upper bound, or in both; a window has at least the
+    rows at the value itself.
+    """
 
     NONE = 0
     BOOKMARK = 1
     UPPER = 2
     NULL = 3
+    BOTH = 4
+
+
+# Of rows that the last run may have sent, and of those that the next run reads again.
+AT_BOOKMARK = (int(Edge.BOOKMARK), int(Edge.BOTH))
+AT_UPPER = (int(Edge.UPPER), int(Edge.BOTH))
+FINGERPRINTED = (int(Edge.BOOKMARK), int(Edge.UPPER), int(Edge.BOTH))
 
 
 @dataclass(frozen=True)
@@ -52,6 +63,10 @@ class Point:
         """The value as a state holds it."""
         return Bookmark(key.column.name, self.value, boundary, self.raw if key.textual else None)
 
+    def since(self) -> Since:
+        """The value as a boundary holds it."""
+        return Since(self.value, self.raw)
+
 
 @dataclass(frozen=True)
 class StreamSql:
@@ -62,6 +77,8 @@ class StreamSql:
         bookmark: Where the last run ended, if rows at that very value need a second look.
         upper: The run's upper bound.
         late: The rows that were committed late since the last run, if there may be any.
+        bookmark_since: Where the bookmark's window begins; None: it is the bookmark's value alone.
+        upper_since: Where the window of the upper bound begins, in the same way.
         unseen: The condition that the last run could not see a row, if that shows which rows at the bookmark are new.
     """
 
@@ -72,6 +89,13 @@ class StreamSql:
     upper: Point | None = None
     late: LateRows[Point] | None = None
     unseen: str | None = None
+    bookmark_since: Point | None = None
+    upper_since: Point | None = None
+
+    @property
+    def window(self) -> Range[Point]:
+        """The bookmark's window."""
+        return Range(self.bookmark_since or self.bookmark, self.bookmark, closed=True)
 
     @property
     def source(self) -> str:
@@ -151,10 +175,19 @@ class StreamSql:
             return str(int(Edge.NONE))
         name = self.dialect.operand(key.column)
         cases = [f"WHEN {name} IS NULL THEN {int(Edge.NULL)}"]
-        for point, edge in ((self.bookmark, Edge.BOOKMARK), (self.upper, Edge.UPPER)):
-            if point is not None:
-                cases.append(f"WHEN {name} = {point.literal} THEN {int(edge)}")
+        at_bookmark = _window_condition(name, self.bookmark_since, self.bookmark)
+        at_upper = _window_condition(name, self.upper_since, self.upper)
+        if at_bookmark and at_upper and self.upper_since is not None and self.upper != self.bookmark:
+            cases.append(f"WHEN {at_bookmark} AND {at_upper} THEN {int(Edge.BOTH)}")
+        for condition, edge in ((at_bookmark, Edge.BOOKMARK), (at_upper, Edge.UPPER)):
+            if condition:
+                cases.append(f"WHEN {condition} THEN {int(edge)}")
         return f"CASE {' '.join(cases)} ELSE {int(Edge.NONE)} END"
+
+
+def _window_condition(name: str, since: Point | None, end: Point | None) -> str:
+    """The condition that a row lies in a window; empty if there is none."""
+    return "" if end is None else range_condition(name, Range(since or end, end, closed=True))
 
 
 def range_condition(name: str, within: Range[Point]) -> str:

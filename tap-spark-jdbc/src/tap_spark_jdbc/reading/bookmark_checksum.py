@@ -35,7 +35,13 @@ def without_unchanged(extraction: Extraction) -> Extraction:
     """The extraction without the rows at the bookmark, if none of them has changed; else as it is."""
     boundary = extraction.bookmark.boundary if extraction.bookmark is not None else None
     at = extraction.sql.bookmark
-    if boundary is None or boundary.checksum is None or at is None or not _is_quick(extraction):
+    if (
+        boundary is None
+        or boundary.checksum is None
+        or boundary.since is not None
+        or at is None
+        or not _is_quick(extraction)
+    ):
         return extraction
     found = _checksum(extraction, at)
     return extraction.behind_bookmark() if found is not None and found[1] == boundary.checksum else extraction
@@ -49,7 +55,7 @@ def sealed(bookmark: Bookmark | None, extraction: Extraction, snapshots: StreamS
     upper = extraction.sql.upper
     if bookmark is None or bookmark.boundary is None or upper is None or not _is_quick(extraction):
         return bookmark
-    if not bookmark.boundary.rows or snapshots.held is None:
+    if not bookmark.boundary.rows or bookmark.boundary.since is not None or snapshots.held is None:
         return bookmark
     # Some rows at the bookmark were sent by a run that died, and have not been looked at since.
     if extraction.progress.split is not None:

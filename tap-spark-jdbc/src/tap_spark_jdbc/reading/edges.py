@@ -6,14 +6,12 @@ from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from singer_spark.singer.bookmark import Bookmark, Boundary
-from tap_spark_jdbc.extraction.fingerprints import BoundaryBuilder, Found, Look, changed_buckets
+from singer_spark.singer.bookmark import MAX_BOUNDARY_HASHES, MAX_WINDOW_HASHES, Bookmark, Boundary
+from tap_spark_jdbc.extraction.fingerprints import BoundaryBuilder, Found, Look, Sums, changed_buckets
 from tap_spark_jdbc.extraction.stream_progress import SplitPosition, StreamProgress
 from tap_spark_jdbc.plan.stream_sql import Point
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from tap_spark_jdbc.extraction.extraction import Extraction
     from tap_spark_jdbc.plan.slices import Slice
 
@@ -24,6 +22,8 @@ class Edges:
     Attributes:
         sent: Fingerprints of the rows that the last run sent at the bookmark, in hexadecimal, counted.
         nulls: Rows without replication key so far.
+        sends_late: Whether rows in the bookmark's window are among those that are sent next: each is its key's newest,
+            whatever its replication key.
     """
 
     def __init__(self, extraction: Extraction) -> None:
@@ -41,23 +41,31 @@ class Edges:
         self._rows = extraction.progress.rows
         self._by_buckets = False
         self.nulls = 0
+        self.sends_late = False
         place = extraction.progress.split
         if place is not None and place.upper is not None and place.upper.boundary is not None:
             self._at_upper.add_boundary(place.upper.boundary)
 
-    def changed_buckets(self, present: Mapping[int, tuple[int, int]]) -> set[int]:
-        """The buckets whose rows are sent again; `present` is the current (rows, sum of fingerprints) by bucket."""
+    def changed_buckets(self, present: Sums, both: Sums) -> set[int]:
+        """The buckets whose rows are sent again, by the present sums of the bookmark's window.
+
+        `both` are the sums of those of its rows that are in the window of the upper bound too.
+        """
         changed = changed_buckets(self._extraction.saved_buckets, present)
         self._by_buckets = bool(changed)
         for number, (rows, total) in present.items():
             if number not in changed:
                 self._at_bookmark.add_bucket(number, rows, total)
+        for number, (rows, total) in both.items():
+            if number not in changed:
+                self._at_upper.add_bucket(number, rows, total)
         return changed
 
     def look(self, each: Slice[Point]) -> Look:
         """Which rows of a slice need a second look."""
         sql = self._extraction.sql
-        upper = (each.late or (each.key is not None and each.key.closed)) and sql.upper != sql.bookmark
+        closed = each.key is not None and (each.key.closed or sql.upper_since is not None)
+        upper = (each.late or closed) and sql.upper != sql.bookmark
         return Look(sql.bookmark is not None, upper, each.nulls, self._by_buckets)
 
     def settle(self, found: Found) -> list[int]:
@@ -67,7 +75,7 @@ class Edges:
             The positions, among its rows at the bookmark, of those to leave out: they were sent before and have not
             changed since.
         """
-        dropped = []
+        dropped, new_before = [], self._new_at_bookmark
         for place, fingerprint in enumerate(found.at_bookmark):
             self._at_bookmark.add(fingerprint)
             if self._left[name := fingerprint.hex()] > 0:
@@ -79,6 +87,7 @@ class Edges:
             self._at_upper.add(fingerprint)
         self.nulls += found.nulls
         self._rows += found.rows - len(dropped)
+        self.sends_late = self._extraction.begins_below and self._new_at_bookmark > new_before
         return dropped
 
     def after(self, each: Slice[Point]) -> tuple[Bookmark | None, StreamProgress] | None:
@@ -154,10 +163,14 @@ class Edges:
     def _bookmark_at(self, point: Point) -> Bookmark | None:
         """The bookmark at a key below which everything is sent; None if it is no further than the saved one."""
         extraction, saved = self._extraction, self._extraction.bookmark
-        # Without a lag, all that is read is at the bookmark or above in the database's order, which may not be ours.
-        if saved is not None and extraction.lag and point.value <= saved.value:
+        # Else all that is read is at the bookmark or above in the database's order, which may not be ours.
+        if saved is not None and extraction.begins_below and point.value <= saved.value:
             return None
-        return extraction.bookmark_at(point, Boundary())
+        since = extraction.sql.upper_since
+        if since is None or point.value <= since.value:
+            # Nothing below it is read again.
+            return extraction.bookmark_at(point, Boundary(since=None if since is None else point.since()))
+        return extraction.bookmark_at(point, self._boundary_at_upper())
 
     def _place_after(self, each: Slice[Point]) -> SplitPosition | None:
         """Where a run continues after this slice along the split column; None if it can't."""
@@ -168,28 +181,45 @@ class Edges:
         if each.key is None or upper is None:
             return SplitPosition(following)
         until = None if each.key.closed or each.key.upper is None else extraction.bookmark_at(each.key.upper)
-        return SplitPosition(following, until, extraction.bookmark_at(upper, self._boundary_at_upper()))
+        at_upper = extraction.bookmark_at(upper, self._boundary_at_upper())
+        return SplitPosition(following, until, at_upper)
 
     def _final_bookmark(self) -> Bookmark | None:
         extraction, upper = self._extraction, self._extraction.sql.upper
         saved = extraction.bookmark
         if upper is None or extraction.plan.end_value is not None:
             return None
-        if saved is not None and extraction.lag and upper.value < saved.value:
-            return None
+        if saved is not None and extraction.begins_below and upper.value < saved.value:
+            return self._with_late_rows(saved)
         if upper == extraction.sql.bookmark:
             changed = self._new_at_bookmark > 0 or self._reads_unseen
             return extraction.bookmark_at(upper, self._boundary_at_bookmark()) if changed else None
-        return extraction.bookmark_at(upper, self._boundary_at_upper())
+        return extraction.bookmark_at(upper, self._boundary_at_upper(final=True))
 
-    def _boundary_at_upper(self) -> Boundary:
+    def _with_late_rows(self, saved: Bookmark) -> Bookmark | None:
+        """The same bookmark, above all rows read, with those that were new; None: there were none."""
+        if not self._new_at_bookmark or self._extraction.sql.bookmark_since is None:
+            return None
+        present = self._at_bookmark.build()
+        # Rows between the upper bound and the bookmark were not read; they are known as before.
+        left = () if present.buckets else (+self._left).elements()
+        boundary = Boundary.of([*present.hashes, *left]) if not present.buckets else present
+        return replace(saved, boundary=replace(boundary, since=saved.boundary.since if saved.boundary else None))
+
+    def _boundary_at_upper(self, *, final: bool = False) -> Boundary:
         place = self._extraction.progress.split
         before = place.upper.boundary if place is not None and place.upper is not None else None
         late = self._extraction.sql.late is not None and before is not None and before.rows > 0
-        return replace(self._at_upper.build(), mixed=late or (before is not None and before.mixed))
+        mixed, since = late or (before is not None and before.mixed), self._extraction.sql.upper_since
+        return replace(
+            self._at_upper.build(_most(since) if final else MAX_BOUNDARY_HASHES),
+            mixed=mixed,
+            since=None if since is None else since.since(),
+        )
 
     def _boundary_at_bookmark(self) -> Boundary:
-        present = self._at_bookmark.build()
+        since = self._extraction.sql.bookmark_since
+        present = replace(self._at_bookmark.build(_most(since)), since=None if since is None else since.since())
         if self._unread is None:
             return present
         whole = BoundaryBuilder()
@@ -197,3 +227,8 @@ class Edges:
         new = Counter(present.hashes) - self.sent
         whole.add_boundary(Boundary.of(new.elements()) if present.hashes else present)
         return replace(whole.build(), mixed=self._unread.mixed or self._new_at_bookmark > 0)
+
+
+def _most(since: Point | None) -> int:
+    """How many rows of a finished stream are known one by one."""
+    return MAX_BOUNDARY_HASHES if since is None else MAX_WINDOW_HASHES

@@ -6,6 +6,7 @@ is made in that JVM, and takes longer to make than queries for metadata and boun
 
 from __future__ import annotations
 
+import logging
 import os
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
@@ -15,6 +16,7 @@ from importlib import import_module
 from threading import Lock, Thread
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from singer_spark.errors import ConnectionLostError, SourceError
 from singer_spark.spark.cluster import is_local, tasks_at_once
 from singer_spark.spark.session import begin_jvm, get_context, get_gateway, get_session
 from singer_spark.spark.session_conf import PARALLELISM, SparkOptions, local_cores, session_conf
@@ -34,7 +36,17 @@ if TYPE_CHECKING:
 
     from tap_spark_jdbc.config.settings import TapSettings
 
+logger = logging.getLogger("tap-spark-jdbc")
+
 T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Oldest:
+    """The oldest transaction that may still write: its age in seconds, None if there is none; and the clock then."""
+
+    age: int | None
+    now: int
 
 
 @dataclass
@@ -51,6 +63,7 @@ class Database:
     _others: list[Database] = field(default_factory=list, init=False, repr=False)
     _starting: Lock = field(default_factory=Lock, init=False, repr=False)
     _made: dict[Any, Future[Any]] = field(default_factory=dict, init=False, repr=False)
+    _hidden: bool = field(default=False, init=False, repr=False)
     _columnar: ColumnarDatabase = field(default_factory=ColumnarDatabase, init=False, repr=False)
 
     def beside(self) -> Database:
@@ -214,6 +227,27 @@ class Database:
             log_level="OFF" if self.source.hides_values else None,
             rows=not self.may_be_columnar,
         )
+
+    def oldest_transaction(self) -> Oldest | None:
+        """The oldest transaction that may still write rows; None: the database or the user's rights don't show it."""
+        dialect, root = self.source.dialect, self._root
+        if dialect.open_transactions is None or root._hidden:
+            return None
+        try:
+            ((age, now),) = self.connection.rows(dialect.open_transactions)
+        except ConnectionLostError:
+            raise
+        except SourceError as error:
+            if not root._hidden:
+                root._hidden = True
+                logger.info(
+                    "this user may not see open transactions, so rows that are committed after more than the window "
+                    "are not found; run %s (%s)",
+                    dialect.open_transactions_grant.replace("{user}", self.settings.user or "the user"), error,
+                )  # fmt: skip
+            return None
+        # Both ends are cut to whole seconds.
+        return Oldest(None if age is None else max(int(float(age)), 0) + 1, int(float(now or 0)))
 
     def connect(self) -> None:
         """Open the connections for reading a stream; raises SourceError if the server refuses, or can't be reached."""

@@ -13,6 +13,8 @@ from singer_sdk.mapper import SameRecordTransform
 
 from singer_spark.process import stdout
 from singer_spark.singer import messages
+from tap_spark_jdbc.extraction.late_window import LateWindow
+from tap_spark_jdbc.extraction.run_state import bookmark_of
 from tap_spark_jdbc.reading.bookmark_checksum import sealed
 from tap_spark_jdbc.reading.edges import Edges
 from tap_spark_jdbc.reading.slices_ahead import Lane
@@ -218,12 +220,14 @@ class JdbcStream(Stream):
     def _announced(self, sent: Slice[Point], rows: int) -> Iterator[None]:
         """Wrap the sending of a slice's records: late rows are announced by a SCHEMA of their own."""
         # Of a whole table, they are rows like the others.
-        late = sent.late and rows > 0 and self.plan.replication_key is not None
+        is_keyed = rows > 0 and self.plan.replication_key is not None
+        late = (sent.late or self.reading.edges.sends_late) and is_keyed
         if late:
             self._write_own_schema(late_rows=True)
         yield
         if late:
             self._write_own_schema()
+        if sent.late and is_keyed:
             self.logger.info(
                 "stream %s: %d rows at or below the bookmark that were written or committed since the last run were "
                 "sent; after a dump and restore these came before, and an append-only table holds them twice",
@@ -255,10 +259,24 @@ class JdbcStream(Stream):
                 extent=self.extraction.progress.extent,
                 load_method=plan.load_method,
                 late_rows=late_rows,
+                sent_since=self._sent_since,
                 source_order=plan.source_order,
                 row_estimate=estimate,
             )
         )
+
+    @property
+    def _sent_since(self) -> int | str | None:
+        """The replication key from which on rows may be sent that an earlier run has sent; None: none are."""
+        state, extraction = self._run.state, self.extraction
+        if extraction.bookmark is None:
+            return None
+        window = LateWindow.of(self.plan, self._run.settings, extraction.sql.dialect)
+        # A dead run that is continued may have sent some of them.
+        before = bookmark_of({"bookmarks": state.committed_entries()}, self.plan)
+        doubtful = [window.doubtful_since(each) for each in (extraction.bookmark, before) if each is not None]
+        since = min((each for each in doubtful if each is not None), default=None)
+        return None if since is None else since.json_value()
 
     def _row_estimate(self) -> int | None:
         """The database's estimate, if the table is read whole."""

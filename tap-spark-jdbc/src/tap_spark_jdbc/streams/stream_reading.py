@@ -6,7 +6,7 @@ import logging
 from abc import ABC, abstractmethod
 from contextlib import nullcontext
 from datetime import UTC, datetime
-from functools import cached_property, partial
+from functools import cached_property
 from importlib.util import find_spec
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -16,6 +16,7 @@ from singer_spark.singer import messages
 from singer_spark.spark.session import import_pyspark
 from tap_spark_jdbc.extraction.extraction import Extraction
 from tap_spark_jdbc.extraction.fingerprints import Frame
+from tap_spark_jdbc.extraction.late_window import LateWindow
 from tap_spark_jdbc.extraction.run_budget import RunBudget
 from tap_spark_jdbc.extraction.slice_bounds import first_width
 from tap_spark_jdbc.extraction.slice_size import FETCH_BOUND, SliceSize
@@ -83,15 +84,16 @@ class StreamReading(ABC, Generic[R]):
         plan, state, database, snapshots = self.plan, self._state, self.lane.database, self.lane.snapshots
         # A failed stream may have left its snapshot, in which nothing new is visible.
         snapshots.end()
-        dialect, lag = database.source.dialect, self._settings.safety_lag_seconds
+        dialect = database.source.dialect
         began = Extraction.begin(
             database.connection,
             dialect,
             plan,
             state.bookmark(plan),
-            lag,
+            LateWindow.of(plan, self._settings, dialect),
             state.progress(plan),
             may_end_early=self._settings.has_budget,
+            oldest=database.oldest_transaction,
         )
         extraction, self.extracted = snapshots.begin(began), datetime.now(UTC)
         self._prepare(extraction, Frame(messages.record_prefix(plan.stream), messages.record_suffix(self.extracted)))
@@ -228,8 +230,7 @@ class StreamReading(ABC, Generic[R]):
     def _slices(self) -> Iterator[Slice[Point]]:
         extraction = without_unchanged(self.extraction)
         if extraction is self.extraction and extraction.saved_buckets and extraction.sql.bookmark is not None:
-            read = partial(self._reader.bucket_sums, extraction.sql.bookmark)
-            changed = self.edges.changed_buckets(again(lambda: self._fetching(read)))
+            changed = self.edges.changed_buckets(*again(lambda: self._fetching(self._reader.bucket_sums)))
             self._reader.read_only(changed)
             extraction = extraction if changed else extraction.behind_bookmark()
         yield from extraction.slices(self._rows_left)

@@ -9,7 +9,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from singer_spark.singer.bookmark import HASH_CHARACTERS
-from tap_spark_jdbc.plan.slices import Range, Slice
+from tap_spark_jdbc.plan.slices import Slice
 from tap_spark_jdbc.reading.read_columns import ReadColumns
 from tap_spark_jdbc.reading.reading_errors import reading_errors
 from tap_spark_jdbc.reading.spark_relation import relation
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from contextlib import AbstractContextManager
 
+    from tap_spark_jdbc.extraction.fingerprints import Sums
     from tap_spark_jdbc.plan.stream_sql import Point, StreamSql
     from tap_spark_jdbc.source.jdbc_source import JdbcSource
 
@@ -50,14 +51,14 @@ class ComparedReader:
         self.sql = sql
         self.columns = ReadColumns(sql, source)
 
-    def bucket_sums(self, point: Point, fetch_size: int) -> dict[int, tuple[int, int]]:
-        """(rows, sum of fingerprints) of all rows at one key, by bucket; the rows themselves stay in Spark."""
+    def bucket_sums(self, fetch_size: int) -> Sums:
+        """(rows, sum of fingerprints) of all rows in the bookmark's window, by bucket; the rows stay in Spark."""
         with self.job_errors():
-            at_point = self.rows(Slice(Range(point, point, closed=True)), fetch_size)
-            hashed = at_point.select(fingerprint(self.record()).alias("hash"))
+            rows = self.rows(Slice(self.sql.window), fetch_size)
+            hashed = rows.select(fingerprint(self.record()).alias("hash"))
             halves = [F.sum(F.conv(F.substring("hash", start, 8), 16, 10).cast("bigint")) for start in (1, 9)]
             sums = hashed.groupBy(bucket(F.col("hash")).alias("bucket")).agg(F.count("*"), *halves)
-            return {number: (rows, (high << 32) + low) for number, rows, high, low in sums.collect()}
+            return {number: (count, (high << 32) + low) for number, count, high, low in sums.collect()}
 
     def rows(self, each: Slice[Point], fetch_size: int) -> DataFrame:
         """The rows of a slice: the columns as they are read, or masked, under their aliases, and `edge`."""

@@ -1,7 +1,7 @@
 """Which rows of the source were sent as they are, by the bookmark: a lake must have these, and may have others.
 
-A row is *firm* if its replication key is below the bookmark, or at it with a known fingerprint. Not firm are the rows
-that the next run sends: above the bookmark, new or changed at it, within the safety lag, committed late, without
+A row is *firm* if its replication key is below the bookmark's window, or in it with a known fingerprint. Not firm are
+the rows that the next run sends: above the bookmark, new or changed in its window, committed late, without
 replication key; and those that `start_value` and `end_value` leave out.
 """
 
@@ -14,7 +14,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from singer_spark.compared_source import FIRM, ROW
-from tap_spark_jdbc.extraction.extraction import Extraction, lag_of, split_key
+from tap_spark_jdbc.extraction.extraction import Extraction, since_of, split_key
 from tap_spark_jdbc.extraction.fingerprints import changed_buckets
 from tap_spark_jdbc.extraction.slice_bounds import ColumnBounds
 from tap_spark_jdbc.extraction.stream_progress import StreamProgress
@@ -26,11 +26,12 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from singer_spark.singer.bookmark import Bookmark
+    from tap_spark_jdbc.extraction.late_window import LateWindow
     from tap_spark_jdbc.plan.stream_plan import StreamPlan
     from tap_spark_jdbc.source.database import Database
 
 # In addition to `Edge`: a row that the next run sends, or that the tap leaves out.
-LOOSE = 4
+LOOSE = 5
 
 
 @dataclass(frozen=True)
@@ -60,7 +61,7 @@ class ComparedSql(StreamSql):
         cases = [f"WHEN {name} IS NULL THEN {int(Edge.NULL)}"]
         cases += [f"WHEN {condition} THEN {LOOSE}" for condition in self._left_out(name)]
         if self.bookmark is not None:
-            cases.append(f"WHEN {name} = {self.bookmark.literal} THEN {int(Edge.BOOKMARK)}")
+            cases.append(f"WHEN {range_condition(name, self.window)} THEN {int(Edge.BOOKMARK)}")
         if self.late is not None:
             cases.append(f"WHEN {self.condition(Slice(late=True))} THEN {LOOSE}")
         return f"CASE {' '.join(cases)} ELSE {int(Edge.NONE)} END"
@@ -75,23 +76,27 @@ class ComparedSql(StreamSql):
         return [range_condition(name, each) for each in ranges if each is not None]
 
 
-def compared_extraction(database: Database, plan: StreamPlan, bookmark: Bookmark | None, lag: float) -> Extraction:
+def compared_extraction(
+    database: Database, plan: StreamPlan, bookmark: Bookmark | None, window: LateWindow
+) -> Extraction:
     """All rows of a stream, classified by its saved bookmark; nothing is read yet."""
     dialect, connection = database.source.dialect, database.connection
     kept = None if plan.end_value is not None else bookmark
     sql = ComparedSql(dialect, plan, split_key(plan, dialect))
-    key, lag = plan.replication_key, lag_of(plan, lag)
+    key = plan.replication_key
     if key is not None:
         bounds = ColumnBounds(connection, sql, key)
+        since, lowered = (None, None) if kept is None else (since_of(bounds, kept), window.below_unknown(kept))
         sql = replace(
             sql,
             bookmark=None if kept is None else bounds.point_of_bookmark(kept),
             start=None if plan.start_value is None else bounds.point_of(plan.start_value),
             end=None if plan.end_value is None else bounds.point_of(plan.end_value),
-            lowered=None if kept is None or not lag else bounds.point_of(kept.value.minus(lag)),
+            bookmark_since=since,
+            lowered=None if lowered is None else bounds.point_of(lowered),
         )
         sql = replace(sql, plan=_with_newer_rows(sql))
-    return Extraction(sql.plan, sql, kept, None, connection, StreamProgress("full"), lag)
+    return Extraction(sql.plan, sql, kept, None, connection, StreamProgress("full"))
 
 
 def _with_newer_rows(sql: ComparedSql) -> StreamPlan:
@@ -133,5 +138,5 @@ def _sent(extraction: Extraction, reader: ComparedReader, fetch: int) -> Column 
         # One SQL text: a call for each of a thousand fingerprints takes long.
         known = ", ".join(f"'{each}'" for each in sorted(set(boundary.hashes)))
         return F.expr(f"fingerprint IN ({known})")
-    changed = changed_buckets(boundary.buckets, reader.bucket_sums(at, fetch))
+    changed = changed_buckets(boundary.buckets, reader.bucket_sums(fetch))
     return ~bucket(F.col("fingerprint")).isin(*changed) if changed else F.lit(True)

@@ -81,6 +81,7 @@ class SourceView:
     @contextmanager
     def opened(self, stream: str, state: Mapping[str, Any], session: SparkSession) -> Iterator[SourceRows]:
         """The rows of a stream, for as long as the context lasts."""
+        from tap_spark_jdbc.extraction.late_window import LateWindow
         from tap_spark_jdbc.verify.checksum_sql import SUMS_SCHEMA, ChecksumSql, unsummed
         from tap_spark_jdbc.verify.compared_reader import ComparedReader
         from tap_spark_jdbc.verify.sent_rows import ComparedSql, compared_extraction, source_rows
@@ -90,8 +91,9 @@ class SourceView:
         bound = FETCH_BOUND if tap.settings.fetch_size is None else None
         if source.hides_values and (context := getattr(session, "sparkContext", None)) is not None:
             context.setLogLevel("OFF")
+        window = LateWindow.of(plan, tap.settings, tap.database.source.dialect)
         bookmark = bookmark_of(checked_state(dict(state), "the saved state"), plan)
-        extraction = compared_extraction(tap.database, plan, bookmark, tap.settings.safety_lag_seconds)
+        extraction = compared_extraction(tap.database, plan, bookmark, window)
         extraction = tap.snapshots.begin(extraction, follows=False)
         try:
             with tap.snapshots.reading():

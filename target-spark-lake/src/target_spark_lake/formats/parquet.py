@@ -51,6 +51,11 @@ def _by_method(writer: TableWriter, load: StreamLoad) -> tuple[TableChange, ...]
     replaces = load.schema.method.replaces
     if replaces and not staged:
         staged = (writer.nothing(load.schema, load.columns),)
+    if load.schema.sent_since is not None and not replaces:
+        # Only here: a run without such rows reads no file of the table.
+        from target_spark_lake.formats.repeated_rows import without_repeated
+
+        staged = without_repeated(writer, load.schema, load.table, staged, load.columns)
     retire = writer.run.table_files(load.table) if replaces else ()
     return (writer.change(load, load.table, staged, retire, load.columns, load.record),)
 

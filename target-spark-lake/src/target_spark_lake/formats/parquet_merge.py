@@ -167,7 +167,12 @@ class _Merge:
             written = self._engine.rewrite(self._rewrite("history", own), None, self._found.rules)
         kept = columns_from_text(before.columns if before else {})
         columns = Struct.of({**kept.types, **self._columns.without(self._foreign).types})
-        change = self._writer.change(self._load, table, [*self._others(own), *written], (), columns, before)
+        files: Sequence[StagedFile] = [*self._others(own), *written]
+        if self._load.schema.sent_since is not None:
+            from target_spark_lake.formats.repeated_rows import without_repeated
+
+            files = without_repeated(self._writer, self._load.schema, table, files, columns)
+        change = self._writer.change(self._load, table, files, (), columns, before)
         return replace(change, records=0)
 
     def _others(self, placed: Iterable[PlacedFile]) -> list[StagedFile]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from singer_spark.errors import ConfigurationError, ProtocolError
-from singer_spark.singer.messages import CURSOR_ORDER, LATE_ROWS, SOURCE_ORDER
+from singer_spark.singer.messages import CURSOR_ORDER, LATE_ROWS, SENT_SINCE, SOURCE_ORDER
 from singer_spark.singer.metadata_columns import DELETED_AT, METADATA_COLUMNS
 from singer_spark.singer.schema_mapping import json_types, single_branch
 from singer_spark.singer.sql_type import annotated_type
@@ -43,6 +43,7 @@ class StreamSchema:
         keeps_deletes: Whether deletes reported by the tap are rows of the lake: without their mark they would look like
             any others, so the mark's column is not optional metadata.
         texts: How the table's columns of text hold values, as soon as that is settled.
+        sent_since: The replication key from which on the table may have rows that are sent again; None: it has none.
     """
 
     stream: str
@@ -58,6 +59,7 @@ class StreamSchema:
     keeps_deletes: bool = False
     numbers: frozenset[str] = frozenset()
     texts: TextColumns = NO_TEXTS
+    sent_since: int | str | None = None
 
     @property
     def partitioning(self) -> Partitioning | None:
@@ -132,6 +134,7 @@ class StreamSchema:
             schema.get(LATE_ROWS) is True,
             keeps_deletes,
             frozenset(name for name in cursor if _is_number(schema["properties"][name])),
+            sent_since=schema.get(SENT_SINCE) if isinstance(schema.get(SENT_SINCE), int | str) else None,
         )
 
     def following(self, earlier: StreamSchema) -> StreamSchema:

@@ -221,3 +221,20 @@ def test_snowflake_s_driver_takes_a_name_for_a_name() -> None:
 )
 def test_slices_are_cut_by_the_page_clause_that_the_database_has(url: str, page: str) -> None:
     assert dialect_of(url).limited(3, 7) == page
+
+
+def test_open_transactions_are_asked_for_with_the_clock() -> None:
+    """The age of the oldest one that may write, and the clock in seconds; and the grant that this needs."""
+    oracle, sqlserver = dialect_named("oracle"), dialect_named("sqlserver")
+    assert oracle.open_transactions == (
+        "SELECT MAX(CEIL((SYSDATE - t.START_DATE) * 86400)), "
+        "FLOOR((CAST(SYS_EXTRACT_UTC(SYSTIMESTAMP) AS DATE) - DATE '1970-01-01') * 86400) FROM V$TRANSACTION t"
+    )
+    assert oracle.open_transactions_grant == "GRANT SELECT ON V_$TRANSACTION TO {user}"
+    assert sqlserver.open_transactions == (
+        "SELECT MAX(DATEDIFF_BIG(second, t.transaction_begin_time, SYSDATETIME())), "
+        "DATEDIFF_BIG(second, '1970-01-01', SYSUTCDATETIME()) FROM sys.dm_tran_active_transactions t "
+        "JOIN sys.dm_tran_session_transactions s ON s.transaction_id = t.transaction_id "
+        "WHERE t.transaction_type IN (1, 4) AND s.session_id <> @@SPID"
+    )
+    assert sqlserver.open_transactions_grant == "GRANT VIEW SERVER STATE TO {user}"

@@ -1,0 +1,185 @@
+"""Rows that are committed late, below a bookmark, on databases that show no snapshot: MariaDB and SQLite."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import pytest
+
+from singer_spark.singer.bookmark import MAX_BOUNDARY_HASHES, MAX_WINDOW_HASHES
+from storms.late_commits import KINDS, Storm
+from tap.source.mariadb_pipes import database, pipe, run
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pymysql.cursors import Cursor
+
+__all__ = ["database", "pipe"]
+
+NUMBERED = "create table t (id int auto_increment primary key, v varchar(20))"
+TIMED = "create table t (id int auto_increment primary key, v varchar(20), k datetime(6) not null, key (k))"
+
+
+@contextmanager
+def open_transaction(database) -> Iterator[Cursor]:
+    with database.connect() as connection, connection.cursor() as cursor:
+        cursor.execute("start transaction")
+        yield cursor
+        connection.rollback()
+
+
+def arrivals(lake, database, runs: int = 1) -> Counter[tuple[int, str]]:
+    """What the next runs bring, each saved."""
+    found: Counter[tuple[int, str]] = Counter()
+    for _ in range(runs):
+        sent = lake.run()
+        lake.save(sent.final)
+        rows = [each["record"] for each in sent.messages if each["type"] == "RECORD"]
+        found += Counter((each["id"], each["v"]) for each in rows)
+    return found
+
+
+@pytest.mark.parametrize("kind", ["numbers", "moments"])
+def test_late_row_arrives_once(database, pipe, kind) -> None:
+    """A row committed below the bookmark, after it moved, comes with the next run, and none comes twice."""
+    insert = "insert into t (v) values ('{}')" if kind == "numbers" else "insert into t (v, k) values ('{}', now(6))"
+    run(database, NUMBERED if kind == "numbers" else TIMED, *[insert.format("old")] * 100)
+    lake = pipe("t:id:integer" if kind == "numbers" else "t:k:datetime")
+    with open_transaction(database) as late:
+        late.execute(insert.format("late"))
+        run(database, insert.format("new"))
+        assert arrivals(lake, database) == Counter({**{(n, "old"): 1 for n in range(1, 101)}, (102, "new"): 1})
+        assert not arrivals(lake, database)
+        late.execute("commit")
+    assert arrivals(lake, database) == Counter([(101, "late")])
+    assert not arrivals(lake, database, 2)
+    run(database, "update t set v = 'changed' where id = 101")
+    assert arrivals(lake, database) == Counter([(101, "changed")])
+    run(database, "delete from t where id = 102", insert.format("last"))
+    assert arrivals(lake, database, 2) == Counter([(103, "last")])
+
+
+def test_transaction_open_longer_than_the_window(database, pipe) -> None:
+    """The next window reaches back to the oldest transaction that was open, and is narrow again once it has ended."""
+    run(database, NUMBERED, "insert into t (v) values ('old'), ('old')")
+    lake = pipe("t:id:integer", safety_lag_rows=1)
+    arrivals(lake, database)
+    with open_transaction(database) as late:
+        late.execute("insert into t (v) values ('late')")
+        for number in range(10):
+            run(database, f"insert into t (v) values ('{number}'), ('{number}'), ('{number}')")
+            assert arrivals(lake, database).total() == 3
+        late.execute("commit")
+    assert arrivals(lake, database) == Counter([(3, "late")])
+    run(database, "insert into t (v) values ('x')")
+    assert arrivals(lake, database) == Counter([(34, "x")])
+    bookmark = lake.run().final["bookmarks"][f"{database.name}-t"]
+    assert bookmark["boundary"]["since"] == {"value": 33}
+    assert len(bookmark["runs"]) == 1
+
+
+def test_moments_of_a_long_transaction(database, pipe) -> None:
+    """A key of time: the transaction's age counts, whatever zone its keys are of."""
+    insert = "insert into t (v, k) values ('{}', utc_timestamp(6) + interval {} hour)"
+    run(database, TIMED, insert.format("old", -8))
+    lake = pipe("t:k:datetime", safety_lag_seconds=0.000001)
+    arrivals(lake, database)
+    with open_transaction(database) as late:
+        late.execute(insert.format("late", -8))
+        run(database, insert.format("new", -8), "do sleep(1.1)")
+        assert arrivals(lake, database).total() == 1
+        run(database, insert.format("newer", -8))
+        assert arrivals(lake, database).total() == 1
+        late.execute("commit")
+    assert arrivals(lake, database) == Counter([(2, "late")])
+
+
+def test_user_without_the_right_is_told_the_grant(database, pipe, caplog) -> None:
+    run(database, NUMBERED, "insert into t (v) values ('old')")
+    name = f"u_{database.name}"
+    run(database, f"create user {name} identified by 'secret1'", f"grant select on {database.name}.* to {name}")
+    lake = pipe("t:id:integer")
+    lake.config |= {"user": name, "password": "secret1"}
+    with caplog.at_level(logging.INFO):
+        assert arrivals(lake, database).total() == 1
+    assert "run GRANT PROCESS ON *.* TO u_" in caplog.text
+    assert "t from its first id (late rows: window of 1,000 keys)" in caplog.text
+
+
+def test_window_of_many_rows_is_known_by_buckets(database, pipe) -> None:
+    """Up to `MAX_WINDOW_HASHES` rows are known one by one; beyond, the neighbours of a late row come again."""
+    rows = MAX_WINDOW_HASHES + 50
+    run(database, NUMBERED, f"insert into t (id, v) select seq, 'old' from seq_1_to_{rows} where seq <> 50")
+    lake = pipe("t:id:integer", safety_lag_rows=2 * rows)
+    assert arrivals(lake, database).total() == rows - 1
+    assert len(str(lake.run().final)) < 5_000
+    assert not arrivals(lake, database)
+    run(database, "insert into t (v) values ('new')")
+    assert arrivals(lake, database) == Counter([(rows + 1, "new")])
+    run(database, "insert into t (id, v) values (50, 'late'), (null, 'newer')")
+    found = arrivals(lake, database)
+    assert {(50, "late"), (rows + 2, "newer")} <= set(found)
+    # So that the target leaves out the neighbours.
+    schema = next(each for each in lake.run().messages if each["type"] == "SCHEMA")
+    since = lake.saved["bookmarks"][f"{database.name}-t"]["boundary"]["since"]["value"]
+    assert schema["schema"]["x-sent-since"] == since
+    assert found.total() < rows / 50
+    assert not arrivals(lake, database)
+
+
+def test_thousands_of_rows_are_known_one_by_one(database, pipe) -> None:
+    rows = 5 * MAX_BOUNDARY_HASHES
+    run(database, NUMBERED, f"insert into t (id, v) select seq, 'old' from seq_1_to_{rows} where seq <> 50")
+    lake = pipe("t:id:integer", safety_lag_rows=2 * rows)
+    assert arrivals(lake, database).total() == rows - 1
+    run(database, "insert into t (id, v) values (50, 'late'), (null, 'new')")
+    assert arrivals(lake, database) == Counter([(50, "late"), (rows + 1, "new")])
+    assert not arrivals(lake, database)
+
+
+@pytest.mark.parametrize("kind", ["numbers", "moments"])
+def test_a_run_dies_in_its_window(database, pipe, kind) -> None:
+    """After each STATE of a run a next one continues it: nothing is lost, nothing comes twice."""
+    moment = "'2026-01-01' + interval seq second"
+    run(
+        database,
+        NUMBERED if kind == "numbers" else TIMED,
+        "insert into t (id, v) select seq, 'old' from seq_1_to_9 where seq <> 4"
+        if kind == "numbers"
+        else f"insert into t (id, v, k) select seq, 'old', {moment} from seq_1_to_9 where seq <> 4",
+    )
+    spec, lag = ("t:id:integer", "rows") if kind == "numbers" else ("t:k:datetime", "seconds")
+    lake = pipe(spec, slice_rows=2, **{f"safety_lag_{lag}": 6})
+    first = lake.run()
+    lake.save(first.final)
+    late = "insert into t (id, v{}) select seq, 'late'{} from seq_4_to_20 where seq = 4 or seq > 9"
+    run(database, late.format("", "") if kind == "numbers" else late.format(", k", f", {moment}"))
+    whole = lake.run()
+    assert whole.ids(f"{database.name}-t") == Counter([4, *range(10, 21)])
+    for _, dead in whole.deaths():
+        lake.save(first.final)
+        lake.die(dead)
+        rest = lake.run()
+        assert dead.followed_by(rest) == whole.rows
+        lake.save(rest.final)
+        assert not lake.run().rows
+
+
+def test_zero_reads_nothing_below_the_bookmark(database, pipe) -> None:
+    run(database, NUMBERED, "insert into t (id, v) values (1, 'old'), (3, 'old')")
+    lake = pipe("t:id:integer", safety_lag_rows=0)
+    arrivals(lake, database)
+    run(database, "insert into t (id, v) values (2, 'late')")
+    assert not arrivals(lake, database)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("seed", [1, 2])
+def test_random_writers_and_deaths(database, spark, tmp_path, kind, seed) -> None:
+    """Every version that stood still at a run came once (a slice of `tests/storms/late_commits.py`)."""
+    del spark
+    Storm.of(database, tmp_path / "lake", kind, seed).blow(40)
