@@ -183,3 +183,17 @@ def test_random_writers_and_deaths(database, spark, tmp_path, kind, seed) -> Non
     """Every version that stood still at a run came once (a slice of `tests/storms/late_commits.py`)."""
     del spark
     Storm.of(database, tmp_path / "lake", kind, seed).blow(40)
+
+
+def test_bookmark_without_a_window_sends_it_once_more(database, pipe) -> None:
+    """A bookmark of 0.1.0, or of a run without a window: its rows come again, and the SCHEMA says from which key on."""
+    run(database, NUMBERED, "insert into t (id, v) values (1, 'old'), (3, 'old')")
+    lake = pipe("t:id:integer", safety_lag_rows=0)
+    arrivals(lake, database)
+    del lake.config["safety_lag_rows"]
+    run(database, "insert into t (id, v) values (2, 'late'), (4, 'new')")
+    sent = lake.run()
+    assert sent.ids(f"{database.name}-t") == Counter([1, 2, 4])
+    assert next(each for each in sent.messages if each["type"] == "SCHEMA")["schema"]["x-sent-since"] == 3 - 1_000
+    lake.save(sent.final)
+    assert not arrivals(lake, database)
