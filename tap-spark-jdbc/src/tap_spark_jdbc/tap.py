@@ -219,7 +219,7 @@ class TapSparkJdbc(Tap):
 
     def _log_start(self, plans: Sequence[StreamPlan], log: LogRun | None = None) -> None:
         """Log where each stream starts, in one line, for whoever reads the run's log later."""
-        starts = []
+        starts, late = [], self.snapshots.searches.described(plans)
         for plan in plans:
             key, bookmark = plan.replication_key, self.run_state.bookmark(plan)
             if log is not None and log.reads(plan.stream):
@@ -230,6 +230,8 @@ class TapSparkJdbc(Tap):
                 starts.append(f"{plan.stream} from its first {key.column.name}")
             else:
                 starts.append(f"{plan.stream} from {key.column.name} {bookmark.value.text}")
+            if how := late.get(plan.stream):
+                starts[-1] += f" (late rows: {how})"
         logger.info("reading %s; engine %s", _named(starts), self.settings.engine_and_why)
         if hidden := [plan.stream for plan in plans if plan.table.filtered]:
             logger.warning(
@@ -264,7 +266,7 @@ class TapSparkJdbc(Tap):
         state, settings = self.run_state, self.settings
         if settings.safety_lag_seconds or state.start not in ("saved", "resume"):
             return [*streams]
-        asked = UnchangedStreams(self.database, self.snapshots.server, may_end_early=settings.has_budget)
+        asked = UnchangedStreams(self.database, self.snapshots, may_end_early=settings.has_budget)
         plans = [each.plan for each in streams if state.progress(each.plan) is None]
         found = asked.among([(plan, state.bookmark(plan)) for plan in plans])
         for stream in streams:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Generic, Literal, TypeVar
 
 from singer_spark.singer.transaction_snapshot import MAX_SEEN, TransactionSnapshot
 from tap_spark_jdbc.plan.slices import Slice
@@ -16,7 +16,7 @@ from tap_spark_jdbc.plan.slices import Slice
 K = TypeVar("K")
 WRITER = "CAST(CAST(xmin AS text) AS bigint)"
 """The number of a row's writer, its lower 32 bits."""
-NONE_JOINED = "FALSE"
+NONE_JOINED, ALL_JOINED = "FALSE", "TRUE"
 FAR = 2**31
 """After so many numbers a snapshot is renewed, or proves nothing: they wrap around after twice as many."""
 _CYCLE = 2**32
@@ -25,11 +25,45 @@ _FIRST = 3
 
 
 @dataclass(frozen=True)
+class LateSearch:
+    """How the rows of one stream that were committed late are looked for.
+
+    Attributes:
+        kind: In the whole table; in a window below the bookmark; only for transactions that were open at the last run;
+            not at all.
+        width: How far a window reaches below the bookmark, in the unit of `KeyValue.minus`.
+        span: The same for users.
+        why: Why nothing better is done.
+        missing_index: What to do about a key without an index, if that is why.
+    """
+
+    kind: Literal["all", "window", "open", "none"]
+    width: float = 0
+    span: str = ""
+    why: str = ""
+    missing_index: str = ""
+
+    @property
+    def told(self) -> str:
+        """In a few words, for users."""
+        match self.kind:
+            case "all":
+                return "snapshot, whole table"
+            case "window":
+                return f"snapshot, window of {self.span}"
+            case "open":
+                return f"open transactions only: {self.why}"
+            case _:
+                return f"none: {self.why}"
+
+
+@dataclass(frozen=True)
 class LateRows(Generic[K]):
     """The rows a run sends in addition to those its bookmark's value selects: those the last run could not see.
 
     `xmax` is of this run's snapshot; `sent` are the ranges where the last run (or the one that died) sent all it saw;
-    `joined` is the condition for rows of tables that were no part of the stream then, whoever wrote them.
+    `joined` is the condition for rows of tables that were no part of the stream then, whoever wrote them; of another
+    server's snapshot it is `ALL_JOINED`: its numbers mean nothing here.
     """
 
     snapshot: TransactionSnapshot
