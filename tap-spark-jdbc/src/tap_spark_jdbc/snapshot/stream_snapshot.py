@@ -257,6 +257,11 @@ class StreamSnapshots:
                 "stream %s: rows below the bookmark were written or committed since the last run; they are sent too",
                 extraction.plan.stream,
             )
+            if written.keys is not None and extraction.plan.replication_key is not None:
+                # Of the window, only this part need be read once more.
+                bounds = extraction.bounds(extraction.plan.replication_key)
+                least, greatest = (bounds.point(each) for each in written.keys)
+                late = replace(late, sent=(Slice(Range(least, greatest, closed=True)),))
             extraction = replace(extraction, sql=replace(extraction.sql, late=late))
         if followed is None:
             return extraction
@@ -294,10 +299,11 @@ class StreamSnapshots:
         if late is None and xmin == xmax:
             return Written((), late=False, new=True)
         places = " OR ".join(f"({sql.condition(place)})" for place in late.sent) if late is not None else ""
-        snapshot, source = self._database.source.dialect.string(text), sql.source
+        snapshot, source, keys = sql.dialect.string(text), sql.source, None
         if near is not None and key is not None:
             source = f"{source} AND {range_condition(sql.dialect.operand(key.column), near)}"
-        query = written_query(source, xmin, xmax, snapshot, late, places or "FALSE")
+            keys = sql.dialect.quote(key.column.name), sql.dialect.key_text(key)
+        query = written_query(source, xmin, xmax, snapshot, late, places or "FALSE", keys)
         written = written_of(self._database.connection.rows(query)[0], xmin)
         if len(written.seen) == MAX_SEEN:
             logger.warning(
