@@ -145,8 +145,9 @@ class UnchangedStreams:
             known = f"h.written = '1' AND h.added IS NULL AND h.bytes <= {MOST_BYTES}{same}"
             # Before the conditions that may scan the table.
             terms.append(f"(SELECT {known} FROM ({heaps}) h)")
-        terms.append(f"EXISTS (SELECT 1 {sql.source} AND {range_condition(name, Range(at, at, closed=True))})")
-        terms.append(f"NOT EXISTS (SELECT 1 {sql.source} AND {range_condition(name, Range(at, after=True))})")
+        # In the order of its index: for what does not exist, a table without statistics would be scanned.
+        order = f"ORDER BY {dialect.column_of(plan.table, key.column.name)} DESC {dialect.limited(1)}"
+        terms.append(f"(SELECT {name} {sql.source} AND {range_condition(name, Range())} {order}) = {at.literal}")
         if key.column.nullable:
             terms.append(f"NOT EXISTS (SELECT 1 {sql.source} AND {name} IS NULL)")
         if moved:
