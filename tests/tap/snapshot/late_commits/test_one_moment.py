@@ -123,7 +123,7 @@ def test_every_version_that_a_run_could_see_arrives_once_through_20_runs_beside_
         # No less, no more: what the run could see, and no run before it had sent.
         assert sent.rows == visible - arrived, number
         arrived += sent.rows
-        assert set(arrived.values()) == {1}
+        assert set(arrived.values()) <= {1}
         latest.update({json.loads(row)[1]["id"]: row for row in sent.rows})
         late += "snapshot" in it.bookmark
     assert set(latest.values()) == set(visible)
