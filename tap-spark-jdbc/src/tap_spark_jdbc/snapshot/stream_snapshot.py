@@ -96,7 +96,7 @@ class StreamSnapshots:
             return extraction
         last = _last_snapshot(extraction)
         guarded = follows and plan.replication_key is not None and plan.end_value is None
-        search = self.searches.of(plan) if guarded else LateSearch("all")
+        search = self.searches.of(plan) if guarded else LateSearch("none")
         followed = self._open.lasting() if guarded else frozenset()
         is_open = guarded and (self.server.is_standby or bool(followed))
         self._text = self._shared_snapshot(extraction)
