@@ -259,6 +259,8 @@ def test_an_increment_of_a_large_table_reads_a_small_part_of_it_and_an_idle_run_
 
     def blocks():
         """What a run sends, and how many blocks it reads: its sessions have reported them once they are gone."""
+        # What this session has read and written is not the run's.
+        it.database.execute("select pg_stat_force_next_flush()")
         before = it.database.execute(BLOCKS).fetchone()[0]
         found = it.ids()
         while it.database.execute(OTHERS).fetchone()[0]:
@@ -280,5 +282,4 @@ def test_an_increment_of_a_large_table_reads_a_small_part_of_it_and_an_idle_run_
     assert increment[0] == [*range(400_001, 400_101)]
     assert late[0] == [-1]
     assert idle[1] <= 3
-    assert max(idle_beside_writes[1], increment[1]) < pages * 0.02
-    assert late[1] < pages * 0.04
+    assert max(each[1] for each in (idle_beside_writes, increment, late)) < pages * 0.02
