@@ -220,20 +220,21 @@ class TapSparkJdbc(Tap):
 
     def _log_start(self, plans: Sequence[StreamPlan], log: LogRun | None = None) -> None:
         """Log where each stream starts, in one line, for whoever reads the run's log later."""
-        starts, dialect = [], self.database.source.dialect
+        starts, dialect, late = [], self.database.source.dialect, self.snapshots.searches.described(plans)
         for plan in plans:
             key, bookmark = plan.replication_key, self.run_state.bookmark(plan)
-            late = (
-                "" if dialect.shares_snapshots else f" (late rows: {LateWindow.of(plan, self.settings, dialect).text})"
-            )
             if log is not None and log.reads(plan.stream):
                 starts.append(f"{plan.stream} from the log at {log.place(plan.stream)}")
             elif key is None:
                 starts.append(f"{plan.stream} (whole)")
             elif bookmark is None:
-                starts.append(f"{plan.stream} from its first {key.column.name}{late}")
+                starts.append(f"{plan.stream} from its first {key.column.name}")
             else:
-                starts.append(f"{plan.stream} from {key.column.name} {bookmark.value.text}{late}")
+                starts.append(f"{plan.stream} from {key.column.name} {bookmark.value.text}")
+            if key is not None and not dialect.shares_snapshots:
+                late[plan.stream] = LateWindow.of(plan, self.settings, dialect).text
+            if how := late.get(plan.stream):
+                starts[-1] += f" (late rows: {how})"
         logger.info("reading %s; engine %s", _named(starts), self.settings.engine_and_why)
         if hidden := [plan.stream for plan in plans if plan.table.filtered]:
             logger.warning(
@@ -268,7 +269,7 @@ class TapSparkJdbc(Tap):
         state, settings = self.run_state, self.settings
         if settings.safety_lag_seconds or settings.safety_lag_rows or state.start not in ("saved", "resume"):
             return [*streams]
-        asked = UnchangedStreams(self.database, self.snapshots.server, may_end_early=settings.has_budget)
+        asked = UnchangedStreams(self.database, self.snapshots, may_end_early=settings.has_budget)
         plans = [each.plan for each in streams if state.progress(each.plan) is None]
         found = asked.among([(plan, state.bookmark(plan)) for plan in plans])
         for stream in streams:

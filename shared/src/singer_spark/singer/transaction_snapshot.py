@@ -10,10 +10,11 @@ from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from typing import Any
 
-__all__ = ["MAX_SEEN", "TransactionSnapshot"]
+__all__ = ["MAX_OPEN", "MAX_SEEN", "TransactionSnapshot"]
 
 FORMAT_VERSION = 1
 MAX_SEEN = 50_000
+MAX_OPEN = 100
 
 
 @dataclass(frozen=True)
@@ -29,6 +30,7 @@ class TransactionSnapshot:
         timeline: The history of the system that the numbers are of: another one begins with a failover or a restore
             to an earlier state; None: unknown.
         relation: The table that was read, by its object identifier: another one may have got its name; None: unknown.
+        open: What was open for long, by the server's names; at most `MAX_OPEN`. Empty where it is not `quiet`: unknown.
     """
 
     system: str
@@ -38,6 +40,7 @@ class TransactionSnapshot:
     quiet: bool = False
     timeline: int | None = None
     relation: int | None = None
+    open: tuple[str, ...] = ()
 
     def is_of(self, system: str, timeline: int | None) -> bool:
         """Whether it may be of this system and timeline; an unknown timeline may be any."""
@@ -54,6 +57,8 @@ class TransactionSnapshot:
         if self.seen:
             distances = [later - earlier for earlier, later in pairwise((self.xmin, *self.seen))]
             packed["seen"] = base64.b64encode(zlib.compress(struct.pack(f">{len(distances)}Q", *distances))).decode()
+        if self.open:
+            packed["open"] = list(self.open)
         return {**packed, "quiet": True} if self.quiet else packed
 
     @classmethod
@@ -75,7 +80,10 @@ class TransactionSnapshot:
         relation = packed.get("relation")
         if relation is not None and not isinstance(relation, int):
             raise ValueError(f"its snapshot is of relation {relation!r}")
-        return cls(system, xmin, xmax, listed, packed.get("quiet") is True, timeline, relation)
+        names = packed.get("open", [])
+        if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+            raise ValueError(f"its snapshot names {names!r} as open")
+        return cls(system, xmin, xmax, listed, packed.get("quiet") is True, timeline, relation, tuple(names))
 
 
 def _unpacked(seen: Any, xmin: int) -> tuple[int, ...]:

@@ -15,6 +15,7 @@ SECONDS: JSON = {"type": "number", "minimum": 0}
 COUNT: JSON = {"type": "integer", "minimum": 1}
 OPTIONS: JSON = {"type": "object"}
 KEY: JSON = {"type": ["string", "array"], "minLength": 1, "items": TEXT, "minItems": 1, "maxItems": 2}
+LATE_ROWS = ["auto", "all", "window", "open"]
 LOAD_METHODS = ["append-only", "upsert", "append-dedup", "overwrite", "overwrite-delete-stale"]
 
 
@@ -55,11 +56,8 @@ STREAM_OPTIONS = _object(
         "detect_deletes": _setting(
             {"type": "boolean"}, "Sends the keys of all rows too, so that the target deletes rows that are gone"
         ),
-        "late_rows": _setting(
-            {"type": "string", "enum": ["all", "open"]},
-            "PostgreSQL: which late rows below the bookmark are looked for: all (`all`), or only those of "
-            "transactions that were open at the last run (`open`): no scan of a large table whose keys only ascend",
-        ),
+        "late_rows": _setting({"type": "string", "enum": LATE_ROWS}, "Instead of the setting `late_rows`"),
+        "late_window": _setting(SECONDS, "Instead of the setting `late_window`"),
         "replication_method": _setting(
             {"type": "string", "enum": ["FULL_TABLE", "INCREMENTAL", "LOG_BASED"]},
             "LOG_BASED: changes and deletes from PostgreSQL's log ([log-based.md](log-based.md))",
@@ -164,7 +162,7 @@ CONFIG_JSONSCHEMA: JSON = _object(
             {"type": "object", "additionalProperties": STREAM_OPTIONS},
             "Per stream (glob): `replication_key`, `replication_key_type`, `start_value`, `end_value`, "
             "`key_properties`, `load_method`, `settle_seconds`, `where`, `partition_column`, `detect_deletes`, "
-            "`late_rows`, `type_overrides`, `replication_method`, `mask` ([masks.md](masks.md))",
+            "`late_rows`, `late_window`, `type_overrides`, `replication_method`, `mask` ([masks.md](masks.md))",
             default={},
         ),
         "queries": _setting(
@@ -184,6 +182,24 @@ CONFIG_JSONSCHEMA: JSON = _object(
         ),
         "settle_seconds": _setting(
             SECONDS, "Leaves rows whose key is younger than this, by the database's clock, for the next run", default=0
+        ),
+        "late_rows": _setting(
+            {"type": "string", "enum": LATE_ROWS},
+            "PostgreSQL: where rows below the bookmark that were committed late are looked for: in the whole table "
+            "(`all`), in a window below the bookmark, by the key's index (`window`), or only for transactions that "
+            "were open at the last run (`open`, which `all` and `window` include); `auto`: `all` in a table of up to "
+            "`late_rows_pages`, else `window` ([bookmarks.md](bookmarks.md#rows-that-are-committed-late))",
+            default="auto",
+        ),
+        "late_window": _setting(
+            SECONDS,
+            "How far below the bookmark `window` reaches: seconds, or units of the key for numbers; 86,400 (a day), or "
+            "1,000,000 for numbers (more if the key's sequence has a CACHE or an increment), where not given",
+        ),
+        "late_rows_pages": _setting(
+            {"type": "integer", "minimum": 0},
+            "Pages up to which a table is small for `late_rows` (of 8 kB each, as servers are usually built)",
+            default=32_768,
         ),
         "on_stream_error": _setting(
             {"type": "string", "enum": ["fail", "skip"]},

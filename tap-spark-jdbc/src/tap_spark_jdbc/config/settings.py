@@ -40,7 +40,8 @@ class StreamOptions:
     where: str | None = None
     partition_column: str | None = None
     detect_deletes: bool | None = None
-    late_rows: Literal["all", "open"] | None = None
+    late_rows: Literal["auto", "all", "window", "open"] | None = None
+    late_window: float | None = None
     type_overrides: Mapping[str, str] = field(default_factory=dict)
     replication_method: Literal["FULL_TABLE", "INCREMENTAL", "LOG_BASED"] | None = None
     mask: Mapping[str, Kind] = field(default_factory=dict)
@@ -77,6 +78,9 @@ class TapSettings:
     safety_lag_seconds: float | None = None
     safety_lag_rows: int | None = None
     settle_seconds: float = 0
+    late_rows: Literal["auto", "all", "window", "open"] = "auto"
+    late_window: float | None = None
+    late_rows_pages: int = 32_768
     on_stream_error: Literal["fail", "skip"] = "fail"
     null_replication_key: Literal["include", "exclude", "error"] = "include"
     engine: Literal["auto", "local", "spark"] = "auto"

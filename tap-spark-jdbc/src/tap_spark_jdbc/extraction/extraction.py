@@ -42,7 +42,8 @@ class Extraction:
         begins_below: Whether it begins below its bookmark.
         runs: Of its bookmarks: see `Bookmark.runs`.
         snapshot: The transactions this run can see, for its bookmarks; None if no open transaction can write below.
-        moved: Whether the bookmark's snapshot is of another server, so that it is replaced in any case.
+        moved: Whether the bookmark's snapshot is of another server.
+        renews: Whether the bookmark's snapshot is replaced, even where nothing is new.
         moment: What the rows of a whole table show once those are sent that were added since a dead run read it.
         dropped: Why what a dead run has sent of the stream can't be used; None: it is used, or there is nothing.
     """
@@ -57,6 +58,7 @@ class Extraction:
     runs: tuple[tuple[int, int], ...] = ()
     snapshot: TransactionSnapshot | None = None
     moved: bool = False
+    renews: bool = False
     moment: TableMoment | None = None
     dropped: str | None = None
 

@@ -115,7 +115,10 @@ def _streams(checkpoint: Checkpoint, plans: Sequence[StreamPlan], dialect: Diale
 def _of_stream(plan: StreamPlan, dialect: Dialect) -> dict[str, Any]:
     columns = [replace(each, mask=each.mask.without_key) if each.mask else each for each in plan.columns]
     table = [plan.table.schema, plan.table.name, plan.table.query]
-    return {**_plain(plan), "columns": columns, "table": table, "split": split_key(plan, dialect)}
+    # How late rows are looked for may change: as it was before there were windows.
+    said = {name: value for name, value in _plain(plan).items() if name not in ("late_window", "late_pages")}
+    said["late_rows"] = "open" if plan.late_rows == "open" else "all"
+    return {**said, "columns": columns, "table": table, "split": split_key(plan, dialect)}
 
 
 def _plain(value: object) -> Any:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Generic, Literal, TypeVar
 
 from singer_spark.singer.transaction_snapshot import MAX_SEEN, TransactionSnapshot
 from tap_spark_jdbc.plan.slices import Slice
@@ -16,7 +16,7 @@ from tap_spark_jdbc.plan.slices import Slice
 K = TypeVar("K")
 WRITER = "CAST(CAST(xmin AS text) AS bigint)"
 """The number of a row's writer, its lower 32 bits."""
-NONE_JOINED = "FALSE"
+NONE_JOINED, ALL_JOINED = "FALSE", "TRUE"
 FAR = 2**31
 """After so many numbers a snapshot is renewed, or proves nothing: they wrap around after twice as many."""
 _CYCLE = 2**32
@@ -25,11 +25,45 @@ _FIRST = 3
 
 
 @dataclass(frozen=True)
+class LateSearch:
+    """How the rows of one stream that were committed late are looked for.
+
+    Attributes:
+        kind: In the whole table; in a window below the bookmark; only for transactions that were open at the last run;
+            not at all.
+        width: How far a window reaches below the bookmark, in the unit of `KeyValue.minus`.
+        span: The same for users.
+        why: Why nothing better is done.
+        missing_index: What to do about a key without an index, if that is why.
+    """
+
+    kind: Literal["all", "window", "open", "none"]
+    width: float = 0
+    span: str = ""
+    why: str = ""
+    missing_index: str = ""
+
+    @property
+    def told(self) -> str:
+        """In a few words, for users."""
+        match self.kind:
+            case "all":
+                return "snapshot, whole table"
+            case "window":
+                return f"snapshot, window of {self.span}"
+            case "open":
+                return f"open transactions only: {self.why}"
+            case _:
+                return f"none: {self.why}"
+
+
+@dataclass(frozen=True)
 class LateRows(Generic[K]):
     """The rows a run sends in addition to those its bookmark's value selects: those the last run could not see.
 
     `xmax` is of this run's snapshot; `sent` are the ranges where the last run (or the one that died) sent all it saw;
-    `joined` is the condition for rows of tables that were no part of the stream then, whoever wrote them.
+    `joined` is the condition for rows of tables that were no part of the stream then, whoever wrote them; of another
+    server's snapshot it is `ALL_JOINED`: its numbers mean nothing here.
     """
 
     snapshot: TransactionSnapshot
@@ -68,46 +102,69 @@ class Written:
             `MAX_SEEN`.
         late: Whether it shows a row that the last run could not see in the ranges where that run sent everything.
         new: Whether it shows any row that the last run could not see.
+        keys: The least and the greatest key of the late rows, as the database prints them, if they were asked for.
     """
 
     seen: tuple[int, ...]
     late: bool
     new: bool
+    keys: tuple[str, str] | None = None
 
 
-def written_query(source: str, xmin: int, xmax: int, snapshot: str, late: LateRows[K] | None, places: str) -> str:
-    """SQL that looks at the writers of all rows once, in one row of three texts (`written_of`).
+def written_query(
+    source: str,
+    xmin: int,
+    xmax: int,
+    snapshot: str,
+    late: LateRows[K] | None,
+    places: str,
+    key: tuple[str, str] | None = None,
+) -> str:
+    """SQL that looks at the writers of all rows once, in one row of three texts, or of five (`written_of`).
 
     A writer that the server calls unfinished is not *seen*: its number is that of a row a whole cycle older. `xmin`,
     `xmax` and the server's own text are of the snapshot in which the query runs; `places` is the condition for the
-    ranges in which the last run sent everything that, by `late`, it could see.
+    ranges in which the last run sent everything that, by `late`, it could see. With a `key`, its column and the SQL of
+    that column's text, the least and greatest key of the late rows are texts four and five.
     """
     first = xmin if late is None else min(xmin, late.snapshot.xmin)
     distance = _distance("w", xmin)
     number = f"CAST(CAST({xmin} + d AS text) AS xid8)"
     joined = NONE_JOINED if late is None else late.joined
     unseen = "FALSE" if late is None else f"joined OR ({late.unseen('w')})"
+    kept, ends, texts = "", "", ""
+    if key is not None:
+        column, text = key
+        kept = f", {column} AS k"
+        placed = "CASE WHEN placed THEN k END"
+        ends = f", pg_catalog.min({placed}) AS least, pg_catalog.max({placed}) AS greatest"
+        texts = "".join(
+            f", (SELECT {text} FROM (SELECT pg_catalog.{end}) AS {column} FROM written WHERE {unseen}) one)"
+            for end in ("min(least", "max(greatest")
+        )
     rows = (
-        f"SELECT {WRITER} AS w, ({places}) AS placed, ({joined}) AS joined {source} "
+        f"SELECT {WRITER} AS w, ({places}) AS placed, ({joined}) AS joined{kept} {source} "
         f"AND ({_within(WRITER, first, xmax - first)} OR {joined})"
     )
     return (
-        f"WITH written AS MATERIALIZED (SELECT w, joined, pg_catalog.bool_or(placed) AS placed FROM ({rows}) r "
+        f"WITH written AS MATERIALIZED (SELECT w, joined, pg_catalog.bool_or(placed) AS placed{ends} FROM ({rows}) r "
         f"GROUP BY w, joined) "
         f"SELECT (SELECT pg_catalog.string_agg(CAST(d AS text), ',' ORDER BY d) FROM (SELECT d FROM "
         f"(SELECT DISTINCT {distance} AS d FROM written WHERE {_within('w', xmin, xmax - xmin)}) between_both "
         f"WHERE pg_catalog.pg_visible_in_snapshot({number}, CAST({snapshot} AS pg_snapshot)) "
         f"AND pg_catalog.pg_xact_status({number}) = 'committed' ORDER BY d LIMIT {MAX_SEEN}) seen) AS distances, "
         f"(SELECT CASE WHEN pg_catalog.bool_or(placed) THEN '1' ELSE '0' END FROM written WHERE {unseen}) AS is_late, "
-        f"(SELECT CASE WHEN COUNT(*) > 0 THEN '1' ELSE '0' END FROM written WHERE {unseen}) AS is_new"
+        f"(SELECT CASE WHEN COUNT(*) > 0 THEN '1' ELSE '0' END FROM written WHERE {unseen}) AS is_new{texts}"
     )
 
 
 def written_of(row: Sequence[str | None], xmin: int) -> Written:
     """Parse the result row of `written_query`."""
-    distances, late, new = row
+    distances, late, new, *ends = row
     listed: Sequence[str] = distances.split(",") if distances else ()
-    return Written(tuple(xmin + int(distance) for distance in listed), late == "1", new == "1")
+    least, greatest = ends or (None, None)
+    keys = None if least is None or greatest is None else (least, greatest)
+    return Written(tuple(xmin + int(distance) for distance in listed), late == "1", new == "1", keys)
 
 
 def _distance(writer: str, first: int) -> str:

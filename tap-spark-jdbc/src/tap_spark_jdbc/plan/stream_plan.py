@@ -62,7 +62,9 @@ class StreamPlan:
         where: The user's own SQL condition, to be put in parentheses.
         partition_column: The column by which the user wants a full table to be cut.
         detect_deletes: The keys of all rows are sent too.
-        late_rows: Which rows below the bookmark are looked for: all, or those of transactions that were open.
+        late_rows: Where rows are looked for that were committed late.
+        late_window: How far below the bookmark; None: the default for the type of the key.
+        late_pages: Up to so many pages `auto` is the whole table.
         settle_seconds: Rows whose key is younger than this are left for the next run.
         null_policy: How rows whose replication key is NULL are treated.
     """
@@ -79,7 +81,9 @@ class StreamPlan:
     where: str | None = None
     partition_column: Key | None = None
     detect_deletes: bool = False
-    late_rows: Literal["all", "open"] = "all"
+    late_rows: Literal["auto", "all", "window", "open"] = "auto"
+    late_window: float | None = None
+    late_pages: int = 0
     settle_seconds: float = 0
     null_policy: Literal["include", "exclude", "error"] = "include"
 
@@ -273,7 +277,9 @@ def _plan(
         where=options.where,
         partition_column=split,
         detect_deletes=detects_deletes(table.stream, choice),
-        late_rows=options.late_rows or "all",
+        late_rows=options.late_rows or settings.late_rows,
+        late_window=settings.late_window if options.late_window is None else options.late_window,
+        late_pages=settings.late_rows_pages,
         settle_seconds=0 if key is None else _settle_seconds(key, options.settle_seconds, settings.settle_seconds),
         null_policy=settings.null_replication_key,
     )

@@ -133,8 +133,8 @@ class Edges:
             self._progress, rows=self._rows, complete=complete, nulls_sent=not complete, lower=None, split=None
         )
         bookmark, saved = self._final_bookmark(), self._extraction.bookmark
-        if bookmark is None and saved is not None and self._extraction.moved and plan.end_value is None:
-            # Nothing new came, but late rows are looked for on the new server from now on.
+        if bookmark is None and saved is not None and self._extraction.renews and plan.end_value is None:
+            # Nothing new came, but late rows are looked for by the new snapshot from now on.
             bookmark = replace(saved, snapshot=self._extraction.snapshot)
         return bookmark, progress
 

@@ -13,6 +13,7 @@ PAUSE_SECONDS = 0.02
 
 # Every transaction locks its own number while it lasts, whether it writes or not, and any user can see these locks.
 # Transactions of other databases, of the server itself (no user) and of taps can't write a row of this one.
+# Numbers begin again when the server restarts, so a name has the server's start too.
 # A prepared transaction no longer belongs to a session, so these are queried after the others: one that is being
 # prepared between both queries is in the first.
 _OPEN = """
@@ -22,7 +23,8 @@ WHERE l.locktype = 'virtualxid' AND l.mode = 'ExclusiveLock' AND l.granted AND l
   AND (s.pid IS NULL OR (s.usesysid IS NOT NULL AND s.application_name IS DISTINCT FROM {name}
     AND s.datid = (SELECT d.oid FROM pg_catalog.pg_database d WHERE d.datname = pg_catalog.current_database())))
 )
-SELECT virtualxid FROM begun UNION ALL
+SELECT virtualxid || '@' || CAST(pg_catalog.date_part('epoch', pg_catalog.pg_postmaster_start_time()) AS text)
+FROM begun UNION ALL
 SELECT 'prepared ' || CAST(transaction AS text) FROM pg_catalog.pg_prepared_xacts
 WHERE database = pg_catalog.current_database() AND (SELECT COUNT(*) FROM begun) >= 0
 """

@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from singer_spark.errors import SourceError
-from tap_spark_jdbc.plan.late_rows import NONE_JOINED, K, LateRows
+from tap_spark_jdbc.plan.late_rows import ALL_JOINED, NONE_JOINED, K, LateRows
 
 if TYPE_CHECKING:
     from singer_spark.singer.transaction_snapshot import TransactionSnapshot
@@ -78,7 +78,7 @@ class Heaps:
     def joined(self, last: TransactionSnapshot) -> str:
         """The condition for rows of tables that were no part of the stream when the last run read it."""
         if last.relation not in (None, self.relation):
-            return "TRUE"
+            return ALL_JOINED
         return f"tableoid IN ({','.join(map(str, self.added))})" if self.added else NONE_JOINED
 
 

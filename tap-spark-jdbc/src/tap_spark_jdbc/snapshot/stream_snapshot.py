@@ -12,10 +12,21 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from singer_spark.errors import ConnectionLostError, SourceError
-from singer_spark.singer.transaction_snapshot import MAX_SEEN, TransactionSnapshot
-from tap_spark_jdbc.plan.late_rows import FAR, NONE_JOINED, LateRows, Written, written_of, written_query
+from singer_spark.singer.transaction_snapshot import MAX_OPEN, MAX_SEEN, TransactionSnapshot
+from tap_spark_jdbc.plan.late_rows import (
+    ALL_JOINED,
+    FAR,
+    NONE_JOINED,
+    LateRows,
+    LateSearch,
+    Written,
+    written_of,
+    written_query,
+)
 from tap_spark_jdbc.plan.slices import Range, Slice
+from tap_spark_jdbc.plan.stream_sql import range_condition
 from tap_spark_jdbc.snapshot.continued_table import continued, moment_of
+from tap_spark_jdbc.snapshot.late_searches import LateSearches
 from tap_spark_jdbc.snapshot.open_transactions import OpenTransactions
 from tap_spark_jdbc.snapshot.server import Heaps, SnapshotServer, warn
 from tap_spark_jdbc.snapshot.shared_snapshot import SharedSnapshot, Undisturbed
@@ -36,12 +47,14 @@ class StreamSnapshots:
 
     Attributes:
         server: The server they are taken from.
+        searches: How late rows are looked for in each stream.
     """
 
     def __init__(self, database: Database) -> None:
         self._database = database
         self._shared = SharedSnapshot(database)
         self.server = SnapshotServer(database)
+        self.searches = LateSearches(database, self.server)
         self._cannot_share = False
         self._text: str | None = None
         self._undisturbed: Undisturbed | None = None
@@ -52,6 +65,7 @@ class StreamSnapshots:
         other = StreamSnapshots(database)
         other._cannot_share, other._long = self._cannot_share, self._long
         other.server = self.server.beside(database)
+        other.searches = self.searches.beside(database, other.server)
         return other
 
     @property
@@ -82,6 +96,7 @@ class StreamSnapshots:
             return extraction
         last = _last_snapshot(extraction)
         guarded = follows and plan.replication_key is not None and plan.end_value is None
+        search = self.searches.of(plan) if guarded else LateSearch("none")
         followed = self._open.lasting() if guarded else frozenset()
         is_open = guarded and (self.server.is_standby or bool(followed))
         self._text = self._shared_snapshot(extraction)
@@ -90,7 +105,7 @@ class StreamSnapshots:
             relations = None if self._undisturbed is None else self._undisturbed.shapes.digest
             with self.reading():
                 return continued(extraction, self.server, moment_of(self.server, self._text, relations))
-        remembers = is_open or (guarded and plan.late_rows == "all")
+        remembers = is_open or (guarded and search.kind in ("all", "window"))
         if not (remembers or last is not None):
             return extraction
         text = self._text or self.server.snapshot()
@@ -112,12 +127,13 @@ class StreamSnapshots:
                 plan.stream,
                 "may be" if self.server.is_standby else "are",
             )
-        usable = self._usable(extraction, last, xmax)
-        extraction, last = replace(extraction, moved=usable is not last), usable
+        usable = self._usable(extraction, search, last, xmax)
+        moved = usable is not last
+        extraction, last = replace(extraction, moved=moved, renews=moved), usable
         if not follows:
             return _with_late_ones_of_the_last_run(extraction, last, xmax)
         with self.reading():
-            return self._with_late_rows(extraction, last, text, followed if remembers else None, heaps)
+            return self._with_late_rows(extraction, search, last, text, followed if remembers else None, heaps)
 
     @property
     def reading(self) -> Callable[[], AbstractContextManager[None]]:
@@ -132,6 +148,10 @@ class StreamSnapshots:
     def unwatch(self) -> None:
         """Stop the watch at the run's end: see `SharedSnapshot.unwatch`."""
         self._shared.unwatch()
+
+    def is_open(self) -> bool:
+        """Whether any transaction is open that may write."""
+        return self.server.is_standby or bool(self._open.now())
 
     @property
     def _open(self) -> OpenTransactions:
@@ -160,20 +180,32 @@ class StreamSnapshots:
             return None
 
     def _usable(
-        self, extraction: Extraction, last: TransactionSnapshot | None, xmax: int
+        self, extraction: Extraction, search: LateSearch, last: TransactionSnapshot | None, xmax: int
     ) -> TransactionSnapshot | None:
         """The last run's snapshot as far as it counts on this server; None: it does not."""
         system, timeline = self.server.system, self.server.timeline
         if last is None or (last.is_of(system, timeline) and last.xmax <= xmax):
             return last
         stream, bookmark = extraction.plan.stream, extraction.bookmark
+        at = "" if bookmark is None else f" {bookmark.value.text}"
+        if search.kind in ("all", "window"):
+            reach = "all rows" if search.kind == "all" else f"the rows of the window of {search.span}"
+            logger.warning(
+                "stream %s: this is another server than the last run's (upgraded, restored or failed over), whose "
+                "transactions say nothing here: %s up to the bookmark%s are sent again; an append-only table holds "
+                "those twice that it has%s",
+                stream, reach, at,
+                "" if search.kind == "all" else "; older ones that were committed around the move may be missing: "
+                f"`spark-lake verify --repair --stream {stream}` brings them",
+            )  # fmt: skip
+            return None
         logger.warning(
             "stream %s: this is another server than the last run's (upgraded, restored or failed over), so this run "
             "can't tell which rows at or below the bookmark%s were committed late around the move, or written there "
             "since: such rows may be missing; bring them by `spark-lake verify --repair --stream %s` or a run with "
             "--full, or lower the bookmark by `spark-lake state set --stream %s --value …`; rows that are committed "
             "late from now on are found again",
-            stream, "" if bookmark is None else f" {bookmark.value.text}", stream, stream,
+            stream, at, stream, stream,
         )  # fmt: skip
         if last.system != system or last.xmax > xmax:
             return None
@@ -183,23 +215,40 @@ class StreamSnapshots:
     def _with_late_rows(
         self,
         extraction: Extraction,
+        search: LateSearch,
         last: TransactionSnapshot | None,
         text: str,
         followed: frozenset[str] | None,
         heaps: Heaps,
     ) -> Extraction:
-        """Add the rows that the last run could not see, and this run's snapshot; costs at most one scan of the table.
+        """Add the rows that the last run could not see, and this run's snapshot; costs at most one look at the table.
 
         `text` is this run's snapshot; `followed` are the open transactions, None: bookmarks need not hold them.
         """
         xmin, xmax = _numbers(text)
+        quiet = not (followed or self.server.is_standby)
+        # Before there were windows, nobody asked for them.
+        names = tuple(sorted(followed or ())) if search.kind == "window" and len(followed or ()) <= MAX_OPEN else ()
+        kept = search.kind != "window" or (last is not None and (last.quiet, last.open) == (quiet, names))
         if last is not None and last.xmin == last.xmax == xmax and not extraction.moved:
             # Nothing was written in any database of the server.
-            return replace(extraction.behind_bookmark(), snapshot=None if followed is None else last)
-        late = None if last is None else LateRows(last, xmax, _sent_before(extraction), heaps.joined(last))
+            same = last if kept else replace(last, quiet=quiet, open=names)
+            return replace(extraction.behind_bookmark(), snapshot=None if followed is None else same, renews=not kept)
+        late, near = None, None
+        if last is not None:
+            late = LateRows(last, xmax, _sent_before(extraction), heaps.joined(last))
+            if search.kind == "window" and not self._looks_everywhere(extraction, late):
+                near = _window(extraction, search)
+                late = replace(late, sent=_sent_before(extraction, near.lower))
+        elif extraction.moved and followed is not None and search.kind in ("all", "window"):
+            in_part = search.kind == "window" and extraction.bookmark is not None
+            lower = _window(extraction, search).lower if in_part else None
+            none = TransactionSnapshot(self.server.system, xmin, xmax)
+            sent = _sent_before(extraction, lower)
+            extraction = replace(extraction, sql=replace(extraction.sql, late=LateRows(none, xmax, sent, ALL_JOINED)))
         if late is not None and late.is_exact and extraction.misses_bookmark:
             late = replace(late, sent=(*late.sent, Slice(_not_reached(extraction))))
-        written = self._written(extraction, late, text)
+        written = self._written(extraction, late, text, near)
         if late is not None and late.is_exact:
             extraction = extraction.of_unseen_rows(late.unseen_row) if written.new else extraction.behind_bookmark()
         if late is not None and written.late:
@@ -208,30 +257,53 @@ class StreamSnapshots:
                 "stream %s: rows below the bookmark were written or committed since the last run; they are sent too",
                 extraction.plan.stream,
             )
+            if written.keys is not None and extraction.plan.replication_key is not None:
+                # Of the window, only this part need be read once more.
+                bounds = extraction.bounds(extraction.plan.replication_key)
+                least, greatest = (bounds.point(each) for each in written.keys)
+                late = replace(late, sent=(Slice(Range(least, greatest, closed=True)),))
             extraction = replace(extraction, sql=replace(extraction.sql, late=late))
         if followed is None:
             return extraction
-        if last is not None and not written.new and xmax - last.xmin < FAR:
+        if last is not None and not written.new and xmax - last.xmin < FAR and kept:
             return replace(extraction, snapshot=last)
         seen = written.seen
+        if near is not None and last is not None:
+            # Those of rows below the window, which were sent when they were within it.
+            seen = tuple(sorted({*seen, *(number for number in last.seen if number >= xmin)}))[:MAX_SEEN]
         # Numbers wrap around: that of a transaction that has just ended could be on a row a whole cycle older.
         if xmax >= 2**32 and followed - self._open.now():
             seen = ()
-        quiet = not (followed or self.server.is_standby)
-        return replace(
-            extraction,
-            snapshot=TransactionSnapshot(
-                self.server.system, xmin, xmax, seen, quiet, self.server.timeline, heaps.relation
-            ),
+        snapshot = TransactionSnapshot(
+            self.server.system, xmin, xmax, seen, quiet, self.server.timeline, heaps.relation, names
         )
+        return replace(extraction, snapshot=snapshot, renews=extraction.renews or not kept)
 
-    def _written(self, extraction: Extraction, late: LateRows[Point] | None, text: str) -> Written:
-        (xmin, xmax), sql = _numbers(text), extraction.sql
+    def _looks_everywhere(self, extraction: Extraction, late: LateRows[Point]) -> bool:
+        """Whether late rows may lie below the window: of transactions that were open at the last run, or joined it."""
+        last = late.snapshot
+        if late.joined != NONE_JOINED or extraction.progress.split is not None:
+            return True
+        if last.quiet:
+            return False
+        if self.server.is_standby:
+            return last.xmin < last.xmax
+        # Asked once the snapshot is taken: what is open still, it does not show.
+        return not last.open or not self._open.now().issuperset(last.open)
+
+    def _written(
+        self, extraction: Extraction, late: LateRows[Point] | None, text: str, near: Range[Point] | None
+    ) -> Written:
+        """The result of the look at the table's writers, or at those of the rows that are `near`."""
+        (xmin, xmax), sql, key = _numbers(text), extraction.sql, extraction.plan.replication_key
         if late is None and xmin == xmax:
             return Written((), late=False, new=True)
         places = " OR ".join(f"({sql.condition(place)})" for place in late.sent) if late is not None else ""
-        snapshot = self._database.source.dialect.string(text)
-        query = written_query(sql.source, xmin, xmax, snapshot, late, places or "FALSE")
+        snapshot, source, keys = sql.dialect.string(text), sql.source, None
+        if near is not None and key is not None:
+            source = f"{source} AND {range_condition(sql.dialect.operand(key.column), near)}"
+            keys = sql.dialect.quote(key.column.name), sql.dialect.key_text(key)
+        query = written_query(source, xmin, xmax, snapshot, late, places or "FALSE", keys)
         written = written_of(self._database.connection.rows(query)[0], xmin)
         if len(written.seen) == MAX_SEEN:
             logger.warning(
@@ -249,7 +321,7 @@ def _warn_of_joined(stream: str, late: LateRows[Point]) -> None:
             "hold some of them twice; rows that are gone with the tables before it stay in the lake until a run with "
             "--full",
             stream,
-            "another table has taken its name" if late.joined == "TRUE" else "a table was attached to it",
+            "another table has taken its name" if late.joined == ALL_JOINED else "a table was attached to it",
         )
 
 
@@ -257,6 +329,15 @@ def _numbers(text: str) -> tuple[int, int]:
     """`xmin` and `xmax` of a snapshot."""
     xmin, xmax = (int(number) for number in text.split(":")[:2])
     return xmin, xmax
+
+
+def _window(extraction: Extraction, search: LateSearch) -> Range[Point]:
+    """The keys from the window's lower end to the run's upper bound, or to the bookmark if that is above it."""
+    bookmark, key, upper = extraction.bookmark, extraction.plan.replication_key, extraction.sql.upper
+    assert bookmark is not None and key is not None
+    bounds = extraction.bounds(key)
+    at, lower = bounds.point_of_bookmark(bookmark), bounds.point_of(bookmark.value.minus(search.width))
+    return Range(lower, at if upper is None or upper.value < at.value else upper, closed=True)
 
 
 def _with_late_ones_of_the_last_run(extraction: Extraction, last: TransactionSnapshot | None, xmax: int) -> Extraction:
@@ -275,8 +356,11 @@ def _last_snapshot(extraction: Extraction) -> TransactionSnapshot | None:
     return None if bookmark is None else bookmark.snapshot
 
 
-def _sent_before(extraction: Extraction) -> tuple[Slice[Point], ...]:
-    """The ranges in which everything the last run could see was sent: below the bookmark, and up to where it died."""
+def _sent_before(extraction: Extraction, window: Point | None = None) -> tuple[Slice[Point], ...]:
+    """The ranges in which everything the last run could see was sent: below the bookmark, and up to where it died.
+
+    With the lower end of a `window`, what lies below it is left out.
+    """
     plan, bookmark, place, whole = extraction.plan, extraction.bookmark, extraction.progress.split, extraction.whole
     if plan.replication_key is None:
         return ()
@@ -285,6 +369,8 @@ def _sent_before(extraction: Extraction) -> tuple[Slice[Point], ...]:
     if bookmark is not None:
         start = None if plan.start_value is None else bounds.point_of(plan.start_value)
         lower = whole.lower if whole is not None else bounds.point_of_bookmark(bookmark)
+        if window is not None:
+            start = window if start is None or start.value < window.value else start
         sent.append(Slice(Range(start, lower)))
     if place is not None and place.upper is not None and extraction.sql.split is not None:
         until = bounds.point_of_bookmark(place.until or place.upper)

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from tap_spark_jdbc.plan.stream_plan import StreamPlan
     from tap_spark_jdbc.plan.stream_sql import Point
     from tap_spark_jdbc.snapshot.server import SnapshotServer
+    from tap_spark_jdbc.snapshot.stream_snapshot import StreamSnapshots
     from tap_spark_jdbc.source.database import Database
 
 logger = logging.getLogger("tap-spark-jdbc")
@@ -59,14 +60,20 @@ class UnchangedStreams:
     """Asks a server which of many streams are unchanged."""
 
     database: Database
-    server: SnapshotServer
+    snapshots: StreamSnapshots
     may_end_early: bool = False
+
+    @property
+    def server(self) -> SnapshotServer:
+        """The server they are asked of."""
+        return self.snapshots.server
 
     def among(self, bookmarks: Sequence[tuple[StreamPlan, Bookmark | None]]) -> Mapping[str, Extraction]:
         """The extraction of each unchanged stream, given where the last run ended in it, if it did; it reads no row."""
         bookmarks = [(plan, bookmark) for plan, bookmark in bookmarks if _can_be_asked(plan, bookmark)]
         if not bookmarks or not self.database.source.dialect.shares_snapshots or not self.server.has_snapshots:
             return {}
+        bookmarks = self._without_open(bookmarks)
         text = self.server.snapshot()
         xmax = int(text.split(":")[1])
         parts = [part for each in bookmarks if (part := self._part(*each, xmax)) is not None]
@@ -81,6 +88,23 @@ class UnchangedStreams:
         for each in found:
             warn_of_the_future(each.plan, each.sql.upper)
         return {each.plan.stream: each for each in found}
+
+    def _without_open(
+        self, bookmarks: Sequence[tuple[StreamPlan, Bookmark | None]]
+    ) -> Sequence[tuple[StreamPlan, Bookmark | None]]:
+        """Those whose bookmarks need not name what is open now: below a window, only that is looked for."""
+        known = self.snapshots.searches.known
+        windows = {
+            each.stream for each, last in bookmarks if last and ((how := known(each)) is None or how.kind == "window")
+        }
+        if not windows:
+            return bookmarks
+        is_open = self.snapshots.is_open()
+        return [
+            (plan, last)
+            for plan, last in bookmarks
+            if plan.stream not in windows or (not is_open and last and last.snapshot and last.snapshot.quiet)
+        ]
 
     def _unchanged(self, parts: Sequence[_Part]) -> list[_Part]:
         """The unchanged ones; a stream whose part fails is not among them, and does not keep others from it."""
@@ -121,8 +145,9 @@ class UnchangedStreams:
             known = f"h.written = '1' AND h.added IS NULL AND h.bytes <= {MOST_BYTES}{same}"
             # Before the conditions that may scan the table.
             terms.append(f"(SELECT {known} FROM ({heaps}) h)")
-        terms.append(f"EXISTS (SELECT 1 {sql.source} AND {range_condition(name, Range(at, at, closed=True))})")
-        terms.append(f"NOT EXISTS (SELECT 1 {sql.source} AND {range_condition(name, Range(at, after=True))})")
+        # In the order of its index: for what does not exist, a table without statistics would be scanned.
+        order = f"ORDER BY {dialect.column_of(plan.table, key.column.name)} DESC {dialect.limited(1)}"
+        terms.append(f"(SELECT {name} {sql.source} AND {range_condition(name, Range())} {order}) = {at.literal}")
         if key.column.nullable:
             terms.append(f"NOT EXISTS (SELECT 1 {sql.source} AND {name} IS NULL)")
         if moved:

@@ -228,11 +228,14 @@ class JdbcStream(Stream):
         if late:
             self._write_own_schema()
         if sent.late and is_keyed:
-            self.logger.info(
-                "stream %s: %d rows at or below the bookmark that were written or committed since the last run were "
-                "sent; after a dump and restore these came before, and an append-only table holds them twice",
-                self.name, rows,
-            )  # fmt: skip
+            why = (
+                "were sent again, as this is another server than the last run's: an append-only table holds those "
+                "twice that it has"
+                if self.extraction.moved
+                else "that were written or committed since the last run were sent; after a dump and restore these came "
+                "before, and an append-only table holds them twice"
+            )
+            self.logger.info("stream %s: %d rows at or below the bookmark %s", self.name, rows, why)
 
     def _generate_schema_messages(self) -> Generator[SchemaMessage, None, None]:
         for message in super()._generate_schema_messages():

@@ -15,10 +15,9 @@ def move(it, change):
 
 @pytest.mark.parametrize("news", [False, True], ids=["quiet", "with news"])
 @pytest.mark.parametrize("change", MOVES.values(), ids=MOVES)
-def test_on_another_server_the_first_run_says_what_may_be_missing_and_the_guard_is_on_again(
-    source, caplog, change, news
-):
-    """Also if that run brings nothing new: each later run finds what is committed late on the new server."""
+def test_on_another_server_the_first_run_sends_the_table_again_and_the_guard_is_on_again(source, caplog, change, news):
+    """Also if nothing is new: what was committed around the move arrives, and late rows are found from then on."""
+    caplog.set_level("INFO")
     it = source()
     it.database.execute(ROWS)
     assert it.ids() == list(range(1, 11))
@@ -30,14 +29,14 @@ def test_on_another_server_the_first_run_says_what_may_be_missing_and_the_guard_
     if news:
         it.database.execute("insert into t values (11, 11, 'new')")
 
-    # A failover goes on with the numbers of transactions, so what has a later one is found.
-    found = [-1] if "timeline" in change else []
-    assert it.ids() == [*found, *([11] if news else [])]
+    # What shares the bookmark's key is known by its content.
+    assert it.ids() == [-1, *range(1, 10), *([11] if news else [])]
 
-    said = [each.getMessage() for each in caplog.records if "another server" in each.getMessage()]
+    said = [each.getMessage() for each in caplog.records if "(upgraded, restored or failed over)" in each.getMessage()]
     assert len(said) == 1
-    for words in ("stream public-t", "bookmark 10", "may be missing", "verify --repair --stream public-t", "state set"):
+    for words in ("stream public-t", "bookmark 10", "all rows up to", "an append-only table"):
         assert words in said[0]
+    assert "stream public-t: 10 rows at or below the bookmark were sent again" in caplog.text
     assert (it.bookmark["snapshot"]["system"], it.bookmark["snapshot"]["timeline"]) == (system, timeline)
 
     long = it.transaction("insert into t values (-2, 4, 'late')")
@@ -47,7 +46,41 @@ def test_on_another_server_the_first_run_says_what_may_be_missing_and_the_guard_
     it.database.execute("insert into t values (-3, 3, 'with an older key')")
     assert it.ids() == [-3, -2]
     assert it.ids() == []
-    assert len([each for each in caplog.records if "another server" in each.getMessage()]) == 1
+    assert caplog.text.count("this is another server than the last run's (") == 1
+
+
+@pytest.mark.parametrize("change", MOVES.values(), ids=MOVES)
+def test_on_another_server_a_window_is_sent_again_and_what_may_be_missing_below_it_is_said(source, caplog, change):
+    it = source(late_rows="window", late_window=4)
+    it.database.execute(ROWS)
+    it.ids()
+    move(it, change)
+    it.database.execute("insert into t values (-1, 8, 'around the move'), (-2, 2, 'around it, and too old')")
+
+    assert it.ids() == [-1, 6, 7, 8, 9]
+
+    for words in ("the rows of the window of 4 up to the bookmark 10", "verify --repair --stream public-t"):
+        assert words in caplog.text
+    it.database.execute("insert into t values (-3, 7, 'late'), (11, 11, 'new')")
+    assert it.ids() == [-3, 11]
+    assert it.ids() == []
+
+
+@pytest.mark.parametrize("change", MOVES.values(), ids=MOVES)
+def test_on_another_server_a_stream_without_a_window_says_what_may_be_missing(source, caplog, change):
+    it = source(late_rows="open")
+    it.database.execute(ROWS)
+    long = it.transaction()
+    it.ids()
+    move(it, change)
+    long.rollback()
+    it.database.execute("insert into t values (-1, 5, 'around the move')")
+
+    # A failover goes on with the numbers of transactions, so what has a later one is found.
+    assert it.ids() == ([-1] if "timeline" in change else [])
+
+    for words in ("stream public-t", "bookmark 10", "may be missing", "verify --repair --stream public-t", "state set"):
+        assert words in caplog.text
 
 
 def test_a_bookmark_of_an_older_version_is_of_any_timeline(source, caplog):
@@ -59,6 +92,7 @@ def test_a_bookmark_of_an_older_version_is_of_any_timeline(source, caplog):
     it.database.execute("insert into t values (-1, 5, 'late')")
     assert it.ids() == [-1]
     assert "another server" not in caplog.text
+    assert it.bookmark["snapshot"]["timeline"] >= 1
 
 
 def test_after_a_dump_and_restore_it_is_said_how_many_rows_came_again(source, caplog):
