@@ -130,7 +130,7 @@ def test_start_line_says_the_engine(source: Path, caplog: pytest.LogCaptureFixtu
     """The line that says where each stream begins says what reads it, and why."""
     with caplog.at_level("INFO"):
         records(run_tap(config(source, "lines", engine)))
-    assert caplog.text.count(f"reading t from its first at; engine {says}") == 1
+    assert caplog.text.count(f"reading t from its first at (late rows: window of 300 s); engine {says}") == 1
 
 
 @pytest.mark.usefixtures("spark")
