@@ -46,7 +46,7 @@ BY_DDL = re.compile(
 )
 
 
-def configs(storm: Storm, *, batches: bool) -> tuple[Path, Path]:
+def configs(storm: Storm, late_rows: str, *, batches: bool) -> tuple[Path, Path]:
     lake, database = storm.folder / "lake", storm.database
     tap: dict[str, Any] = {
         "jdbc_url": database.jdbc_url,
@@ -60,6 +60,7 @@ def configs(storm: Storm, *, batches: bool) -> tuple[Path, Path]:
             "public-mat": {"partition_column": "id"}, "public-ups": {"key_properties": ["id"]},
         },
         "slice_rows": 3000,
+        "late_rows": late_rows,
         "spark": {"master": "local[2]"},
     }  # fmt: skip
     if batches:
@@ -72,9 +73,9 @@ def configs(storm: Storm, *, batches: bool) -> tuple[Path, Path]:
     return paths
 
 
-def run(storm: Storm, *, batches: bool) -> bool:
+def run(storm: Storm, late_rows: str, *, batches: bool) -> bool:
     """One run; whether it succeeded."""
-    tap, target = configs(storm, batches=batches)
+    tap, target = configs(storm, late_rows, batches=batches)
     state = storm.folder / "lake/.dataspoc/state/storm/state.json"
     with (storm.folder / "tap.log").open("w+") as told, (storm.folder / "target.log").open("w+") as other:
         sends = subprocess.Popen(
@@ -141,6 +142,7 @@ def main() -> int:
     parser.add_argument("--runs", type=int, default=50)
     parser.add_argument("--minutes", type=float, default=20)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--late-rows", choices=["auto", "all", "window"], default="auto")
     arguments = parser.parse_args()
     dice, deadline = random.Random(arguments.seed), time.monotonic() + 60 * arguments.minutes
     # The server has an account of its own, which may enter no other folder.
@@ -157,9 +159,9 @@ def main() -> int:
             done = 0
             while done < arguments.runs and time.monotonic() < deadline:
                 done += 1
-                run(storm, batches=dice.random() < 0.5)
+                run(storm, arguments.late_rows, batches=dice.random() < 0.5)
         # Nobody disturbs these.
-        if not run(storm, batches=False) or not run(storm, batches=True):
+        if not all(run(storm, arguments.late_rows, batches=batches) for batches in (False, True)):
             storm.complain("a run failed though nobody changed anything")
         compare(storm)
         for name, number in sorted(storm.counts.items()):
