@@ -164,3 +164,20 @@ def test_a_table_of_duckdb_is_read_in_one_scan_whose_result_is_not_held(
     assert sent.values(stream, "id") == Counter(range(ROWS))
     assert len(scans) == 1
     assert max(most_spooled) <= MOST
+
+
+def test_late_rows_of_a_scan_are_announced(spark: SparkSession, sqlite: Any, most_spooled: list[int]) -> None:
+    """Their pieces are sent before it is known whether a row of the window is among them."""
+    tap, connection = sqlite("create table t (k timestamp, id integer, body text)")
+    connection.execute("begin")
+    rows = [(f"2026-01-01 10:{n // 60 % 60:02d}:{n % 60:02d}", n, "x" * 100) for n in range(ROWS)]
+    connection.executemany("insert into t values (?, ?, ?)", rows)
+    connection.execute("commit")
+    config = tap.config | {"incremental_tables": ["t:k:timestamp"]}
+    first = run_tap(config).succeeded()
+    connection.execute("insert into t values ('2026-01-01 10:32:00', -1, 'late')")
+    second = run_tap(config, first.final["value"]).succeeded()
+    assert second.values("t", "id") == Counter([-1])
+    before = [each for each in second.messages if each["type"] in ("SCHEMA", "RECORD")]
+    place = next(place for place, each in enumerate(before) if each["type"] == "RECORD")
+    assert before[place - 1]["schema"]["x-late-rows"] is True

@@ -68,27 +68,25 @@ class Edges:
         upper = (each.late or closed) and sql.upper != sql.bookmark
         return Look(sql.bookmark is not None, upper, each.nulls, self._by_buckets)
 
-    def settle(self, found: Found) -> list[int]:
-        """Take in what was read of the next slice, or a piece of one.
+    def begin_pieces(self) -> None:
+        """Prepare for the pieces of a slice that is settled at its end: any row may be one of the bookmark's window."""
+        self.sends_late = self._extraction.begins_below
 
-        Returns:
-            The positions, among its rows at the bookmark, of those to leave out: they were sent before and have not
-            changed since.
-        """
-        dropped, new_before = [], self._new_at_bookmark
-        for place, fingerprint in enumerate(found.at_bookmark):
+    def settle(self, found: Found) -> None:
+        """Take in what was read of the next slice, which is sent without the rows that were sent before."""
+        left_out, new_before = 0, self._new_at_bookmark
+        for fingerprint in found.at_bookmark:
             self._at_bookmark.add(fingerprint)
             if self._left[name := fingerprint.hex()] > 0:
                 self._left[name] -= 1
-                dropped.append(place)
+                left_out += 1
             else:
                 self._new_at_bookmark += 1
         for fingerprint in found.at_upper:
             self._at_upper.add(fingerprint)
         self.nulls += found.nulls
-        self._rows += found.rows - len(dropped)
+        self._rows += found.rows - left_out
         self.sends_late = self._extraction.begins_below and self._new_at_bookmark > new_before
-        return dropped
 
     def after(self, each: Slice[Point]) -> tuple[Bookmark | None, StreamProgress] | None:
         """The bookmark, if it moves, and the progress that STATE may hold once a slice is sent.

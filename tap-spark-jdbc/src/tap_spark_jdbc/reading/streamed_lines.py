@@ -41,7 +41,7 @@ class LinePieces:
     def write(self, lines: memoryview) -> None:
         """Write whole lines; waits while a complete piece has not been requested. UnwantedError: it never will be."""
         if self._file is None:
-            self._file = next(self._names).open("wb")
+            self._file = self._opened()
         self._file.write(lines)
         if self._file.tell() >= self._piece_bytes:
             self._hand_over()
@@ -73,6 +73,14 @@ class LinePieces:
             self._unwanted = True
             self._changed.notify_all()
         shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _opened(self) -> BinaryIO:
+        try:
+            return next(self._names).open("wb")
+        except OSError:
+            if self._unwanted:  # the folder is gone
+                raise UnwantedError from None
+            raise
 
     def _hand_over(self) -> None:
         file, self._file = self._file, None

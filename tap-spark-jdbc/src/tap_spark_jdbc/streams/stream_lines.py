@@ -40,6 +40,8 @@ class LineReading(StreamReading["SpoolFile | Iterator[SpoolFile]"]):
         for file in one_by_one(self._begun.results()):
             if file.found is not None:
                 self.edges.settle(file.found)
+            else:
+                self.edges.begin_pieces()
             yield file
 
     def give_up(self) -> None:
