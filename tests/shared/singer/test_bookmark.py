@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from singer_spark.errors import StateError
-from singer_spark.singer.bookmark import BUCKETS, Bookmark, Boundary, KeyType, KeyValue
+from singer_spark.singer.bookmark import BUCKETS, Bookmark, Boundary, KeyType, KeyValue, Since
 from singer_spark.singer.transaction_snapshot import TransactionSnapshot
 
+KEY = KeyValue.parse(1, KeyType.INTEGER)
 hashes = st.integers(0, 2**64 - 1).map(lambda number: f"{number:016x}")
 
 
 @given(st.lists(hashes, max_size=50))
 def test_a_boundary_keeps_twins(group: list[str]) -> None:
-    boundary = Boundary.from_json(json.loads(json.dumps(Boundary.of(group).to_json())))
+    boundary = Boundary.from_json(json.loads(json.dumps(Boundary.of(group).to_json())), KEY)
     assert Counter(boundary.hashes) == Counter(group)
     assert boundary.rows == len(group)
 
@@ -26,7 +28,18 @@ def test_a_boundary_keeps_twins(group: list[str]) -> None:
 def test_a_huge_boundary_stays_small() -> None:
     boundary = Boundary.of_buckets(10**9, [number * 2654435761**7 for number in range(BUCKETS)])
     assert len(json.dumps(boundary.to_json())) < 4000
-    assert Boundary.from_json(boundary.to_json()) == boundary
+    assert Boundary.from_json(boundary.to_json(), KEY) == boundary
+
+
+def test_a_window_survives_json() -> None:
+    """With the raw text of its lowest key, which the database compares."""
+    value = KeyValue.parse("2025-01-20T15:30:00", KeyType.DATETIME)
+    since = Since(KeyValue.parse("2025-01-20T15:25:00", KeyType.DATETIME), "2025-01-20 15:25:00")
+    boundary = replace(Boundary.of(["00" * 8, "11" * 8]), since=since)
+    entry = json.loads(json.dumps(Bookmark("d", value, boundary).to_json()))
+    found = Bookmark.from_json("s", entry, "d", KeyType.DATETIME, aware=False)
+    assert found is not None
+    assert found.boundary == boundary
 
 
 def test_a_bookmark_survives_json() -> None:
