@@ -43,4 +43,11 @@ TAP_FAULTS = (
         '        condition = "1 = 0"\n',
         ("tests/tap/plan/test_late_rows.py",),
     ),
+    Fault(
+        "no window is read below a bookmark",
+        "tap:extraction/late_window.py",
+        "        return min(upper.minus(self.amount), base.minus(self.amount))",
+        "        return None",
+        ("tests/tap/extraction/test_late_window.py", "-k", "arrives_once"),
+    ),
 )
