@@ -168,7 +168,6 @@ TARGET_FAULTS = (
         "            sink.known.clear()\n",
         ("tests/target/load/test_batch_runs.py", "tests/target/formats/merging/test_newest_row.py"),
     ),
-    ),
     Fault(
         "a row that is sent again is kept twice",
         "target:formats/repeated_rows.py",
