@@ -69,6 +69,7 @@ def values(rows: DataFrame) -> list[bytes]:
         table, _ = answer(rows)
         found: list[bytes] = table.column(0).to_pylist()
         return found
+    # One row, or a slice on its way to standard output, whose size is bounded.
     with _no_warnings():
         return [row[0] for row in rows.collect()]
 

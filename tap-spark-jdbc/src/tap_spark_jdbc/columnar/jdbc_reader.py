@@ -63,24 +63,28 @@ class JdbcReader(ABC):
         Unless it is `bounded`, it may have any size, and its round trips any number of bytes: what a sink has taken
         can't be fetched again with fewer rows.
         """
-        source = self._bounded(fetch_size) if bounded else self._source
-        with self._errors():
-            outcome, _ = done(
-                self.rows, InSink(sink), lambda take: self._send(each, source, take, fetch_size, limit, bounded)
-            )
-        return self._written(outcome, place)
+        outcome, _ = self._here(each, InSink(sink), place, fetch_size, limit, bounded)
+        return outcome
 
     def work(self, each: Slice[Point], work: Work[R], place: str, fetch_size: int) -> tuple[Outcome, R]:
         """Do some work with the rows of a slice; it may write to `place`."""
-        source = self._bounded(fetch_size)
-        with self._errors(place):
-            outcome, found = done(self.rows, work, lambda take: self._send(each, source, take, fetch_size, 0, True))
-        return self._written(outcome, place), found
+        return self._here(each, work, place, fetch_size, 0, True)
 
     def bucket_sums(self, fetch_size: int) -> tuple[Sums, Sums]:
         """(rows, sum of fingerprints) by bucket of all rows in the bookmark's window, and of those in the next one."""
         _, sums = self.work(Slice(self.sql.window), BucketWork(), "", fetch_size)
         return sums
+
+    def _here(
+        self, each: Slice[Point], work: Work[R], place: str, fetch_size: int, limit: int, bounded: bool
+    ) -> tuple[Outcome, R]:
+        """Do some work in this process."""
+        source = self._bounded(fetch_size) if bounded else self._source
+        with self._errors(place):
+            outcome, found = done(
+                self.rows, work, lambda take: self._send(each, source, take, fetch_size, limit, bounded)
+            )
+        return self._written(outcome, place), found
 
     @abstractmethod
     def _send(

@@ -16,7 +16,6 @@ from tap_spark_jdbc.columnar.columnar_query import Outcome
 from tap_spark_jdbc.columnar.jdbc_reader import JdbcReader
 from tap_spark_jdbc.columnar.jdbc_rows import pickled
 from tap_spark_jdbc.reading.read_columns import ReadColumns
-from tap_spark_jdbc.reading.spark_relation import relation
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -58,6 +57,7 @@ class SparkReader(JdbcReader):
         if bounded:
             try:
                 found: Iterable[bytes] = values(streams)
+            # The classes of such errors differ between a session here and one of Spark Connect.
             except Exception as error:
                 if not _TOO_LARGE.search(str(error)):
                     raise
@@ -75,7 +75,7 @@ class SparkReader(JdbcReader):
         session = self._database.spark
         send_along(session, tap_spark_jdbc)
         schema = ReadColumns(self.sql, self._source).schema
-        return relation(session, source, self.sql.relation(each), schema, fetch_size).selectExpr(*self._selected)
+        return source.relation(session, self.sql.relation(each), schema, fetch_size).selectExpr(*self._selected)
 
     @cached_property
     def _selected(self) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 from singer_spark.errors import ConfigurationError, redact
 from tap_spark_jdbc.access.iam_login import IamLogin
@@ -12,6 +13,9 @@ from tap_spark_jdbc.access.tunnelled_url import first_server, through
 from tap_spark_jdbc.config.settings import TapSettings
 from tap_spark_jdbc.dialects import Dialect, dialect_of
 from tap_spark_jdbc.source.drivers import cached_jars, local_jars
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
 
 _LOGIN = re.compile(
     r"(?i)(?<=[?&;])(?:user|username|uid|password|pwd|sslpassword|token|secret)=[^&;]*"  # a parameter
@@ -129,6 +133,14 @@ class JdbcSource:
         if statement := self.beginning:
             options["sessionInitStatement"] = statement
         return options
+
+    def relation(self, session: SparkSession, select: str, schema: str, fetch_size: int) -> DataFrame:
+        """The rows of a subselect in Spark, with the types of `schema`, which one task reads."""
+        # `DataFrameReader.jdbc`, which takes predicates, writes the names of connection properties in lower case, and
+        # drivers recognise most of them only in their own spelling.
+        options = {**self.reader_options(), "customSchema": schema}
+        reader = session.read.format("jdbc").options(**options).option("fetchsize", fetch_size)
+        return reader.option("dbtable", select).load()
 
     @property
     def beginning(self) -> str:

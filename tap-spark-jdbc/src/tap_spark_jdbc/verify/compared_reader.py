@@ -12,7 +12,6 @@ from singer_spark.singer.bookmark import HASH_CHARACTERS
 from tap_spark_jdbc.plan.slices import Slice
 from tap_spark_jdbc.reading.read_columns import ReadColumns
 from tap_spark_jdbc.reading.reading_errors import reading_errors
-from tap_spark_jdbc.reading.spark_relation import relation
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -58,6 +57,7 @@ class ComparedReader:
             hashed = rows.select(fingerprint(self.record()).alias("hash"))
             halves = [F.sum(F.conv(F.substring("hash", start, 8), 16, 10).cast("bigint")) for start in (1, 9)]
             sums = hashed.groupBy(bucket(F.col("hash")).alias("bucket")).agg(F.count("*"), *halves)
+            # One row a bucket: 256 at most.
             return {number: (count, (high << 32) + low) for number, count, high, low in sums.collect()}
 
     def rows(self, each: Slice[Point], fetch_size: int) -> DataFrame:
@@ -69,7 +69,7 @@ class ComparedReader:
     def relation(self, select: str, schema: str, fetch_size: int) -> DataFrame:
         """The rows of a subselect, with the types of `schema`."""
         bound = None if fetch_size <= 1 else self._fetch_bytes
-        return relation(self._session, self._source.bounded(bound), select, schema, fetch_size)
+        return self._source.bounded(bound).relation(self._session, select, schema, fetch_size)
 
     def rows_of(self, slices: Sequence[Slice[Point]], fetch_size: int) -> DataFrame:
         """The rows of several slices, each read by a task of its own."""
