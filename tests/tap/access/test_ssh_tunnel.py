@@ -142,6 +142,11 @@ def test_a_password_lets_in_too(postgresql: Any) -> None:
     async def listening() -> Any:
         return await asyncssh.listen("127.0.0.1", 0, server_factory=Server, server_host_keys=[key])
 
+    async def closed() -> None:
+        # In the loop's own thread: asyncio's servers are not safe for others.
+        server.close()
+        await server.wait_closed()
+
     server = asyncio.run_coroutine_threadsafe(listening(), loop).result()
     public = key.export_public_key().decode()
     given = {"host": "127.0.0.1", "port": server.get_port(), "username": "reader", "host_key": public}
@@ -155,8 +160,7 @@ def test_a_password_lets_in_too(postgresql: Any) -> None:
         ):
             opened.local(database.host, database.port)
     finally:
-        server.close()
-        asyncio.run_coroutine_threadsafe(server.wait_closed(), loop).result()
+        asyncio.run_coroutine_threadsafe(closed(), loop).result()
         loop.call_soon_threadsafe(loop.stop)
         thread.join()
         loop.close()
