@@ -28,6 +28,7 @@ help:
 	@echo "make demo    a small database, a full sync, changes, an incremental sync"
 	@echo "make recording  the README's pictures of a first run and of the report, made anew"
 	@echo "make test    the whole suite against real servers (make test ARGS='-k NAME' for a part)"
+	@echo "make test ENGINE=spark ARGS=tests/end_to_end  the pipes with everything in Spark's tasks"
 	@echo "make quick   the short tests that need no JVM and no server"
 	@echo "make check   lint, types, import rules: what CI runs"
 	@echo "make bench   the benchmarks, with tables at the end"
@@ -45,7 +46,7 @@ recording: .venv/.tested
 	@PYTHONPATH=tests $(PYTHON) demo/report_picture.py docs/report
 
 test: .venv/.tested
-	@$(PYTHON) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS)
+	@$(PYTHON) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(ENGINE:%=--engine %) $(ARGS)
 
 quick: .venv/.tested
 	@$(PYTHON) -m pytest -n $(WORKERS) --quick $(ARGS)

@@ -60,8 +60,9 @@ AS_INSTALLED = str(Path(__file__).parent / "as_installed")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """`--quick`: only what needs no JVM and no server."""
+    """`--quick`: only what needs no JVM and no server; `--engine`: who does the work in the end-to-end part."""
     parser.addoption("--quick", action="store_true", help="only tests that need no JVM and no server")
+    parser.addoption("--engine", choices=["local", "spark"], help="the engine of both programs, end to end")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -115,15 +116,19 @@ def _forget_secrets() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _programs_as_installed() -> None:
+def _programs_as_installed(pytestconfig: pytest.Config) -> None:
     """What programs under test find before anything else; processes that share the tests do not."""
-    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [AS_INSTALLED, os.environ.get("PYTHONPATH", "")]))
+    if engine := pytestconfig.getoption("--engine"):
+        os.environ["SUITE_ENGINE"] = engine
+    # Spark's tasks in Python ask for pandas.
+    if engine != "spark":
+        os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [AS_INSTALLED, os.environ.get("PYTHONPATH", "")]))
 
 
 @pytest.fixture
 def with_pandas(monkeypatch: pytest.MonkeyPatch) -> None:
     """Programs that this test starts find pandas, too."""
-    found = os.environ["PYTHONPATH"].split(os.pathsep)
+    found = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(each for each in found if each != AS_INSTALLED))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -20,6 +21,12 @@ PHASE = re.compile(
     r"incubator modules|"
     r"(?:connecting|reading|writing|merging|committing), [\d. a-z]+$|(?:^|\] \S+ +)\S+: \d+ records [^|]*$"
 )
+
+
+def with_engine(config: dict[str, Any]) -> dict[str, Any]:
+    """The config, with the engine of `make test ENGINE=...` where it names none."""
+    engine = os.environ.get("SUITE_ENGINE")
+    return config if engine is None or "staging" in config else {"engine": engine, **config}
 
 
 @dataclass(frozen=True)
@@ -63,12 +70,12 @@ class Pipe:
 
     def tap_command(self, *flags: str) -> list[str]:
         config = self.folder / "tap.json"
-        config.write_text(json.dumps(self.tap))
+        config.write_text(json.dumps(with_engine(self.tap)))
         return [str(BIN / "tap-spark-jdbc"), "--config", str(config), *flags]
 
     def target_command(self) -> list[str]:
         config = self.folder / "target.json"
-        config.write_text(json.dumps(self.target))
+        config.write_text(json.dumps(with_engine(self.target)))
         return [str(BIN / "target-spark-lake"), "--config", str(config)]
 
     def run(self, *flags: str, with_state: bool = True) -> Outcome:

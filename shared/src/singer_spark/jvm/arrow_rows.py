@@ -16,7 +16,7 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, reduce
 from hashlib import sha256
 from importlib.metadata import version
 from pathlib import Path
@@ -109,7 +109,7 @@ class RowConversion:
 
         The JVM's are raised as Py4J does.
         """
-        self._use_conf()
+        self._spark.use_conf(self._conf)
         connection = query.connection
         self._spark.prepare(connection, query.url, query.fetch_size)
         if query.begin:
@@ -125,8 +125,7 @@ class RowConversion:
                     self._write(rows, projection, batches.path)
 
     def _write(self, rows: Any, projection: _Projection, path: Path) -> None:
-        io = self._gateway.jvm.java.io
-        with closing(io.DataOutputStream(io.FileOutputStream(str(path)))) as output:
+        with closing(self._spark.file_output(path)) as output:
             if projection.compiled is None:
                 first = _mapped(rows.take(INTERPRETED_ROWS), projection.interpreted)
                 self._spark.write(first, projection.made, output)
@@ -165,12 +164,6 @@ class RowConversion:
     def _spark(self) -> _Spark:
         return _Spark.of(self._gateway)
 
-    def _use_conf(self) -> None:
-        """Set the conf of this thread, which Py4J gives a thread of its own in the JVM."""
-        properties = self._gateway.jvm.java.util.Properties()
-        properties.putAll(dict(self._conf))
-        self._spark.conf.get().setConf(properties)
-
 
 class _Spark:
     """Spark's private classes."""
@@ -179,7 +172,8 @@ class _Spark:
 
     def __init__(self, gateway: Any) -> None:
         self._gateway = gateway
-        self.conf = self._object(f"{_SQL}internal.SQLConf")
+        self._classes: dict[str, Any] = {}
+        self._conf = self._object(f"{_SQL}internal.SQLConf")
         self._compiler = self._object(f"{_CATALYST}expressions.UnsafeProjection")
         self._interpreter = self._object(f"{_CATALYST}expressions.InterpretedUnsafeProjection")
         self._converters = self._object(f"{_SQL}execution.arrow.ArrowConverters")
@@ -249,8 +243,8 @@ class _Spark:
     def restored(self, path: Path) -> list[Any]:
         """What was written to a file; an error as Py4J raises it: it can't be read."""
         path.touch()
-        java = self._gateway.jvm.java
-        with closing(java.io.ObjectInputStream(java.io.FileInputStream(str(path)))) as source:
+        opened = self._class("java.io.FileInputStream")(str(path))
+        with closing(self._class("java.io.ObjectInputStream")(opened)) as source:
             return list(source.readObject())
 
     def interpreted(self, bound: Any) -> Any:
@@ -267,14 +261,31 @@ class _Spark:
 
     def rows(self, result: Any, url: str, schema: Any) -> Any:
         """A Scala iterator of a result's rows."""
-        metrics = self._gateway.jvm.org.apache.spark.executor.InputMetrics()
+        metrics = self._class("org.apache.spark.executor.InputMetrics")()
         return self._jdbc.resultSetToSparkInternalRows(result, self._dialects.get(url), schema, metrics, self._none)
 
     def write(self, rows: Any, schema: Any, output: Any) -> None:
         """Write the rows, each batch as an Arrow stream behind its length."""
         batches = self._converters.toBatchWithSchemaIterator(rows, schema, BATCH_ROWS, BATCH_BYTES, "UTC", False, False)
         with closing(batches):
-            self._gateway.jvm.org.apache.spark.api.python.PythonRDD.writeIteratorToStream(batches, output)
+            self._class("org.apache.spark.api.python.PythonRDD").writeIteratorToStream(batches, output)
+
+    def file_output(self, path: Path) -> Any:
+        """A file to write to."""
+        return self._class("java.io.DataOutputStream")(self._class("java.io.FileOutputStream")(str(path)))
+
+    def use_conf(self, conf: Mapping[str, str]) -> None:
+        """Set the conf of this thread, which Py4J gives a thread of its own in the JVM."""
+        properties = self._class("java.util.Properties")()
+        properties.putAll(dict(conf))
+        self._conf.get().setConf(properties)
+
+    def _class(self, name: str) -> Any:
+        """A class; Py4J looks for each part of its name on the whole class path, so it is looked up once."""
+        found = self._classes.get(name)
+        if found is None:
+            found = self._classes[name] = reduce(getattr, name.split("."), self._gateway.jvm)
+        return found
 
     def _object(self, name: str) -> Any:
         loader = self._gateway.jvm.java.lang.Thread.currentThread().getContextClassLoader()

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -16,7 +14,6 @@ from tap_spark_jdbc.columnar.jdbc_rows import BucketWork, InSink, JdbcRows, done
 from tap_spark_jdbc.plan.slices import Slice
 from tap_spark_jdbc.reading.read_columns import ReadColumns
 from tap_spark_jdbc.reading.reading_errors import reading_errors, unwritable
-from tap_spark_jdbc.source.jdbc_connection import connected
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -106,24 +103,15 @@ class JdbcReader(ABC):
 
 
 class JvmReader(JdbcReader):
-    """Reads by Spark's own reader of rows in this process's JVM, each slice over a connection of its own."""
+    """Reads by Spark's own reader of rows in this process's JVM, each slice over its own connection."""
 
     def _send(
         self, each: Slice[Point], source: JdbcSource, take: Take, fetch_size: int, limit: int, bounded: bool
     ) -> None:
-        with self._connected(source) as connection:
+        database = self._database
+        with database.idle_connections.one(database.gateway, source) as (connection, begin):
             select = f"SELECT * FROM {self.sql.relation(each)}"
-            self._conversion.send(Query(connection, source.url, select, fetch_size, source.beginning, limit), take)
-
-    @contextmanager
-    def _connected(self, source: JdbcSource) -> Iterator[Any]:
-        connection = connected(self._database.gateway, source)
-        try:
-            yield connection
-        finally:
-            # The JVM may be gone already.
-            with suppress(Exception):
-                connection.close()
+            self._conversion.send(Query(connection, source.url, select, fetch_size, begin, limit), take)
 
     @cached_property
     def _conversion(self) -> RowConversion:

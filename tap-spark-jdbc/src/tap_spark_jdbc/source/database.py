@@ -23,6 +23,7 @@ from singer_spark.spark.session_conf import PARALLELISM, SparkOptions, local_cor
 from singer_spark.storage.storage import Storage
 from tap_spark_jdbc.access.ssh_tunnel import SshTunnel
 from tap_spark_jdbc.source.columnar_database import ColumnarDatabase
+from tap_spark_jdbc.source.idle_connections import IdleConnections
 from tap_spark_jdbc.source.jdbc_connection import JdbcConnection
 from tap_spark_jdbc.source.jdbc_source import JdbcSource
 from tap_spark_jdbc.source.remote_connection import RemoteConnection
@@ -64,6 +65,7 @@ class Database:
     _starting: Lock = field(default_factory=Lock, init=False, repr=False)
     _made: dict[Any, Future[Any]] = field(default_factory=dict, init=False, repr=False)
     _hidden: bool = field(default=False, init=False, repr=False)
+    _idle: IdleConnections = field(default_factory=IdleConnections, init=False, repr=False)
     _columnar: ColumnarDatabase = field(default_factory=ColumnarDatabase, init=False, repr=False)
 
     def beside(self) -> Database:
@@ -77,6 +79,11 @@ class Database:
     def columnar(self) -> ColumnarDatabase:
         """The columnar driver's database, for all slices of the run."""
         return self._root._columnar
+
+    @property
+    def idle_connections(self) -> IdleConnections:
+        """The readers' connections that wait for another slice, for all slices of the run."""
+        return self._root._idle
 
     @cached_property
     def source(self) -> JdbcSource:
@@ -264,6 +271,7 @@ class Database:
     def disconnect(self) -> None:
         """Close its connections; the next use opens others."""
         self.close_snapshot()
+        self.idle_connections.close()
         held: JdbcConnection | None = self.__dict__.pop("connection", None)
         if held is not None:
             held.close()
