@@ -73,6 +73,15 @@ class Marked:
                     found.append(process)
         return found
 
+    def python_tasks(self) -> list[int]:
+        """Those of them in which Spark runs Python for its tasks."""
+        found = []
+        for process in self.alive():
+            with suppress(OSError):
+                if b"pyspark.daemon" in Path(f"/proc/{process}/cmdline").read_bytes():
+                    found.append(process)
+        return found
+
     def scratch(self, pattern: str) -> list[Path]:
         """Files and folders in the scratch folders, as far as they stand still."""
         with suppress(FileNotFoundError):

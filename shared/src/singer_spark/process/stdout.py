@@ -13,6 +13,8 @@ import sys
 from pathlib import Path
 
 CHUNK_BYTES = 1 << 24
+# How often whoever waits for something to write looks whether there is still a reader.
+LOOK_SECONDS = 1.0
 
 
 def claim_stdout() -> None:

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from tap_spark_jdbc.source.database import Database
 
 R = TypeVar("R")
-LOOK_SECONDS = 1.0
 
 
 @dataclass(frozen=True)
@@ -115,6 +114,6 @@ class Ahead(Generic[R]):
 
 def result_of(work: Future[R]) -> R:
     """Wait for work in another thread, as long as the output still has a reader."""
-    while not wait([work], timeout=LOOK_SECONDS).done:
+    while not wait([work], timeout=stdout.LOOK_SECONDS).done:
         stdout.check_reader()
     return work.result()

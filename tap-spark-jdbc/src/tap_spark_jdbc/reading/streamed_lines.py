@@ -9,6 +9,8 @@ from pathlib import Path
 from threading import Condition, Thread
 from typing import BinaryIO, Generic, Protocol, TypeVar
 
+from singer_spark.process import stdout
+
 R = TypeVar("R")
 
 
@@ -60,9 +62,12 @@ class LinePieces:
             self._changed.notify_all()
 
     def next(self) -> Path | None:
-        """Wait for the next piece, to be removed by the caller; None: there is none."""
+        """Wait for the next piece, to be removed by the caller, as long as the output has a reader; None: no more."""
         with self._changed:
-            self._changed.wait_for(lambda: self._ready is not None or self._over or self._unwanted)
+            while not self._changed.wait_for(
+                lambda: self._ready is not None or self._over or self._unwanted, timeout=stdout.LOOK_SECONDS
+            ):
+                stdout.check_reader()
             piece, self._ready = self._ready, None
             self._changed.notify_all()
         return None if self._unwanted else piece
