@@ -1,8 +1,7 @@
 """Slices to batch files by the database's columnar driver: in threads of the tap, or by tasks of a cluster.
 
 Arrow releases Python's lock, so threads use all cores of this machine, and no worker is started. A task's Python worker
-writes the file on its executor's machine. Rows at the bookmark that were sent before must be left out, and their
-fingerprints are compared in this process: on a cluster such slices are read here, or over JDBC if they are large.
+writes the file on its executor's machine.
 """
 
 from __future__ import annotations
@@ -19,22 +18,22 @@ import tap_spark_jdbc
 from singer_spark.errors import SourceError
 from singer_spark.singer.metadata_columns import METADATA_COLUMNS
 from tap_spark_jdbc.columnar import columnar_task
-from tap_spark_jdbc.columnar.batch_files import FilePlan
-from tap_spark_jdbc.columnar.columnar_query import LEFT, UNREACHABLE, CrowdedError, Outcome
-from tap_spark_jdbc.columnar.columnar_task import ColumnarTask
-from tap_spark_jdbc.columnar.edge_rows import EdgeRows
+from tap_spark_jdbc.columnar.batch_files import FilePlan, FileWork
+from tap_spark_jdbc.columnar.columnar_query import LEFT, UNREACHABLE, Outcome
 from tap_spark_jdbc.extraction.fingerprints import Found, Look
 from tap_spark_jdbc.plan.slices import Slice
-from tap_spark_jdbc.plan.stream_sql import AT_UPPER, Point
+from tap_spark_jdbc.plan.stream_sql import Point
 from tap_spark_jdbc.reading.batch_place import Written
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from contextlib import AbstractContextManager
 
+    from tap_spark_jdbc.columnar.batch_files import FileFound
+    from tap_spark_jdbc.columnar.columnar_query import ColumnarQuery
     from tap_spark_jdbc.columnar.columnar_source import ColumnarSource
     from tap_spark_jdbc.reading.batch_columns import BatchColumns
-    from tap_spark_jdbc.reading.batch_place import BatchFile, SliceWriter
+    from tap_spark_jdbc.reading.batch_place import BatchPlace, SliceWriter
     from tap_spark_jdbc.source.database import Database
 
 # Rows read here in less time than a cluster takes to start a task's Python worker.
@@ -69,58 +68,43 @@ class ColumnarWriter:
         self, each: Slice[Point], sent: Counter[str], *, fetch_size: int, look: Look, wide: bool = False
     ) -> Written:
         """As `SliceWriter.write`, here or in one task; once the database was out of reach, by that writer."""
-        found = self._written(each, sent, look, wide=wide) if self._source.reads(each, look) else None
+        found = self._written(each, sent, look, wide=wide) if self._source.reads() else None
         if found is not None:
             return found
         return self._by_jdbc().write(each, sent, fetch_size=fetch_size, look=look, wide=wide)
 
     def _written(self, each: Slice[Point], sent: Counter[str], look: Look, *, wide: bool) -> Written | None:
         """The written slice; None: it must be read over JDBC."""
-        here = self._is_read_here(each)
-        if not here and self._source.may_hold_sent_rows(each):
-            return None
         folder = self._place.new_folder(self._columns.plan.stream)
         query = self._source.query(each)
         file = file_plan(self._columns, query.columns, folder, wide=wide)
-        task = ColumnarTask(query, file, AT_UPPER if look.upper else ())
-        edge_rows = EdgeRows(look, sent, self._source.number)
-        outcome = self._here(task, edge_rows) if here else self._in_task(task, edge_rows)
-        if outcome.state in (LEFT, UNREACHABLE):
+        outcome, found = self._done(query, FileWork(file, look, sent), here=self._is_read_here(each))
+        if found is None or outcome.state in (LEFT, UNREACHABLE):
             self._place.discard(folder)
-        if not self._source.has_read(outcome, file.folder):
+        if not self._source.has_read(outcome, file.folder) or found is None:
             return None
-        file_of_slice = self._place.file(folder, outcome.rows, outcome.name)
-        return written_file(file_of_slice, outcome, edge_rows.found(outcome.read, outcome.nulls))
+        return written_file(self._place, folder, outcome, found, look)
 
-    def _here(self, task: ColumnarTask, edge_rows: EdgeRows) -> Outcome:
-        with _HERE:
-            return columnar_task.written(task, edge_rows.unsent, self._database.columnar)
-
-    def _in_task(self, task: ColumnarTask, edge_rows: EdgeRows) -> Outcome:
+    def _done(self, query: ColumnarQuery, work: FileWork, *, here: bool) -> tuple[Outcome, FileFound | None]:
+        if here:
+            with _HERE:
+                return columnar_task.done(query, work, self._database.columnar)
         from singer_spark.spark.python_tasks import in_remote_task, in_task
 
-        work = partial(columnar_task.outcome_fields, task)
+        in_worker = partial(columnar_task.outcome_fields, query, work)
         try:
-            with self._job_errors(task.file.folder):
+            with self._job_errors(work.plan.folder):
                 context = self._database.context
                 if context is None:
-                    fields = in_remote_task(self._database.spark, tap_spark_jdbc, work)
+                    fields, found = in_remote_task(self._database.spark, tap_spark_jdbc, in_worker)
                 else:
-                    fields = in_task(context, tap_spark_jdbc, work)
+                    fields, found = in_task(context, tap_spark_jdbc, in_worker)
         except SourceError as error:
             # Executors may have no Python with Arrow, or another version of it.
             if self._source.only or self._source.works:
                 raise
-            return Outcome(state=UNREACHABLE, refused=str(error))
-        outcome = Outcome(**fields)
-        try:
-            for batch in pa.ipc.open_stream(outcome.edges) if outcome.edges else ():
-                # By its place: the stream may have a column of that name.
-                *own, last = range(batch.num_columns)
-                edge_rows.unsent(batch.select(own), batch.column(last))
-        except CrowdedError:
-            return Outcome(state=LEFT)
-        return outcome
+            return Outcome(state=UNREACHABLE, refused=str(error)), None
+        return Outcome(**fields), found
 
     def _is_read_here(self, each: Slice[Point]) -> bool:
         # This process may not reach what a Spark Connect server reaches.
@@ -150,9 +134,13 @@ def file_plan(columns: BatchColumns, read: pa.Schema, folder: str, *, wide: bool
     )
 
 
-def written_file(file: BatchFile, outcome: Outcome, found: Found) -> Written:
-    """What was found while a file was written."""
-    return Written(found, file, outcome.size / outcome.read if outcome.read else None)
+def written_file(place: BatchPlace, folder: str, outcome: Outcome, found: FileFound, look: Look) -> Written:
+    """The file that was written in a folder, and what was found meanwhile."""
+    name, at_bookmark, at_upper, unread = found
+    nulls = outcome.nulls if look.nulls else 0
+    width = outcome.size / outcome.read if outcome.read else None
+    in_slice = Found(outcome.read - unread, nulls, tuple(at_bookmark), tuple(at_upper))
+    return Written(in_slice, place.file(folder, outcome.rows, name), width)
 
 
 def _metadata_scalar(value: int | None, kind: str) -> pa.Scalar:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -19,8 +18,6 @@ from tap_spark_jdbc.reading.reading_errors import reading_errors, unwritable
 from tap_spark_jdbc.source.jdbc_connection import connected
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
-
     from tap_spark_jdbc.columnar.columnar_query import Outcome, Sink
     from tap_spark_jdbc.columnar.jdbc_rows import Take, Work
     from tap_spark_jdbc.extraction.fingerprints import Sums
@@ -51,10 +48,6 @@ class JdbcReader(ABC):
         self._source = source
         self._fetch_bytes = fetch_bytes
 
-    def read_only(self, changed_buckets: Collection[int]) -> None:
-        """Read only those rows at the bookmark that are in these buckets."""
-        self.rows = replace(self.rows, changed_buckets=frozenset(changed_buckets))
-
     def read(
         self, each: Slice[Point], sink: Sink, place: str, fetch_size: int, *, limit: int = 0, bounded: bool = True
     ) -> Outcome:
@@ -70,9 +63,12 @@ class JdbcReader(ABC):
         """Do some work with the rows of a slice; it may write to `place`."""
         return self._here(each, work, place, fetch_size, 0, True)
 
-    def bucket_sums(self, fetch_size: int) -> tuple[Sums, Sums]:
-        """(rows, sum of fingerprints) by bucket of all rows in the bookmark's window, and of those in the next one."""
-        _, sums = self.work(Slice(self.sql.window), BucketWork(), "", fetch_size)
+    def bucket_sums(self, fetch_size: int, *, older: bool) -> tuple[Sums, Sums]:
+        """(rows, sum of fingerprints) by bucket of all rows in the bookmark's window, and of those in the next one.
+
+        `older`: see `fingerprints`.
+        """
+        _, sums = self.work(Slice(self.sql.window), BucketWork(older), "", fetch_size)
         return sums
 
     def _here(

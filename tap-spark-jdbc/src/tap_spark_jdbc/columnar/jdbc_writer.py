@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from tap_spark_jdbc.columnar.batch_files import FileWork
 from tap_spark_jdbc.columnar.columnar_writer import file_plan, written_file
-from tap_spark_jdbc.extraction.fingerprints import Found
 
 if TYPE_CHECKING:
     from tap_spark_jdbc.columnar.jdbc_reader import JdbcReader
@@ -32,6 +31,5 @@ class JdbcWriter:
         place = self._columns.place
         folder = place.new_folder(self._columns.plan.stream)
         plan = file_plan(self._columns, self._reader.rows.schema, folder, wide=wide)
-        outcome, (name, *at_edges) = self._reader.work(each, FileWork(plan, look, sent), plan.folder, fetch_size)
-        found = Found(outcome.read, outcome.nulls if look.nulls else 0, *map(tuple, at_edges))
-        return written_file(place.file(folder, outcome.rows, name), outcome, found)
+        outcome, found = self._reader.work(each, FileWork(plan, look, sent), plan.folder, fetch_size)
+        return written_file(place, folder, outcome, found, look)

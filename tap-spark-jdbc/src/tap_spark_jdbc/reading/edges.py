@@ -12,8 +12,13 @@ from tap_spark_jdbc.extraction.stream_progress import SplitPosition, StreamProgr
 from tap_spark_jdbc.plan.stream_sql import Point
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from tap_spark_jdbc.extraction.extraction import Extraction
     from tap_spark_jdbc.plan.slices import Slice
+    from tap_spark_jdbc.plan.stream_plan import StreamPlan
+
+_FLOATING = ("REAL", "DOUBLE PRECISION")
 
 
 class Edges:
@@ -39,20 +44,28 @@ class Edges:
         self._new_at_bookmark = 0
         self._progress = extraction.progress
         self._rows = extraction.progress.rows
-        self._by_buckets = False
+        self._changed: frozenset[int] | None = None
+        self._older = False
         self.nulls = 0
         self.sends_late = False
         place = extraction.progress.split
         if place is not None and place.upper is not None and place.upper.boundary is not None:
             self._at_upper.add_boundary(place.upper.boundary)
 
-    def changed_buckets(self, present: Sums, both: Sums) -> set[int]:
-        """The buckets whose rows are sent again, by the present sums of the bookmark's window.
+    def changed_buckets(self, sums: Callable[[bool], tuple[Sums, Sums]]) -> set[int]:
+        """The buckets whose rows are sent again.
 
-        `both` are the sums of those of its rows that are in the window of the upper bound too.
+        `sums` gives the present sums of the bookmark's window, and those of its rows that are in the window of the
+        upper bound too; with numbers spelled as Java 17 does if the argument is true.
         """
-        changed = changed_buckets(self._extraction.saved_buckets, present)
-        self._by_buckets = bool(changed)
+        saved = self._extraction.saved_buckets
+        present, both = sums(False)
+        changed = changed_buckets(saved, present)
+        if changed and _has_numbers(self._extraction.plan):
+            of_java_17 = sums(True)
+            if len(others := changed_buckets(saved, of_java_17[0])) < len(changed):
+                (present, both), changed, self._older = of_java_17, others, True
+        self._changed = frozenset(changed) or None
         for number, (rows, total) in present.items():
             if number not in changed:
                 self._at_bookmark.add_bucket(number, rows, total)
@@ -66,7 +79,7 @@ class Edges:
         sql = self._extraction.sql
         closed = each.key is not None and (each.key.closed or sql.upper_since is not None)
         upper = (each.late or closed) and sql.upper != sql.bookmark
-        return Look(sql.bookmark is not None, upper, each.nulls, self._by_buckets)
+        return Look(sql.bookmark is not None, upper, each.nulls, self._changed, self._older)
 
     def begin_pieces(self) -> None:
         """Prepare for the pieces of a slice that is settled at its end: any row may be one of the bookmark's window."""
@@ -225,6 +238,12 @@ class Edges:
         new = Counter(present.hashes) - self.sent
         whole.add_boundary(Boundary.of(new.elements()) if present.hashes else present)
         return replace(whole.build(), mixed=self._unread.mixed or self._new_at_bookmark > 0)
+
+
+def _has_numbers(plan: StreamPlan) -> bool:
+    """Whether a column holds floating-point numbers."""
+    kinds = (column.sql_type.element or column.sql_type for column in plan.columns)
+    return any(each.name in _FLOATING for each in kinds)
 
 
 def _most(since: Point | None) -> int:
