@@ -231,13 +231,12 @@ class StreamReading(ABC, Generic[R]):
     def _slices(self) -> Iterator[Slice[Point]]:
         extraction = without_unchanged(self.extraction)
         if extraction is self.extraction and extraction.saved_buckets and extraction.sql.bookmark is not None:
-
-            def sums(older: bool) -> tuple[Sums, Sums]:
-                return again(lambda: self._fetching(partial(self._reader.bucket_sums, older=older)))
-
-            changed = self.edges.changed_buckets(sums)
+            changed = self.edges.changed_buckets(self._bucket_sums)
             extraction = extraction if changed else extraction.behind_bookmark()
         yield from extraction.slices(self._rows_left)
+
+    def _bucket_sums(self, older: bool) -> tuple[Sums, Sums]:
+        return again(lambda: self._fetching(partial(self._reader.bucket_sums, older=older)))
 
 
 def _lacking(columnar_driver: str | None) -> str | None:
