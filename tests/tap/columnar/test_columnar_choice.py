@@ -18,7 +18,7 @@ from tap_spark_jdbc.source import database as opened_database
 pytestmark = pytest.mark.usefixtures("spark")
 
 
-def test_rows_that_are_known_by_the_sums_of_their_buckets_are_left_to_spark(shop: Any, tmp_path: Path) -> None:
+def test_rows_known_by_sums_of_buckets_are_sent_once(shop: Any, tmp_path: Path) -> None:
     database, connection = shop
     connection.execute("delete from t; insert into t select n, '2026-01-01', 'tie' from generate_series(1, 3000) n")
     settings: JSON = {"incremental_tables": ["t:at:timestamp"]}

@@ -126,5 +126,5 @@ class JvmReader(JdbcReader):
         columns = ReadColumns(self.sql, self._source)
         values = ", ".join(self.rows.selected(self.sql, self._source))
         # A mask's expression has its key.
-        kept = None if columns.masked else cache_folder() / "expressions"
+        kept = None if columns.has_masks else cache_folder() / "expressions"
         return RowConversion(self._database.gateway, columns.schema, values, self._database.sql_conf, kept=kept)

@@ -50,7 +50,7 @@ class JdbcRows:
 
     def selected(self, sql: StreamSql, source: JdbcSource) -> list[str]:
         """Spark SQL of the batches' columns, over the columns as they are read."""
-        values = ReadColumns(sql, source).lake_values(from_masked=False)
+        values = ReadColumns(sql, source).lake_values()
         selected = [
             f"{f'base64({value})' if as_text else value} AS {alias}"
             for value, as_text, (alias, _) in zip(values, self.base64, sql.aliased, strict=True)
