@@ -8,7 +8,6 @@ such a row is looked for by either spelling.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
 from itertools import repeat
 
 import pyarrow as pa
@@ -18,7 +17,6 @@ from tap_spark_jdbc.columnar.record_lines import rendered
 from tap_spark_jdbc.extraction.fingerprints import Found, Look, fingerprint
 from tap_spark_jdbc.plan.stream_sql import AT_BOOKMARK, AT_UPPER, FINGERPRINTED
 
-Unsent = Callable[[pa.RecordBatch, pa.Array], pa.RecordBatch]
 # Numbers from here to there are spelled with an exponent, given as the place of the point among the digits.
 _LEAST_POINT, _MOST_POINT = -3, 7
 # Java 17 prints a whole number below this by its own digits.

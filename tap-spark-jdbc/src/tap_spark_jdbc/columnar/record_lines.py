@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Self
 
@@ -13,12 +14,11 @@ from tap_spark_jdbc.columnar.columnar_query import writing
 from tap_spark_jdbc.reading.text_buffer import joined_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from tap_spark_jdbc.columnar.edge_rows import Unsent
     from tap_spark_jdbc.extraction.fingerprints import Frame
     from tap_spark_jdbc.reading.streamed_lines import LineFile
 
+# Selects the rows of a batch, with the edge of each, that belong in a file.
+Unsent = Callable[[pa.RecordBatch, pa.Array], pa.RecordBatch]
 # As Jackson escapes characters that are not allowed in JSON text; the backslash first, as the others contain it.
 SHORT = {"\\": "\\\\", '"': '\\"', "\n": "\\n", "\r": "\\r", "\t": "\\t", "\b": "\\b", "\f": "\\f"}
 CONTROLS = {chr(code): f"\\u{code:04X}" for code in range(0x20) if chr(code) not in SHORT}
