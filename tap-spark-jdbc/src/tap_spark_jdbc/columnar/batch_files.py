@@ -17,8 +17,7 @@ from singer_spark.storage.repeating_columns import repeating
 from singer_spark.storage.storage import Storage
 from tap_spark_jdbc.columnar.columnar_query import writing
 from tap_spark_jdbc.columnar.edge_rows import EdgeRows
-from tap_spark_jdbc.columnar.record_lines import Unsent, rendered
-from tap_spark_jdbc.reading.text_buffer import joined_text
+from tap_spark_jdbc.columnar.record_lines import Unsent, joined_text, rendered
 
 if TYPE_CHECKING:
     from tap_spark_jdbc.columnar.columnar_query import Sink

@@ -1,4 +1,4 @@
-"""Slices to batch files by the database's columnar driver: in threads of the tap, or by tasks of a cluster.
+"""Slices to batch files: by the database's columnar driver, in threads of the tap or tasks of a cluster, or over JDBC.
 
 Arrow releases Python's lock, so threads use all cores of this machine, and no worker is started. A task's Python worker
 writes the file on its executor's machine.
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from tap_spark_jdbc.columnar.batch_files import FileFound
     from tap_spark_jdbc.columnar.columnar_query import ColumnarQuery
     from tap_spark_jdbc.columnar.columnar_source import ColumnarSource
+    from tap_spark_jdbc.columnar.jdbc_reader import JdbcReader
     from tap_spark_jdbc.reading.batch_columns import BatchColumns
-    from tap_spark_jdbc.reading.batch_place import BatchPlace, SliceWriter
     from tap_spark_jdbc.source.database import Database
 
 # Rows read here in less time than a cluster takes to start a task's Python worker.
@@ -42,50 +42,63 @@ SMALL_ROWS = 500_000
 _HERE = threading.BoundedSemaphore(os.cpu_count() or 1)
 
 
-class ColumnarWriter:
+class SliceWriter:
     """Writes the slices of one stream."""
 
     def __init__(
         self,
-        source: ColumnarSource,
         columns: BatchColumns,
+        columnar: ColumnarSource | None,
+        reader: Callable[[], JdbcReader],
         database: Database,
         job_errors: Callable[[str], AbstractContextManager[None]],
-        by_jdbc: Callable[[], SliceWriter],
     ) -> None:
-        """Nothing is written yet; `by_jdbc` makes the writer over JDBC of the same stream.
+        """Nothing is written yet; without `columnar` rows are read over JDBC, by what `reader` makes.
 
         `job_errors` turns errors of a Spark job that writes to a location into the stream's.
         """
-        self._source = source
         self._columns = columns
         self._place = columns.place
+        self._columnar = columnar
+        self._reader = reader
         self._database = database
         self._job_errors = job_errors
-        self._by_jdbc = by_jdbc
 
     def write(
         self, each: Slice[Point], sent: Counter[str], *, fetch_size: int, look: Look, wide: bool = False
     ) -> Written:
-        """As `SliceWriter.write`, here or in one task; once the database was out of reach, by that writer."""
-        found = self._written(each, sent, look, wide=wide) if self._source.reads() else None
-        if found is not None:
-            return found
-        return self._by_jdbc().write(each, sent, fetch_size=fetch_size, look=look, wide=wide)
+        """Write a slice, here or in one task; rows at the bookmark that were sent before are left out.
 
-    def _written(self, each: Slice[Point], sent: Counter[str], look: Look, *, wide: bool) -> Written | None:
+        `sent` counts these by their fingerprints in hexadecimal. If rows are `wide`, each copy of one matters.
+        """
+        found = None
+        if self._columnar is not None and self._columnar.reads():
+            found = self._by_columns(self._columnar, each, sent, look, wide=wide)
+        return found or self._by_jdbc(each, sent, fetch_size, look, wide=wide)
+
+    def _by_jdbc(self, each: Slice[Point], sent: Counter[str], fetch_size: int, look: Look, *, wide: bool) -> Written:
+        reader, folder = self._reader(), self._place.new_folder(self._columns.plan.stream)
+        work = FileWork(self._plan(reader.rows.schema, folder, wide=wide), look, sent)
+        outcome, found = reader.work(each, work, work.plan.folder, fetch_size)
+        return self._found(folder, outcome, found, look)
+
+    def _by_columns(
+        self, columnar: ColumnarSource, each: Slice[Point], sent: Counter[str], look: Look, *, wide: bool
+    ) -> Written | None:
         """The written slice; None: it must be read over JDBC."""
         folder = self._place.new_folder(self._columns.plan.stream)
-        query = self._source.query(each)
-        file = file_plan(self._columns, query.columns, folder, wide=wide)
-        outcome, found = self._done(query, FileWork(file, look, sent), here=self._is_read_here(each))
-        if found is None or outcome.state in (LEFT, UNREACHABLE):
+        query = columnar.query(each)
+        work = FileWork(self._plan(query.columns, folder, wide=wide), look, sent)
+        outcome, found = self._done(columnar, query, work, here=self._is_read_here(each))
+        if outcome.state in (LEFT, UNREACHABLE):
             self._place.discard(folder)
-        if not self._source.has_read(outcome, file.folder) or found is None:
+        if not columnar.has_read(outcome, work.plan.folder) or found is None:
             return None
-        return written_file(self._place, folder, outcome, found, look)
+        return self._found(folder, outcome, found, look)
 
-    def _done(self, query: ColumnarQuery, work: FileWork, *, here: bool) -> tuple[Outcome, FileFound | None]:
+    def _done(
+        self, columnar: ColumnarSource, query: ColumnarQuery, work: FileWork, *, here: bool
+    ) -> tuple[Outcome, FileFound | None]:
         if here:
             with _HERE:
                 return columnar_task.done(query, work, self._database.columnar)
@@ -101,7 +114,7 @@ class ColumnarWriter:
                     fields, found = in_task(context, tap_spark_jdbc, in_worker)
         except SourceError as error:
             # Executors may have no Python with Arrow, or another version of it.
-            if self._source.only or self._source.works:
+            if columnar.only or columnar.works:
                 raise
             return Outcome(state=UNREACHABLE, refused=str(error)), None
         return Outcome(**fields), found
@@ -118,29 +131,26 @@ class ColumnarWriter:
         rows = self._columns.plan.table.row_estimate if each == Slice() and each.most is None else each.most
         return rows is not None and rows <= SMALL_ROWS
 
+    def _plan(self, read: pa.Schema, folder: str, *, wide: bool) -> FilePlan:
+        """The plan of a slice's file in this folder of its place, with these columns and the metadata's."""
+        place, values = self._place, self._columns.metadata_values.items()
+        return FilePlan(
+            read,
+            {name: _metadata_scalar(value, METADATA_COLUMNS[name]) for name, value in values},
+            f"{place.storage.url}/{folder}",
+            place.storage.options,
+            place.settings.format,
+            place.settings.compression,
+            tuple(self._columns.long if wide else ()),
+        )
 
-def file_plan(columns: BatchColumns, read: pa.Schema, folder: str, *, wide: bool) -> FilePlan:
-    """The plan of a slice's file in this folder of its place, with these columns and the metadata's."""
-    place = columns.place
-    values = columns.metadata_values.items()
-    return FilePlan(
-        read,
-        {name: _metadata_scalar(value, METADATA_COLUMNS[name]) for name, value in values},
-        f"{place.storage.url}/{folder}",
-        place.storage.options,
-        place.settings.format,
-        place.settings.compression,
-        tuple(columns.long if wide else ()),
-    )
-
-
-def written_file(place: BatchPlace, folder: str, outcome: Outcome, found: FileFound, look: Look) -> Written:
-    """The file that was written in a folder, and what was found meanwhile."""
-    name, at_bookmark, at_upper, unread = found
-    nulls = outcome.nulls if look.nulls else 0
-    width = outcome.size / outcome.read if outcome.read else None
-    in_slice = Found(outcome.read - unread, nulls, tuple(at_bookmark), tuple(at_upper))
-    return Written(in_slice, place.file(folder, outcome.rows, name), width)
+    def _found(self, folder: str, outcome: Outcome, found: FileFound, look: Look) -> Written:
+        """The file that was written in a folder, and what was found meanwhile."""
+        name, at_bookmark, at_upper, unread = found
+        nulls = outcome.nulls if look.nulls else 0
+        width = outcome.size / outcome.read if outcome.read else None
+        in_slice = Found(outcome.read - unread, nulls, tuple(at_bookmark), tuple(at_upper))
+        return Written(in_slice, self._place.file(folder, outcome.rows, name), width)
 
 
 def _metadata_scalar(value: int | None, kind: str) -> pa.Scalar:

@@ -11,7 +11,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tap_spark_jdbc.columnar.columnar_query import writing
-from tap_spark_jdbc.reading.text_buffer import joined_text
 
 if TYPE_CHECKING:
     from tap_spark_jdbc.extraction.fingerprints import Frame
@@ -86,6 +85,16 @@ def rendered(
     return pc.binary_join_element_wise(
         *parts, f"{literal}}}{end}", "", null_handling="replace", null_replacement="null"
     )
+
+
+def joined_text(lines: pa.Array) -> memoryview:
+    """All texts of an array, concatenated as in its buffer."""
+    if not len(lines):
+        return memoryview(b"")
+    _, offsets, data = lines.buffers()
+    ends = memoryview(offsets).cast("q" if pa.types.is_large_string(lines.type) else "i")
+    first, last = ends[lines.offset], ends[lines.offset + len(lines)]
+    return memoryview(data)[first:last] if last > first else memoryview(b"")
 
 
 def text(value: str) -> str:

@@ -111,13 +111,6 @@ class LineReading(StreamReading["SpoolFile | Iterator[SpoolFile]"]):
             )
         return None
 
-    def _unfit(self) -> str | None:
-        from tap_spark_jdbc.columnar.columnar_source import unfit
-
-        if self.lane.database.by_spark:
-            return "Spark's tasks read it"
-        return unfit(self.plan, self.lane)
-
     def _is_scan(self, each: Slice[Point]) -> bool:
         """Whether a slice may be a whole table that can't be cut."""
         key = self.plan.replication_key

@@ -169,9 +169,14 @@ class StreamReading(ABC, Generic[R]):
         logger.info("stream %s: read over JDBC: %s", self.plan.stream, why_not)
         return None
 
-    @abstractmethod
     def _unfit(self) -> str | None:
         """Why the database's columnar driver can't read the stream; None if it can."""
+        return "Spark's tasks read it" if self.lane.database.by_spark else self._unfit_columns()
+
+    def _unfit_columns(self) -> str | None:
+        from tap_spark_jdbc.columnar.columnar_source import unfit
+
+        return unfit(self.plan, self.lane)
 
     def _fetching(self, read: Callable[[int], T]) -> T:
         """Read with a suitable number of rows a round trip, and with fewer if they turn out too wide."""

@@ -14,7 +14,6 @@ import pyarrow as pa
 
 from singer_spark.process.scratch import scratch_folder
 from tap_spark_jdbc.columnar.columnar_query import read, writing
-from tap_spark_jdbc.columnar.columnar_source import unfit
 from tap_spark_jdbc.extraction.fingerprints import Frame
 from tap_spark_jdbc.extraction.slice_size import SliceSize
 from tap_spark_jdbc.plan.slices import Slice
@@ -102,9 +101,6 @@ class ComparedReading(StreamReading[Path]):
             outcome = self._reader.read(each, file, str(path), fetch_size)
         self.size.learn(outcome.read, outcome.size)
         return path
-
-    def _unfit(self) -> str | None:
-        return "Spark's tasks read it" if self.lane.database.by_spark else unfit(self.plan, self.lane)
 
 
 class ComparedFile:
