@@ -74,6 +74,7 @@ class SourceRows:
             batch. The function is given the columns, and of each row whether it is firm: it was sent as it is, by the
             bookmark. Other rows are sent by the next run, or left out by the tap: they may be in the lake, in this or
             an older version, or not. It is called in several threads, and again if a slice must be read again.
+        is_empty: Whether it has no rows at all.
         buckets: Number of buckets into which the rows should be summed up.
         unsummed: Why the database can't sum up these columns, naming those it can't; None: it can.
         sums: The sums of all rows, computed in the database; each bucket may have several.
@@ -81,13 +82,14 @@ class SourceRows:
         replication_key: None if the stream is sent whole.
         watermark: The bookmark's value as text; None if there is none: then all rows are firm.
 
-    `read` and `sums` raise SourceError if the database refuses.
+    `read`, `is_empty` and `sums` raise SourceError if the database refuses.
     """
 
     stream: str
     schema: Mapping[str, Any]
     columns: Struct
     read: Callable[[Part | None, Callable[[pa.RecordBatch, pa.Array], pa.RecordBatch]], Iterator[pa.RecordBatch]]
+    is_empty: Callable[[], bool]
     buckets: int
     unsummed: Callable[[Sequence[str]], str | None]
     sums: Callable[[Summing], list[BucketSum]]

@@ -125,12 +125,14 @@ class SourceView:
             ).results()
             return [each for found in results for each in found]
 
+        one = f"SELECT 1 AS n {sql.source} {sql.dialect.limited(1, ordered=False)}"
         key = plan.replication_key
         return SourceRows(
             plan.stream,
             plan.schema,
             stream_columns(plan.schema, plan.stream),
             read,
+            lambda: not extraction.connection.rows(one),
             _buckets(plan, slices),
             lambda names: unsummed(sql, names),
             sums,
