@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
+from zlib import crc32
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -35,6 +36,7 @@ NAMED_KEYS = 100
 # For rows without a key, which are shown themselves.
 SHOWN_CHARACTERS = 500
 FIRM = "firm"
+_HALF = pa.scalar(32, pa.uint64())
 _COUNTS = (*KINDS, "source_rows", "lake_rows", "not_compared", "older_versions")
 # Firm rows of the source, its other rows, rows of the lake, and the halves of their checksums, which sum up to 0.
 _SUMMED = (FIRM, "loose", "lake", "high", "low")
@@ -115,7 +117,7 @@ class Comparison:
     def groups_of(self, values: Sequence[pa.Array]) -> pa.Array:
         """The groups of rows with these values of the compared columns."""
         if not self.keys:
-            return pa.array([_hash(text).hex() for text in self._texts(values)], pa.string())
+            return pa.array([blake2b(text, digest_size=16).hexdigest() for text in self._texts(values)], pa.string())
         by_name = {each.name: array for each, array in zip(self.columns, values, strict=True)}
         texts: list[Any] = [json_values(by_name[name]) for name in self.keys]
         between = [each for text in texts for each in (",", text)][1:]
@@ -125,12 +127,13 @@ class Comparison:
         self, values: Sequence[pa.Array], numbers: Mapping[str, pa.Array], sign: int, state: Mapping[str, pa.Array]
     ) -> pa.RecordBatch:
         texts = self._texts(values)
-        sums = [int.from_bytes(_hash(text)[:8], "big") for text in texts]
+        hashes = pa.py_buffer(b"".join([blake2b(text, digest_size=8).digest() for text in texts]))
+        checksums = pa.Array.from_buffers(pa.uint64(), len(texts), [None, hashes])
+        high, low = pc.shift_right(checksums, _HALF), pc.bit_wise_and(checksums, pa.scalar((1 << 32) - 1, pa.uint64()))
         columns: dict[str, Any] = {"group": self.groups_of(values)}
         columns["slice"] = slices_of(columns["group"])
         columns |= numbers
-        columns["high"] = pa.array([sign * (each >> 32) for each in sums], pa.int64())
-        columns["low"] = pa.array([sign * (each & 0xFFFFFFFF) for each in sums], pa.int64())
+        columns |= {name: pc.multiply(half.cast(pa.int64()), sign) for name, half in (("high", high), ("low", low))}
         if not self.keys:
             shown = [text.decode()[:SHOWN_CHARACTERS] for text in texts]
             columns["shown"] = pa.array(shown, pa.string())
@@ -197,8 +200,7 @@ class Comparison:
 
 def slices_of(groups: pa.Array) -> pa.Array:
     """The slice of each group."""
-    hashes = (_hash(each) for each in groups.cast(pa.binary()).to_pylist())
-    return pa.array([int.from_bytes(each[:2], "big") % SLICES for each in hashes], pa.int16())
+    return pa.array([crc32(each) % SLICES for each in groups.cast(pa.binary()).to_pylist()], pa.int16())
 
 
 def _of_key(firm: Any, loose: Any, lake: Any, even: Any) -> dict[str, Any]:
@@ -283,10 +285,6 @@ def _last(rows: pa.Table) -> pa.Table:
 
 def _unmarked(rows: pa.Table) -> pa.Table:
     return rows.filter(pc.invert(rows.column("marked")))
-
-
-def _hash(text: bytes) -> bytes:
-    return blake2b(text, digest_size=16).digest()
 
 
 def _order(key: list[Any]) -> Any:
