@@ -48,7 +48,7 @@ class EdgeRows:
         at_edges = rows.filter(chosen)
         hashes = fingerprints(at_edges, older=self._look.older)
         # Few numbers have two spellings, which both are tried only where it matters.
-        others = fingerprints(at_edges, older=True) if self._left and _has_older(at_edges) else repeat(None)
+        others = fingerprints(at_edges, older=True) if self._left and has_older(at_edges) else repeat(None)
         kept = iter([self._takes(*each) for each in zip(edge.filter(chosen).to_pylist(), hashes, others, strict=False)])
         return rows.filter(pa.array([not at or next(kept) for at in chosen.to_pylist()], pa.bool_()))
 
@@ -81,7 +81,7 @@ def fingerprints(rows: pa.RecordBatch, *, older: bool = False) -> list[bytes]:
     return [fingerprint(each) for each in rendered(rows, "", "", spelled).cast(pa.binary()).to_pylist()]
 
 
-def _has_older(rows: pa.RecordBatch) -> bool:
+def has_older(rows: pa.RecordBatch) -> bool:
     """Whether a number in these rows has another spelling in Java 17."""
     columns = (found for each in rows.columns if (found := _numbers(each)) is not None)
     return not all(_spelled(each).equals(_spelled_by_java_17(each)) for each in columns)

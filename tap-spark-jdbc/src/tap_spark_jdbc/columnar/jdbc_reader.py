@@ -20,7 +20,7 @@ from tap_spark_jdbc.source.jdbc_connection import connected
 if TYPE_CHECKING:
     from tap_spark_jdbc.columnar.columnar_query import Outcome, Sink
     from tap_spark_jdbc.columnar.jdbc_rows import Take, Work
-    from tap_spark_jdbc.extraction.fingerprints import Sums
+    from tap_spark_jdbc.extraction.fingerprints import WindowSums
     from tap_spark_jdbc.plan.stream_sql import Point, StreamSql
     from tap_spark_jdbc.source.database import Database
     from tap_spark_jdbc.source.jdbc_source import JdbcSource
@@ -63,12 +63,9 @@ class JdbcReader(ABC):
         """Do some work with the rows of a slice; it may write to `place`."""
         return self._here(each, work, place, fetch_size, 0, True)
 
-    def bucket_sums(self, fetch_size: int, *, older: bool) -> tuple[Sums, Sums]:
-        """(rows, sum of fingerprints) by bucket of all rows in the bookmark's window, and of those in the next one.
-
-        `older`: see `fingerprints`.
-        """
-        _, sums = self.work(Slice(self.sql.window), BucketWork(older), "", fetch_size)
+    def bucket_sums(self, fetch_size: int) -> tuple[WindowSums, WindowSums | None]:
+        """The sums of the bookmark's window, and those of older fingerprints: see `BucketWork`."""
+        _, sums = self.work(Slice(self.sql.window), BucketWork(), "", fetch_size)
         return sums
 
     def _here(

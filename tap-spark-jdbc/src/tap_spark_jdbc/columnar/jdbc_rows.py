@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Iterable, Iterator
+from copy import deepcopy
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
@@ -11,8 +12,8 @@ import pyarrow as pa
 
 from tap_spark_jdbc.columnar.columnar_query import Counted, Outcome, Unwritable, unwritten
 from tap_spark_jdbc.columnar.columnar_source import lake_schema
-from tap_spark_jdbc.columnar.edge_rows import fingerprints
-from tap_spark_jdbc.extraction.fingerprints import Sums
+from tap_spark_jdbc.columnar.edge_rows import fingerprints, has_older
+from tap_spark_jdbc.extraction.fingerprints import WindowSums
 from tap_spark_jdbc.plan.stream_sql import Edge
 from tap_spark_jdbc.reading.read_columns import ReadColumns
 
@@ -110,32 +111,35 @@ class InSink:
 
 @dataclass(frozen=True)
 class BucketWork:
-    """Count rows and sum up their fingerprints, by bucket: of all rows, and of those in both windows.
+    """Count rows and sum up their fingerprints, by bucket."""
 
-    `older`: see `fingerprints`.
-    """
-
-    older: bool = False
-
-    def begin(self) -> tuple[Sink, Callable[[], tuple[Sums, Sums]]]:
-        """As `Work.begin`."""
-        sums = _BucketSums(self.older)
-        return sums, lambda: (sums.all, sums.both)
+    def begin(self) -> tuple[Sink, Callable[[], tuple[WindowSums, WindowSums | None]]]:
+        """As `Work.begin`; the sums, and those of older fingerprints if some rows have such (see `fingerprints`)."""
+        sums = _BucketSums()
+        return sums, lambda: (sums.present, sums.older)
 
 
 @dataclass
 class _BucketSums:
-    older: bool
-    all: Sums = field(default_factory=dict)
-    both: Sums = field(default_factory=dict)
+    present: WindowSums = field(default_factory=lambda: ({}, {}))
+    older: WindowSums | None = None
 
     def add(self, rows: pa.RecordBatch, edge: pa.Array) -> None:
         """As `Sink.add`."""
-        for at, hashed in zip(edge.to_pylist(), fingerprints(rows, older=self.older), strict=True):
-            for sums in (self.all, self.both) if at == Edge.BOTH else (self.all,):
-                count, total = sums.get(hashed[0], (0, 0))
-                sums[hashed[0]] = count + 1, total + int.from_bytes(hashed, "big")
+        edges, hashes = edge.to_pylist(), fingerprints(rows)
+        if self.older is None and has_older(rows):
+            self.older = deepcopy(self.present)
+        if self.older is not None:
+            _add(self.older, edges, fingerprints(rows, older=True))
+        _add(self.present, edges, hashes)
 
     def close(self) -> int:
         """As `Sink.close`."""
-        return sum(count for count, _ in self.all.values())
+        return sum(count for count, _ in self.present[0].values())
+
+
+def _add(sums: WindowSums, edges: list[int], hashes: list[bytes]) -> None:
+    for at, hashed in zip(edges, hashes, strict=True):
+        for each in sums if at == Edge.BOTH else sums[:1]:
+            count, total = each.get(hashed[0], (0, 0))
+            each[hashed[0]] = count + 1, total + int.from_bytes(hashed, "big")

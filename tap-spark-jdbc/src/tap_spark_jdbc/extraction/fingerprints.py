@@ -13,6 +13,8 @@ from singer_spark.singer.bookmark import BUCKETS, HASH_CHARACTERS, MAX_WINDOW_HA
 
 Sums = dict[int, tuple[int, int]]
 """(rows, sum of fingerprints) by bucket."""
+WindowSums = tuple[Sums, Sums]
+"""Of all rows in the bookmark's window, and of those that are in the window of the upper bound too."""
 _BYTES = HASH_CHARACTERS // 2
 
 

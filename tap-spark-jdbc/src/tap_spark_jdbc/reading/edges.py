@@ -7,18 +7,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from singer_spark.singer.bookmark import MAX_BOUNDARY_HASHES, MAX_WINDOW_HASHES, Bookmark, Boundary
-from tap_spark_jdbc.extraction.fingerprints import BoundaryBuilder, Found, Look, Sums, changed_buckets
+from tap_spark_jdbc.extraction.fingerprints import BoundaryBuilder, Found, Look, WindowSums, changed_buckets
 from tap_spark_jdbc.extraction.stream_progress import SplitPosition, StreamProgress
 from tap_spark_jdbc.plan.stream_sql import Point
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from tap_spark_jdbc.extraction.extraction import Extraction
     from tap_spark_jdbc.plan.slices import Slice
-    from tap_spark_jdbc.plan.stream_plan import StreamPlan
-
-_FLOATING = ("REAL", "DOUBLE PRECISION")
 
 
 class Edges:
@@ -52,19 +47,15 @@ class Edges:
         if place is not None and place.upper is not None and place.upper.boundary is not None:
             self._at_upper.add_boundary(place.upper.boundary)
 
-    def changed_buckets(self, sums: Callable[[bool], tuple[Sums, Sums]]) -> set[int]:
-        """The buckets whose rows are sent again.
+    def changed_buckets(self, sums: WindowSums, older: WindowSums | None) -> set[int]:
+        """The buckets whose rows are sent again, by the present sums of the bookmark's window.
 
-        `sums` gives the present sums of the bookmark's window, and those of its rows that are in the window of the
-        upper bound too; with numbers spelled as Java 17 does if the argument is true.
+        `older` are sums of older fingerprints (`edge_rows.fingerprints`), if they are others.
         """
         saved = self._extraction.saved_buckets
-        present, both = sums(False)
-        changed = changed_buckets(saved, present)
-        if changed and _has_numbers(self._extraction.plan):
-            of_java_17 = sums(True)
-            if len(others := changed_buckets(saved, of_java_17[0])) < len(changed):
-                (present, both), changed, self._older = of_java_17, others, True
+        (present, both), changed = sums, changed_buckets(saved, sums[0])
+        if older is not None and len(others := changed_buckets(saved, older[0])) < len(changed):
+            (present, both), changed, self._older = older, others, True
         self._changed = frozenset(changed) or None
         for number, (rows, total) in present.items():
             if number not in changed:
@@ -238,12 +229,6 @@ class Edges:
         new = Counter(present.hashes) - self.sent
         whole.add_boundary(Boundary.of(new.elements()) if present.hashes else present)
         return replace(whole.build(), mixed=self._unread.mixed or self._new_at_bookmark > 0)
-
-
-def _has_numbers(plan: StreamPlan) -> bool:
-    """Whether a column holds floating-point numbers."""
-    kinds = (column.sql_type.element or column.sql_type for column in plan.columns)
-    return any(each.name in _FLOATING for each in kinds)
 
 
 def _most(since: Point | None) -> int:

@@ -6,7 +6,7 @@ import logging
 from abc import ABC, abstractmethod
 from contextlib import nullcontext
 from datetime import UTC, datetime
-from functools import cached_property, partial
+from functools import cached_property
 from importlib.util import find_spec
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from tap_spark_jdbc.columnar.columnar_source import ColumnarSource
     from tap_spark_jdbc.columnar.jdbc_reader import JdbcReader
     from tap_spark_jdbc.config.settings import TapSettings
-    from tap_spark_jdbc.extraction.fingerprints import Sums
+    from tap_spark_jdbc.extraction.fingerprints import WindowSums
     from tap_spark_jdbc.extraction.run_state import RunState
     from tap_spark_jdbc.plan.slices import Slice
     from tap_spark_jdbc.plan.stream_plan import StreamPlan
@@ -236,12 +236,12 @@ class StreamReading(ABC, Generic[R]):
     def _slices(self) -> Iterator[Slice[Point]]:
         extraction = without_unchanged(self.extraction)
         if extraction is self.extraction and extraction.saved_buckets and extraction.sql.bookmark is not None:
-            changed = self.edges.changed_buckets(self._bucket_sums)
+            changed = self.edges.changed_buckets(*self._bucket_sums())
             extraction = extraction if changed else extraction.behind_bookmark()
         yield from extraction.slices(self._rows_left)
 
-    def _bucket_sums(self, older: bool) -> tuple[Sums, Sums]:
-        return again(lambda: self._fetching(partial(self._reader.bucket_sums, older=older)))
+    def _bucket_sums(self) -> tuple[WindowSums, WindowSums | None]:
+        return again(lambda: self._fetching(self._reader.bucket_sums))
 
 
 def _lacking(columnar_driver: str | None) -> str | None:

@@ -76,7 +76,7 @@ class ComparedReading(StreamReading[Path]):
 
     def sent_by_buckets(self) -> SentRows:
         """Which rows at the bookmark were sent, where only sums of them are known."""
-        self.edges.changed_buckets(self._bucket_sums)
+        self.edges.changed_buckets(*self._bucket_sums())
         look = self.edges.look(Slice())
         return SentRows(None, look.changed or frozenset(), older=look.older)
 
