@@ -166,6 +166,7 @@ class SourceView:
 
     def _by_name(self) -> dict[str, StreamPlan]:
         if self._plans is None:
+            self._tap.database.begin_jvm()
             self._plans = {plan.stream: plan for plan in self._tap.plans()}
         return self._plans
 
