@@ -1,11 +1,11 @@
-"""The texts that stand for values in checksums: the source's, made by the database, and the lake's, made by Spark."""
+"""The texts that stand for values in checksums: the source's, made by the database, and the lake's, made by Arrow."""
 
 from __future__ import annotations
 
-import warnings
 from contextlib import closing
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
 
 from end_to_end.round_trip import PIPELINE, RoundTrip
 from singer_spark.compared_source import Summing
@@ -13,16 +13,11 @@ from singer_spark.storage.storage import Storage
 from tap_spark_jdbc.plan.stream_sql import StreamSql
 from tap_spark_jdbc.tap import TapSparkJdbc
 from tap_spark_jdbc.verify.checksum_sql import ChecksumSql, unsummed
-from target_spark_lake.columns.spark_columns import column
+from target_spark_lake.columns.arrow_json import json_values
 from target_spark_lake.config.settings import TargetSettings
 from target_spark_lake.layout import Layout
 from target_spark_lake.verify.lake_rows import committed_table
 from target_spark_lake.verify.summing import value_text
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from pyspark.sql import DataFrame, SparkSession
 
 
 @dataclass(frozen=True)
@@ -35,7 +30,7 @@ class Texts:
     unsummed: set[str]
 
 
-def texts_of_both(spark: SparkSession, trip: RoundTrip, stream: str, scratch: Path) -> Texts:
+def texts_of_both(trip: RoundTrip, stream: str) -> Texts:
     """Of all columns that can be summed up, in the order of `id`."""
     tap = TapSparkJdbc(config=dict(trip.config), parse_env_config=False, setup_mapper=False)
     settings = TargetSettings.from_config({"bucket": str(trip.folder), "pipeline": PIPELINE})
@@ -50,23 +45,14 @@ def texts_of_both(spark: SparkSession, trip: RoundTrip, stream: str, scratch: Pa
         ours = list(zip(*database.connection.rows(f"SELECT {selected} {sql.source} ORDER BY id"), strict=True))
     table = committed_table(storage, Layout(PIPELINE), settings, stream)
     assert table is not None
-    rows = table.rows(spark, storage, scratch, table.columns).orderBy("id")
-    types = {each.name: str(each.type) for each in table.columns}
-    names = [each.name for each in columns]
-    theirs = _collected(rows.select(*(value_text(column(each), types[each]) for each in names)))
-    shown = rows.selectExpr(*(f"to_json(struct(`{each}`), map('ignoreNullFields', 'false'))" for each in names))
-    distinct = [len(set(each)) for each in _collected(shown)]
+    rows = pa.Table.from_batches(table.rows(storage, table.columns)).sort_by("id").combine_chunks()
+    names, types = [each.name for each in columns], table.columns.types
+    values = [rows.column(name).combine_chunks() for name in names]
+    theirs = [value_text(each, types[name]).to_pylist() for name, each in zip(names, values, strict=True)]
+    distinct = [len(set(json_values(each).to_pylist())) for each in values]
     return Texts(
         {name: [str(each) for each in texts] for name, texts in zip(names, ours, strict=True)},
         {name: list(texts) for name, texts in zip(names, theirs, strict=True)},
         dict(zip(names, distinct, strict=True)),
         lacking,
     )
-
-
-def _collected(rows: DataFrame) -> list[tuple[Any, ...]]:
-    """The columns."""
-    with warnings.catch_warnings():
-        # PySpark leaves the socket of a `collect` to the garbage collector.
-        warnings.simplefilter("ignore", ResourceWarning)
-        return list(zip(*rows.collect(), strict=True))

@@ -5,30 +5,22 @@ The target imports the tap's module by name when it verifies, so neither package
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from pyspark.sql import DataFrame, SparkSession
+    import pyarrow as pa
 
     from singer_spark.singer.lake_type import Struct
 
-R = TypeVar("R")
-ROW, FIRM = "row", "firm"
-# The columns of `SourceRows.sums`.
-BUCKET, NEWER, ROWS, HIGH, LOW = "bucket", "newer", "rows", "high", "low"
 # How a row's text is made from those of its columns: see `Summing`.
 SEPARATOR, NULL_TEXT = "|", "N"
 # The hexadecimal digits of a SHA-256, counted from 1, that form the bucket's number, and the two halves of a checksum.
 BUCKET_DIGITS, HALVES = (1, 4), ((1, 15), (17, 15))
 MOST_BUCKETS = 16 ** BUCKET_DIGITS[1]
-
-
-class ReadAgainError(Exception):
-    """The rows must be read again: they are wider than expected, and are fetched fewer at a time from now on."""
 
 
 @dataclass(frozen=True)
@@ -54,6 +46,23 @@ class Part:
     buckets: tuple[int, ...]
 
 
+class BucketSum(NamedTuple):
+    """The sum of some rows of a bucket.
+
+    Attributes:
+        newer: Whether the lake need not have these rows.
+        rows: Their number.
+        high: The sum of the first halves of their checksums.
+        low: That of the other halves.
+    """
+
+    bucket: int
+    newer: bool
+    rows: int
+    high: int
+    low: int
+
+
 @dataclass(frozen=True)
 class SourceRows:
     """The rows of one stream as the source has them now.
@@ -61,49 +70,36 @@ class SourceRows:
     Attributes:
         schema: The stream's JSON Schema, as the tap sends it.
         columns: Its columns, with the types that a target gives them.
-        rows: Makes, for a part or for all rows, `ROW`, a struct of the columns, and `FIRM`: whether the row was sent
-            as it is, by the bookmark. Other rows are sent by the next run, or left out by the tap: they may be in the
-            lake, in this or an older version, or not.
+        read: Reads a part of the rows, or all of them, as a run reads them, and returns what a function makes of each
+            batch. The function is given the columns, and of each row whether it is firm: it was sent as it is, by the
+            bookmark. Other rows are sent by the next run, or left out by the tap: they may be in the lake, in this or
+            an older version, or not. It is called in several threads, and again if a slice must be read again.
+        is_empty: Whether it has no rows at all.
         buckets: Number of buckets into which the rows should be summed up.
         unsummed: Why the database can't sum up these columns, naming those it can't; None: it can.
-        sums: Makes, by `BUCKET` and `NEWER` (the lake need not have such rows), the number of `ROWS`, and the sums of
-            the checksums' halves, `HIGH` and `LOW`, computed in the database.
+        sums: The sums of all rows, computed in the database; each bucket may have several.
         key_properties: Columns of the record's key; may be empty.
         replication_key: None if the stream is sent whole.
         watermark: The bookmark's value as text; None if there is none: then all rows are firm.
-        source_errors: Wraps a Spark job over `rows` and turns its failure into an error of the source, in one line, or
-            into `ReadAgainError`.
+
+    `read`, `is_empty` and `sums` raise SourceError if the database refuses.
     """
 
     stream: str
     schema: Mapping[str, Any]
     columns: Struct
-    rows: Callable[[Part | None], DataFrame]
+    read: Callable[[Part | None, Callable[[pa.RecordBatch, pa.Array], pa.RecordBatch]], Iterator[pa.RecordBatch]]
+    is_empty: Callable[[], bool]
     buckets: int
     unsummed: Callable[[Sequence[str]], str | None]
-    sums: Callable[[Summing], DataFrame]
+    sums: Callable[[Summing], list[BucketSum]]
     key_properties: tuple[str, ...]
     replication_key: str | None
     watermark: str | None
-    source_errors: Callable[[], AbstractContextManager[None]]
-
-    def read(self, use: Callable[[DataFrame], R], part: Part | None = None) -> R:
-        """Apply `use` to the rows, or a part of them; its jobs may be run again.
-
-        Raises:
-            SourceError: the database refused.
-        """
-        while True:
-            with suppress(ReadAgainError), self.source_errors():
-                return use(self.rows(part))
 
 
 class ComparedSource(Protocol):
     """A tap's source; to be closed once everything is compared."""
-
-    @property
-    def jars(self) -> tuple[str, ...]:
-        """Local paths of jars that the session needs."""
 
     def streams(self) -> tuple[str, ...]:
         """Names of the selected streams; starts the JVM.
@@ -112,9 +108,7 @@ class ComparedSource(Protocol):
             SingerSparkError: the settings don't fit the database, or it can't be reached.
         """
 
-    def opened(
-        self, stream: str, state: Mapping[str, Any], session: SparkSession
-    ) -> AbstractContextManager[SourceRows]:
+    def opened(self, stream: str, state: Mapping[str, Any]) -> AbstractContextManager[SourceRows]:
         """The rows of a stream, in one snapshot where the database shares one, for as long as the context lasts.
 
         Raises:

@@ -9,11 +9,15 @@ import psycopg
 import pytest
 
 from end_to_end.round_trip import RoundTrip
-from end_to_end.verifying import AGREE, differences, postgresql_trip, verified
+from end_to_end.verifying import AGREE, differences, postgresql_trip, repaired, verified
 from tap.opened import login
+from tap_spark_jdbc.columnar.jdbc_reader import JvmReader
+from tap_spark_jdbc.source import database as opened_database
+from tap_spark_jdbc.streams import stream_reading
 from tap_spark_jdbc.verify import source_view
 from tap_spark_jdbc.verify.checksum_sql import ChecksumSql
-from tap_spark_jdbc.verify.compared_reader import ComparedReader
+from tap_spark_jdbc.verify.compared_reading import ComparedReading
+from target_spark_lake.verify import repair as repairing
 from target_spark_lake.verify import summing
 
 if TYPE_CHECKING:
@@ -29,7 +33,6 @@ insert into t with recursive n(i) as (select 1 union all select i + 1 from n whe
 
 @pytest.mark.parametrize("kind", ["postgresql", "mariadb"])
 def test_rows_that_agree_do_not_leave_the_database(
-    spark: SparkSession,
     request: pytest.FixtureRequest,
     tmp_path: Path,
     kind: str,
@@ -45,14 +48,19 @@ def test_rows_that_agree_do_not_leave_the_database(
     stream = f"{schema}-t"
     monkeypatch.setattr(source_view, "ROWS_OF_BUCKET", 16)
     read: list[str] = []
-    relation = ComparedReader.relation
+    make, summed = ComparedReading._make, source_view.SourceView._sums
 
-    def noted(self: ComparedReader, select: str, *arguments: Any, **named: Any) -> Any:
-        read.append(select)
-        assert str(database.port) not in self._source.url, "it does not go through the tunnel"
-        return relation(self, select, *arguments, **named)
+    def noted(self: ComparedReading, each: Any) -> Path:
+        read.append(f"(select 1 as one {self.extraction.sql.source} and {self.extraction.sql.condition(each)}) s")
+        assert str(database.port) not in self.lane.snapshots.source.url, "it does not go through the tunnel"
+        return make(self, each)
 
-    monkeypatch.setattr(ComparedReader, "relation", noted)
+    def noted_sums(self: source_view.SourceView, query: str) -> Any:
+        read.append(query)
+        return summed(self, query)
+
+    monkeypatch.setattr(ComparedReading, "_make", noted)
+    monkeypatch.setattr(source_view.SourceView, "_sums", noted_sums)
     connected = psycopg.connect(database.dsn, autocommit=True) if kind == "postgresql" else database.connect()
     with caplog.at_level("INFO", "spark-lake"), connected as connection, connection.cursor() as source:
         for statement in SUMMED.split(";")[:2]:
@@ -92,38 +100,77 @@ def test_rows_that_agree_do_not_leave_the_database(
         # Where too much differs, or the database refuses, all rows are read, and the same is found.
         if kind == "postgresql":
             monkeypatch.setattr(summing, "MOST_READ", 1)
-            assert found() == (other, 902)
-        monkeypatch.setattr(ChecksumSql, "relation", lambda *_: "(SELECT nothing FROM nowhere) s")
+            # Twice: by slices, then by rows.
+            assert found() == (other, 2 * 902)
+        monkeypatch.setattr(ChecksumSql, "sums", lambda *_: "SELECT nothing FROM nowhere")
         assert verified(trip, stream) == other
     assert f"stream {stream}: all rows are read, for the database made no checksums: " in caplog.text
 
 
 def test_wide_rows_come_to_verify_few_at_a_time(
-    spark: SparkSession, postgresql: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    postgresql: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    trip, connection = postgresql_trip(postgresql, tmp_path, slice_rows=1_000)
+    trip, connection = postgresql_trip(postgresql, tmp_path, slice_rows=1_000, reader="jdbc")
     with connection:
         connection.execute("create table t (id integer primary key, v text)")
         connection.execute("insert into t select n, 'x' from generate_series(1, 500) n")
         connection.execute("insert into t select n, repeat('y', 30000) from generate_series(501, 540) n")
         trip.run(with_state=True)
         connection.execute("update t set v = v || '!' where id = 7 or id > 500")
-    monkeypatch.setattr(source_view, "FETCH_BOUND", 100_000)
+    monkeypatch.setattr(stream_reading, "FETCH_BOUND", 100_000)
     fetched = []
-    read = ComparedReader.rows
+    send = JvmReader._send
 
-    def noted(self: ComparedReader, each: Any, fetch_size: int, **named: Any) -> Any:
+    def noted(self: JvmReader, each: Any, source: Any, take: Any, fetch_size: int, *more: Any) -> Any:
         fetched.append(fetch_size)
-        return read(self, each, fetch_size, **named)
+        return send(self, each, source, take, fetch_size, *more)
 
-    monkeypatch.setattr(ComparedReader, "rows", noted)
+    monkeypatch.setattr(JvmReader, "_send", noted)
     found = verified(trip, "public-t")
     other = ([], [], [7, *range(501, 541)])
     assert (differences(found), found["source_rows"]) == (other, 540)
-    assert fetched[0] == source_view.FETCH_SIZE
     assert fetched[-1] * 30_000 <= 100_000
 
     fetched.clear()
     trip.config["fetch_size"] = 100
     assert differences(verified(trip, "public-t")) == other
     assert set(fetched) == {100}
+
+
+def test_verify_starts_no_session(postgresql: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor does a repair, unless `engine` says so, whose reading then passes through Spark's tasks."""
+    trip, connection = postgresql_trip(postgresql, tmp_path, "public.t:k:integer!upsert")
+    with connection:
+        connection.execute("create table t (id integer primary key, k integer, tags text[])")
+        connection.execute("insert into t select n, n, array[n::text] from generate_series(1, 100) n")
+        trip.run(with_state=True)
+        connection.execute("update t set tags = null where id = 7")
+    for module in (opened_database, repairing):
+        monkeypatch.setattr(module, "get_session" if module is opened_database else "start_session", needless)
+    for reader in ("jdbc", "arrow"):
+        trip.config["reader"] = reader
+        assert differences(verified(trip, "public-t")) == ([], [], [7])
+    assert repaired(trip).agrees
+    assert differences(verified(trip, "public-t")) == AGREE
+
+
+@pytest.mark.usefixtures("spark", "with_pandas")
+def test_verify_reads_in_tasks(postgresql: Any, tmp_path: Path, spark: SparkSession) -> None:
+    trip, connection = postgresql_trip(postgresql, tmp_path, "public.t:k:integer!upsert")
+    with connection:
+        connection.execute("create table t (id integer primary key, k integer, tags text[])")
+        connection.execute("insert into t select n, n, array[n::text] from generate_series(1, 100) n")
+        trip.run(with_state=True)
+        connection.execute("update t set tags = null where id = 7")
+    trip.config["engine"] = "spark"
+    before = jobs(spark)
+    assert differences(verified(trip, "public-t")) == ([], [], [7])
+    assert jobs(spark) > before
+
+
+def jobs(spark: SparkSession) -> int:
+    return len(spark.sparkContext.statusTracker().getJobIdsForGroup(None))
+
+
+def needless(*_: object) -> Any:
+    raise AssertionError("a session was started")

@@ -14,7 +14,6 @@ from tap.batch_output import JSON, batch_config, paths_of, records_of
 from tap.in_process import Sent, run_tap
 from tap.opened import filled, login
 from tap_spark_jdbc.columnar import columnar_writer
-from tap_spark_jdbc.columnar.jdbc_writer import JdbcWriter
 from tap_spark_jdbc.source import database as opened_database
 
 _OVER_JDBC: set[str] = set()
@@ -61,14 +60,14 @@ def sent_ids(sent: Sent) -> Counter[int]:
 @pytest.fixture(autouse=True)
 def noted_writers(monkeypatch: pytest.MonkeyPatch) -> None:
     """Which files rows were written to over JDBC, for `makers`: both readers' are Arrow's."""
-    write = JdbcWriter.write
+    write = columnar_writer.SliceWriter._by_jdbc
 
-    def noted(self: JdbcWriter, *given: Any, **named: Any) -> Any:
+    def noted(self: columnar_writer.SliceWriter, *given: Any, **named: Any) -> Any:
         written = write(self, *given, **named)
         _OVER_JDBC.add(written.file.folder)
         return written
 
-    monkeypatch.setattr(JdbcWriter, "write", noted)
+    monkeypatch.setattr(columnar_writer.SliceWriter, "_by_jdbc", noted)
 
 
 def made_by(sent: Sent) -> set[str]:

@@ -11,14 +11,14 @@ import pytest
 
 from tap.batch_output import JSON, batch_config
 from tap.columnar.arrow_runs import made_by, run, sent_ids
-from tap_spark_jdbc.columnar import columnar_query, columnar_task, columnar_writer, edge_rows
+from tap_spark_jdbc.columnar import columnar_query, columnar_writer
 from tap_spark_jdbc.snapshot import server
 from tap_spark_jdbc.source import database as opened_database
 
 pytestmark = pytest.mark.usefixtures("spark")
 
 
-def test_rows_that_are_known_by_the_sums_of_their_buckets_are_left_to_spark(shop: Any, tmp_path: Path) -> None:
+def test_rows_known_by_sums_of_buckets_are_sent_once(shop: Any, tmp_path: Path) -> None:
     database, connection = shop
     connection.execute("delete from t; insert into t select n, '2026-01-01', 'tie' from generate_series(1, 3000) n")
     settings: JSON = {"incremental_tables": ["t:at:timestamp"]}
@@ -34,25 +34,6 @@ def test_rows_that_are_known_by_the_sums_of_their_buckets_are_left_to_spark(shop
     assert 1 <= len(sent) < 100
     assert set(sent.values()) == {1}
     assert second.final["value"]["bookmarks"]["public-t"]["boundary"]["rows"] == 3000
-
-
-@pytest.mark.parametrize(
-    ("place", "limit"),
-    [("here", ("edge_rows", "MOST_ROWS", 2)), ("tasks", ("columnar_task", "MOST_EDGE_BYTES", 1))],
-    indirect=["place"],
-)
-def test_many_rows_at_an_edge_are_left_to_spark(
-    shop: Any, place: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: tuple[str, str, int]
-) -> None:
-    database, connection = shop
-    module, name, most = limit
-    monkeypatch.setattr({"edge_rows": edge_rows, "columnar_task": columnar_task}[module], name, most)
-    settings: JSON = {"incremental_tables": ["t:at:timestamp"], "slice_rows": 20}
-    first = run(database, tmp_path, **settings).succeeded()
-    assert sent_ids(first) == Counter(range(1, 52))
-    connection.execute("insert into t values (60, '2026-01-01 00:00:12', 'tie'), (61, '2026-01-01 00:00:12', 'tie')")
-    second = run(database, tmp_path, first.final["value"], **settings).succeeded()
-    assert sent_ids(second) == Counter([51, 60, 61])
 
 
 def test_a_value_that_arrow_can_t_cast_is_read_by_spark(

@@ -79,9 +79,9 @@ def lake(spark: SparkSession, database: MariaDatabase, matrix: list[dict[str, An
 
 
 def test_a_checksum_has_the_same_text_of_every_type_at_its_extremes_on_both_sides(
-    spark: SparkSession, lake: RoundTrip, database: MariaDatabase, tmp_path: Path
+    lake: RoundTrip, database: MariaDatabase
 ) -> None:
-    texts = texts_of_both(spark, lake, f"{database.name}-matrix", tmp_path)
+    texts = texts_of_both(lake, f"{database.name}-matrix")
     assert texts.lake == texts.source
     assert {name: len(set(each)) for name, each in texts.lake.items()} == texts.distinct
     floating = {column(number) for number, kind in enumerate(VALUES) if kind.startswith(("float", "double"))}

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from singer_spark.singer.bookmark import MAX_BOUNDARY_HASHES, Boundary
-from tap_spark_jdbc.columnar.edge_rows import EdgeRows
+from tap_spark_jdbc.columnar.edge_rows import EdgeRows, fingerprints
 from tap_spark_jdbc.dialects import dialect_of
 from tap_spark_jdbc.dialects.tables import Key, Table
 from tap_spark_jdbc.extraction.extraction import split_key
@@ -21,8 +21,13 @@ from tap_spark_jdbc.plan.stream_sql import Edge
 from tap_spark_jdbc.reading.edges import Edges
 
 
-def hashes(rows):
-    return [fingerprint(orjson.dumps(row)).hex() for row in rows]
+def batch_of(records):
+    """A batch with each record as a text."""
+    return pa.RecordBatch.from_arrays([pa.array([orjson.dumps(each).decode() for each in records])], ["record"])
+
+
+def hashes(records):
+    return [each.hex() for each in fingerprints(batch_of(records))]
 
 
 def edges_after(sent):
@@ -48,10 +53,9 @@ def left_of(rows, edges, cut=30):
     edge_rows = EdgeRows(Look(bookmark=True, upper=False, nulls=False), edges.sent)
     left = []
     for start in range(0, len(rows), cut):
-        texts = pa.array([orjson.dumps(record).decode() for record, _ in rows[start : start + cut]])
         edge = pa.array([int(each) for _, each in rows[start : start + cut]], pa.int32())
-        batch = pa.RecordBatch.from_arrays([texts], ["record"])
-        left += edge_rows.unsent(batch, edge, texts).column(0).to_pylist()
+        batch = batch_of(record for record, _ in rows[start : start + cut])
+        left += edge_rows.unsent(batch, edge).column(0).to_pylist()
     edges.settle(edge_rows.found(len(rows), 0))
     return [orjson.loads(each) for each in left]
 

@@ -16,9 +16,8 @@ import pyarrow.parquet as pq
 from singer_spark.storage.repeating_columns import repeating
 from singer_spark.storage.storage import Storage
 from tap_spark_jdbc.columnar.columnar_query import writing
-from tap_spark_jdbc.columnar.edge_rows import EdgeRows, Unsent
-from tap_spark_jdbc.columnar.record_lines import rendered
-from tap_spark_jdbc.reading.text_buffer import joined_text
+from tap_spark_jdbc.columnar.edge_rows import EdgeRows
+from tap_spark_jdbc.columnar.record_lines import Unsent, joined_text, rendered
 
 if TYPE_CHECKING:
     from tap_spark_jdbc.columnar.columnar_query import Sink
@@ -26,6 +25,7 @@ if TYPE_CHECKING:
 
 # A row group is collected in memory as a whole.
 GROUP_BYTES = 24 << 20
+FileFound = tuple[str, list[bytes], list[bytes], int]
 
 
 @dataclass(frozen=True)
@@ -74,9 +74,9 @@ class ParquetFile:
         self._group: list[pa.RecordBatch] = []
         self._held = self._rows = 0
 
-    def add(self, read: pa.RecordBatch, edge: pa.Array, records: pa.Array | None = None) -> None:
+    def add(self, read: pa.RecordBatch, edge: pa.Array) -> None:
         """As `Sink.add`."""
-        rows = self._unsent(read, edge, records)
+        rows = self._unsent(read, edge)
         self._rows += rows.num_rows
         fixed = [pa.repeat(value, rows.num_rows) for value in self._plan.constants.values()]
         group = pa.RecordBatch.from_arrays([*rows.columns, *fixed], schema=self._schema)
@@ -130,9 +130,9 @@ class JsonFile:
         self._rows = 0
         self.name = f"part-{uuid.uuid4().hex}.json{'.gz' * self._is_gzip}"
 
-    def add(self, read: pa.RecordBatch, edge: pa.Array, records: pa.Array | None = None) -> None:
+    def add(self, read: pa.RecordBatch, edge: pa.Array) -> None:
         """As `Sink.add`."""
-        rows = self._unsent(read, edge, records)
+        rows = self._unsent(read, edge)
         self._rows += rows.num_rows
         if not rows.num_rows:
             return
@@ -161,12 +161,12 @@ class FileWork:
     look: Look
     sent: Counter[str]
 
-    def begin(self) -> tuple[Sink, Callable[[], tuple[str, list[bytes], list[bytes]]]]:
-        """The file; its name, and the fingerprints of the rows at the bookmark and at the upper bound."""
+    def begin(self) -> tuple[Sink, Callable[[], FileFound]]:
+        """The file; its name, the fingerprints of the rows at the bookmark and at the upper bound, and `unread`."""
         edge_rows = EdgeRows(self.look, self.sent)
         kind = JsonFile if self.plan.format == "jsonl" else ParquetFile
         file = kind(self.plan, edge_rows.unsent)
-        return file, lambda: (file.name, edge_rows.at_bookmark, edge_rows.at_upper)
+        return file, lambda: (file.name, edge_rows.at_bookmark, edge_rows.at_upper, edge_rows.unread)
 
 
 def _opened(url: str, options: Mapping[str, Any]) -> IO[bytes]:

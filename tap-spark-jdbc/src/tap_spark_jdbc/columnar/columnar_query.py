@@ -58,8 +58,6 @@ class Outcome:
         rows: Number of rows written; if 0, there is no file.
         nulls: Number of rows without replication key.
         size: Bytes of all rows read, in memory.
-        name: The file's name in its folder.
-        edges: The rows at the requested edges, with `edge`, as an Arrow stream; empty if there are none.
         state: SQLSTATE of the failure, or a substitute for it; None: the slice is written.
         refused: The reason of the failure.
         number: The `errno` of a system error.
@@ -69,8 +67,6 @@ class Outcome:
     rows: int = 0
     nulls: int = 0
     size: int = 0
-    name: str = ""
-    edges: bytes = b""
     state: str | None = None
     refused: str = ""
     number: int = 0
@@ -79,11 +75,8 @@ class Outcome:
 class Sink(Protocol):
     """Receives the rows of a slice."""
 
-    def add(self, rows: pa.RecordBatch, edge: pa.Array, records: pa.Array | None = None) -> None:
-        """Take the next rows, and the edge of each; `records`, if known, are those of rows at an edge as Spark's text.
-
-        CrowdedError: too many of them lie at an edge, and their records are unknown.
-        """
+    def add(self, rows: pa.RecordBatch, edge: pa.Array) -> None:
+        """Take the next rows, and the edge of each."""
 
     def close(self) -> int:
         """Finish after the last rows; returns how many were written."""
@@ -96,12 +89,12 @@ class Counted:
         self._sink = sink
         self._rows = self._nulls = self._size = 0
 
-    def add(self, rows: pa.RecordBatch, edge: pa.Array, records: pa.Array | None = None) -> None:
+    def add(self, rows: pa.RecordBatch, edge: pa.Array) -> None:
         """As `Sink.add`."""
         self._rows += rows.num_rows
         self._nulls += pc.sum(pc.equal(edge, _EDGE_OF_NULL)).as_py() or 0
         self._size += sum(column.nbytes for column in rows.columns)
-        self._sink.add(rows, edge, records)
+        self._sink.add(rows, edge)
 
     def outcome(self) -> Outcome:
         """The result, once all rows are taken."""
@@ -116,10 +109,6 @@ class Unwritable(Exception):
     """The file can't be written to its location."""
 
 
-class CrowdedError(Exception):
-    """So many rows lie at an edge that Spark should compare them."""
-
-
 def read(query: ColumnarQuery, sink: Sink, database: ColumnarDatabase) -> Outcome:
     """Read a slice into a sink, over a connection of its own."""
     with ExitStack() as opened:
@@ -132,7 +121,7 @@ def read(query: ColumnarQuery, sink: Sink, database: ColumnarDatabase) -> Outcom
         except Unwritable as error:
             return unwritten(error)
         # Spark's error will name the column of a value that Arrow can't cast.
-        except (CrowdedError, pa.ArrowInvalid) as error:
+        except pa.ArrowInvalid as error:
             return Outcome(state=LEFT, refused=_in_line(error))
         # A failure between two batches is an OSError without SQLSTATE.
         except (error_class, OSError) as error:

@@ -20,7 +20,6 @@ from tap_spark_jdbc.source.libpq import conninfo
 from tap_spark_jdbc.source.lost_connection import is_lost_state
 
 if TYPE_CHECKING:
-    from tap_spark_jdbc.extraction.fingerprints import Look
     from tap_spark_jdbc.plan.slices import Slice
     from tap_spark_jdbc.plan.stream_plan import StreamPlan
     from tap_spark_jdbc.plan.stream_sql import Point, StreamSql
@@ -33,7 +32,6 @@ class ColumnarSource:
     """One stream in one run.
 
     Attributes:
-        number: Formats a floating-point number, single if the second argument is true, as Java does.
         only: The user wants no other reader, even if this one can't reach the database.
         works: It has connected once; a later failure to connect is a lost connection.
     """
@@ -42,15 +40,14 @@ class ColumnarSource:
         """Nothing is queried yet; `as_json`: bytes are read in their JSON form."""
         self.sql = sql
         self._as_json = as_json
-        self.number = lane.database.connection.java_number
         self.only = only
         self.works = False
         self._source = lane.snapshots.source
         self._database = lane.database.columnar
 
-    def reads(self, each: Slice[Point], look: Look) -> bool:
-        """Whether to try this slice: rows that are only known by the sums of their buckets are left to Spark."""
-        return not self._database.is_out_of_reach and not (look.by_buckets and self.may_hold_sent_rows(each))
+    def reads(self) -> bool:
+        """Whether to try a slice."""
+        return not self._database.is_out_of_reach
 
     def query(self, each: Slice[Point], limit: int | None = None) -> ColumnarQuery:
         """The query for a slice, or for `limit` of its rows."""
@@ -71,7 +68,7 @@ class ColumnarSource:
             raise self._error(outcome, place)
         return outcome.state is None
 
-    def may_hold_sent_rows(self, each: Slice[Point]) -> bool:
+    def _may_hold_sent_rows(self, each: Slice[Point]) -> bool:
         """Whether a slice may have rows in the bookmark's window."""
         bookmark, key = self.sql.bookmark, each.key
         if bookmark is None:
@@ -86,7 +83,7 @@ class ColumnarSource:
         if self.sql.plan.replication_key is None:
             return False
         at_end = each.key is None or each.key.closed or self.sql.upper_since is not None
-        return each.late or each.nulls or at_end or self.may_hold_sent_rows(each)
+        return each.late or each.nulls or at_end or self._may_hold_sent_rows(each)
 
     @cached_property
     def _columnar(self) -> StreamSql:

@@ -1,8 +1,7 @@
-"""Slices to batch files by the database's columnar driver: in threads of the tap, or by tasks of a cluster.
+"""Slices to batch files: by the database's columnar driver, in threads of the tap or tasks of a cluster, or over JDBC.
 
 Arrow releases Python's lock, so threads use all cores of this machine, and no worker is started. A task's Python worker
-writes the file on its executor's machine. Rows at the bookmark that were sent before must be left out, and their
-fingerprints are compared in this process: on a cluster such slices are read here, or over JDBC if they are large.
+writes the file on its executor's machine.
 """
 
 from __future__ import annotations
@@ -19,22 +18,22 @@ import tap_spark_jdbc
 from singer_spark.errors import SourceError
 from singer_spark.singer.metadata_columns import METADATA_COLUMNS
 from tap_spark_jdbc.columnar import columnar_task
-from tap_spark_jdbc.columnar.batch_files import FilePlan
-from tap_spark_jdbc.columnar.columnar_query import LEFT, UNREACHABLE, CrowdedError, Outcome
-from tap_spark_jdbc.columnar.columnar_task import ColumnarTask
-from tap_spark_jdbc.columnar.edge_rows import EdgeRows
+from tap_spark_jdbc.columnar.batch_files import FilePlan, FileWork
+from tap_spark_jdbc.columnar.columnar_query import LEFT, UNREACHABLE, Outcome
 from tap_spark_jdbc.extraction.fingerprints import Found, Look
 from tap_spark_jdbc.plan.slices import Slice
-from tap_spark_jdbc.plan.stream_sql import AT_UPPER, Point
+from tap_spark_jdbc.plan.stream_sql import Point
 from tap_spark_jdbc.reading.batch_place import Written
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from contextlib import AbstractContextManager
 
+    from tap_spark_jdbc.columnar.batch_files import FileFound
+    from tap_spark_jdbc.columnar.columnar_query import ColumnarQuery
     from tap_spark_jdbc.columnar.columnar_source import ColumnarSource
+    from tap_spark_jdbc.columnar.jdbc_reader import JdbcReader
     from tap_spark_jdbc.reading.batch_columns import BatchColumns
-    from tap_spark_jdbc.reading.batch_place import BatchFile, SliceWriter
     from tap_spark_jdbc.source.database import Database
 
 # Rows read here in less time than a cluster takes to start a task's Python worker.
@@ -43,84 +42,82 @@ SMALL_ROWS = 500_000
 _HERE = threading.BoundedSemaphore(os.cpu_count() or 1)
 
 
-class ColumnarWriter:
+class SliceWriter:
     """Writes the slices of one stream."""
 
     def __init__(
         self,
-        source: ColumnarSource,
         columns: BatchColumns,
+        columnar: ColumnarSource | None,
+        reader: Callable[[], JdbcReader],
         database: Database,
         job_errors: Callable[[str], AbstractContextManager[None]],
-        by_jdbc: Callable[[], SliceWriter],
     ) -> None:
-        """Nothing is written yet; `by_jdbc` makes the writer over JDBC of the same stream.
+        """Nothing is written yet; without `columnar` rows are read over JDBC, by what `reader` makes.
 
         `job_errors` turns errors of a Spark job that writes to a location into the stream's.
         """
-        self._source = source
         self._columns = columns
         self._place = columns.place
+        self._columnar = columnar
+        self._reader = reader
         self._database = database
         self._job_errors = job_errors
-        self._by_jdbc = by_jdbc
 
     def write(
         self, each: Slice[Point], sent: Counter[str], *, fetch_size: int, look: Look, wide: bool = False
     ) -> Written:
-        """As `SliceWriter.write`, here or in one task; once the database was out of reach, by that writer."""
-        found = self._written(each, sent, look, wide=wide) if self._source.reads(each, look) else None
-        if found is not None:
-            return found
-        return self._by_jdbc().write(each, sent, fetch_size=fetch_size, look=look, wide=wide)
+        """Write a slice, here or in one task; rows at the bookmark that were sent before are left out.
 
-    def _written(self, each: Slice[Point], sent: Counter[str], look: Look, *, wide: bool) -> Written | None:
+        `sent` counts these by their fingerprints in hexadecimal. If rows are `wide`, each copy of one matters.
+        """
+        found = None
+        if self._columnar is not None and self._columnar.reads():
+            found = self._by_columns(self._columnar, each, sent, look, wide=wide)
+        return found or self._by_jdbc(each, sent, fetch_size, look, wide=wide)
+
+    def _by_jdbc(self, each: Slice[Point], sent: Counter[str], fetch_size: int, look: Look, *, wide: bool) -> Written:
+        reader, folder = self._reader(), self._place.new_folder(self._columns.plan.stream)
+        work = FileWork(self._plan(reader.rows.schema, folder, wide=wide), look, sent)
+        outcome, found = reader.work(each, work, work.plan.folder, fetch_size)
+        return self._found(folder, outcome, found, look)
+
+    def _by_columns(
+        self, columnar: ColumnarSource, each: Slice[Point], sent: Counter[str], look: Look, *, wide: bool
+    ) -> Written | None:
         """The written slice; None: it must be read over JDBC."""
-        here = self._is_read_here(each)
-        if not here and self._source.may_hold_sent_rows(each):
-            return None
         folder = self._place.new_folder(self._columns.plan.stream)
-        query = self._source.query(each)
-        file = file_plan(self._columns, query.columns, folder, wide=wide)
-        task = ColumnarTask(query, file, AT_UPPER if look.upper else ())
-        edge_rows = EdgeRows(look, sent, self._source.number)
-        outcome = self._here(task, edge_rows) if here else self._in_task(task, edge_rows)
+        query = columnar.query(each)
+        work = FileWork(self._plan(query.columns, folder, wide=wide), look, sent)
+        outcome, found = self._done(columnar, query, work, here=self._is_read_here(each))
         if outcome.state in (LEFT, UNREACHABLE):
             self._place.discard(folder)
-        if not self._source.has_read(outcome, file.folder):
+        if not columnar.has_read(outcome, work.plan.folder) or found is None:
             return None
-        file_of_slice = self._place.file(folder, outcome.rows, outcome.name)
-        return written_file(file_of_slice, outcome, edge_rows.found(outcome.read, outcome.nulls))
+        return self._found(folder, outcome, found, look)
 
-    def _here(self, task: ColumnarTask, edge_rows: EdgeRows) -> Outcome:
-        with _HERE:
-            return columnar_task.written(task, edge_rows.unsent, self._database.columnar)
-
-    def _in_task(self, task: ColumnarTask, edge_rows: EdgeRows) -> Outcome:
+    def _done(
+        self, columnar: ColumnarSource, query: ColumnarQuery, work: FileWork, *, here: bool
+    ) -> tuple[Outcome, FileFound | None]:
+        if here:
+            with _HERE:
+                return columnar_task.done(query, work, self._database.columnar)
         from singer_spark.spark.python_tasks import in_remote_task, in_task
 
-        work = partial(columnar_task.outcome_fields, task)
+        in_worker = partial(columnar_task.outcome_fields, query, work)
         try:
-            with self._job_errors(task.file.folder):
+            with self._job_errors(work.plan.folder):
                 context = self._database.context
                 if context is None:
-                    fields = in_remote_task(self._database.spark, tap_spark_jdbc, work)
+                    fields, found = in_remote_task(self._database.spark, tap_spark_jdbc, in_worker)
                 else:
-                    fields = in_task(context, tap_spark_jdbc, work)
+                    fields, found = in_task(context, tap_spark_jdbc, in_worker)
         except SourceError as error:
             # Executors may have no Python with Arrow, or another version of it.
-            if self._source.only or self._source.works:
+            if columnar.only or columnar.works:
                 raise
-            return Outcome(state=UNREACHABLE, refused=str(error))
-        outcome = Outcome(**fields)
-        try:
-            for batch in pa.ipc.open_stream(outcome.edges) if outcome.edges else ():
-                # By its place: the stream may have a column of that name.
-                *own, last = range(batch.num_columns)
-                edge_rows.unsent(batch.select(own), batch.column(last))
-        except CrowdedError:
-            return Outcome(state=LEFT)
-        return outcome
+            return Outcome(state=UNREACHABLE, refused=str(error)), None
+        return Outcome(**fields), found
 
     def _is_read_here(self, each: Slice[Point]) -> bool:
         # This process may not reach what a Spark Connect server reaches.
@@ -134,25 +131,26 @@ class ColumnarWriter:
         rows = self._columns.plan.table.row_estimate if each == Slice() and each.most is None else each.most
         return rows is not None and rows <= SMALL_ROWS
 
+    def _plan(self, read: pa.Schema, folder: str, *, wide: bool) -> FilePlan:
+        """The plan of a slice's file in this folder of its place, with these columns and the metadata's."""
+        place, values = self._place, self._columns.metadata_values.items()
+        return FilePlan(
+            read,
+            {name: _metadata_scalar(value, METADATA_COLUMNS[name]) for name, value in values},
+            f"{place.storage.url}/{folder}",
+            place.storage.options,
+            place.settings.format,
+            place.settings.compression,
+            tuple(self._columns.long if wide else ()),
+        )
 
-def file_plan(columns: BatchColumns, read: pa.Schema, folder: str, *, wide: bool) -> FilePlan:
-    """The plan of a slice's file in this folder of its place, with these columns and the metadata's."""
-    place = columns.place
-    values = columns.metadata_values.items()
-    return FilePlan(
-        read,
-        {name: _metadata_scalar(value, METADATA_COLUMNS[name]) for name, value in values},
-        f"{place.storage.url}/{folder}",
-        place.storage.options,
-        place.settings.format,
-        place.settings.compression,
-        tuple(columns.long if wide else ()),
-    )
-
-
-def written_file(file: BatchFile, outcome: Outcome, found: Found) -> Written:
-    """What was found while a file was written."""
-    return Written(found, file, outcome.size / outcome.read if outcome.read else None)
+    def _found(self, folder: str, outcome: Outcome, found: FileFound, look: Look) -> Written:
+        """The file that was written in a folder, and what was found meanwhile."""
+        name, at_bookmark, at_upper, unread = found
+        nulls = outcome.nulls if look.nulls else 0
+        width = outcome.size / outcome.read if outcome.read else None
+        in_slice = Found(outcome.read - unread, nulls, tuple(at_bookmark), tuple(at_upper))
+        return Written(in_slice, self._place.file(folder, outcome.rows, name), width)
 
 
 def _metadata_scalar(value: int | None, kind: str) -> pa.Scalar:

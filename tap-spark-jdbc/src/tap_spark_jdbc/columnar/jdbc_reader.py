@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -16,11 +15,9 @@ from tap_spark_jdbc.reading.read_columns import ReadColumns
 from tap_spark_jdbc.reading.reading_errors import reading_errors, unwritable
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
-
     from tap_spark_jdbc.columnar.columnar_query import Outcome, Sink
     from tap_spark_jdbc.columnar.jdbc_rows import Take, Work
-    from tap_spark_jdbc.extraction.fingerprints import Sums
+    from tap_spark_jdbc.extraction.fingerprints import WindowSums
     from tap_spark_jdbc.plan.stream_sql import Point, StreamSql
     from tap_spark_jdbc.source.database import Database
     from tap_spark_jdbc.source.jdbc_source import JdbcSource
@@ -48,10 +45,6 @@ class JdbcReader(ABC):
         self._source = source
         self._fetch_bytes = fetch_bytes
 
-    def read_only(self, changed_buckets: Collection[int]) -> None:
-        """Read only those rows at the bookmark that are in these buckets."""
-        self.rows = replace(self.rows, changed_buckets=frozenset(changed_buckets))
-
     def read(
         self, each: Slice[Point], sink: Sink, place: str, fetch_size: int, *, limit: int = 0, bounded: bool = True
     ) -> Outcome:
@@ -67,8 +60,8 @@ class JdbcReader(ABC):
         """Do some work with the rows of a slice; it may write to `place`."""
         return self._here(each, work, place, fetch_size, 0, True)
 
-    def bucket_sums(self, fetch_size: int) -> tuple[Sums, Sums]:
-        """(rows, sum of fingerprints) by bucket of all rows in the bookmark's window, and of those in the next one."""
+    def bucket_sums(self, fetch_size: int) -> tuple[WindowSums, WindowSums | None]:
+        """The sums of the bookmark's window, and those of older fingerprints: see `BucketWork`."""
         _, sums = self.work(Slice(self.sql.window), BucketWork(), "", fetch_size)
         return sums
 
@@ -118,5 +111,5 @@ class JvmReader(JdbcReader):
         columns = ReadColumns(self.sql, self._source)
         values = ", ".join(self.rows.selected(self.sql, self._source))
         # A mask's expression has its key.
-        kept = None if columns.masked else cache_folder() / "expressions"
+        kept = None if columns.has_masks else cache_folder() / "expressions"
         return RowConversion(self._database.gateway, columns.schema, values, self._database.sql_conf, kept=kept)

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
+from copy import deepcopy
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from tap_spark_jdbc.columnar.columnar_query import Counted, Outcome, Unwritable, unwritten
 from tap_spark_jdbc.columnar.columnar_source import lake_schema
-from tap_spark_jdbc.columnar.record_lines import prints_numbers, rendered
-from tap_spark_jdbc.extraction.fingerprints import Sums, fingerprint
-from tap_spark_jdbc.plan.stream_sql import AT_BOOKMARK, FINGERPRINTED, Edge
+from tap_spark_jdbc.columnar.edge_rows import fingerprints, has_older
+from tap_spark_jdbc.extraction.fingerprints import WindowSums
+from tap_spark_jdbc.plan.stream_sql import Edge
 from tap_spark_jdbc.reading.read_columns import ReadColumns
 
 if TYPE_CHECKING:
@@ -25,25 +25,19 @@ if TYPE_CHECKING:
 Take = Callable[[pa.RecordBatch], None]
 R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
-_EDGES = ", ".join(map(str, FINGERPRINTED))
 
 
 @dataclass(frozen=True)
 class JdbcRows:
-    """The columns of one stream, in the batches that the JVM makes: those of the stream, `edge`, and texts of numbers.
+    """The columns of one stream, in the batches that the JVM makes: those of the stream, and `edge`.
 
     Attributes:
         schema: The stream's columns with the types of the lake, or with those of JSON.
         base64: Whether each of them is read as the base64 text of its bytes.
-        printed: Columns whose text in a record is the JVM's, by their places: the aliases of these texts, which only
-            rows at an edge have.
-        changed_buckets: If set, only those rows at the bookmark are taken that are in these buckets.
     """
 
     schema: pa.Schema
     base64: tuple[bool, ...]
-    printed: Mapping[int, str]
-    changed_buckets: frozenset[int] | None = None
 
     @classmethod
     def of(cls, sql: StreamSql, *, as_json: bool) -> JdbcRows:
@@ -53,22 +47,16 @@ class JdbcRows:
         schema = pa.schema(
             [each.with_type(pa.string()) if text else each for each, text in zip(fields, base64, strict=True)]
         )
-        places = () if sql.plan.replication_key is None else enumerate(schema.types)
-        return cls(schema, base64, {place: f"text{place}" for place, kind in places if prints_numbers(kind)})
+        return cls(schema, base64)
 
     def selected(self, sql: StreamSql, source: JdbcSource) -> list[str]:
         """Spark SQL of the batches' columns, over the columns as they are read."""
-        values = ReadColumns(sql, source).lake_values(from_masked=False)
+        values = ReadColumns(sql, source).lake_values()
         selected = [
             f"{f'base64({value})' if as_text else value} AS {alias}"
             for value, as_text, (alias, _) in zip(values, self.base64, sql.aliased, strict=True)
         ]
-        selected.append("edge")
-        for place, name in self.printed.items():
-            is_list = pa.types.is_list(self.schema.types[place])
-            text = f"CAST({values[place]} AS {'ARRAY<STRING>' if is_list else 'STRING'})"
-            selected.append(f"CASE WHEN edge IN ({_EDGES}) THEN {text} END AS {name}")
-        return selected
+        return [*selected, "edge"]
 
     def take(self, batch: pa.RecordBatch, sink: Counted) -> None:
         """Pass on a batch as the JVM made it."""
@@ -77,33 +65,7 @@ class JdbcRows:
             column if column.type.equals(kind) else column.cast(kind)
             for column, kind in zip(batch.columns[:count], self.schema.types, strict=True)
         ]
-        rows, edge = pa.RecordBatch.from_arrays(columns, schema=self.schema), batch.column(count)
-        records = self._records(rows, pc.is_in(edge, pa.array(FINGERPRINTED, pa.int32())), batch)
-        if records is not None and self.changed_buckets is not None:
-            chosen = self._is_changed(edge, records)
-            rows, edge, records = rows.filter(chosen), edge.filter(chosen), records.filter(chosen)
-        sink.add(rows, edge, records)
-
-    def _records(self, rows: pa.RecordBatch, chosen: pa.Array, batch: pa.RecordBatch) -> pa.Array | None:
-        """The records of the chosen rows, each at its row's place; None if there is none."""
-        if not pc.any(chosen).as_py():
-            return None
-        names = batch.schema.names
-        printed = {place: batch.column(names.index(name)).filter(chosen) for place, name in self.printed.items()}
-        return pc.replace_with_mask(
-            pa.nulls(rows.num_rows, pa.string()), chosen, rendered(rows.filter(chosen), "", "", printed)
-        )
-
-    def _is_changed(self, edge: pa.Array, records: pa.Array) -> pa.Array:
-        """Which rows are not at the bookmark, or in one of the buckets that have changed."""
-        changed = self.changed_buckets or ()
-        edges, texts = edge.to_pylist(), records.to_pylist()
-        return pa.array(
-            [
-                at not in AT_BOOKMARK or fingerprint(text.encode())[0] in changed
-                for at, text in zip(edges, texts, strict=True)
-            ]
-        )
+        sink.add(pa.RecordBatch.from_arrays(columns, schema=self.schema), batch.column(count))
 
 
 class Work(Protocol[R_co]):
@@ -149,28 +111,35 @@ class InSink:
 
 @dataclass(frozen=True)
 class BucketWork:
-    """Count rows and sum up their fingerprints, by bucket: of all rows, and of those in both windows."""
+    """Count rows and sum up their fingerprints, by bucket."""
 
-    def begin(self) -> tuple[Sink, Callable[[], tuple[Sums, Sums]]]:
-        """As `Work.begin`."""
+    def begin(self) -> tuple[Sink, Callable[[], tuple[WindowSums, WindowSums | None]]]:
+        """As `Work.begin`; the sums, and those of older fingerprints if some rows have such (see `fingerprints`)."""
         sums = _BucketSums()
-        return sums, lambda: (sums.all, sums.both)
+        return sums, lambda: (sums.present, sums.older)
 
 
 @dataclass
 class _BucketSums:
-    all: Sums = field(default_factory=dict)
-    both: Sums = field(default_factory=dict)
+    present: WindowSums = field(default_factory=lambda: ({}, {}))
+    older: WindowSums | None = None
 
-    def add(self, _rows: pa.RecordBatch, edge: pa.Array, records: pa.Array | None = None) -> None:
+    def add(self, rows: pa.RecordBatch, edge: pa.Array) -> None:
         """As `Sink.add`."""
-        assert records is not None
-        for at, record in zip(edge.to_pylist(), records.cast(pa.binary()).to_pylist(), strict=True):
-            hashed = fingerprint(record)
-            for sums in (self.all, self.both) if at == Edge.BOTH else (self.all,):
-                count, total = sums.get(hashed[0], (0, 0))
-                sums[hashed[0]] = count + 1, total + int.from_bytes(hashed, "big")
+        edges, hashes = edge.to_pylist(), fingerprints(rows)
+        if self.older is None and has_older(rows):
+            self.older = deepcopy(self.present)
+        if self.older is not None:
+            _add(self.older, edges, fingerprints(rows, older=True))
+        _add(self.present, edges, hashes)
 
     def close(self) -> int:
         """As `Sink.close`."""
-        return sum(count for count, _ in self.all.values())
+        return sum(count for count, _ in self.present[0].values())
+
+
+def _add(sums: WindowSums, edges: list[int], hashes: list[bytes]) -> None:
+    for at, hashed in zip(edges, hashes, strict=True):
+        for each in sums if at == Edge.BOTH else sums[:1]:
+            count, total = each.get(hashed[0], (0, 0))
+            each[hashed[0]] = count + 1, total + int.from_bytes(hashed, "big")

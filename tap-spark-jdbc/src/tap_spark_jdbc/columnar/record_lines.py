@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 import base64
+from collections.abc import Callable
 from contextlib import suppress
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Self
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from tap_spark_jdbc.columnar.columnar_query import writing
-from tap_spark_jdbc.columnar.edge_rows import CONTROLS, SHORT, text
-from tap_spark_jdbc.reading.text_buffer import joined_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from tap_spark_jdbc.columnar.edge_rows import Unsent
     from tap_spark_jdbc.extraction.fingerprints import Frame
     from tap_spark_jdbc.reading.streamed_lines import LineFile
+
+# Selects the rows of a batch, with the edge of each, that belong in a file.
+Unsent = Callable[[pa.RecordBatch, pa.Array], pa.RecordBatch]
+# As Jackson escapes characters that are not allowed in JSON text; the backslash first, as the others contain it.
+SHORT = {"\\": "\\\\", '"': '\\"', "\n": "\\n", "\r": "\\r", "\t": "\\t", "\b": "\\b", "\f": "\\f"}
+CONTROLS = {chr(code): f"\\u{code:04X}" for code in range(0x20) if chr(code) not in SHORT}
+_ESCAPED = str.maketrans(SHORT | CONTROLS)
 
 
 class RecordLines:
@@ -46,9 +48,9 @@ class RecordLines:
             with suppress(OSError):
                 self._file.close()
 
-    def add(self, read: pa.RecordBatch, edge: pa.Array, records: pa.Array | None = None) -> None:
+    def add(self, read: pa.RecordBatch, edge: pa.Array) -> None:
         """As `Sink.add`."""
-        rows = self._unsent(read, edge, records)
+        rows = self._unsent(read, edge)
         if rows.num_rows:
             self.rows += rows.num_rows
             lines = rendered(rows, self._prefix, self._end)
@@ -68,27 +70,40 @@ class RecordLines:
 
 
 def rendered(
-    rows: pa.RecordBatch, prefix: str, end: str | pa.Array, printed: Mapping[int, pa.Array] = MappingProxyType({})
+    rows: pa.RecordBatch, prefix: str, end: str, numbers: Callable[[pa.Array], pa.Array] | None = None
 ) -> pa.Array:
-    """The line of each row, which may have an ending of its own.
-
-    `printed` are Java's texts of floating-point numbers, by the places of their columns.
-    """
+    """The line of each row; `numbers` spells finite floating-point numbers, otherwise Arrow does."""
     parts: list[pa.Array | str] = []
     literal = f"{prefix}{{"
     for position, (name, column) in enumerate(zip(rows.schema.names, rows.columns, strict=True)):
-        before, texts, after = _texts(column, printed.get(position))
+        before, texts, after = _texts(column, numbers or _with_point)
         literal += f"{',' if position else ''}{text(name)}:"
         if column.null_count and before:
             before, texts, after = "", pc.binary_join_element_wise(before, texts, after, ""), ""
         parts += [literal + before, texts]
         literal = after
-    parts += [f"{literal}}}{end}"] if isinstance(end, str) else [f"{literal}}}", end]
-    return pc.binary_join_element_wise(*parts, "", null_handling="replace", null_replacement="null")
+    return pc.binary_join_element_wise(
+        *parts, f"{literal}}}{end}", "", null_handling="replace", null_replacement="null"
+    )
 
 
-def _texts(column: pa.Array, printed: pa.Array | None = None) -> tuple[str, pa.Array, str]:
-    """The text of each value, with the JSON before and after it; `printed` as in `rendered`."""
+def joined_text(lines: pa.Array) -> memoryview:
+    """All texts of an array, concatenated as in its buffer."""
+    if not len(lines):
+        return memoryview(b"")
+    _, offsets, data = lines.buffers()
+    ends = memoryview(offsets).cast("q" if pa.types.is_large_string(lines.type) else "i")
+    first, last = ends[lines.offset], ends[lines.offset + len(lines)]
+    return memoryview(data)[first:last] if last > first else memoryview(b"")
+
+
+def text(value: str) -> str:
+    """A text as a JSON string."""
+    return f'"{value.translate(_ESCAPED)}"'
+
+
+def _texts(column: pa.Array, numbers: Callable[[pa.Array], pa.Array]) -> tuple[str, pa.Array, str]:
+    """The text of each value, with the JSON before and after it."""
     kind = column.type
     if pa.types.is_string(kind):
         return '"', _escaped(column), '"'
@@ -98,9 +113,9 @@ def _texts(column: pa.Array, printed: pa.Array | None = None) -> tuple[str, pa.A
     if pa.types.is_date(kind):
         return '"', column.cast(pa.string()), '"'
     if pa.types.is_floating(kind):
-        return "", _numbers(column) if printed is None else _quoted_if_endless(printed, column), ""
+        return "", _quoted_if_endless(numbers(column), column), ""
     if pa.types.is_list(kind):
-        before, texts, after = _texts(column.values, None if printed is None else printed.values)
+        before, texts, after = _texts(column.values, numbers)
         values = pc.coalesce(pc.binary_join_element_wise(before, texts, after, ""), "null")
         return "[", pc.binary_join(pa.ListArray.from_arrays(column.offsets, values, mask=column.is_null()), ","), "]"
     if pa.types.is_binary(kind):
@@ -123,11 +138,10 @@ def _escaped(texts: pa.Array) -> pa.Array:
     return texts
 
 
-def _numbers(column: pa.Array) -> pa.Array:
-    """Floats with a point or an exponent, as reading an integer loses a zero's sign; NaN and infinities as strings."""
+def _with_point(column: pa.Array) -> pa.Array:
+    """Floats with a point or an exponent, as reading an integer loses a zero's sign."""
     texts = column.cast(pa.string())
-    texts = pc.if_else(pc.match_substring_regex(texts, "[.en]"), texts, pc.binary_join_element_wise(texts, ".0", ""))
-    return _quoted_if_endless(texts, column)
+    return pc.if_else(pc.match_substring_regex(texts, "[.en]"), texts, pc.binary_join_element_wise(texts, ".0", ""))
 
 
 def _quoted_if_endless(texts: pa.Array, column: pa.Array) -> pa.Array:
@@ -139,8 +153,3 @@ def _quoted_if_endless(texts: pa.Array, column: pa.Array) -> pa.Array:
 
 def _any(texts: pa.Array, pattern: str) -> bool:
     return bool(pc.any(pc.match_substring_regex(texts, pattern)).as_py())
-
-
-def prints_numbers(kind: pa.DataType) -> bool:
-    """Whether values have floating-point numbers, whose text is not Spark's."""
-    return prints_numbers(kind.value_type) if pa.types.is_list(kind) else pa.types.is_floating(kind)

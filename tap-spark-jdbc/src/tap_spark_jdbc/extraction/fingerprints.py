@@ -13,6 +13,8 @@ from singer_spark.singer.bookmark import BUCKETS, HASH_CHARACTERS, MAX_WINDOW_HA
 
 Sums = dict[int, tuple[int, int]]
 """(rows, sum of fingerprints) by bucket."""
+WindowSums = tuple[Sums, Sums]
+"""Of all rows in the bookmark's window, and of those that are in the window of the upper bound too."""
 _BYTES = HASH_CHARACTERS // 2
 
 
@@ -21,13 +23,16 @@ class Look:
     """Which rows of a slice need a second look: in the bookmark's window, in the next one, without replication key.
 
     Attributes:
-        by_buckets: There are too many rows at the bookmark for single fingerprints, and some buckets have changed.
+        changed: There are too many rows at the bookmark for single fingerprints, and these buckets have changed: only
+            their rows are sent.
+        older: The fingerprints at the bookmark are of numbers as Java 17 prints them, and so are those to be taken.
     """
 
     bookmark: bool
     upper: bool
     nulls: bool
-    by_buckets: bool = False
+    changed: frozenset[int] | None = None
+    older: bool = False
 
 
 @dataclass(frozen=True)

@@ -169,7 +169,7 @@ class _Kept:
     def __init__(self) -> None:
         self.batches: list[pa.RecordBatch] = []
 
-    def add(self, rows: pa.RecordBatch, _edge: pa.Array, _records: pa.Array | None = None) -> None:
+    def add(self, rows: pa.RecordBatch, _edge: pa.Array) -> None:
         """Keep one more batch."""
         self.batches.append(rows)
 

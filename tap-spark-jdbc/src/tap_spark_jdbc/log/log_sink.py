@@ -10,9 +10,9 @@ import numpy as np
 
 from singer_spark.process import stdout
 from singer_spark.singer import messages
+from tap_spark_jdbc.columnar.record_lines import joined_text
 from tap_spark_jdbc.log.change_lines import ChangeLines, Changes, in_order
 from tap_spark_jdbc.log.pgoutput import DELETE, INSERT, RELATION, TRUNCATE, UPDATE, Messages
-from tap_spark_jdbc.reading.text_buffer import joined_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -96,7 +96,7 @@ class LogSink:
         self._relations: dict[int, Relation] = {}
         self._open = (0, 0, 0)
 
-    def add(self, rows: pa.RecordBatch, _edge: pa.Array, _records: pa.Array | None = None) -> None:
+    def add(self, rows: pa.RecordBatch, _edge: pa.Array) -> None:
         """Take the next messages; EnoughError: no more are wanted."""
         batch = Messages.of(rows.column(0))
         self.count += len(batch)

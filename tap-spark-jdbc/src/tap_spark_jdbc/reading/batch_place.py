@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from threading import Lock
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from singer_spark.errors import ConfigurationError, StorageError
 from singer_spark.state.run_log import folder_name, new_run_id
@@ -14,9 +14,7 @@ from singer_spark.state.run_log import folder_name, new_run_id
 if TYPE_CHECKING:
     from singer_spark.storage.storage import Storage
     from tap_spark_jdbc.config.batch_settings import BatchSettings
-    from tap_spark_jdbc.extraction.fingerprints import Found, Look
-    from tap_spark_jdbc.plan.slices import Slice
-    from tap_spark_jdbc.plan.stream_sql import Point
+    from tap_spark_jdbc.extraction.fingerprints import Found
 
 
 @dataclass(frozen=True)
@@ -43,18 +41,6 @@ class Written:
     found: Found
     file: BatchFile
     width: float | None = None
-
-
-class SliceWriter(Protocol):
-    """Writes the slices of one stream."""
-
-    def write(
-        self, each: Slice[Point], sent: Counter[str], *, fetch_size: int, look: Look, wide: bool = False
-    ) -> Written:
-        """Write a slice; rows at the bookmark that were sent before are left out.
-
-        `sent` counts these by their fingerprints in hexadecimal. If rows are `wide`, each copy of one matters.
-        """
 
 
 class BatchPlace:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from singer_spark.singer.bookmark import MAX_BOUNDARY_HASHES, MAX_WINDOW_HASHES, Bookmark, Boundary
-from tap_spark_jdbc.extraction.fingerprints import BoundaryBuilder, Found, Look, Sums, changed_buckets
+from tap_spark_jdbc.extraction.fingerprints import BoundaryBuilder, Found, Look, WindowSums, changed_buckets
 from tap_spark_jdbc.extraction.stream_progress import SplitPosition, StreamProgress
 from tap_spark_jdbc.plan.stream_sql import Point
 
@@ -39,20 +39,24 @@ class Edges:
         self._new_at_bookmark = 0
         self._progress = extraction.progress
         self._rows = extraction.progress.rows
-        self._by_buckets = False
+        self._changed: frozenset[int] | None = None
+        self._older = False
         self.nulls = 0
         self.sends_late = False
         place = extraction.progress.split
         if place is not None and place.upper is not None and place.upper.boundary is not None:
             self._at_upper.add_boundary(place.upper.boundary)
 
-    def changed_buckets(self, present: Sums, both: Sums) -> set[int]:
+    def changed_buckets(self, sums: WindowSums, older: WindowSums | None) -> set[int]:
         """The buckets whose rows are sent again, by the present sums of the bookmark's window.
 
-        `both` are the sums of those of its rows that are in the window of the upper bound too.
+        `older` are sums of older fingerprints (`edge_rows.fingerprints`), if they are others.
         """
-        changed = changed_buckets(self._extraction.saved_buckets, present)
-        self._by_buckets = bool(changed)
+        saved = self._extraction.saved_buckets
+        (present, both), changed = sums, changed_buckets(saved, sums[0])
+        if older is not None and len(others := changed_buckets(saved, older[0])) < len(changed):
+            (present, both), changed, self._older = older, others, True
+        self._changed = frozenset(changed) or None
         for number, (rows, total) in present.items():
             if number not in changed:
                 self._at_bookmark.add_bucket(number, rows, total)
@@ -66,7 +70,7 @@ class Edges:
         sql = self._extraction.sql
         closed = each.key is not None and (each.key.closed or sql.upper_since is not None)
         upper = (each.late or closed) and sql.upper != sql.bookmark
-        return Look(sql.bookmark is not None, upper, each.nulls, self._by_buckets)
+        return Look(sql.bookmark is not None, upper, each.nulls, self._changed, self._older)
 
     def begin_pieces(self) -> None:
         """Prepare for the pieces of a slice that is settled at its end: any row may be one of the bookmark's window."""

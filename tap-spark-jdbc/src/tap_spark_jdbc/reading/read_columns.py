@@ -1,4 +1,4 @@
-"""Spark SQL of a stream's columns: how they are read, what they become, and a row's record as JSON. Text only."""
+"""Spark SQL of a stream's columns: how they are read, and what they become. Text only."""
 
 from __future__ import annotations
 
@@ -23,40 +23,24 @@ class ReadColumns:
     sql: StreamSql
     source: JdbcSource
 
-    def read_types(self) -> list[tuple[str, str]]:
-        """The alias of each column, and the Spark type it is read as."""
-        return [(alias, column.reading.read_as) for alias, column in self.sql.aliased]
-
     @property
     def schema(self) -> str:
         """The columns that are read, with `edge`, for `customSchema`."""
         text = "BINARY" if self.source.text_as_bytes else "STRING"
-        columns = [f"{alias} {text if read_as == 'STRING' else read_as}" for alias, read_as in self.read_types()]
+        read_types = ((alias, column.reading.read_as) for alias, column in self.sql.aliased)
+        columns = [f"{alias} {text if read_as == 'STRING' else read_as}" for alias, read_as in read_types]
         return ", ".join([*columns, "edge INT"])
 
     @property
-    def masked(self) -> list[str] | None:
-        """The columns as they are read, or masked, under their aliases; None if none is masked."""
-        if not any(column.made_mask for _, column in self.sql.aliased):
-            return None
-        return [f"{self._masked(alias, column) or alias} AS {alias}" for alias, column in self.sql.aliased]
+    def has_masks(self) -> bool:
+        """Whether a column is masked as it is read."""
+        return any(column.made_mask for _, column in self.sql.aliased)
 
-    def values(self, *, from_masked: bool = True) -> list[str]:
-        """Each column's value, over the columns read, or over `masked` ones."""
-        return [
-            alias if from_masked and each.made_mask else self._masked(alias, each) or self._value(alias, each)
-            for alias, each in self.sql.aliased
-        ]
-
-    def lake_values(self, *, from_masked: bool = True) -> list[str]:
-        """Each column's value with the type that a target gives it."""
-        values = self.values(from_masked=from_masked)
+    def lake_values(self) -> list[str]:
+        """Each column's value, masked, with the type that a target gives it."""
+        values = [self._masked(alias, each) or self._value(alias, each) for alias, each in self.sql.aliased]
         kinds = stream_columns(self.sql.plan.schema, self.sql.plan.stream)
         return [_canonical(value, column.type) for value, column in zip(values, kinds, strict=True)]
-
-    def named(self, values: list[str]) -> list[str]:
-        """The values under the columns' own names."""
-        return [f"{each} AS {_quoted(column.name)}" for each, column in zip(values, self.sql.plan.columns, strict=True)]
 
     def _masked(self, alias: str, column: Column) -> str | None:
         mask = column.made_mask
@@ -67,12 +51,6 @@ class ReadColumns:
         reading = column.reading
         is_bytes = self.source.text_as_bytes and reading.read_as == "STRING"
         return reading.becomes.replace("{c}", _text(alias, column) if is_bytes else alias)
-
-
-def _quoted(name: str) -> str:
-    """A name in Spark SQL."""
-    escaped = name.replace("`", "``")
-    return f"`{escaped}`"
 
 
 def _text(alias: str, column: Column) -> str:

@@ -102,11 +102,6 @@ class JdbcConnection:
             with closing(self._connection.createStatement()) as statement:
                 return _row_by_row(statement.executeQuery(sql))
 
-    def java_number(self, value: float, single: bool) -> str:
-        """A floating-point number, a float if `single`, as Java prints it."""
-        kind = self._gateway.jvm.java.lang.Float if single else self._gateway.jvm.java.lang.Double
-        return str(kind.toString(value))
-
     def describe(self, query: str) -> list[dict[str, str | None]]:
         """The columns of a query, which is not run, with the fields named as in `getColumns`."""
         return self._answer(partial(self._describe, query))

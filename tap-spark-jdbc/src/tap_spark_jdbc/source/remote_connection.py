@@ -49,13 +49,6 @@ class RemoteConnection(JdbcConnection):
         """All rows of a small result, each value by `getString`; column names must be unique."""
         return again(partial(self._queried, sql))
 
-    def java_number(self, value: float, single: bool) -> str:
-        """A floating-point number as Java prints it, from the server."""
-        from pyspark.sql import functions as F
-
-        printed = F.lit(value).cast("float" if single else "double").cast("string")
-        return str(self._spark.range(1).select(printed).toArrow().column(0)[0].as_py())
-
     def describe(self, query: str) -> list[dict[str, str | None]]:
         """The columns of a query, which is not run."""
         return again(partial(self._described, query))

@@ -16,12 +16,13 @@ from tap_spark_jdbc.streams.stream_reading import StreamReading
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from tap_spark_jdbc.columnar.columnar_writer import SliceWriter
     from tap_spark_jdbc.config.settings import TapSettings
     from tap_spark_jdbc.extraction.fingerprints import Found
     from tap_spark_jdbc.extraction.run_state import RunState
     from tap_spark_jdbc.plan.stream_plan import StreamPlan
     from tap_spark_jdbc.plan.stream_sql import Point
-    from tap_spark_jdbc.reading.batch_place import BatchFile, BatchPlace, SliceWriter
+    from tap_spark_jdbc.reading.batch_place import BatchFile, BatchPlace
     from tap_spark_jdbc.reading.slices_ahead import Lane
 
 # Of a compressed file; its rows do not pass through a pipe.
@@ -107,26 +108,16 @@ class BatchReading(StreamReading[SliceBatch]):
         return BatchColumns(self.plan, self._place, self.extracted)
 
     @cached_property
-    def _by_jdbc(self) -> SliceWriter:
-        from tap_spark_jdbc.columnar.jdbc_writer import JdbcWriter
-
-        return JdbcWriter(self._reader, self._columns)
-
-    @cached_property
     def _writer(self) -> SliceWriter:
-        if self._columnar is None:
-            return self._by_jdbc
-        from tap_spark_jdbc.columnar.columnar_writer import ColumnarWriter
+        from tap_spark_jdbc.columnar.columnar_writer import SliceWriter
 
         job_errors = partial(reading_errors, self.plan, self.lane.snapshots.source)
-        return ColumnarWriter(self._columnar, self._columns, self.lane.database, job_errors, lambda: self._by_jdbc)
+        return SliceWriter(self._columns, self._columnar, lambda: self._reader, self.lane.database, job_errors)
 
     def _unfit(self) -> str | None:
-        from tap_spark_jdbc.columnar.columnar_source import unfit
-
         if self._place.settings.format != "parquet":
             return f"it writes Parquet, and batch_config asks for {self._place.settings.format}"
-        return unfit(self.plan, self.lane)
+        return self._unfit_columns()
 
     def _make(self, each: Slice[Point]) -> SliceBatch:
         look = self.edges.look(each)

@@ -80,11 +80,10 @@ class LineReading(StreamReading["SpoolFile | Iterator[SpoolFile]"]):
         from tap_spark_jdbc.columnar.edge_rows import EdgeRows
         from tap_spark_jdbc.columnar.record_lines import RecordLines
 
-        # Once rows are sent, the slice can't be read over JDBC any more, as it is for too many rows at an edge.
-        columnar = None if is_scan and self.plan.replication_key is not None else self._columnar
+        columnar = self._columnar
         outcome = None
-        if columnar is not None and columnar.reads(each, look):
-            edge_rows = EdgeRows(look, self.edges.sent, columnar.number)
+        if columnar is not None and columnar.reads():
+            edge_rows = EdgeRows(look, self.edges.sent)
             with RecordLines(opened, self.frame, edge_rows.unsent) as lines:
                 outcome = self._by_columns(columnar, each, lines, is_scan=is_scan)
         if outcome is None:
@@ -111,13 +110,6 @@ class LineReading(StreamReading["SpoolFile | Iterator[SpoolFile]"]):
                 "set its type_overrides to text (reader jdbc names the value)"
             )
         return None
-
-    def _unfit(self) -> str | None:
-        from tap_spark_jdbc.columnar.columnar_source import unfit
-
-        if self.lane.database.by_spark:
-            return "Spark's tasks read it"
-        return unfit(self.plan, self.lane)
 
     def _is_scan(self, each: Slice[Point]) -> bool:
         """Whether a slice may be a whole table that can't be cut."""

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from tap_spark_jdbc.columnar.columnar_source import ColumnarSource
     from tap_spark_jdbc.columnar.jdbc_reader import JdbcReader
     from tap_spark_jdbc.config.settings import TapSettings
+    from tap_spark_jdbc.extraction.fingerprints import WindowSums
     from tap_spark_jdbc.extraction.run_state import RunState
     from tap_spark_jdbc.plan.slices import Slice
     from tap_spark_jdbc.plan.stream_plan import StreamPlan
@@ -168,9 +169,14 @@ class StreamReading(ABC, Generic[R]):
         logger.info("stream %s: read over JDBC: %s", self.plan.stream, why_not)
         return None
 
-    @abstractmethod
     def _unfit(self) -> str | None:
         """Why the database's columnar driver can't read the stream; None if it can."""
+        return "Spark's tasks read it" if self.lane.database.by_spark else self._unfit_columns()
+
+    def _unfit_columns(self) -> str | None:
+        from tap_spark_jdbc.columnar.columnar_source import unfit
+
+        return unfit(self.plan, self.lane)
 
     def _fetching(self, read: Callable[[int], T]) -> T:
         """Read with a suitable number of rows a round trip, and with fewer if they turn out too wide."""
@@ -230,10 +236,12 @@ class StreamReading(ABC, Generic[R]):
     def _slices(self) -> Iterator[Slice[Point]]:
         extraction = without_unchanged(self.extraction)
         if extraction is self.extraction and extraction.saved_buckets and extraction.sql.bookmark is not None:
-            changed = self.edges.changed_buckets(*again(lambda: self._fetching(self._reader.bucket_sums)))
-            self._reader.read_only(changed)
+            changed = self.edges.changed_buckets(*self._bucket_sums())
             extraction = extraction if changed else extraction.behind_bookmark()
         yield from extraction.slices(self._rows_left)
+
+    def _bucket_sums(self) -> tuple[WindowSums, WindowSums | None]:
+        return again(lambda: self._fetching(self._reader.bucket_sums))
 
 
 def _lacking(columnar_driver: str | None) -> str | None:

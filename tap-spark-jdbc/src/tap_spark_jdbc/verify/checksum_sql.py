@@ -7,15 +7,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from singer_spark.compared_source import (
-    BUCKET,
     BUCKET_DIGITS,
     HALVES,
-    HIGH,
-    LOW,
-    NEWER,
     NULL_TEXT,
-    ROWS,
     SEPARATOR,
+    BucketSum,
     Summing,
 )
 from tap_spark_jdbc.plan.stream_sql import Edge, Point, StreamSql
@@ -25,8 +21,6 @@ if TYPE_CHECKING:
     from tap_spark_jdbc.dialects.tables import Column
     from tap_spark_jdbc.plan.slices import Slice
 
-# Spark types of a relation's columns: drivers differ in the type of a sum.
-SUMS_SCHEMA = f"{BUCKET} INT, {NEWER} INT, {ROWS} BIGINT, {HIGH} DECIMAL(38,0), {LOW} DECIMAL(38,0)"
 # PostgreSQL accepts a hundred arguments.
 _ARGUMENTS = 50
 
@@ -47,18 +41,19 @@ class ChecksumSql:
     sql: StreamSql
     summing: Summing
 
-    def relation(self, each: Slice[Point]) -> str:
-        """The subselect with a slice's sums, for Spark."""
+    def sums(self, each: Slice[Point]) -> str:
+        """The statement for a slice's sums, whose columns are those of `BucketSum`."""
         quote, hashed = self.sql.dialect.quote, [self._number("row_hash", *half) for half in HALVES]
-        sums = (f"SUM({half}) AS {quote(name)}" for half, name in zip(hashed, (HIGH, LOW), strict=True))
-        newer = f"CASE WHEN {self.sql.edge()} IN ({int(Edge.NONE)}, {int(Edge.BOOKMARK)}) THEN 0 ELSE 1 END"
-        rows = (
-            f"SELECT {self._bucket()} AS {quote(BUCKET)}, {newer} AS {quote(NEWER)}, "
+        bucket, newer, rows, *names = map(quote, BucketSum._fields)
+        sums = (f"SUM({half}) AS {name}" for half, name in zip(hashed, names, strict=True))
+        is_newer = f"CASE WHEN {self.sql.edge()} IN ({int(Edge.NONE)}, {int(Edge.BOOKMARK)}) THEN 0 ELSE 1 END"
+        found = (
+            f"SELECT {self._bucket()} AS {bucket}, {is_newer} AS {newer}, "
             f"{self._hash(self.summing.columns)} AS row_hash {self.sql.source} "
             f"AND {self.sql.condition(each)}{self._templates.once}"
         )
-        groups = f"{quote(BUCKET)}, {quote(NEWER)}"
-        return f"(SELECT {groups}, COUNT(*) AS {quote(ROWS)}, {', '.join(sums)} FROM ({rows}) r GROUP BY {groups}) s"
+        groups = f"{bucket}, {newer}"
+        return f"SELECT {groups}, COUNT(*) AS {rows}, {', '.join(sums)} FROM ({found}) r GROUP BY {groups}"
 
     def condition(self, buckets: Iterable[int]) -> str:
         """The condition that a row is in one of these buckets."""

@@ -10,17 +10,15 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F
+import pyarrow as pa
+import pyarrow.compute as pc
 
-from singer_spark.compared_source import FIRM, ROW
+from tap_spark_jdbc.columnar.edge_rows import fingerprints
 from tap_spark_jdbc.extraction.extraction import Extraction, since_of, split_key
-from tap_spark_jdbc.extraction.fingerprints import changed_buckets
 from tap_spark_jdbc.extraction.slice_bounds import ColumnBounds
 from tap_spark_jdbc.extraction.stream_progress import StreamProgress
 from tap_spark_jdbc.plan.slices import Range, Slice
 from tap_spark_jdbc.plan.stream_sql import Edge, Point, StreamSql, enclosed, range_condition
-from tap_spark_jdbc.verify.compared_reader import ComparedReader, bucket, fingerprint
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -108,35 +106,43 @@ def _with_newer_rows(sql: ComparedSql) -> StreamPlan:
     return replace(plan, where=f"{enclosed(plan.where)} OR {newer}")
 
 
-def source_rows(
-    extraction: Extraction, reader: ComparedReader, part: ComparedReader, slices: Sequence[Slice[Point]], fetch: int
-) -> DataFrame:
-    """The rows for `SourceRows.rows`, each slice in a task of its own.
+@dataclass(frozen=True)
+class SentRows:
+    """Which rows at the bookmark were sent as they are.
 
-    `part` is the same reader, or one whose SQL is limited to a part of the rows.
+    Attributes:
+        hashes: Their fingerprints; None: they are known by sums of buckets.
+        changed: In that case, the buckets in which a row has changed.
+        older: See `edge_rows.fingerprints`.
     """
-    rows = part.rows_of(slices, fetch)
-    firm = F.col("edge") == int(Edge.NONE)
-    if (sent := _sent(extraction, reader, fetch)) is not None:
-        at_bookmark = F.col("edge") == int(Edge.BOOKMARK)
-        rows = rows.withColumn("fingerprint", F.when(at_bookmark, fingerprint(reader.record())))
-        firm = firm | (at_bookmark & sent)
-    row = F.expr(f"struct({', '.join(reader.columns.named(reader.columns.lake_values()))})")
-    return rows.select(row.alias(ROW), F.coalesce(firm, F.lit(False)).alias(FIRM))
 
+    hashes: frozenset[bytes] | None = frozenset()
+    changed: frozenset[int] = frozenset()
+    older: bool = False
 
-def _sent(extraction: Extraction, reader: ComparedReader, fetch: int) -> Column | None:
-    """Whether a row at the bookmark was sent as it is; None if that is unknown for all.
+    @classmethod
+    def of(cls, extraction: Extraction) -> SentRows | None:
+        """The rows that a bookmark knows; None: it knows sums of buckets.
 
-    In a table without key, twins can't be distinguished, and one of them may be new.
-    """
-    bookmark, at = extraction.bookmark, extraction.sql.bookmark
-    boundary = None if bookmark is None else bookmark.boundary
-    if boundary is None or at is None or not boundary.rows or not extraction.plan.key_properties:
-        return None
-    if boundary.hashes:
-        # One SQL text: a call for each of a thousand fingerprints takes long.
-        known = ", ".join(f"'{each}'" for each in sorted(set(boundary.hashes)))
-        return F.expr(f"fingerprint IN ({known})")
-    changed = changed_buckets(boundary.buckets, reader.bucket_sums(fetch))
-    return ~bucket(F.col("fingerprint")).isin(*changed) if changed else F.lit(True)
+        In a table without key, twins can't be distinguished, and one of them may be new.
+        """
+        bookmark, at = extraction.bookmark, extraction.sql.bookmark
+        boundary = None if bookmark is None else bookmark.boundary
+        if boundary is None or at is None or not boundary.rows or not extraction.plan.key_properties:
+            return cls()
+        return cls(frozenset(map(bytes.fromhex, boundary.hashes))) if boundary.hashes else None
+
+    def firm(self, rows: pa.RecordBatch, edge: pa.Array) -> pa.Array:
+        """Of each row, given its edge, whether it was sent as it is."""
+        firm, at_bookmark = pc.equal(edge, int(Edge.NONE)), pc.equal(edge, int(Edge.BOOKMARK))
+        if self.hashes == frozenset() or not pc.any(at_bookmark).as_py():
+            return firm
+        chosen = rows.filter(at_bookmark)
+        sent = [self._is_sent(each) for each in fingerprints(chosen, older=self.older)]
+        if self.hashes is not None and not all(sent):
+            others = fingerprints(chosen, older=True)
+            sent = [known or each in self.hashes for known, each in zip(sent, others, strict=True)]
+        return pc.replace_with_mask(firm, at_bookmark, pa.array(sent, pa.bool_()))
+
+    def _is_sent(self, hashed: bytes) -> bool:
+        return hashed in self.hashes if self.hashes is not None else hashed[0] not in self.changed

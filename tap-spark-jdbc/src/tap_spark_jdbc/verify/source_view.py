@@ -2,39 +2,40 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import replace
-from functools import cache, reduce
+from decimal import Decimal
+from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any
 
-from singer_spark.compared_source import MOST_BUCKETS, Part, ReadAgainError, SourceRows, Summing
+from singer_spark.compared_source import MOST_BUCKETS, BucketSum, SourceRows
 from singer_spark.errors import ConfigurationError
 from singer_spark.imports.singer_sdk_import import import_singer_sdk
 from singer_spark.singer.schema_mapping import stream_columns
 from tap_spark_jdbc.extraction.run_state import bookmark_of, checked_state
-from tap_spark_jdbc.extraction.slice_bounds import long_columns
-from tap_spark_jdbc.extraction.slice_size import FETCH_BOUND, FEWER, SCAN_FETCHED
-from tap_spark_jdbc.plan.slices import Slice, joined, split_slices
-from tap_spark_jdbc.reading.reading_errors import TooWideError
+from tap_spark_jdbc.plan.slices import joined, split_slices
+from tap_spark_jdbc.reading.slices_ahead import Ahead, Lane
+from tap_spark_jdbc.source.jdbc_connection import JdbcConnection
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from pyspark.sql import DataFrame, SparkSession
+    import pyarrow as pa
 
+    from singer_spark.compared_source import Part, Summing
     from tap_spark_jdbc.extraction.extraction import Extraction
+    from tap_spark_jdbc.plan.slices import Slice
     from tap_spark_jdbc.plan.stream_plan import StreamPlan
     from tap_spark_jdbc.plan.stream_sql import Point
     from tap_spark_jdbc.tap import TapSparkJdbc
+    from tap_spark_jdbc.verify.compared_reading import Made
+    from tap_spark_jdbc.verify.sent_rows import SentRows
 
-# Nothing of a slice is kept, so it may be larger than one that is rendered.
+# Little of a row is kept, so a slice may be larger than one that is rendered.
 SLICE_ROWS = 200_000
-# Spark looks up the columns of each with a separate connection.
-MOST_SLICES = 64
 # Each contributes sums of most buckets.
 MOST_SUMMED = 8
 ROWS_OF_BUCKET = 256
-FETCH_SIZE = 5_000
 _CHANGES_RECORDS = ("stream_maps", "flattening_enabled")
 # A failing stream must not be left out, and no batch is written.
 _OWN = {"on_stream_error": "fail", "batch_config": None}
@@ -69,86 +70,95 @@ class SourceView:
         self._tap = tap
         self._plans: dict[str, StreamPlan] | None = None
 
-    @property
-    def jars(self) -> tuple[str, ...]:
-        """Local paths of the driver's jars."""
-        return self._tap.database.source.jars
+    @cached_property
+    def _lane(self) -> Lane:
+        return Lane.of(self._tap.database, self._tap.snapshots)
 
     def streams(self) -> tuple[str, ...]:
         """Names of the selected streams."""
         return tuple(self._by_name())
 
     @contextmanager
-    def opened(self, stream: str, state: Mapping[str, Any], session: SparkSession) -> Iterator[SourceRows]:
+    def opened(self, stream: str, state: Mapping[str, Any]) -> Iterator[SourceRows]:
         """The rows of a stream, for as long as the context lasts."""
         from tap_spark_jdbc.extraction.late_window import LateWindow
-        from tap_spark_jdbc.verify.checksum_sql import SUMS_SCHEMA, ChecksumSql, unsummed
-        from tap_spark_jdbc.verify.compared_reader import ComparedReader
-        from tap_spark_jdbc.verify.sent_rows import ComparedSql, compared_extraction, source_rows
+        from tap_spark_jdbc.verify.sent_rows import compared_extraction
 
         tap, plan = self._tap, self._by_name()[stream]
-        source, fetched = tap.snapshots.source, self._fetch_size(plan)
-        bound = FETCH_BOUND if tap.settings.fetch_size is None else None
-        if source.hides_values and (context := getattr(session, "sparkContext", None)) is not None:
-            context.setLogLevel("OFF")
         window = LateWindow.of(plan, tap.settings, tap.database.source.dialect)
         bookmark = bookmark_of(checked_state(dict(state), "the saved state"), plan)
         extraction = compared_extraction(tap.database, plan, bookmark, window)
         extraction = tap.snapshots.begin(extraction, follows=False)
         try:
-            with tap.snapshots.reading():
-                sql = extraction.sql
-                assert isinstance(sql, ComparedSql)
-
-                def reading(some: ComparedSql) -> ComparedReader:
-                    return ComparedReader(session, source, some, fetch_bytes=bound)
-
-                reader = reading(sql)
-                slices = self._slices(extraction)
-                few = joined(slices, MOST_SUMMED)
-
-                def side_by_side(rows: DataFrame) -> DataFrame:
-                    limited = tap.settings.n_jobs or tap.settings.max_connections
-                    return rows.coalesce(tap.database.n_jobs) if limited else rows
-
-                @cache
-                def rows_by(fetch_size: int, part: Part | None) -> DataFrame:
-                    some = reader
-                    if part is not None:
-                        some = reading(replace(sql, only=ChecksumSql(sql, part.summing).condition(part.buckets)))
-                    return side_by_side(source_rows(extraction, reader, some, joined(slices, MOST_SLICES), fetch_size))
-
-                def sums(summing: Summing) -> DataFrame:
-                    selects = map(ChecksumSql(sql, summing).relation, few)
-                    read = (reader.relation(each, SUMS_SCHEMA, FETCH_SIZE) for each in selects)
-                    return side_by_side(reduce(lambda rows, more: rows.unionAll(more), read))
-
-                @contextmanager
-                def source_errors() -> Iterator[None]:
-                    nonlocal fetched
-                    try:
-                        with reader.job_errors():
-                            yield
-                    except TooWideError as error:
-                        fetched = max(1, fetched // FEWER)
-                        raise ReadAgainError from error
-
-                key = plan.replication_key
-                yield SourceRows(
-                    stream,
-                    plan.schema,
-                    stream_columns(plan.schema, stream),
-                    lambda part: rows_by(fetched, part),
-                    _buckets(plan, slices),
-                    lambda names: unsummed(sql, names),
-                    sums,
-                    plan.key_properties,
-                    None if key is None else key.column.name,
-                    None if extraction.bookmark is None else extraction.bookmark.value.text,
-                    source_errors,
-                )
+            yield self._rows(extraction)
         finally:
             tap.snapshots.end()
+
+    def _rows(self, extraction: Extraction) -> SourceRows:
+        from tap_spark_jdbc.verify.checksum_sql import ChecksumSql, unsummed
+        from tap_spark_jdbc.verify.compared_reading import ComparedReading
+        from tap_spark_jdbc.verify.sent_rows import ComparedSql, SentRows
+
+        plan, sql, tap = extraction.plan, extraction.sql, self._tap
+        assert isinstance(sql, ComparedSql)
+        slices = self._slices(extraction)
+
+        def reading(of: Extraction, known: SentRows) -> ComparedReading:
+            return ComparedReading(self._lane, tap.run_state, tap.settings, of, slices, known)
+
+        @cache
+        def sent() -> SentRows:
+            known = SentRows.of(extraction)
+            return reading(extraction, SentRows()).sent_by_buckets() if known is None else known
+
+        def read(part: Part | None, made: Made) -> Iterator[pa.RecordBatch]:
+            of = extraction
+            if part is not None:
+                condition = ChecksumSql(sql, part.summing).condition(part.buckets)
+                of = replace(extraction, sql=replace(sql, only=condition))
+            return reading(of, sent()).batches(made)
+
+        def sums(summing: Summing) -> list[BucketSum]:
+            made = ChecksumSql(sql, summing)
+            results = Ahead(
+                iter(joined(slices, MOST_SUMMED)), lambda each: self._sums(made.sums(each)), self._lane
+            ).results()
+            return [each for found in results for each in found]
+
+        one = f"SELECT 1 AS n {sql.source} {sql.dialect.limited(1, ordered=False)}"
+        key = plan.replication_key
+        return SourceRows(
+            plan.stream,
+            plan.schema,
+            stream_columns(plan.schema, plan.stream),
+            read,
+            lambda: not extraction.connection.rows(one),
+            _buckets(plan, slices),
+            lambda names: unsummed(sql, names),
+            sums,
+            plan.key_properties,
+            None if key is None else key.column.name,
+            None if extraction.bookmark is None else extraction.bookmark.value.text,
+        )
+
+    def _sums(self, query: str) -> list[BucketSum]:
+        """The result of a query for sums, over a connection of its own."""
+        database, source = self._tap.database, self._tap.snapshots.source
+        if database.settings.spark.remote:
+            rows = database.connection.rows(query)
+        else:
+            with closing(JdbcConnection.open(database.gateway, source)) as connection:
+                if source.transaction:
+                    connection.within("BEGIN", *source.transaction)
+                rows = connection.rows(query)
+        numbers = ([int(Decimal(each or 0)) for each in row] for row in rows)
+        return [BucketSum(bucket, bool(newer), *sums) for bucket, newer, *sums in numbers]
+
+    def _slices(self, extraction: Extraction) -> list[Slice[Point]]:
+        """Slices along the primary key, so that a row whose replication key changes meanwhile is read once."""
+        split, rows = extraction.sql.split, self._tap.settings.slice_rows or SLICE_ROWS
+        bounds = None if split is None else extraction.bounds(split)
+        return list(split_slices(bounds, lambda: rows))
 
     def close(self) -> None:
         """Close all connections."""
@@ -156,21 +166,9 @@ class SourceView:
 
     def _by_name(self) -> dict[str, StreamPlan]:
         if self._plans is None:
+            self._tap.database.begin_jvm()
             self._plans = {plan.stream: plan for plan in self._tap.plans()}
         return self._plans
-
-    def _fetch_size(self, plan: StreamPlan) -> int:
-        """JDBC rows a round trip, initially."""
-        dialect = self._tap.database.source.dialect
-        if fixed := self._tap.settings.fetch_size or dialect.fetch_size:
-            return fixed
-        return SCAN_FETCHED if dialect.fetch_bound is None and long_columns(plan) else FETCH_SIZE
-
-    def _slices(self, extraction: Extraction) -> list[Slice[Point]]:
-        """Slices along the primary key, so that a row whose replication key changes meanwhile is read once."""
-        split, rows = extraction.sql.split, self._tap.settings.slice_rows or SLICE_ROWS
-        bounds = None if split is None else extraction.bounds(split)
-        return list(split_slices(bounds, lambda: rows))
 
 
 def _buckets(plan: StreamPlan, slices: Sequence[Slice[Point]]) -> int:

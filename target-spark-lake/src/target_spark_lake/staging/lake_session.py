@@ -6,8 +6,6 @@ import logging
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from pyspark.sql import SparkSession
 
     from singer_spark.storage.storage import Storage
@@ -16,8 +14,8 @@ if TYPE_CHECKING:
 PROGRAM = "target-spark-lake"
 
 
-def start_session(settings: TargetSettings, storage: Storage, further_jars: Sequence[str] = ()) -> SparkSession:
-    """Start Spark for this bucket, where the settings say; `further_jars` are paths of jars besides the bucket's."""
+def start_session(settings: TargetSettings, storage: Storage) -> SparkSession:
+    """Start Spark for this bucket, where the settings say."""
     from singer_spark.spark.cluster import is_local
     from singer_spark.spark.connect_session import check_reach
     from singer_spark.spark.session import get_session
@@ -32,9 +30,7 @@ def start_session(settings: TargetSettings, storage: Storage, further_jars: Sequ
         )  # fmt: skip
     # A Spark Connect server can't load a file system for a session: it must have the connector.
     jars = () if spark.remote else connector_jars(storage.kind, spark.conf)
-    options = SparkOptions(
-        PROGRAM, spark.master, spark.remote, spark.conf, (*further_jars, *jars), storage.hadoop_conf()
-    )
+    options = SparkOptions(PROGRAM, spark.master, spark.remote, spark.conf, jars, storage.hadoop_conf())
     session = get_session(options)
     if spark.remote:
         check_reach(session, storage.url_for_spark(".dataspoc/staging/reach"))

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 
-from pyspark.sql import Column
-from pyspark.sql import functions as F
+import pyarrow as pa
 
-from singer_spark.compared_source import ROW
 from singer_spark.singer.lake_type import STRING, Array, LakeType, Scalar, Struct
-from target_spark_lake.columns.spark_columns import column
+from target_spark_lake.columns.arrow_columns import fitted, type_as_read
 from target_spark_lake.columns.widening import may_become, wider
 
 
@@ -21,21 +20,19 @@ class ComparedColumn:
     source: LakeType
     lake: LakeType
 
-    def of_source(self) -> Column:
-        """The value, from the struct `ROW` of the source's columns."""
-        return self._brought(column(self.name, ROW), self.source, self.lake)
+    def of_source(self, rows: pa.RecordBatch) -> pa.Array:
+        """The values, from the source's columns."""
+        return self._brought(rows.column(self.name), self.source, self.lake)
 
-    def of_lake(self) -> Column:
-        """The value, from the table's columns."""
-        return self._brought(column(self.name), self.lake, self.source)
+    def of_lake(self, rows: pa.RecordBatch) -> pa.Array:
+        """The values, from the table's columns."""
+        return self._brought(rows.column(self.name), self.lake, self.source)
 
-    def _brought(self, value: Column, own: LakeType, other: LakeType) -> Column:
+    def _brought(self, values: pa.Array, own: LakeType, other: LakeType) -> pa.Array:
         kind = _common(self.source, self.lake)
         if own == kind:
-            return value
-        if own == STRING:
-            return _read(value, kind)
-        return value.cast(str(kind))
+            return values
+        return _read(values, kind) if own == STRING else _fit(values, kind)
 
 
 def compared_columns(source: Struct, lake: Struct) -> tuple[ComparedColumn, ...]:
@@ -59,10 +56,27 @@ def _common(source: LakeType, lake: LakeType) -> LakeType:
     return source if may_become(lake, source) else STRING
 
 
-def _read(text: Column, kind: LakeType) -> Column:
-    """A text parsed as the type; NULL if that fails, which then differs from the other side's value."""
-    if isinstance(kind, Array | Struct):
-        return F.from_json(text, str(kind))
-    if str(kind) == "binary":
-        return F.try_to_binary(text, F.lit("base64"))
-    return text.try_cast(str(kind))
+def _read(texts: pa.Array, kind: LakeType) -> pa.Array:
+    """Texts parsed as the type; NULL where that fails, which then differs from the other side's value."""
+    try:
+        return _parsed(texts, kind)
+    except (pa.ArrowException, ValueError, TypeError):
+        return pa.concat_arrays([_read_one(texts.slice(place, 1), kind) for place in range(len(texts))])
+
+
+def _read_one(text: pa.Array, kind: LakeType) -> pa.Array:
+    try:
+        return _parsed(text, kind)
+    except (pa.ArrowException, ValueError, TypeError):
+        return _parsed(pa.nulls(1, pa.string()), kind)
+
+
+def _parsed(texts: pa.Array, kind: LakeType) -> pa.Array:
+    if isinstance(kind, Scalar):
+        return _fit(texts, kind)
+    values = [None if text is None else json.loads(text) for text in texts.to_pylist()]
+    return _fit(pa.array(values, type_as_read(kind)), kind)
+
+
+def _fit(values: pa.Array, kind: LakeType) -> pa.Array:
+    return fitted(pa.RecordBatch.from_arrays([values], ["value"]), Struct.of({"value": kind})).column(0)

@@ -1,74 +1,49 @@
-"""Comparison of two sets of rows in Spark: first checksum sums per slice, then differing slices by key.
+"""Comparison of two sets of rows: first checksum sums per slice, then the rows of differing slices by key.
 
 Both sides become rows of the same few columns, the source's counting up and the lake's counting down, so that one
-aggregation finds what does not balance. Only the keys to be named leave Spark.
+aggregation finds what does not balance. Neither side is held in memory: what is to be grouped is kept in files.
 """
 
 from __future__ import annotations
 
+import heapq
 import json
-import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
+from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
+from zlib import crc32
 
-from pyspark import StorageLevel
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F
+import pyarrow as pa
+import pyarrow.compute as pc
 
-from singer_spark.compared_source import FIRM, ROW
 from singer_spark.singer.metadata_columns import DELETED_AT
-from target_spark_lake.columns.spark_columns import column
+from target_spark_lake.columns.arrow_json import json_objects, json_values
 from target_spark_lake.formats.merging.rules import PLACE
+from target_spark_lake.verify.grouped_rows import GroupedRows
 from target_spark_lake.verify.verify_report import DIFFERENT, EXTRA, KINDS, MISSING
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from target_spark_lake.verify.compared_columns import ComparedColumn
 
-# What to do with the groups that differ, given the counts of all.
-Use = Callable[[DataFrame, Mapping[str, int]], None]
 SLICES = 1024
 # At most so many keys of each kind are named.
 NAMED_KEYS = 100
 # For rows without a key, which are shown themselves.
 SHOWN_CHARACTERS = 500
+FIRM = "firm"
+_HALF = pa.scalar(32, pa.uint64())
 _COUNTS = (*KINDS, "source_rows", "lake_rows", "not_compared", "older_versions")
-# To the microsecond, in the same form on both sides.
-_JSON = {
-    "ignoreNullFields": "false",
-    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS'Z'",
-    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
-}
-# The sums: firm rows of the source, its other rows, rows of the lake, and what remains of all checksums.
-_SUMS = [f"sum({name}) AS {name}" for name in ("firm", "loose", "lake", "high", "low")]
-_EVEN = "lake = firm + loose AND high = 0 AND low = 0"
-# A group is a key. If it has only loose rows, or does not balance with a loose row in it, it is left to the next run.
-_OF_KEY = {
-    MISSING: f"IF({_EVEN} OR loose > 0, 0, greatest(firm - lake, 0))",
-    EXTRA: f"IF({_EVEN} OR loose > 0, 0, greatest(lake - firm, 0))",
-    DIFFERENT: f"IF(NOT ({_EVEN}) AND loose = 0 AND lake = firm, firm, 0)",
-    "source_rows": f"IF({_EVEN} OR loose = 0, firm + loose, 0)",
-    "lake_rows": f"IF({_EVEN} OR loose = 0, lake, 0)",
-    "not_compared": f"IF({_EVEN} OR loose = 0, 0, firm + loose)",
-    "older_versions": "0",
-}
-# A group is a row's whole content.
-_OF_ROW = {
-    MISSING: "greatest(firm - lake, 0)",
-    EXTRA: "greatest(lake - firm - loose, 0)",
-    DIFFERENT: "0",
-    "source_rows": "firm + least(loose, greatest(lake - firm, 0))",
-    "lake_rows": "lake",
-    "not_compared": "loose - least(loose, greatest(lake - firm, 0))",
-    "older_versions": "0",
-}
-# The same if older versions stay; without a key they can't be distinguished from surplus rows.
-_OF_VERSION = {
-    **_OF_ROW,
-    EXTRA: "0",
-    "lake_rows": "least(lake, firm + loose)",
-    "older_versions": "greatest(lake - firm - loose, 0)",
-}
+# Firm rows of the source, its other rows, rows of the lake, and the halves of their checksums, which sum up to 0.
+_SUMMED = (FIRM, "loose", "lake", "high", "low")
+# What to do with the groups that differ, given the counts of all.
+Use = Callable[[pa.Table, Mapping[str, int]], None]
+# Rows of one side, read from the beginning at each call.
+Rows = Callable[[], Iterator[pa.RecordBatch]]
 
 
 @dataclass(frozen=True)
@@ -88,137 +63,229 @@ class Found:
 
 @dataclass(frozen=True)
 class Comparison:
-    """How two sides are compared; if the lake keeps older versions, only the last received row of a key counts."""
+    """How two sides are compared; if the lake keeps older versions, only the last received row of a key counts.
+
+    A *group* is a key, as the text of a JSON array, or a row's whole content, as a hash. `scratch` is a local folder.
+    """
 
     columns: tuple[ComparedColumn, ...]
     keys: tuple[str, ...]
     keeps_versions: bool
+    scratch: Path
 
-    def of(
-        self,
-        source: DataFrame,
-        lake: DataFrame,
-        use: Use | None = None,
-        even: Mapping[str, int] | None = None,
-    ) -> Found:
-        """Compare `SourceRows.rows` with the table's columns, `PLACE` and, if the table has it, `DELETED_AT`.
+    def of(self, source: Rows, lake: Rows, use: Use | None = None, even: Mapping[str, int] | None = None) -> Found:
+        """Compare the results of `of_source` and `of_lake`.
 
         If they differ, `use` is called with the differing groups, their numbers of `firm` rows and of rows by `KINDS`,
-        and with all counts; the groups are only kept during that call. If both sides are only a part, `even` has the
-        counts of the others, which agree.
+        and with all counts. If both sides are only a part, `even` has the counts of the others, which agree.
         """
-        both = self._of_source(source).unionByName(self._of_lake(lake))
         counts = dict.fromkeys(_COUNTS, 0)
         if even is not None:
-            return self._by_group(both, {**counts, **even}, use)
-        sums = both.groupBy(self._slice().alias("slice")).agg(*map(F.expr, _SUMS))
-        slices = collected(sums.selectExpr("slice", "lake", f"{_EVEN} AS even"))
-        uneven = [each["slice"] for each in slices if not each["even"]]
-        agree = sum(each["lake"] for each in slices if each["even"])
+            return self._by_group(source(), lake(), {**counts, **even}, use)
+        with self.current(lake()) as current:
+            sums = _sums_by_slice(source(), current)
+        uneven = {each for each, found in sums.items() if not found.is_even}
+        agree = sum(found.lake for each, found in sums.items() if each not in uneven)
         counts |= {"source_rows": agree, "lake_rows": agree}
         if not uneven:
             return Found(counts, dict.fromkeys(KINDS, ()))
-        rows = both if len(uneven) == len(slices) else both.where(self._slice().isin(uneven))
-        return self._by_group(rows, counts, use)
+        wanted = pa.array(sorted(uneven), pa.int16())
+        return self._by_group(_in_slices(source(), wanted), _in_slices(lake(), wanted), counts, use)
 
-    def lake_rows(self, lake: DataFrame, checksum: Callable[[str], Column]) -> DataFrame:
-        """The lake's current rows: `group`, and a `checksum` of a struct of the compared columns."""
-        return self._current(lake, checksum).select(*self.group, "checksum")
+    def of_source(self, rows: pa.RecordBatch, firm: pa.Array) -> pa.RecordBatch:
+        """The source's rows as they are compared."""
+        count = rows.num_rows
+        firm = pc.fill_null(firm, False).cast(pa.int64())
+        numbers = {FIRM: firm, "loose": pc.subtract(1, firm), "lake": pa.repeat(pa.scalar(0), count)}
+        return self._compared([each.of_source(rows) for each in self.columns], numbers, 1, {})
 
-    def firm_rows(self, source: DataFrame) -> DataFrame:
-        """The rows that the lake must have: `ROW`, with the columns of their groups."""
-        values = [each.of_source().alias(each.name) for each in self.columns]
-        firm = source.where(FIRM).select(F.struct(*values).alias("row"), F.col(ROW).alias("whole"))
-        return firm.select(*self._groups(), F.col("whole").alias(ROW))
+    def of_lake(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """The table's rows as they are compared: the columns, `PLACE` and, if the table has it, `DELETED_AT`."""
+        none, one = (pa.repeat(pa.scalar(each), rows.num_rows) for each in (0, 1))
+        numbers = {FIRM: none, "loose": none, "lake": one}
+        return self._compared([each.of_lake(rows) for each in self.columns], numbers, -1, self.state(rows))
 
-    def _by_group(self, rows: DataFrame, counts: dict[str, int], use: Use | None) -> Found:
-        rule = _OF_KEY if self.keys else _OF_VERSION if self.keeps_versions else _OF_ROW
-        groups = rows.groupBy(*self.group).agg(*map(F.expr, _SUMS), F.max("shown").alias("shown"))
-        verdicts = (F.expr(f"{rule[name]} AS {name}") for name in _COUNTS)
-        judged = groups.select(*self.group, "shown", "firm", *verdicts)
-        judged = judged.persist(StorageLevel.DISK_ONLY)
-        try:
-            (sums,) = collected(judged.agg(*(F.expr(f"sum({name}) AS {name}") for name in _COUNTS)))
-            keys = {kind: self._named(judged.where(F.col(kind) > 0)) if sums[kind] else () for kind in KINDS}
-            counts = {name: counts[name] + (sums[name] or 0) for name in _COUNTS}
-            if use is not None and any(counts[kind] for kind in KINDS):
-                use(judged.where(F.expr(" OR ".join(f"{kind} > 0" for kind in KINDS))), counts)
-        finally:
-            judged.unpersist()
-        return Found(counts, keys)
+    def state(self, rows: pa.RecordBatch) -> dict[str, pa.Array]:
+        """What `current` decides by, of the table's rows."""
+        marks = rows.column(DELETED_AT) if DELETED_AT in rows.schema.names else pa.nulls(rows.num_rows)
+        return {"marked": pc.is_valid(marks), "place": rows.column(PLACE)}
 
-    def _named(self, groups: DataFrame) -> tuple[Any, ...]:
-        first = groups.orderBy(*(self.group if self.keys else ["shown"])).limit(NAMED_KEYS)
+    def current(self, lake: Iterator[pa.RecordBatch]) -> GroupedRows:
+        """The lake's current rows, given by `of_lake` or with the columns `group` and those of `state`."""
+        return GroupedRows(lake, self.scratch, _last if self.keeps_versions and self.keys else None, _unmarked)
+
+    def groups_of(self, values: Sequence[pa.Array]) -> pa.Array:
+        """The groups of rows with these values of the compared columns."""
         if not self.keys:
-            return tuple(row["shown"] for row in collected(first.select("shown")))
-        values = F.to_json(F.struct(*self.group), _JSON).alias("key")
-        # Decimals keep their digits as printed.
-        found = [list(json.loads(row["key"], parse_float=str).values()) for row in collected(first.select(values))]
-        return tuple(key[0] if len(key) == 1 else key for key in found)
+            return pa.array([blake2b(text, digest_size=16).hexdigest() for text in self._texts(values)], pa.string())
+        by_name = {each.name: array for each, array in zip(self.columns, values, strict=True)}
+        texts: list[Any] = [json_values(by_name[name]) for name in self.keys]
+        between = [each for text in texts for each in (",", text)][1:]
+        return pc.binary_join_element_wise("[", *between, "]", "")
+
+    def _compared(
+        self, values: Sequence[pa.Array], numbers: Mapping[str, pa.Array], sign: int, state: Mapping[str, pa.Array]
+    ) -> pa.RecordBatch:
+        texts = self._texts(values)
+        hashes = pa.py_buffer(b"".join([blake2b(text, digest_size=8).digest() for text in texts]))
+        checksums = pa.Array.from_buffers(pa.uint64(), len(texts), [None, hashes])
+        high, low = pc.shift_right(checksums, _HALF), pc.bit_wise_and(checksums, pa.scalar((1 << 32) - 1, pa.uint64()))
+        columns: dict[str, Any] = {"group": self.groups_of(values)}
+        columns["slice"] = slices_of(columns["group"])
+        columns |= numbers
+        columns |= {name: pc.multiply(half.cast(pa.int64()), sign) for name, half in (("high", high), ("low", low))}
+        if not self.keys:
+            shown = [text.decode()[:SHOWN_CHARACTERS] for text in texts]
+            columns["shown"] = pa.array(shown, pa.string())
+        return pa.RecordBatch.from_pydict({**columns, **state})
+
+    def _texts(self, values: Sequence[pa.Array]) -> list[bytes]:
+        """The text of each row."""
+        rows = pa.RecordBatch.from_arrays(list(values), [each.name for each in self.columns])
+        found: list[bytes] = json_objects(rows).cast(pa.binary()).to_pylist()
+        return found
+
+    def _by_group(
+        self, source: Iterator[pa.RecordBatch], lake: Iterator[pa.RecordBatch], counts: dict[str, int], use: Use | None
+    ) -> Found:
+        named: dict[str, list[Any]] = {kind: [] for kind in KINDS}
+        left = []
+        sums: Counter[str] = Counter(counts)
+        with self.current(lake) as current, GroupedRows(_both(source, current), self.scratch, self._judged) as judged:
+            for groups in judged:
+                for name in _COUNTS:
+                    sums[name] += pc.sum(groups.column(name)).as_py() or 0
+                for kind in KINDS:
+                    self._name(named[kind], groups.filter(pc.greater(groups.column(kind), 0)))
+                differs = pc.greater(pc.add(pc.add(groups.column(MISSING), groups.column(EXTRA)), groups[DIFFERENT]), 0)
+                if use is not None and pc.any(differs).as_py():
+                    left.append(groups.select(["group", FIRM, *KINDS]).filter(differs))
+        counts = {name: sums[name] for name in _COUNTS}
+        if use is not None and left:
+            use(pa.concat_tables(left), counts)
+        return Found(counts, {kind: tuple(self._shown(each) for each in named[kind]) for kind in KINDS})
+
+    def _judged(self, rows: pa.Table) -> pa.Table:
+        """The groups of some rows, with their numbers of rows by `_COUNTS`."""
+        shown = [] if self.keys else [("shown", "max")]
+        found = rows.group_by("group").aggregate([(name, "sum") for name in _SUMMED] + shown)
+        firm, loose, lake, high, low = (found.column(f"{name}_sum") for name in _SUMMED)
+        all_rows = pc.add(firm, loose)
+        even = pc.and_(pc.equal(lake, all_rows), pc.and_(pc.equal(high, 0), pc.equal(low, 0)))
+        rule = _of_key if self.keys else _of_row
+        numbers = rule(firm, loose, lake, even)
+        if not self.keys and self.keeps_versions:
+            # Without a key older versions can't be distinguished from surplus rows.
+            none = pc.multiply(lake, 0)
+            older = {"lake_rows": pc.min_element_wise(lake, all_rows), "older_versions": numbers[EXTRA], EXTRA: none}
+            numbers |= older
+        named = {"shown": found.column("shown_max")} if shown else {}
+        return pa.table({"group": found.column("group"), FIRM: firm, **numbers, **named})
+
+    def _name(self, named: list[Any], groups: pa.Table) -> None:
+        """Keep the first keys of a kind."""
+        if not groups.num_rows:
+            return
+        if self.keys:
+            # Decimals keep their digits as printed.
+            found = [json.loads(text, parse_float=Decimal) for text in groups.column("group").to_pylist()]
+        else:
+            found = [[text] for text in groups.column("shown").to_pylist()]
+        named[:] = heapq.nsmallest(NAMED_KEYS, [*named, *found], key=_order)
+
+    def _shown(self, key: list[Any]) -> Any:
+        values = [str(each) if isinstance(each, Decimal) else each for each in key]
+        return values[0] if len(values) == 1 else values
+
+
+def slices_of(groups: pa.Array) -> pa.Array:
+    """The slice of each group."""
+    return pa.array([crc32(each) % SLICES for each in groups.cast(pa.binary()).to_pylist()], pa.int16())
+
+
+def _of_key(firm: Any, loose: Any, lake: Any, even: Any) -> dict[str, Any]:
+    """A group is a key. If it has only loose rows, or does not balance with a loose one, it is left to the next run."""
+    none, all_rows = pc.multiply(lake, 0), pc.add(firm, loose)
+    has_loose = pc.greater(loose, 0)
+    settled = pc.or_(even, pc.invert(has_loose))
+    judged = pc.and_(pc.invert(even), pc.invert(has_loose))
+    return {
+        MISSING: pc.if_else(judged, pc.max_element_wise(pc.subtract(firm, lake), 0), none),
+        EXTRA: pc.if_else(judged, pc.max_element_wise(pc.subtract(lake, firm), 0), none),
+        DIFFERENT: pc.if_else(pc.and_(judged, pc.equal(lake, firm)), firm, none),
+        "source_rows": pc.if_else(settled, all_rows, none),
+        "lake_rows": pc.if_else(settled, lake, none),
+        "not_compared": pc.if_else(settled, none, all_rows),
+        "older_versions": none,
+    }
+
+
+def _of_row(firm: Any, loose: Any, lake: Any, _even: Any) -> dict[str, Any]:
+    """A group is a row's whole content."""
+    none = pc.multiply(lake, 0)
+    known = pc.min_element_wise(loose, pc.max_element_wise(pc.subtract(lake, firm), 0))
+    return {
+        MISSING: pc.max_element_wise(pc.subtract(firm, lake), 0),
+        EXTRA: pc.max_element_wise(pc.subtract(pc.subtract(lake, firm), loose), 0),
+        DIFFERENT: none,
+        "source_rows": pc.add(firm, known),
+        "lake_rows": lake,
+        "not_compared": pc.subtract(loose, known),
+        "older_versions": none,
+    }
+
+
+@dataclass
+class _Sums:
+    """Sums of a slice."""
+
+    rows: int = 0
+    lake: int = 0
+    high: int = 0
+    low: int = 0
 
     @property
-    def group(self) -> list[str]:
-        """The columns that identify a group: the key's, or hashes of a row's whole content."""
-        return [f"key_{number}" for number in range(len(self.keys))] or ["hash_0", "hash_1"]
-
-    def _groups(self) -> list[Column]:
-        """The columns of `group`, from the struct `row` of the compared columns."""
-        text = F.to_json("row", _JSON)
-        values = [column(name, "row") for name in self.keys] or [F.xxhash64(text), F.hash(text)]
-        return [value.alias(name) for value, name in zip(values, self.group, strict=True)]
-
-    def _slice(self) -> Column:
-        return F.pmod(F.xxhash64(*self.group), F.lit(SLICES)).cast("int")
-
-    def _of_source(self, rows: DataFrame) -> DataFrame:
-        values = [each.of_source().alias(each.name) for each in self.columns]
-        firm = F.when(F.col(FIRM), 1).otherwise(0).cast("bigint").alias("firm")
-        hashed = rows.select(F.struct(*values).alias("row"), firm).transform(self._hashed(_checksum, "firm"))
-        return hashed.select(
-            *self.group, "shown", "firm", (1 - F.col("firm")).alias("loose"), _number("lake", 0), *_parts(1)
-        )
-
-    def _of_lake(self, rows: DataFrame) -> DataFrame:
-        counted = _number("firm", 0), _number("loose", 0), _number("lake", 1)
-        return self._current(rows, _checksum).select(*self.group, "shown", *counted, *_parts(-1))
-
-    def _current(self, rows: DataFrame, checksum: Callable[[str], Column]) -> DataFrame:
-        marked = column(DELETED_AT).isNotNull() if DELETED_AT in rows.columns else F.lit(False)
-        values = [each.of_lake().alias(each.name) for each in self.columns]
-        lake = rows.select(F.struct(*values).alias("row"), marked.alias("marked"), F.col(PLACE).alias("place"))
-        hashed = lake.transform(self._hashed(checksum, "marked", "place"))
-        if self.keeps_versions and self.keys:
-            last = [F.max_by(name, "place").alias(name) for name in ("checksum", "marked")]
-            hashed = hashed.groupBy(*self.group, "shown").agg(*last)
-        return hashed.where(~F.col("marked"))
-
-    def _hashed(self, checksum: Callable[[str], Column], *carried: str) -> Callable[[DataFrame], DataFrame]:
-        """Select the group, the row's checksum, the text shown for a row without a key, and further columns."""
-        shown = F.lit(None).cast("string")
-        if not self.keys:
-            shown = F.substring(F.to_json("row", _JSON), 1, SHOWN_CHARACTERS)
-        summed = checksum("row").alias("checksum")
-        return lambda rows: rows.select(*self._groups(), summed, shown.alias("shown"), *carried)
+    def is_even(self) -> bool:
+        return self.rows == self.lake and not self.high and not self.low
 
 
-def collected(few: DataFrame) -> Sequence[Any]:
-    """The rows of a small result."""
-    with warnings.catch_warnings():
-        # PySpark leaves the socket of a `collect` to the garbage collector.
-        warnings.simplefilter("ignore", ResourceWarning)
-        return few.collect()
+def _sums_by_slice(source: Iterable[pa.RecordBatch], lake: Iterable[pa.Table]) -> dict[int, _Sums]:
+    found: dict[int, _Sums] = {}
+    for rows in _both(source, lake):
+        grouped = pa.Table.from_batches([rows]).group_by("slice").aggregate([(name, "sum") for name in _SUMMED])
+        for each in grouped.to_pylist():
+            sums = found.setdefault(each["slice"], _Sums())
+            sums.rows += each["firm_sum"] + each["loose_sum"]
+            sums.lake += each["lake_sum"]
+            sums.high += each["high_sum"]
+            sums.low += each["low_sum"]
+    return found
 
 
-def _checksum(row: str) -> Column:
-    return F.xxhash64(F.to_json(row, _JSON))
+def _both(source: Iterable[pa.RecordBatch], lake: Iterable[pa.Table]) -> Iterator[pa.RecordBatch]:
+    """The rows of both sides, with the same columns."""
+    yield from source
+    for rows in lake:
+        yield from rows.drop_columns(["marked", "place"]).to_batches()
 
 
-def _number(name: str, value: int) -> Column:
-    return F.lit(value).cast("bigint").alias(name)
+def _in_slices(rows: Iterator[pa.RecordBatch], slices: pa.Array) -> Iterator[pa.RecordBatch]:
+    return (each.filter(pc.is_in(each.column("slice"), slices)) for each in rows)
 
 
-def _parts(sign: int) -> list[Column]:
-    """The halves of the checksum: a sum of whole ones would exceed 64 bits."""
-    high = F.shiftright("checksum", 32)
-    low = F.col("checksum").bitwiseAND(F.lit(0xFFFFFFFF))
-    return [(each * F.lit(sign)).alias(name) for name, each in (("high", high), ("low", low))]
+def _last(rows: pa.Table) -> pa.Table:
+    """The last received row of each group."""
+    ordered = rows.sort_by([("group", "ascending"), ("place", "descending")])
+    groups = ordered.column("group").combine_chunks()
+    if len(groups) < 2:
+        return ordered
+    begins = pc.not_equal(groups.slice(1), groups.slice(0, len(groups) - 1))
+    return ordered.filter(pa.chunked_array([pa.array([True]), begins]))
+
+
+def _unmarked(rows: pa.Table) -> pa.Table:
+    return rows.filter(pc.invert(rows.column("marked")))
+
+
+def _order(key: list[Any]) -> Any:
+    return [(each is not None, each if not isinstance(each, bool) else int(each)) for each in key]

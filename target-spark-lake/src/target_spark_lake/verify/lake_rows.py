@@ -1,24 +1,23 @@
-"""A committed table of the lake: its files, and their rows for Spark; takes no lock."""
+"""A committed table of the lake: its files, and their rows; takes no lock."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from singer_spark.errors import StorageError
+import pyarrow as pa
+
+from singer_spark.errors import StorageError, cut
 from singer_spark.singer.lake_type import Struct, columns_from_text
+from target_spark_lake.formats.merging.arrow_rows import ArrowRows
 from target_spark_lake.formats.merging.placed_files import PlacedFile
-from target_spark_lake.formats.merging.spark_rows import PlacedRows
 from target_spark_lake.layout import Layout, file_age, is_data_file, table_folders
 from target_spark_lake.table_logs.table_log import TableLogs
 from target_spark_lake.tables.row_order import Parts, numbered, read_parts
 from target_spark_lake.tables.table_record import TableRecord, check_owner, read_record
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
-
-    from pyspark.sql import DataFrame, SparkSession
+    from collections.abc import Iterator, Mapping
 
     from singer_spark.storage.files import FileInfo
     from singer_spark.storage.storage import Storage
@@ -45,15 +44,25 @@ class LakeTable:
         """Whether older versions of rows stay in the table."""
         return self.record.method.keeps_versions
 
-    def rows(self, session: SparkSession, storage: Storage, copies: Path, columns: Struct) -> DataFrame:
-        """These columns of the table's rows, and `rules.PLACE`, which increases in the order of receipt."""
-        own = self.columns
+    def rows(self, storage: Storage, columns: Struct) -> Iterator[pa.RecordBatch]:
+        """These columns of the table's rows, and `rules.PLACE`, which increases in the order of receipt.
+
+        StorageError: a file can't be read.
+        """
+        own, reader = self.columns, ArrowRows(storage)
         numbers = numbered([each.path for each in self.files], self.parts, 0)
-        placed = [
-            PlacedFile(numbers[each.path], each.path, 0, each.size, own, folders=table_folders(self.folder, each.path))
-            for each in self.files
-        ]
-        return PlacedRows(session, storage, copies).read(placed, columns)
+        for each in self.files:
+            folders = table_folders(self.folder, each.path)
+            try:
+                yield from reader.read(
+                    PlacedFile(numbers[each.path], each.path, 0, each.size, own, folders=folders), columns
+                )
+            except (pa.ArrowException, OSError, StorageError) as error:
+                cause = cut(" ".join(str(error).split()), 300)
+                raise StorageError(
+                    f"stream {self.stream}: table {self.folder} can't be read, or changed meanwhile; run verify again "
+                    f"({cause})"
+                ) from error
 
 
 def committed_table(storage: Storage, layout: Layout, settings: TargetSettings, stream: str) -> LakeTable | None:

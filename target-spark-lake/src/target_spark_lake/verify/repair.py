@@ -9,21 +9,18 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass, field, replace
-from functools import cached_property, reduce
-from operator import and_
+from functools import cache, cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pyspark.sql import Column, DataFrame, SparkSession, Window
-from pyspark.sql import functions as F
+import pyarrow as pa
+import pyarrow.compute as pc
 
-from singer_spark.compared_source import ROW, SourceRows
+from singer_spark.compared_source import Part, SourceRows
 from singer_spark.errors import ConfigurationError, RecordError
 from singer_spark.singer.lake_type import STRING, Array, LakeType, Struct, columns_from_text
 from singer_spark.singer.metadata_columns import DELETED_AT, METADATA_COLUMNS
-from singer_spark.spark.lake_columns import columns_of_spark
-from target_spark_lake.columns.spark_columns import column, fitted_columns
-from target_spark_lake.columns.spark_partitions import write_parquet
+from target_spark_lake.columns.arrow_columns import fitted, repeated
 from target_spark_lake.columns.staged_metadata import merging_columns
 from target_spark_lake.columns.widening import may_become
 from target_spark_lake.config.config_schema import UPSERT
@@ -31,7 +28,11 @@ from target_spark_lake.formats.stream_load import StreamLoad
 from target_spark_lake.formats.table_changes import table_changes
 from target_spark_lake.formats.table_writer import TableWriter
 from target_spark_lake.intake.stream_schema import StreamSchema
+from target_spark_lake.layout import folder_name
+from target_spark_lake.staging.arrow_staging import stage_rows
+from target_spark_lake.staging.lake_session import start_session
 from target_spark_lake.staging.place import StagingPlace
+from target_spark_lake.verify.comparison import FIRM
 from target_spark_lake.verify.verify_report import EXTRA, KINDS, MISSING
 
 if TYPE_CHECKING:
@@ -44,6 +45,8 @@ if TYPE_CHECKING:
     from target_spark_lake.verify.comparison import Comparison, Use
     from target_spark_lake.verify.lake_rows import LakeTable
 
+# Beside the source's columns; no name of a column has this byte.
+_GROUP = "\0group"
 logger = logging.getLogger("spark-lake")
 
 
@@ -57,22 +60,18 @@ class Repair:
 
     run: PipelineRun
     settings: TargetSettings
-    session: SparkSession
     scratch: Path
     left: dict[str, str] = field(default_factory=dict)
     _loads: dict[str, StreamLoad] = field(default_factory=dict)
-    _attempts: int = 0
 
-    def staging(self, rows: SourceRows, table: LakeTable, comparison: Comparison, source: DataFrame) -> Use:
-        """Stage what the table lacks, from the differing groups; called again if the source had to be read again."""
+    def staging(self, rows: SourceRows, table: LakeTable, comparison: Comparison, part: Part | None) -> Use:
+        """Stage what the table lacks, from the differing groups of a part, or of all rows."""
 
-        def use(groups: DataFrame, counts: Mapping[str, int]) -> None:
-            self._attempts += 1
-            stream = StreamRepair(self, rows, table, comparison, f"repair-{self._attempts}")
+        def use(groups: pa.Table, counts: Mapping[str, int]) -> None:
             if not any(repairable(table, counts).values()):
                 return
             try:
-                self._loads[rows.stream] = stream.load(source, groups, counts)
+                self._loads[rows.stream] = StreamRepair(self, rows, table, comparison, part).load(groups, counts)
             except UnrepairableError as error:
                 self.left[rows.stream] = str(error)
 
@@ -80,7 +79,8 @@ class Repair:
 
     def changes(self) -> tuple[TableChange, ...]:
         """The changes of the tables; the source is no longer needed."""
-        writer = TableWriter(self.run, self.settings, lambda: self.session, self.scratch)
+        session = cache(partial(start_session, self.settings, self.run.storage))
+        writer = TableWriter(self.run, self.settings, session, self.scratch)
         return tuple(change for load in self._loads.values() for change in self._changes(writer, load))
 
     def _changes(self, writer: TableWriter, load: StreamLoad) -> Iterator[TableChange]:
@@ -108,9 +108,9 @@ class StreamRepair:
     rows: SourceRows
     table: LakeTable
     comparison: Comparison
-    name: str
+    part: Part | None
 
-    def load(self, source: DataFrame, groups: DataFrame, counts: Mapping[str, int]) -> StreamLoad:
+    def load(self, groups: pa.Table, counts: Mapping[str, int]) -> StreamLoad:
         """The load that a run would have brought.
 
         Raises:
@@ -124,7 +124,7 @@ class StreamRepair:
         assert current is not None
         gone = (each.name for each in self._columns if each.name not in {*self._sent, *METADATA_COLUMNS})
         record = replace(current, foreign=tuple(dict.fromkeys((*current.foreign, *gone))))
-        staged = self._staged("rows", self._brought(source, groups), late=self._merges)
+        staged = self._staged("rows", self._brought(groups), late=self._merges)
         if self._merges:
             staged += self._staged("deletes", self._deleted(groups), late=False)
         columns = columns_from_text(current.columns)
@@ -174,51 +174,75 @@ class StreamRepair:
                 "source, which only a run of the tap writes; load the rows again with the tap's --full or a start_value"
             )
 
-    def _brought(self, source: DataFrame, groups: DataFrame) -> DataFrame:
+    def _brought(self, groups: pa.Table) -> Iterator[pa.RecordBatch]:
         """Rows of the source that are missing or different in the table."""
-        names = self.comparison.group
-        wanted = groups.where(F.col(MISSING) > 0) if self.table.keeps_versions else groups.where(F.col("firm") > 0)
-        known = wanted.select(*(F.col(name).alias(f"wanted_{name}") for name in names), MISSING)
-        same = reduce(and_, (F.col(name).eqNullSafe(F.col(f"wanted_{name}")) for name in names))
-        rows = self.comparison.firm_rows(source).join(known, same)
-        if self.table.keeps_versions:
-            # Of identical rows only as many as are missing.
-            number = F.row_number().over(Window.partitionBy(*names).orderBy(F.lit(0)))
-            rows = rows.withColumn("number", number).where(F.col("number") <= F.col(MISSING))
-        return rows.select(*self._fitted({name: column(name, ROW) for name in self._sent}, self._sent, deleted=False))
+        by = MISSING if self.table.keeps_versions else FIRM
+        wanted = groups.filter(pc.greater(groups.column(by), 0))
+        known = wanted.column("group").combine_chunks()
 
-    def _deleted(self, groups: DataFrame) -> DataFrame:
+        def found(rows: pa.RecordBatch, firm: pa.Array) -> pa.RecordBatch:
+            of_rows = self.comparison.groups_of([each.of_source(rows) for each in self.comparison.columns])
+            chosen = pc.and_(pc.fill_null(firm, False), pc.is_in(of_rows, known))
+            return rows.append_column(_GROUP, of_rows).filter(chosen)
+
+        left = dict(zip(*(wanted.column(name).to_pylist() for name in ("group", by)), strict=True))
+        for rows in self.rows.read(self.part, found):
+            of_rows, own = rows.column(rows.num_columns - 1), rows.select(range(rows.num_columns - 1))
+            if self.table.keeps_versions:
+                # Of identical rows only as many as are missing.
+                own = own.filter(pa.array([_takes(left, group) for group in of_rows.to_pylist()], pa.bool_()))
+            yield self._fitted(own.select(list(self._sent)), deleted=False)
+
+    def _deleted(self, groups: pa.Table) -> Iterator[pa.RecordBatch]:
         """Keys that the source does not have."""
-        keys = {name: F.col(group) for name, group in zip(self.comparison.keys, self.comparison.group, strict=True)}
-        extra = groups.where((F.col("firm") == 0) & (F.col(EXTRA) > 0))
-        types = dict(
-            zip(keys, columns_of_spark(extra.select(*self.comparison.group).schema).types.values(), strict=True)
+        extra = groups.filter(pc.and_(pc.equal(groups.column(FIRM), 0), pc.greater(groups.column(EXTRA), 0)))
+        left = dict.fromkeys(extra.column("group").to_pylist(), 1)
+        names = [each.name for each in self.comparison.columns if each.name in self.comparison.keys]
+        keys = replace(
+            self.comparison, columns=tuple(each for each in self.comparison.columns if each.name in {*names})
         )
-        return extra.select(*self._fitted(keys, types, deleted=True))
+        wanted = Struct(tuple(each for each in self._columns if each.name in {*names}))
+        for rows in self.table.rows(self.repair.run.storage, wanted) if left else ():
+            of_rows = keys.groups_of([each.of_lake(rows) for each in keys.columns])
+            chosen = pa.array([_takes(left, group) for group in of_rows.to_pylist()], pa.bool_())
+            yield self._fitted(rows.filter(chosen).select(names), deleted=True)
 
-    def _fitted(self, values: Mapping[str, Column], types: Mapping[str, LakeType], *, deleted: bool) -> list[Column]:
-        """The columns of staged rows."""
-        moment = F.lit(self.repair.run.started_at)
-        millis = F.lit(int(self.repair.run.started_at.timestamp() * 1000))
+    def _fitted(self, rows: pa.RecordBatch, *, deleted: bool) -> pa.RecordBatch:
+        """Staged rows with the table's columns."""
+        started = self.repair.run.started_at
+        millis = int(started.timestamp() * 1000)
         stamps = {
-            **dict.fromkeys(("_sdc_extracted_at", "_sdc_received_at", "_sdc_batched_at"), moment),
+            **dict.fromkeys(("_sdc_extracted_at", "_sdc_received_at", "_sdc_batched_at"), started),
             **dict.fromkeys(("_sdc_sequence", "_sdc_sync_started_at"), millis),
-            **({DELETED_AT: moment} if deleted else {}),
+            **({DELETED_AT: started} if deleted else {}),
         }
-        kinds = columns_from_text({name: METADATA_COLUMNS[name] for name in stamps}).types
-        columns = merging_columns(self._columns) if self._merges else self._columns
-        own = {name: value for name, value in values.items() if name not in stamps}
-        types = {**{name: types[name] for name in own}, **kinds}
-        return fitted_columns({**own, **stamps}, Struct.of(types), columns)
+        own = rows.select([name for name in rows.schema.names if name not in stamps])
+        kinds = columns_from_text({name: METADATA_COLUMNS[name] for name in stamps})
+        for name, values in repeated(stamps, kinds, rows.num_rows).items():
+            own = own.append_column(name, values)
+        return fitted(own, self._staged_columns)
 
-    def _staged(self, kind: str, rows: DataFrame, *, late: bool) -> tuple[StagedFile, ...]:
+    @property
+    def _staged_columns(self) -> Struct:
+        return merging_columns(self._columns) if self._merges else self._columns
+
+    def _staged(self, kind: str, rows: Iterator[pa.RecordBatch], *, late: bool) -> tuple[StagedFile, ...]:
         """Stage rows in files; rows for a merge are in no hive folders."""
         repair, partitioning = self.repair, None if self._merges else self._schema.partitioning
-        folder = f"{repair.run.staging_path(self.rows.stream)}/{self.name}/{kind}"
-        local = repair.scratch / f"{self.name}-{kind}"
-        place = StagingPlace.of(repair.session, repair.run.storage, folder, local)
-        write_parquet(rows, place.url(), repair.settings.compression, partitioning)
+        folder = f"{repair.run.staging_path(self.rows.stream)}/repair/{kind}"
+        place = StagingPlace.of_python(
+            repair.run.storage, folder, repair.scratch / f"{folder_name(self.rows.stream)}-{kind}"
+        )
+        stage_rows(rows, place, self._staged_columns, repair.settings.compression, partitioning)
         return tuple(replace(file, late=late) for file in place.bring(partitioning) if file.rows)
+
+
+def _takes(left: dict[str, int], group: str) -> bool:
+    """Whether one more row of a group is wanted."""
+    if not left.get(group):
+        return False
+    left[group] -= 1
+    return True
 
 
 def repairable(table: LakeTable, counts: Mapping[str, int]) -> dict[str, int]:

@@ -1,17 +1,16 @@
-"""Verifies one stream of the source against its table, and attributes failures to source or lake."""
+"""Verifies one stream of the source against its table."""
 
 from __future__ import annotations
 
 import logging
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from singer_spark.errors import ConfigurationError, SingerSparkError, StorageError, cut
+from singer_spark.errors import ConfigurationError
 from singer_spark.singer.lake_type import Struct
 from singer_spark.singer.metadata_columns import DELETED_AT, LOG_PLACE, METADATA_COLUMNS, UNCHANGED
 from target_spark_lake.verify.compared_columns import compared_columns
-from target_spark_lake.verify.comparison import Comparison, Found, Use
+from target_spark_lake.verify.comparison import Comparison, Found
 from target_spark_lake.verify.lake_rows import LakeTable, committed_table
 from target_spark_lake.verify.repair import Repair, repairable
 from target_spark_lake.verify.summing import in_part, summed
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from pyspark.sql import DataFrame, SparkSession
+    import pyarrow as pa
 
     from singer_spark.compared_source import ComparedSource, SourceRows
     from singer_spark.storage.storage import Storage
@@ -37,17 +36,16 @@ class NotLoadedError(ConfigurationError):
 
 @dataclass(frozen=True)
 class StreamVerifier:
-    """Compares single streams at the pipeline's STATE, in a session that reads both sides.
+    """Compares single streams at the pipeline's STATE; `scratch` is a local folder.
 
-    `copies` is a local folder for files that Spark can't reach. A `repair`, if given, receives the differences.
+    A `repair`, if given, receives the differences.
     """
 
     storage: Storage
     layout: Layout
     settings: TargetSettings
-    session: SparkSession
     state: Mapping[str, Any]
-    copies: Path
+    scratch: Path
     repair: Repair | None = None
 
     def report(self, source: ComparedSource, streams: Sequence[str]) -> VerifyReport:
@@ -64,40 +62,41 @@ class StreamVerifier:
     def _stream(self, source: ComparedSource, stream: str) -> StreamReport:
         # The lake first: rows that a run brings in between are above the bookmark at the source, too.
         table = committed_table(self.storage, self.layout, self.settings, stream)
-        with source.opened(stream, self.state, self.session) as rows:
+        with source.opened(stream, self.state) as rows:
             if table is None or not table.columns.fields:
                 return self._without_table(rows)
             _log_scope(rows, table)
             comparison = self._comparison(rows, table)
-            columns = [each.name for each in comparison.columns]
-            wanted = Struct(tuple(each for each in table.columns if each.name in {*columns, DELETED_AT}))
-            with _attributed_errors(rows, table):
-                with rows.source_errors():
-                    lake = table.rows(self.session, self.storage, self.copies, wanted)
-                found = self._compared(rows, table, comparison, lake)
+            found = self._compared(rows, table, comparison)
         facts = comparison.keys, rows.replication_key, rows.watermark
         repaired = None
         if self.repair is not None:
             repaired = {} if stream in self.repair.left else repairable(table, found.counts)
         return StreamReport(stream, found.counts, found.keys, *facts, repaired)
 
-    def _compared(self, rows: SourceRows, table: LakeTable, comparison: Comparison, lake: DataFrame) -> Found:
+    def _compared(self, rows: SourceRows, table: LakeTable, comparison: Comparison) -> Found:
         """Compare by sums made in the database, then by rows where they differ, or if there are no sums."""
+        names = {*(each.name for each in comparison.columns), DELETED_AT}
+        wanted = Struct(tuple(each for each in table.columns if each.name in names))
+
+        def lake() -> Iterator[pa.RecordBatch]:
+            return table.rows(self.storage, wanted)
+
         sums = summed(rows, comparison, lake)
         if sums is not None and sums.part is None:
             return Found(sums.counts, {})
         part, even = (None, None) if sums is None else (sums.part, sums.counts)
-        looked_at = lake if part is None else in_part(part, lake)
-        return rows.read(
-            lambda source: comparison.of(source, looked_at, self._staging(rows, table, comparison, source), even), part
-        )
 
-    def _staging(self, rows: SourceRows, table: LakeTable, comparison: Comparison, source: DataFrame) -> Use | None:
-        return None if self.repair is None else self.repair.staging(rows, table, comparison, source)
+        def looked_at() -> Iterator[pa.RecordBatch]:
+            for batch in lake():
+                yield comparison.of_lake(batch if part is None else in_part(part, comparison, batch))
+
+        use = None if self.repair is None else self.repair.staging(rows, table, comparison, part)
+        return comparison.of(lambda: rows.read(part, comparison.of_source), looked_at, use, even)
 
     def _without_table(self, rows: SourceRows) -> StreamReport:
         """The report for a stream that has no table, which is fine if it has no rows."""
-        if not rows.read(lambda source: source.isEmpty()):
+        if not rows.is_empty():
             raise NotLoadedError(
                 f"stream {rows.stream}: pipeline {self.layout.pipeline} never loaded it, there is no table of it in "
                 f"{self.storage.url}; load it first, or leave it out of what the tap selects"
@@ -115,7 +114,7 @@ class StreamVerifier:
             raise ConfigurationError(
                 f"stream {rows.stream}: source and table {table.folder} don't both have {what}; is it another table?"
             )
-        return Comparison(columns, tuple(keys), table.keeps_versions)
+        return Comparison(columns, tuple(keys), table.keeps_versions, self.scratch)
 
 
 def _log_scope(rows: SourceRows, table: LakeTable) -> None:
@@ -136,18 +135,3 @@ def _log_scope(rows: SourceRows, table: LakeTable) -> None:
         "stream %s: comparing all rows as they are now (%s): what has changed at the source since the last run differs",
         rows.stream, why,
     )  # fmt: skip
-
-
-@contextmanager
-def _attributed_errors(rows: SourceRows, table: LakeTable) -> Iterator[None]:
-    """Attribute a failed job to the lake if it names one of the table's files, else to the source."""
-    try:
-        yield
-    except SingerSparkError as error:
-        cause = " ".join(str(error.__cause__ or "").split())
-        if any(sign in cause for sign in ("FAILED_READ_FILE", "PATH_NOT_FOUND", table.folder)):
-            raise StorageError(
-                f"stream {rows.stream}: table {table.folder} can't be read, or changed meanwhile; run verify again "
-                f"({cut(cause, 300)})"
-            ) from error
-        raise

@@ -10,39 +10,24 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
+from hashlib import sha256
 from typing import TYPE_CHECKING
 
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F
+import pyarrow as pa
+import pyarrow.compute as pc
 
-from singer_spark.compared_source import (
-    BUCKET,
-    BUCKET_DIGITS,
-    HALVES,
-    HIGH,
-    LOW,
-    NEWER,
-    NULL_TEXT,
-    ROWS,
-    SEPARATOR,
-    Part,
-    ReadAgainError,
-    Summing,
-)
+from singer_spark.compared_source import NULL_TEXT, SEPARATOR, BucketSum, Part, Summing
 from singer_spark.errors import SourceError
-from singer_spark.singer.lake_type import Scalar
-from target_spark_lake.columns.spark_columns import column
-from target_spark_lake.verify.comparison import Comparison, collected
+from singer_spark.singer.lake_type import STRING, LakeType, Scalar, Struct
+from target_spark_lake.columns.arrow_columns import fitted
+from target_spark_lake.verify.comparison import Comparison, Rows, slices_of
 
 if TYPE_CHECKING:
     from singer_spark.compared_source import SourceRows
 
 # Beyond this, everything is read: the condition would cost more than it saves.
 MOST_READ = 4096
-_BITS = {"float": ("Float", "floatToIntBits"), "double": ("Double", "doubleToLongBits")}
-# Halves are split once more, since a sum of all of them would exceed 64 bits.
-_LOW_BITS = 30
-_OF_SOURCE = ("kept", f"IF({NEWER} = 0, {{}}, 0)"), ("all", "{}")
+_NAN = {"float": 0x7FC00000, "double": 0x7FF8000000000000}
 logger = logging.getLogger("spark-lake")
 
 
@@ -59,7 +44,19 @@ class Summed:
     part: Part | None
 
 
-def summed(rows: SourceRows, comparison: Comparison, lake: DataFrame) -> Summed | None:
+@dataclass(frozen=True)
+class _Sums:
+    """Sums of a bucket's rows."""
+
+    rows: int = 0
+    high: int = 0
+    low: int = 0
+
+    def __add__(self, other: _Sums) -> _Sums:
+        return _Sums(self.rows + other.rows, self.high + other.high, self.low + other.low)
+
+
+def summed(rows: SourceRows, comparison: Comparison, lake: Rows) -> Summed | None:
     """Compare the sums of both sides; None if there are none or they save nothing, so that all rows must be read."""
     names = tuple(each.name for each in comparison.columns)
     if lacking := _unsummed(rows, comparison):
@@ -67,45 +64,46 @@ def summed(rows: SourceRows, comparison: Comparison, lake: DataFrame) -> Summed 
         return None
     summing = Summing(names, comparison.keys, rows.buckets)
     try:
-        with rows.source_errors():
-            (found,) = collected(_judged(rows.sums(summing), _of_lake(comparison, summing, lake)))
-    except (ReadAgainError, SourceError) as error:
+        source = rows.sums(summing)
+    except SourceError as error:
         logger.warning("stream %s: all rows are read, for the database made no checksums: %s", rows.stream, error)
         return None
-    uneven = tuple(sorted(found["uneven"]))
+    even, newer, uneven, buckets = _judged(source, _of_lake(comparison, summing, lake))
     logger.info(
         "stream %s: by checksums made in the database %s rows agree, in %s of %s ranges of the key's hash",
-        rows.stream, f"{found['even'] or 0:,}", f"{found['buckets'] - len(uneven):,}", f"{found['buckets']:,}",
+        rows.stream, f"{even:,}", f"{buckets - len(uneven):,}", f"{buckets:,}",
     )  # fmt: skip
     if len(uneven) > MOST_READ:
         return None
-    even = found["even"] or 0
-    counts = {"source_rows": even, "lake_rows": even, "not_compared": found["newer"] or 0}
+    counts = {"source_rows": even, "lake_rows": even, "not_compared": newer}
     return Summed(counts, Part(summing, uneven) if uneven else None)
 
 
-def in_part(part: Part, lake: DataFrame) -> DataFrame:
+def in_part(part: Part, comparison: Comparison, rows: pa.RecordBatch) -> pa.RecordBatch:
     """The rows of a table that belong to a part."""
-    types = dict(lake.dtypes)
     names = part.summing.keys or part.summing.columns
-    hashed = F.sha2(_joined([value_text(column(name), types[name]) for name in names]), 256)
-    return lake.where(_bucket(hashed, part.summing).isin(*part.buckets))
+    buckets = _buckets(_hashes(rows, names, comparison), part.summing)
+    return rows.filter(pc.is_in(pa.array(buckets, pa.int32()), pa.array(part.buckets, pa.int32())))
 
 
-def value_text(value: Column, kind: str) -> Column:
-    """The text of a value, given its Spark type, within the text of its row."""
-    if kind == "string":
-        text = F.concat(F.char_length(value), F.lit(":"), value)
-    elif kind == "boolean":
-        text = value.cast("int").cast("string")
-    elif kind == "binary":
-        text = F.lower(F.hex(value))
-    elif kind in _BITS:
-        name, bits = _BITS[kind]
-        text = F.when(value.isNotNull(), F.java_method(F.lit(f"java.lang.{name}"), F.lit(bits), value))
+def value_text(values: pa.Array, kind: LakeType) -> pa.Array:
+    """The text of each value of a type, within the text of its row."""
+    name = kind.name if isinstance(kind, Scalar) else ""
+    if name == "string":
+        text = pc.binary_join_element_wise(pc.utf8_length(values).cast(pa.string()), values, ":")
+    elif name == "boolean":
+        text = values.cast(pa.int8()).cast(pa.string())
+    elif name == "binary":
+        text = pa.array([None if each is None else each.hex() for each in values.to_pylist()], pa.string())
+    elif name in _NAN:
+        whole = pa.int32() if name == "float" else pa.int64()
+        text = pc.if_else(pc.is_nan(values), pa.scalar(_NAN[name], whole), values.view(whole)).cast(pa.string())
+    elif name in ("timestamp", "timestamp_ntz"):
+        text = pc.replace_substring_regex(pc.strftime(values, format="%Y-%m-%d %H:%M:%S"), r"\.?0*$", "")
     else:
-        text = value.cast("string")
-    return F.coalesce(text, F.lit(NULL_TEXT))
+        rows = pa.RecordBatch.from_arrays([values], ["value"])
+        text = fitted(rows, Struct.of({"value": STRING})).column(0)
+    return pc.fill_null(text, NULL_TEXT)
 
 
 def _unsummed(rows: SourceRows, comparison: Comparison) -> str | None:
@@ -116,55 +114,61 @@ def _unsummed(rows: SourceRows, comparison: Comparison) -> str | None:
     return rows.unsummed([each.name for each in comparison.columns])
 
 
-def _of_lake(comparison: Comparison, summing: Summing, lake: DataFrame) -> DataFrame:
-    """The sums of the table's rows by `BUCKET`."""
-    types = {each.name: str(each.lake) for each in comparison.columns}
+def _of_lake(comparison: Comparison, summing: Summing, lake: Rows) -> dict[int, _Sums]:
+    """The sums of the table's current rows by bucket."""
+    sums: dict[int, _Sums] = {}
+    with comparison.current(_hashed(each, comparison, summing) for each in lake()) as current:
+        for rows in current:
+            grouped = rows.group_by("bucket").aggregate([("high", "list"), ("low", "list")])
+            # Sums exceed 64 bits.
+            for bucket, high, low in zip(*(each.to_pylist() for each in grouped.columns), strict=True):
+                sums[bucket] = sums.get(bucket, _Sums()) + _Sums(len(high), sum(high), sum(low))
+    return sums
 
-    def texts(names: tuple[str, ...], of: str | None = None) -> Column:
-        return F.sha2(_joined([value_text(column(name, of), types[name]) for name in names]), 256)
 
-    rows = comparison.lake_rows(lake, lambda row: texts(summing.columns, row))
-    keys = [value_text(column(group), types[name]) for group, name in zip(comparison.group, summing.keys, strict=False)]
-    hashed = F.sha2(_joined(keys), 256) if keys else F.col("checksum")
-    halves = [_digits(F.col("checksum"), *half).alias(name) for half, name in zip(HALVES, (HIGH, LOW), strict=True)]
-    return (
-        rows.select(_bucket(hashed, summing).alias(BUCKET), *halves)
-        .groupBy(BUCKET)
-        .agg(F.count(F.lit(1)).alias(ROWS), *(_sum_of_halves(name).alias(name) for name in (HIGH, LOW)))
+def _hashed(rows: pa.RecordBatch, comparison: Comparison, summing: Summing) -> pa.RecordBatch:
+    hashes = _hashes(rows, summing.columns, comparison)
+    of_group = _hashes(rows, summing.keys, comparison) if summing.keys else hashes
+    groups = pa.array([each.hex() for each in of_group], pa.string())
+    return pa.RecordBatch.from_pydict(
+        {
+            "group": groups,
+            "slice": slices_of(groups),
+            "bucket": pa.array(_buckets(of_group, summing), pa.int32()),
+            # The first 15 of 16 digits each.
+            "high": pa.array([int.from_bytes(each[:8], "big") >> 4 for each in hashes], pa.int64()),
+            "low": pa.array([int.from_bytes(each[8:16], "big") >> 4 for each in hashes], pa.int64()),
+            **comparison.state(rows),
+        }
     )
 
 
-def _judged(source: DataFrame, lake: DataFrame) -> DataFrame:
-    """One row: the number of agreeing rows, of newer rows beside them, and the buckets that don't agree."""
-    values = (ROWS, HIGH, LOW)
-    ours = source.groupBy(BUCKET).agg(
-        *(F.expr(f"sum({which.format(each)}) AS {each}_{name}") for name, which in _OF_SOURCE for each in values)
-    )
-    both = ours.join(lake, BUCKET, "full_outer")
-    none = F.lit(0)
-    both = both.select(BUCKET, *(F.coalesce(F.col(each), none).alias(each) for each in both.columns if each != BUCKET))
-    agrees = {name: " AND ".join(f"{each}_{name} = {each}" for each in values) for name, _ in _OF_SOURCE}
-    is_even = f"({agrees['all']}) OR ({agrees['kept']})"
-    return both.agg(
-        F.expr(f"sum(IF({is_even}, {ROWS}, 0)) AS even"),
-        F.expr(f"sum(IF({is_even}, {ROWS}_all - {ROWS}, 0)) AS newer"),
-        F.expr(f"collect_list(IF({is_even}, NULL, {BUCKET})) AS uneven"),
-        F.expr("count(*) AS buckets"),
-    )
+def _judged(source: list[BucketSum], lake: dict[int, _Sums]) -> tuple[int, int, tuple[int, ...], int]:
+    """The number of agreeing rows, of newer rows beside them, the buckets that don't agree, and the number of all."""
+    kept: dict[int, _Sums] = {}
+    newer: dict[int, _Sums] = {}
+    for each in source:
+        sums = newer if each.newer else kept
+        sums[each.bucket] = sums.get(each.bucket, _Sums()) + _Sums(each.rows, each.high, each.low)
+    even = beside = 0
+    uneven = []
+    buckets = sorted({*kept, *newer, *lake})
+    for bucket in buckets:
+        ours, further, theirs = (sums.get(bucket, _Sums()) for sums in (kept, newer, lake))
+        if theirs not in (ours, ours + further):
+            uneven.append(bucket)
+            continue
+        even += theirs.rows
+        beside += ours.rows + further.rows - theirs.rows
+    return even, beside, tuple(uneven), len(buckets)
 
 
-def _joined(texts: list[Column]) -> Column:
-    return F.concat_ws(SEPARATOR, *texts)
+def _hashes(rows: pa.RecordBatch, names: tuple[str, ...], comparison: Comparison) -> list[bytes]:
+    types = {each.name: each.lake for each in comparison.columns}
+    texts = [value_text(rows.column(name), types[name]) for name in names]
+    joined = pc.binary_join_element_wise(*texts, SEPARATOR).cast(pa.binary())
+    return [sha256(each).digest() for each in joined.to_pylist()]
 
 
-def _digits(hashed: Column, start: int, count: int) -> Column:
-    return F.conv(F.substring(hashed, start, count), 16, 10).cast("bigint")
-
-
-def _bucket(hashed: Column, summing: Summing) -> Column:
-    return (_digits(hashed, *BUCKET_DIGITS) % summing.buckets).cast("int")
-
-
-def _sum_of_halves(name: str) -> Column:
-    high = f"CAST(sum(shiftright({name}, {_LOW_BITS})) AS DECIMAL(38,0)) * {1 << _LOW_BITS}"
-    return F.expr(f"CAST({high} + sum({name} & {(1 << _LOW_BITS) - 1}) AS DECIMAL(38,0))")
+def _buckets(hashes: list[bytes], summing: Summing) -> list[int]:
+    return [int.from_bytes(each[:2], "big") % summing.buckets for each in hashes]

@@ -26,7 +26,6 @@ from target_spark_lake.commit.lock_entry import newest_entry
 from target_spark_lake.config.settings import TargetSettings
 from target_spark_lake.intake.stream_mapping import wants_mapping
 from target_spark_lake.layout import Layout
-from target_spark_lake.staging.lake_session import start_session
 from target_spark_lake.tables.changes import Commit
 from target_spark_lake.verify.repair import Repair
 from target_spark_lake.verify.stream_verifier import StreamVerifier
@@ -75,8 +74,7 @@ def verify(
         closing(_opened(tap)) as source,
         TemporaryDirectory(prefix="verify-", dir=scratch_folder(), ignore_cleanup_errors=True) as folder,
     ):
-        session = start_session(settings, storage, source.jars)
-        verifier = StreamVerifier(storage, layout, settings, session, state, Path(folder))
+        verifier = StreamVerifier(storage, layout, settings, state, Path(folder))
         report = verifier.report(source, _chosen(source, stream))
     if not report.agrees and _state_of(storage, layout) != before:
         raise LockedError(
@@ -111,9 +109,8 @@ def repair(
     scratch = TemporaryDirectory(prefix="repair-", dir=scratch_folder(), ignore_cleanup_errors=True)
     with run.failing(ConfigurationError), scratch as folder:
         with closing(_opened(tap)) as source:
-            session = start_session(settings, storage, source.jars)
-            staging = Repair(run, settings, session, Path(folder) / "staged")
-            verifier = StreamVerifier(storage, layout, settings, session, state, Path(folder), staging)
+            staging = Repair(run, settings, Path(folder) / "staged")
+            verifier = StreamVerifier(storage, layout, settings, state, Path(folder), staging)
             report = verifier.report(source, _chosen(source, stream))
         changes = staging.changes()
         if changes:
