@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import shutil
+from concurrent.futures import ThreadPoolExecutor, wait
 from itertools import count
 from typing import TYPE_CHECKING
 
 from target_spark_lake.columns.arrow_partitions import FolderFiles
 from target_spark_lake.columns.lake_parquet import ROW_GROUP_BYTES, LakeFile, gathered
+from target_spark_lake.columns.stored_group import StoredGroup
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -17,7 +19,6 @@ if TYPE_CHECKING:
 
     from singer_spark.singer.lake_type import Struct
     from target_spark_lake.columns.partitioning import Partitioning
-    from target_spark_lake.columns.stored_group import StoredGroup
     from target_spark_lake.staging.place import StagingPlace
 
 # How many bytes of rows are split into hive folders at once: the more, the fewer files.
@@ -66,15 +67,23 @@ def stage_rows(
 def _write_files(
     groups: Iterator[pa.Table | StoredGroup], destination: Path, columns: Struct, codec: str, file_bytes: int
 ) -> None:
+    """Write the groups; one is encoded while the rows of the next one are read."""
     group = next(groups, None)
-    for number in count():
-        with LakeFile(destination / f"{number:05d}.parquet", columns, codec) as file:
-            while group is not None and file.size < file_bytes:
-                file.write(group)
-                del group  # before the next one is read
-                group = next(groups, None)
-        if group is None:
-            return
+    with ThreadPoolExecutor(1, thread_name_prefix="writing") as pool:
+        for number in count():
+            with LakeFile(destination / f"{number:05d}.parquet", columns, codec) as file:
+                while group is not None and file.size < file_bytes:
+                    writing = pool.submit(file.write, group)
+                    try:
+                        if isinstance(group, StoredGroup):
+                            writing.result()  # its file is open until the next one is asked for
+                        del group
+                        group = next(groups, None)
+                    finally:
+                        wait([writing])
+                    writing.result()
+            if group is None:
+                return
 
 
 def _remove(destination: Path) -> None:
