@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import IO, TYPE_CHECKING, BinaryIO
 
 from singer_spark.errors import SingerSparkError, StorageError
-from singer_spark.storage.thrift_compact import I64, read_struct
+from singer_spark.storage.thrift_compact import I64, Struct, read_struct
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -21,8 +21,13 @@ END_BYTES = 8
 BLOCK_BYTES = 1 << 22
 # Most footers fit in, so that one request brings them.
 LIKELY_BYTES = 1 << 16
-# A field number of parquet.thrift.
-ROWS = 3
+# Field numbers of parquet.thrift: of the footer, of a column's description, of a row group, of a column chunk.
+SCHEMA, ROWS, ROW_GROUPS, METADATA, COLUMN_ORDERS, ENCRYPTION = 2, 3, 4, 5, 7, 8
+CHILDREN, FIELD_ID = 5, 9
+COLUMNS, BYTES, GROUP_ROWS, GROUP_PLACE, COMPRESSED_BYTES, ORDINAL = 1, 2, 3, 5, 6, 7
+CHUNK_FILE, CHUNK_PLACE, CHUNK_METADATA, CHUNK_INDEXES, CHUNK_KEYS = 1, 2, 3, (4, 5, 6, 7), (8, 9)
+# Of a column chunk's metadata: its size, the places of its pages, and its Bloom filter.
+CHUNK_BYTES, DATA_PAGE, INDEX_PAGE, DICTIONARY_PAGE, BLOOM_FILTER, BLOOM_FILTER_BYTES = 7, 9, 10, 11, 14, 15
 
 
 @contextmanager
@@ -55,6 +60,22 @@ def footer_of(file: IO[bytes]) -> bytes | None:
         file.seek(max(size - length, 0))
         end = file.read()
     return end[-length:-END_BYTES]
+
+
+def read_footer(file: IO[bytes]) -> Struct | None:
+    """A file's footer; None if it has none, or an encrypted one.
+
+    Raises:
+        ValueError: it is damaged.
+    """
+    found = footer_of(file)
+    return None if found is None else read_struct(io.BytesIO(found))
+
+
+def items(struct: Struct, number: int) -> list[Struct]:
+    """The structs in a list of a struct."""
+    found: list[Struct] = struct[number][1][1]
+    return found
 
 
 def rows_of(storage: Storage, path: str) -> int:

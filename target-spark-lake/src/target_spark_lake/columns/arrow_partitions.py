@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from contextlib import ExitStack
+from itertools import count
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -18,32 +20,79 @@ from target_spark_lake.columns.partitioning import (
     least_truncated,
     moment_text,
 )
+from target_spark_lake.columns.stored_group import StoredGroup
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from singer_spark.singer.lake_type import Struct
 
+# So many files with copied row groups are open at once.
+MOST_OPEN = 64
 
-def write_folders(
-    rows: pa.Table, root: Path, name: str, columns: Struct, codec: str, partitioning: Partitioning
-) -> None:
-    """Write a file of this name into each hive folder below `root` that some of the rows belong to.
 
-    No file stays open, so memory and handles don't grow with the number of folders.
+class FolderFiles:
+    """New files in hive folders, in a `with` block.
 
-    Raises:
-        RecordError: a value can't be the name of a folder.
-        ConfigurationError: there are too many folders.
+    Files with copied row groups stay open, some of them, for other rows of their folders; otherwise memory and handles
+    don't grow with the number of folders.
     """
-    inside = partitioning.inside(columns)
-    numbers, folders = _folders(rows, partitioning)
-    in_order = rows.select([each.name for each in inside]).take(pc.sort_indices(numbers))
-    start = 0
-    for folder, count in zip(folders, _counts(numbers, len(folders)), strict=True):
-        with LakeFile(root / folder / name, inside, codec) as file:
-            file.write_table(in_order.slice(start, count))
-        start += count
+
+    def __init__(
+        self, root: Path, columns: Struct, codec: str, partitioning: Partitioning, file_bytes: int | None = None
+    ) -> None:
+        self._root, self._codec, self._partitioning = root, codec, partitioning
+        self._inside = partitioning.inside(columns)
+        self._file_bytes = file_bytes
+        self._numbers = count()
+        self._open: dict[str, LakeFile] = {}
+
+    def write(self, rows: pa.Table | StoredGroup) -> None:
+        """Write rows to a new file in each folder that some of them belong to, or to the one that is open there.
+
+        Raises:
+            RecordError: a value can't be the name of a folder.
+            ConfigurationError: there are too many folders.
+        """
+        number = next(self._numbers)
+        if isinstance(rows, StoredGroup):
+            if rows.folder not in self._open:
+                self._close(MOST_OPEN - 1)
+                self._open[rows.folder] = self._new(rows.folder, number).__enter__()
+            self._add(rows.folder, rows)
+            return
+        numbers, folders = _folders(rows, self._partitioning)
+        in_order = rows.select([each.name for each in self._inside]).take(pc.sort_indices(numbers))
+        start = 0
+        for folder, length in zip(folders, _counts(numbers, len(folders)), strict=True):
+            some = in_order.slice(start, length)
+            if folder in self._open:
+                self._add(folder, some)
+            else:
+                with self._new(folder, number) as file:
+                    file.write(some)
+            start += length
+
+    def __enter__(self) -> FolderFiles:
+        return self
+
+    def __exit__(self, *failure: Any) -> None:
+        self._close(0, failure)
+
+    def _new(self, folder: str, number: int) -> LakeFile:
+        return LakeFile(self._root / folder / f"{number:05d}.parquet", self._inside, self._codec)
+
+    def _add(self, folder: str, rows: pa.Table | StoredGroup) -> None:
+        self._open[folder].write(rows)
+        if self._file_bytes is not None and self._open[folder].size >= self._file_bytes:
+            self._open.pop(folder).__exit__(None)
+
+    def _close(self, left: int, failure: Any = (None, None, None)) -> None:
+        """Close the files that have been open longest, until so many are left."""
+        closing = ExitStack()  # each is closed, even if another one can't be
+        while len(self._open) > left:
+            closing.push(self._open.pop(next(iter(self._open))))
+        closing.__exit__(*failure)
 
 
 def _folders(rows: pa.Table, partitioning: Partitioning) -> tuple[pa.Array, list[str]]:

@@ -3,18 +3,40 @@
 from __future__ import annotations
 
 import io
-from typing import TYPE_CHECKING
+import os
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.parquet
 
 from singer_spark.singer.arrow_schema import arrow_schema
 from singer_spark.singer.lake_type import Struct
+from singer_spark.storage.parquet_footer import (
+    END_BYTES,
+    GROUP_ROWS,
+    MAGIC,
+    ROW_GROUPS,
+    ROWS,
+    footer_of,
+    items,
+    read_footer,
+)
 from singer_spark.storage.repeating_columns import bounded, repeating
+from singer_spark.storage.thrift_compact import Struct as ThriftStruct
+from singer_spark.storage.thrift_compact import struct_bytes
+from target_spark_lake.columns.stored_group import StoredGroup, first_byte
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
+
+# Of a row group, in Arrow's memory. A merge decodes and writes every row group with a changed row, and copies the
+# others: so a few changed rows side by side cost one of these; readers still get runs of some hundred thousand rows.
+ROW_GROUP_BYTES, ROW_GROUP_ROWS = 1 << 25, 1 << 20
+# Rows are read in batches of at most this size.
+BATCH_ROWS, BATCH_BYTES = 1 << 16, 1 << 23
+# Larger row groups are read through a buffer for each column, together of about this size.
+BUFFERED_BYTES = 1 << 25
 
 
 class LakeFile:
@@ -26,32 +48,93 @@ class LakeFile:
 
     def __init__(self, path: Path, columns: Struct, codec: str) -> None:
         self.schema = arrow_schema(columns)
+        self._columns = columns
         self._path = path
         self._codec = codec
+        self._sink: Any = None
         self._writer: pyarrow.parquet.ParquetWriter | None = None
+        self._copied: list[ThriftStruct] = []
 
-    def write_table(self, rows: pa.Table) -> None:
-        """Add rows; the first ones decide which columns have a dictionary and statistics."""
-        if self._writer is None:
+    @property
+    def size(self) -> int:
+        """How many bytes were written so far."""
+        return 0 if self._sink is None else self._sink.tell()
+
+    def write(self, rows: pa.Table | StoredGroup) -> None:
+        """Add rows; the first ones that are not copied decide which columns have a dictionary and statistics."""
+        if self._sink is None:
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            self._writer = pyarrow.parquet.ParquetWriter(
-                self._path,
-                self.schema,
-                compression=self._codec,
-                use_dictionary=repeating(rows),
-                write_statistics=bounded(rows),
-                store_decimal_as_integer=True,
-            )
-        self._writer.write_table(rows)
+            self._sink = pa.OSFile(str(self._path), "wb")
+        if isinstance(rows, StoredGroup):
+            if not self.size:
+                self._sink.write(MAGIC)
+            self._copied.append(rows.copied(self._sink))
+        elif self._copied and self._writer is None:
+            # Arrow appends to no file that it has not begun.
+            alone = io.BytesIO()
+            with self._begun(alone, rows) as writer:
+                _write(writer, rows)
+            for group in items(read_footer(alone) or {}, ROW_GROUPS):
+                self._copied.append(StoredGroup(alone, group).copied(self._sink))
+        else:
+            self._writer = self._writer or self._begun(self._sink, rows)
+            _write(self._writer, rows)
+
+    def _begun(self, sink: Any, rows: pa.Table) -> pyarrow.parquet.ParquetWriter:
+        return pyarrow.parquet.ParquetWriter(
+            sink,
+            self.schema,
+            compression=self._codec,
+            use_dictionary=repeating(rows),
+            write_statistics=bounded(rows),
+            store_decimal_as_integer=True,
+        )
 
     def __enter__(self) -> LakeFile:
         return self
 
     def __exit__(self, failure: type[BaseException] | None, *_: object) -> None:
-        if self._writer is None and failure is None:
-            self.write_table(self.schema.empty_table())
-        if self._writer is not None:
-            self._writer.close()
+        try:
+            if self._writer is None and failure is None and not self._copied:
+                self.write(self.schema.empty_table())
+            if self._writer is not None:
+                self._writer.close()
+        finally:
+            if self._sink is not None:
+                self._sink.close()
+        if self._copied and failure is None:
+            self._describe_copied()
+
+    def _describe_copied(self) -> None:
+        """Put the row groups that were copied into the footer."""
+        with self._path.open("r+b") as file:
+            if self._writer is None:
+                footer, end = footer_for(self._columns), file.seek(0, os.SEEK_END)
+            else:
+                footer = read_footer(file) or {}
+                end = file.seek(-len(footer_of(file) or b"") - END_BYTES, os.SEEK_END)
+            own = [group for group in items(footer, ROW_GROUPS) if group[GROUP_ROWS][1]]
+            groups = sorted([*own, *self._copied], key=first_byte)
+            kind, (item, _) = footer[ROW_GROUPS]
+            footer[ROW_GROUPS] = kind, (item, groups)
+            footer[ROWS] = footer[ROWS][0], sum(group[GROUP_ROWS][1] for group in groups)
+            data = struct_bytes(footer)
+            file.seek(end)
+            file.write(data + len(data).to_bytes(4, "little") + MAGIC)
+            file.truncate()
+
+
+def _write(writer: pyarrow.parquet.ParquetWriter, rows: pa.Table) -> None:
+    """Write row groups of limited size."""
+    parts = max(1, rows.nbytes // ROW_GROUP_BYTES)
+    writer.write_table(rows, row_group_size=max(1, min(-(-rows.num_rows // parts), ROW_GROUP_ROWS)))
+
+
+def footer_for(columns: Struct) -> ThriftStruct:
+    """The footer of a file with these columns and no rows."""
+    file = io.BytesIO()
+    pyarrow.parquet.write_table(arrow_schema(columns).empty_table(), file, store_decimal_as_integer=True)
+    return read_footer(file) or {}
 
 
 def unopenable(columns: Struct) -> dict[str, str]:
@@ -67,13 +150,46 @@ def unopenable(columns: Struct) -> dict[str, str]:
     return found
 
 
-def gathered(batches: Iterable[pa.RecordBatch], enough: int) -> Iterator[pa.Table]:
-    """The batches combined into tables of at least `enough` bytes, except the last one."""
+def opened_parquet(source: Any) -> pyarrow.parquet.ParquetFile:
+    """A file of any writer, opened so that no row group need be in memory as a whole."""
+    metadata = pyarrow.parquet.read_metadata(source)
+    groups = (metadata.row_group(number) for number in range(metadata.num_row_groups))
+    largest = max((group.total_byte_size for group in groups), default=0)
+    a_column = BUFFERED_BYTES // max(1, metadata.num_columns)
+    # Spark's old INT96 times hold nanoseconds, for which Arrow by default covers only the years 1677 to 2262.
+    return pyarrow.parquet.ParquetFile(
+        source,
+        metadata=metadata,
+        buffer_size=min(max(a_column, 1 << 16), 1 << 22) if largest > 2 * BUFFERED_BYTES else 0,
+        coerce_int96_timestamp_unit="us",
+    )
+
+
+def batches(
+    file: pyarrow.parquet.ParquetFile, group: int, names: Sequence[str] | None = None
+) -> Iterator[pa.RecordBatch]:
+    """The rows of a row group, or some of their columns, in batches of limited size."""
+    about = file.metadata.row_group(group)
+    a_row = max(1, about.total_byte_size // max(1, about.num_rows))
+    yield from file.iter_batches(max(1, min(BATCH_ROWS, BATCH_BYTES // a_row)), row_groups=[group], columns=names)
+
+
+def gathered(pieces: Iterable[pa.RecordBatch | StoredGroup], enough: int) -> Iterator[pa.Table | StoredGroup]:
+    """The batches combined into tables of at least `enough` bytes, except the last ones; row groups as they are.
+
+    Where a row group comes, few rows wait for more: they come after it.
+    """
     waiting: list[pa.RecordBatch] = []
     size = 0
-    for batch in batches:
-        waiting.append(batch)
-        size += batch.nbytes
+    for piece in pieces:
+        if isinstance(piece, StoredGroup):
+            if size >= enough // 4:
+                yield pa.Table.from_batches(waiting)
+                waiting, size = [], 0
+            yield piece
+            continue
+        waiting.append(piece)
+        size += piece.nbytes
         if size >= enough:
             yield pa.Table.from_batches(waiting)
             waiting, size = [], 0

@@ -28,6 +28,8 @@ from target_spark_lake.columns.spark_columns import column
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
+# Of a row group, compressed. A merge decodes and writes every row group with a changed row, and copies the others.
+_ROW_GROUPS = {"parquet.block.size": str(1 << 24), "parquet.block.row.count.limit": str(1 << 20)}
 _PATTERNS = {"year": "yyyy", "month": "yyyy-MM", "day": "yyyy-MM-dd", "hour": "yyyy-MM-dd-HH"}
 
 
@@ -42,9 +44,10 @@ def write_parquet(rows: DataFrame, url: str, codec: str, partitioning: Partition
             `UNHOLDABLE`: whoever lists the result must call `Partitioning.check_written`.
         files: Approximate number of files; 0 for one per task.
     """
+    options = {"compression": codec, **_ROW_GROUPS}
     if partitioning is None:
         whole = rows.coalesce(files) if files else rows
-        whole.write.option("compression", codec).parquet(url)
+        whole.write.options(**options).parquet(url)
         return
     types = dict(rows.dtypes)
     foldered = rows.withColumns({part.name: _folder_text(part, types[part.column]) for part in partitioning.parts})
@@ -52,7 +55,7 @@ def write_parquet(rows: DataFrame, url: str, codec: str, partitioning: Partition
     if files:
         # All rows of a folder go to one task, which writes them into one file.
         foldered = foldered.repartition(files, *map(column, names))
-    foldered.write.option("compression", codec).partitionBy(*names).parquet(url)
+    foldered.write.options(**options).partitionBy(*names).parquet(url)
 
 
 def _folder_text(part: Part, kind: str) -> Column:

@@ -106,7 +106,7 @@ class _Comparison:
                 keep = pa.array([not (at and next(marks)) for at in reaches.to_pylist()], pa.bool_())
                 group = group.filter(keep)
                 kept += group.num_rows
-                written.write_table(pa.Table.from_batches([group], written.schema))
+                written.write(pa.Table.from_batches([group], written.schema))
         size = target.stat().st_size
         if not self._writer.run.storage.local:
             self._writer.run.storage.upload(target, f"{folder}/{name}")

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from singer_spark.singer.lake_type import Struct
+    from target_spark_lake.columns.stored_group import StoredGroup
     from target_spark_lake.commit.pipeline_run import PipelineRun
     from target_spark_lake.config.settings import TargetSettings
     from target_spark_lake.formats.stream_load import StreamLoad
@@ -49,15 +50,16 @@ class TableWriter:
         return [file for file in place.bring(partitioning) if file.rows]
 
     def staged(
-        self, rows: Iterator[pa.RecordBatch], columns: Struct, schema: StreamSchema, name: str
+        self, rows: Iterator[pa.RecordBatch | StoredGroup], columns: Struct, schema: StreamSchema, name: str
     ) -> list[StagedFile]:
         """Stage rows in this process, as `rows` does by Spark; other columns of theirs are left out."""
+        from target_spark_lake.columns.stored_group import StoredGroup
         from target_spark_lake.staging.arrow_staging import stage_rows
 
         folder = f"{self.run.staging_path(schema.stream)}/{name}/rows"
         place = StagingPlace.of_python(self.run.storage, folder, self.scratch / f"{name}.staged")
         written, names = self.settings, list(columns.types)
-        selected = (each.select(names) for each in rows)
+        selected = (each if isinstance(each, StoredGroup) else each.select(names) for each in rows)
         stage_rows(selected, place, columns, written.compression, schema.partitioning, written.file_bytes)
         return [file for file in place.bring(schema.partitioning) if file.rows]
 

@@ -18,8 +18,7 @@ from singer_spark.singer.arrow_schema import columns_of_arrow
 from singer_spark.singer.lake_type import Array, LakeType, Struct
 from singer_spark.storage.parquet_footer import open_parquet
 from target_spark_lake.columns.arrow_columns import fitted
-from target_spark_lake.columns.lake_parquet import LakeFile, gathered
-from target_spark_lake.staging.arrow_staging import ROW_GROUP_BYTES
+from target_spark_lake.columns.lake_parquet import ROW_GROUP_BYTES, LakeFile, gathered, opened_parquet
 from target_spark_lake.staging.place import StagingPlace
 from target_spark_lake.staging.table_rewriter import columns_inside
 from target_spark_lake.tables.changes import StagedFile
@@ -88,9 +87,9 @@ class FileJoiner:
             before = size = rows = 0
             with LakeFile(path, columns, self.codec) as writer:
                 while group is not None and size < wanted and (2 * size < wanted or 2 * size - before <= wanted):
-                    writer.write_table(group)
+                    writer.write(group)
                     rows += group.num_rows
-                    before, size = size, path.stat().st_size
+                    before, size = size, writer.size
                     del group  # before the next one is read
                     group = next(groups, None)
             size = path.stat().st_size
@@ -110,8 +109,7 @@ class FileJoiner:
 
     def _batches(self, path: str, columns: Struct) -> Iterator[pa.RecordBatch]:
         with open_parquet(self.storage, path) as file:
-            # Spark's old INT96 times hold nanoseconds, for which Arrow by default covers only the years 1677 to 2262.
-            source = pyarrow.parquet.ParquetFile(file, coerce_int96_timestamp_unit="us")
+            source = opened_parquet(file)
             if not self.may_drop:
                 _refuse_to_drop(path, columns_of_arrow(source.schema_arrow), columns)
             metadata = source.metadata

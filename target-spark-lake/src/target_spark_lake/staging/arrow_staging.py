@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import shutil
+from concurrent.futures import ThreadPoolExecutor, wait
 from itertools import count
 from typing import TYPE_CHECKING
 
-from target_spark_lake.columns.arrow_partitions import write_folders
-from target_spark_lake.columns.lake_parquet import LakeFile, gathered
+from target_spark_lake.columns.arrow_partitions import FolderFiles
+from target_spark_lake.columns.lake_parquet import ROW_GROUP_BYTES, LakeFile, gathered
+from target_spark_lake.columns.stored_group import StoredGroup
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -19,7 +21,6 @@ if TYPE_CHECKING:
     from target_spark_lake.columns.partitioning import Partitioning
     from target_spark_lake.staging.place import StagingPlace
 
-ROW_GROUP_BYTES = 1 << 25
 # How many bytes of rows are split into hive folders at once: the more, the fewer files.
 FOLDERS_BYTES = 1 << 27
 # One file keeps the rows in their order; where Spark writes, there are several.
@@ -27,7 +28,7 @@ PLAIN_FILE, PLAIN_FOLDER = "plain.parquet", "plain"
 
 
 def stage_rows(
-    parts: Iterable[pa.RecordBatch],
+    parts: Iterable[pa.RecordBatch | StoredGroup],
     place: StagingPlace,
     columns: Struct,
     codec: str,
@@ -46,13 +47,14 @@ def stage_rows(
     destination = place.path(PLAIN_FILE if folders is None and file_bytes is None else PLAIN_FOLDER)
     try:
         if folders is not None:
-            for number, rows in enumerate(gathered(parts, FOLDERS_BYTES)):
-                write_folders(rows, destination, f"{number:05d}.parquet", columns, codec, folders)
-                del rows
+            with FolderFiles(destination, columns, codec, folders, file_bytes) as files:
+                for rows in gathered(parts, FOLDERS_BYTES):
+                    files.write(rows)
+                    del rows
         elif file_bytes is None:
             with LakeFile(destination, columns, codec) as file:
                 for rows in gathered(parts, ROW_GROUP_BYTES):
-                    file.write_table(rows)
+                    file.write(rows)
                     del rows  # before the next ones are gathered
         else:
             _write_files(gathered(parts, min(ROW_GROUP_BYTES, file_bytes)), destination, columns, codec, file_bytes)
@@ -62,18 +64,26 @@ def stage_rows(
         raise
 
 
-def _write_files(groups: Iterator[pa.Table], destination: Path, columns: Struct, codec: str, file_bytes: int) -> None:
+def _write_files(
+    groups: Iterator[pa.Table | StoredGroup], destination: Path, columns: Struct, codec: str, file_bytes: int
+) -> None:
+    """Write the groups; one is encoded while the rows of the next one are read."""
     group = next(groups, None)
-    for number in count():
-        path, size = destination / f"{number:05d}.parquet", 0
-        with LakeFile(path, columns, codec) as file:
-            while group is not None and size < file_bytes:
-                file.write_table(group)
-                size = path.stat().st_size
-                del group  # before the next one is read
-                group = next(groups, None)
-        if group is None:
-            return
+    with ThreadPoolExecutor(1, thread_name_prefix="writing") as pool:
+        for number in count():
+            with LakeFile(destination / f"{number:05d}.parquet", columns, codec) as file:
+                while group is not None and file.size < file_bytes:
+                    writing = pool.submit(file.write, group)
+                    try:
+                        if isinstance(group, StoredGroup):
+                            writing.result()  # its file is open until the next one is asked for
+                        del group
+                        group = next(groups, None)
+                    finally:
+                        wait([writing])
+                    writing.result()
+            if group is None:
+                return
 
 
 def _remove(destination: Path) -> None:

@@ -16,16 +16,35 @@ import pyarrow.parquet
 
 from singer_spark.singer.arrow_schema import arrow_schema, arrow_type
 from singer_spark.singer.lake_type import Struct
-from singer_spark.storage.parquet_footer import END_BYTES, MAGIC, footer_of
+from singer_spark.storage.parquet_footer import (
+    BLOOM_FILTER,
+    BYTES,
+    CHILDREN,
+    CHUNK_METADATA,
+    CHUNK_PLACE,
+    COLUMN_ORDERS,
+    COLUMNS,
+    COMPRESSED_BYTES,
+    DATA_PAGE,
+    DICTIONARY_PAGE,
+    ENCRYPTION,
+    END_BYTES,
+    GROUP_ROWS,
+    INDEX_PAGE,
+    MAGIC,
+    METADATA,
+    ROW_GROUPS,
+    SCHEMA,
+    footer_of,
+    items,
+    read_footer,
+)
 from singer_spark.storage.thrift_compact import Struct as ThriftStruct
-from singer_spark.storage.thrift_compact import read_struct, struct_bytes
+from singer_spark.storage.thrift_compact import struct_bytes
 
-# Field numbers of parquet.thrift.
-SCHEMA, ROW_GROUPS, METADATA, COLUMN_ORDERS, ENCRYPTION = 2, 4, 5, 7, 8
-CHILDREN = 5
-COLUMNS, BYTES, GROUP_ROWS, COMPRESSED_BYTES = 1, 2, 3, 6
-CHUNK_PLACES, CHUNK_METADATA = (2, 4, 6), 3
-METADATA_PLACES = (9, 10, 11, 14)
+# Where offsets are in a column chunk, and in its metadata.
+CHUNK_PLACES = (CHUNK_PLACE, 4, 6)
+METADATA_PLACES = (DATA_PAGE, INDEX_PAGE, DICTIONARY_PAGE, BLOOM_FILTER)
 
 
 def null_columns_tail(source: IO[bytes], old: Struct, new: Struct) -> bytes | None:
@@ -42,36 +61,26 @@ def null_columns_tail(source: IO[bytes], old: Struct, new: Struct) -> bytes | No
     added = Struct(new.fields[len(old.fields) :])
     if new.fields[: len(old.fields)] != old.fields or not added.fields:
         return None
-    footer = _footer(source)
+    footer = read_footer(source)
     if footer is None or ENCRYPTION in footer:
         return None
-    groups = _items(footer, ROW_GROUPS)
+    groups = items(footer, ROW_GROUPS)
     nulls = _nulls_file(added, new, [group[GROUP_ROWS][1] for group in groups])
-    other, written = _footer(nulls), footer_of(nulls)
-    if other is None or written is None or len(_items(other, ROW_GROUPS)) != len(groups):
+    other, written = read_footer(nulls), footer_of(nulls)
+    if other is None or written is None or len(items(other, ROW_GROUPS)) != len(groups):
         return None
     pages = nulls.getvalue()[len(MAGIC) : -END_BYTES - len(written)]
     offset = source.seek(0, os.SEEK_END) - len(MAGIC)
-    for group, more in zip(groups, _items(other, ROW_GROUPS), strict=True):
+    for group, more in zip(groups, items(other, ROW_GROUPS), strict=True):
         _add_chunks(group, more, offset)
-    root, *elements = _items(other, SCHEMA)
-    _add(_items(footer, SCHEMA)[0], CHILDREN, root[CHILDREN][1])
-    _items(footer, SCHEMA).extend(elements)
+    root, *elements = items(other, SCHEMA)
+    _add(items(footer, SCHEMA)[0], CHILDREN, root[CHILDREN][1])
+    items(footer, SCHEMA).extend(elements)
     footer[METADATA] = other[METADATA]
     if COLUMN_ORDERS in footer:
-        _items(footer, COLUMN_ORDERS).extend(_items(other, COLUMN_ORDERS))
+        items(footer, COLUMN_ORDERS).extend(items(other, COLUMN_ORDERS))
     written = struct_bytes(footer)
     return pages + written + len(written).to_bytes(4, "little") + MAGIC
-
-
-def _footer(file: IO[bytes]) -> ThriftStruct | None:
-    found = footer_of(file)
-    return None if found is None else read_struct(io.BytesIO(found))
-
-
-def _items(struct: ThriftStruct, number: int) -> list[ThriftStruct]:
-    items: list[ThriftStruct] = struct[number][1][1]
-    return items
 
 
 def _nulls_file(columns: Struct, described: Struct, group_rows: list[int]) -> io.BytesIO:
@@ -92,13 +101,13 @@ def _nulls_file(columns: Struct, described: Struct, group_rows: list[int]) -> io
 
 def _add_chunks(group: ThriftStruct, more: ThriftStruct, offset: int) -> None:
     """Add column chunks, with all their offsets increased by `offset`."""
-    for chunk in _items(more, COLUMNS):
+    for chunk in items(more, COLUMNS):
         for struct, places in ((chunk, CHUNK_PLACES), (chunk[CHUNK_METADATA][1], METADATA_PLACES)):
             for number in places:
                 # 0 means absent.
                 if number in struct and struct[number][1]:
                     _add(struct, number, offset)
-        _items(group, COLUMNS).append(chunk)
+        items(group, COLUMNS).append(chunk)
     for number in (BYTES, COMPRESSED_BYTES):
         if number in group and number in more:
             _add(group, number, more[number][1])

@@ -18,7 +18,7 @@ from singer_spark.singer.arrow_schema import columns_of_arrow
 from singer_spark.singer.lake_type import Field, Scalar, Struct
 from singer_spark.storage.parquet_footer import open_parquet
 from target_spark_lake.columns.arrow_columns import fitted
-from target_spark_lake.columns.lake_parquet import LakeFile
+from target_spark_lake.columns.lake_parquet import ROW_GROUP_BYTES, LakeFile, batches, gathered, opened_parquet
 from target_spark_lake.columns.partitioning import folder_values
 from target_spark_lake.columns.staged_metadata import POSITION
 from target_spark_lake.staging.parquet_tail import null_columns_tail
@@ -88,7 +88,7 @@ class TableRewriter:
         columns, path = columns_inside(self.columns, old), old.path
         try:
             with open_parquet(self.storage, path) as file:
-                source = pyarrow.parquet.ParquetFile(file)
+                source = opened_parquet(file)
                 present = columns_of_arrow(source.schema_arrow)
                 if present == columns:
                     return None
@@ -108,14 +108,14 @@ class TableRewriter:
         return replace(old, path=f"{self.folder}/{name}", rows=rows, bytes=size, codec=codec)
 
     def _write(self, source: pyarrow.parquet.ParquetFile, columns: Struct, name: str) -> int:
-        """Decode a file and write it with the new columns, one row group at a time; returns the new size."""
+        """Decode a file and write it with the new columns, some rows at a time; returns the new size."""
         place = StagingPlace.of_python(self.storage, self.folder, self.scratch)
         target = place.path(name)
         with LakeFile(target, columns, self.codec) as writer:
-            for group in range(source.metadata.num_row_groups):
-                rows = source.read_row_group(group)
-                batches = [fitted(batch, columns) for batch in rows.to_batches()]
-                writer.write_table(pa.Table.from_batches(batches, writer.schema))
+            groups = range(source.metadata.num_row_groups)
+            found = (fitted(rows, columns) for group in groups for rows in batches(source, group))
+            for rows in gathered(found, ROW_GROUP_BYTES):
+                writer.write(rows)
         size = target.stat().st_size
         if not self.storage.local:
             self.storage.upload(target, f"{self.folder}/{name}")

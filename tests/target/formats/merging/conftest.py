@@ -5,15 +5,27 @@ from __future__ import annotations
 import pytest
 
 from target import loading
+from target_spark_lake.columns import lake_parquet, stored_group
 from target_spark_lake.formats.merging import arrow_merge
+from target_spark_lake.staging import arrow_staging
 
 
-@pytest.fixture(params=["local", "local in ranges", "spark"])
+@pytest.fixture(params=["local", "local in pieces", "spark"])
 def engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Who decides and rewrites; in this process, all keys at once or some ranges of them after each other."""
+    """Who decides and rewrites; in this process, all at once, or some ranges of keys and small row groups."""
     name = str(request.param)
     monkeypatch.setitem(loading.DEFAULTS, "engine", name.split()[0])
-    if "ranges" in name:
+    if "pieces" in name:
         monkeypatch.setattr(arrow_merge, "KEYS_AT_ONCE", 3)
         monkeypatch.setattr(arrow_merge, "SAMPLED", 2)
+        small_row_groups(monkeypatch)
     return name
+
+
+def small_row_groups(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Row groups of a few rows, copied if they are unchanged."""
+    for module in (arrow_staging, lake_parquet):
+        monkeypatch.setattr(module, "ROW_GROUP_BYTES", 600)
+    monkeypatch.setattr(lake_parquet, "BATCH_ROWS", 5)
+    for name in ("FEW_ROWS", "FEW_BYTES"):
+        monkeypatch.setattr(stored_group, name, 0)

@@ -1,4 +1,7 @@
-"""Merging in this process: memory holds some of the keys that are compared, and one row group of what is rewritten."""
+"""Merging in this process: memory holds some of the keys that are compared, and some of the rows that are rewritten.
+
+Row groups without changed rows are copied as they are stored; only the others are decoded.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,7 @@ import pyarrow.compute as pc
 
 from singer_spark.singer.lake_type import FLOATING_TYPES, Array, Struct
 from singer_spark.singer.metadata_columns import DELETED_AT
+from target_spark_lake.columns.partitioning import folder_values
 from target_spark_lake.formats.merging.arrow_rows import ArrowRows
 from target_spark_lake.formats.merging.completion import completed, filled_in, last_values
 from target_spark_lake.formats.merging.conflicts import (
@@ -39,6 +43,7 @@ from target_spark_lake.formats.merging.rules import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from target_spark_lake.columns.stored_group import StoredGroup
     from target_spark_lake.formats.merging.merge_engine import Contest, Rewrite
     from target_spark_lake.formats.merging.placed_files import PlacedFile
     from target_spark_lake.formats.merging.rules import MergeRules
@@ -151,21 +156,30 @@ class ArrowMerge:
         )
 
     def rewrite(self, rewrite: Rewrite, verdicts: Verdicts | None, rules: MergeRules) -> list[StagedFile]:
-        """Stage new files, one row group at a time."""
+        """Stage new files, some rows at a time."""
         return self.writer.staged(self._new_rows(rewrite, verdicts, rules), rewrite.columns, self.schema, rewrite.name)
 
     def release(self, verdicts: Verdicts) -> None:
         """Nothing is held elsewhere."""
 
-    def _new_rows(self, rewrite: Rewrite, verdicts: Verdicts | None, rules: MergeRules) -> Iterator[pa.RecordBatch]:
+    def _new_rows(
+        self, rewrite: Rewrite, verdicts: Verdicts | None, rules: MergeRules
+    ) -> Iterator[pa.RecordBatch | StoredGroup]:
         brought = self._brought(rewrite, rules)
         if verdicts is None:
             yield from brought
             return
         set_aside: dict[str, list[pa.RecordBatch]] = {name: [] for name in (FILL, VALUES, DELETE, LAST_VALUES)}
         decided = _ByFile(verdicts.rows)
-        for rows in self._each(rewrite.opened, rewrite.types):
-            yield from decided.kept(rows, rewrite, set_aside, (VALUES, LAST_VALUES))
+        for file in rewrite.opened:
+            stored_alike = self._stored_alike(file, rewrite.columns)
+            for group in self._rows.groups(file):
+                alike = None if stored_alike is None or decided.hold(group.spans) else group.stored(stored_alike)
+                if alike is not None:
+                    yield alike
+                    continue
+                for rows in group.read(rewrite.types):
+                    yield from decided.kept(rows, rewrite, set_aside, (VALUES, LAST_VALUES))
         for rows in brought:
             yield from decided.kept(rows, rewrite, set_aside, tuple(set_aside))
         aside = {name: pa.Table.from_batches(rows) for name, rows in set_aside.items() if rows}
@@ -173,6 +187,14 @@ class ArrowMerge:
             if lacking in aside:
                 known = aside.get(before, aside[lacking].slice(0, 0))
                 yield from complete(aside[lacking], known, rules.keys).to_batches()
+
+    def _stored_alike(self, file: PlacedFile, columns: Struct) -> Struct | None:
+        """The columns inside new files for this file's rows; None if its folders are not those of the new files."""
+        partitioning = self.schema.partitioning
+        if partitioning is None:
+            return columns
+        names = {part.name for part in partitioning.parts}
+        return partitioning.inside(columns) if set(folder_values(file.folders)) == names else None
 
     def _each(self, files: Sequence[PlacedFile], types: Struct) -> Iterator[pa.RecordBatch]:
         for file in files:
@@ -205,6 +227,10 @@ class _ByFile:
         self._places = decided[PLACE].combine_chunks()
         self._verdicts = decided[VERDICT].combine_chunks()
 
+    def hold(self, spans: Sequence[tuple[int, int]]) -> bool:
+        """Whether there is a verdict on a row at a place in these spans."""
+        return any(self._between(*span) for span in spans)
+
     def kept(
         self,
         rows: pa.RecordBatch,
@@ -213,10 +239,12 @@ class _ByFile:
         wanted: Sequence[str],
     ) -> Iterator[pa.RecordBatch]:
         """The rows that stay, marked if they are to be; those with the `wanted` verdicts are set aside."""
-        first, last = self._range(rows.column(PLACE))
-        if first == last:
+        bounds = pc.min_max(rows.column(PLACE)).as_py()
+        decided = self._between(bounds["min"], bounds["max"]) if rows.num_rows else range(0)
+        if not decided:
             yield rows
             return
+        first, last = decided.start, decided.stop
         found = pc.index_in(rows.column(PLACE), value_set=self._places.slice(first, last - first))
         verdicts = self._verdicts.slice(first, last - first).take(found)
         for name in wanted:
@@ -232,13 +260,10 @@ class _ByFile:
         if stays.num_rows:
             yield stays
 
-    def _range(self, places: pa.Array) -> tuple[int, int]:
-        """Where the verdicts on rows at these places begin and end."""
-        bounds = pc.min_max(places).as_py()
-        if bounds["min"] is None:
-            return 0, 0
+    def _between(self, low: int, high: int) -> range:
+        """Which verdicts are on rows at places from `low` to `high`."""
         every, at = range(len(self._places)), lambda number: self._places[number].as_py()
-        return bisect_left(every, bounds["min"], key=at), bisect_right(every, bounds["max"], key=at)
+        return range(bisect_left(every, low, key=at), bisect_right(every, high, key=at))
 
 
 def _counts(decided: pa.Table) -> dict[int, dict[str, int]]:
