@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from singer_spark.errors import ConfigurationError
 from singer_spark.singer import messages
 from singer_spark.spark.session import import_pyspark
+from tap_spark_jdbc.dialects.dialect import CONNECTORX
 from tap_spark_jdbc.extraction.extraction import Extraction
 from tap_spark_jdbc.extraction.fingerprints import Frame
 from tap_spark_jdbc.extraction.run_budget import RunBudget
@@ -175,7 +176,7 @@ class StreamReading(ABC, Generic[R]):
             return None
         from tap_spark_jdbc.columnar.columnar_source import ColumnarSource
 
-        return ColumnarSource(self.extraction.sql, self.lane, only=only, as_json=self.as_json)
+        return ColumnarSource(self.extraction.sql, self.lane, self.size, only=only, as_json=self.as_json)
 
     def _left_to_jdbc(self) -> str | None:
         """Why no stream of this database is read by its columnar driver."""
@@ -186,6 +187,8 @@ class StreamReading(ABC, Generic[R]):
             return "the setting engine"
         if dialect.columnar_driver is None:
             return f"{dialect.name} has no columnar driver"
+        if dialect.columnar_driver == CONNECTORX and database.by_spark:
+            return f"{CONNECTORX} reads on this machine only"
         modules = ("pyarrow", dialect.columnar_driver)
         lacking = next((name for name in modules if find_spec(name) is None), None)
         return None if lacking is None else f"{lacking} is not installed"

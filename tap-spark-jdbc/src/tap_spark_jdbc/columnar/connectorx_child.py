@@ -1,0 +1,50 @@
+"""Reads one query by ConnectorX, in a process of its own, for `connectorx_rows`.
+
+ConnectorX holds Python's lock while it waits for rows, can't be interrupted, and panics. Here no one else is held up.
+
+Standard input: the query as JSON. Standard output: messages, each behind its length: the schema, then batches, as Arrow
+writes them, and an empty one at the end. Standard error: one line, if it failed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from typing import Any
+
+
+def main() -> None:
+    """Read what standard input asks for, and end the process."""
+    rows, errors, silence = os.dup(1), os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    for loud in (1, 2):  # a panic is printed by the library itself
+        os.dup2(silence, loud)
+    try:
+        import connectorx
+
+        read = connectorx.read_sql(**json.load(sys.stdin), return_type="arrow_stream")
+        _send(rows, read.schema.serialize())
+        for batch in read:
+            if batch.num_rows:
+                _send(rows, batch.serialize())
+        _send(rows, b"")
+    except BrokenPipeError:
+        pass
+    # A panic is a BaseException.
+    except BaseException as error:
+        os.write(errors, " ".join(str(error).split("Stack backtrace")[0].split())[:4000].encode())
+        os._exit(1)
+    # Nothing waits for the library's threads.
+    os._exit(0)
+
+
+def _send(file: int, message: Any) -> None:
+    with memoryview(message) as left:
+        os.write(file, len(left).to_bytes(8, "little"))
+        sent = 0
+        while sent < len(left):
+            sent += os.write(file, left[sent:])
+
+
+if __name__ == "__main__":
+    main()
