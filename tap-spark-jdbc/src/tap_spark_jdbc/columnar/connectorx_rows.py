@@ -187,11 +187,19 @@ class _Relay:
             for each in (self._client, self._server):
                 self._poll.register(each, select.POLLIN)
             return False
-        if self._client.fileno() in ready:
-            self._pass_request(self._client)
         if self._server.fileno() in ready:
             self._pass_answer(self._client)
+        elif self._client.fileno() in ready:
+            self._pass_request(self._client)
         return False
+
+    def _end(self) -> None:
+        """Pass on nothing more, as one side has closed; raises SupplyError if no query had begun."""
+        for each in (self._client, self._server):
+            if each is not None:
+                self._poll.unregister(each)
+        if not self._logged_in:
+            raise self._refusal()
 
     def _pass_request(self, client: socket.socket) -> None:
         try:
@@ -199,10 +207,7 @@ class _Relay:
         except OSError:
             data = b""
         if not data:
-            self._poll.unregister(client)
-            if not self._logged_in:
-                raise self._refusal()
-            self._poll.unregister(self._server)
+            self._end()
             return
         # The first packet of a command has the number 0.
         self._logged_in = self._logged_in or data[3:4] == b"\0"
@@ -218,9 +223,7 @@ class _Relay:
             self._last, data = str(error).encode(), b""
         if not data:
             self._closed = True
-            self._poll.unregister(self._server)
-            if not self._logged_in:
-                raise self._refusal()
+            self._end()
             with suppress(OSError):
                 client.shutdown(socket.SHUT_RDWR)
             return
