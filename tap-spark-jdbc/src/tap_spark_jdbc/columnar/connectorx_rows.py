@@ -37,7 +37,11 @@ MOST_BYTES = 256 << 20
 # In the library's words, and in the server's last packet.
 _STATE = re.compile(r"ERROR \d+ \((\w{5})\)")
 _REFUSAL = re.compile(rb"\xff..#([0-9A-Z]{5})([^\x00]*)\Z", re.DOTALL)
-# The client's request for a key to encrypt the password by.
+# Under the same SQLSTATE as a query that was killed.
+_KILLED = "ERROR 1927 "
+# The client's last request.
+_QUIT = b"\x01\x00\x00\x00\x01"
+# Its request for a key to encrypt the password by.
 _ASKS_KEY = re.compile(rb"\x01\x00\x00[^\x00]\x02", re.DOTALL)
 # The library looks for named parameters, `:name`, in a statement that it prepares: only where it can't mistake a
 # text or a comment for one is it let to.
@@ -139,7 +143,7 @@ class _Relay:
         self._poll.register(listener, select.POLLIN)
         self._last = b""
         self._passed = 0
-        self._logged_in = self._closed = False
+        self._logged_in = self._leaves = self._closed = False
 
     def __enter__(self) -> _Relay:
         return self
@@ -211,6 +215,7 @@ class _Relay:
             return
         # The first packet of a command has the number 0.
         self._logged_in = self._logged_in or data[3:4] == b"\0"
+        self._leaves = data.endswith(_QUIT)
         if not self._logged_in and not self._may_ask_key and _ASKS_KEY.fullmatch(data):
             raise SupplyError("the server wants this password encrypted", "28000", lost=True)
         with suppress(OSError):  # the server has gone, which its answer will show
@@ -222,7 +227,7 @@ class _Relay:
         except OSError as error:
             self._last, data = str(error).encode(), b""
         if not data:
-            self._closed = True
+            self._closed = not self._leaves
             self._end()
             with suppress(OSError):
                 client.shutdown(socket.SHUT_RDWR)
@@ -238,7 +243,8 @@ class _Relay:
         assert self._child.stderr is not None
         said = self._child.stderr.read().decode(errors="replace")
         state = _STATE.search(said)
-        return SupplyError(said or "ConnectorX ended without a word", state[1] if state else "")
+        lost = _KILLED in said
+        return SupplyError(said or "ConnectorX ended without a word", state[1] if state else "", lost=lost, began=True)
 
     def _refusal(self) -> SupplyError:
         """What the server said before it closed the connection."""
