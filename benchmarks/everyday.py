@@ -196,7 +196,9 @@ def run(work: Work, folder: Path) -> Mapping[str, Any]:
     if any(seen["codes"].values()):
         sys.exit(f"{seen['codes']}; logs in {folder}")
     spent = ", ".join(f"{name} {cpu:.1f}" for name, cpu in report.greatest_first(seen["cpu_split"]) if cpu >= 0.1)
-    print(f"{folder.name}: {seen['wall']:.1f} s, CPU s {seen['cpu']:.1f} ({spent})", file=sys.stderr)
+    held = ", ".join(f"{name} {size / report.MB:,.0f}" for name, size in report.greatest_first(seen["peak_split"]))
+    figures = f"{seen['wall']:.1f} s, CPU s {seen['cpu']:.1f} ({spent})"
+    print(f"{folder.name}: {figures}; peak MB: {held}", file=sys.stderr)
     return seen
 
 

@@ -179,7 +179,11 @@ class Rounds:
         # What killed processes left on the local disk is gone with the next start.
         assert list(self._scratch.iterdir()) == []
         run = max(self.reader.committed_runs().items())[1]
-        assert sum(file["rows"] for file in run["publish"]) == ended.sent.total() + sum((staged or {}).values())
+        staged = staged or {}
+        if "schemas" not in self.pipe.tap and ended.sent["customers"]:
+            # SQLite can't show that a full table is still the same, so it is sent from its start.
+            staged = {path: rows for path, rows in staged.items() if "/customers/" not in path}
+        assert sum(file["rows"] for file in run["publish"]) == ended.sent.total() + sum(staged.values())
         self._keep(look)
         self._usual_seconds = ended.seconds
         self.shop.settle()

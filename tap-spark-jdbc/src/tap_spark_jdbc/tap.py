@@ -230,7 +230,7 @@ class TapSparkJdbc(Tap):
                 starts.append(f"{plan.stream} from its first {key.column.name}")
             else:
                 starts.append(f"{plan.stream} from {key.column.name} {bookmark.value.text}")
-        logger.info("reading %s", _named(starts))
+        logger.info("reading %s; engine %s", _named(starts), self.settings.engine_and_why)
         if hidden := [plan.stream for plan in plans if plan.table.filtered]:
             logger.warning(
                 "row-level security applies to this user in %s: rows that its policies hide do not arrive; a user with "

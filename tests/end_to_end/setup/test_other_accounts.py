@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
@@ -51,8 +52,9 @@ def test_tap_password(
     database = postgresql.new_database()
     with psycopg.connect(database.dsn) as connection:
         connection.execute(SLOW)
-    config = {"jdbc_url": database.jdbc_url, "user": database.user, "password": database.password}
-    pipe = Pipe(tmp_path, {**config, "tables": ["slow"], "reader": "jdbc", "spark": {"conf": conf}})
+    config: dict[str, Any] = {"jdbc_url": database.jdbc_url, "user": database.user, "password": database.password}
+    config |= {"tables": ["slow"], "engine": "spark", "spark": {"conf": conf}}
+    pipe = Pipe(tmp_path, config)
 
     def tap() -> None:
         code, _, errors = marked.run(pipe.tap_command())

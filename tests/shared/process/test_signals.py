@@ -49,6 +49,26 @@ def main():
 
 run_program(main, "program", if_stopped="nothing was done", grace_seconds=0.2)
 """
+RELEASED = """
+import threading
+from singer_spark.program import frame
+
+closed = threading.Event()
+
+def end_java():
+    closed.set()  # as a connection does that the JVM held
+    threading.Event().wait(1)
+
+def main():
+    try:
+        print("ready", flush=True)
+        threading.Event().wait()
+    finally:
+        closed.wait()
+
+frame.kill_jvm = end_java
+frame.run_program(main, "program", if_stopped="nothing was done", grace_seconds=0.2)
+"""
 SECONDS = 30
 
 
@@ -71,7 +91,15 @@ def test_any_other_failure_of_a_destructor_is_shown_as_ever() -> None:
 
 def test_silent_cleanup_has_a_limit() -> None:
     """A program whose clean-up waits for what never comes ends soon after the signal, with its exit code."""
-    with subprocess.Popen([sys.executable, "-c", HANGS, "signal"], stdout=PIPE, stderr=PIPE, text=True) as process:
+    _ends_at_the_limit(HANGS)
+
+
+def test_cleanup_that_the_limit_releases_reports_once() -> None:
+    _ends_at_the_limit(RELEASED)
+
+
+def _ends_at_the_limit(program: str) -> None:
+    with subprocess.Popen([sys.executable, "-c", program, "signal"], stdout=PIPE, stderr=PIPE, text=True) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "ready\n"
         process.send_signal(signal.SIGTERM)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
+
 # One thread is held inside of PySpark's root until another one, which begins with a part of it, waits for the root.
 MEETING = """
 import importlib, sys, threading
@@ -14,7 +16,7 @@ from singer_spark.jvm import gateway as jvm_gateway
 from singer_spark.spark import session as spark_session
 from singer_spark.spark.session_conf import SparkOptions
 from tap_spark_jdbc.streams.stream_lines import LineReading
-from target_spark_lake.formats.parquet import _merged
+from target_spark_lake.formats.parquet_merge import _Merge
 
 inside, failed = threading.Event(), []
 
@@ -52,11 +54,14 @@ def met(who: str) -> None:
 
 
 def test_a_session_and_a_reader_that_start_at_once_have_all_of_pyspark() -> None:
-    met("assert LineReading._reader.func(MagicMock())")
+    met("assert LineReading._by_spark.func(MagicMock())")
 
 
+@pytest.mark.usefixtures("with_pandas")
 def test_a_session_and_a_merge_that_start_at_once_have_all_of_pyspark() -> None:
     met(
-        "with suppress(Exception): _merged(MagicMock(), MagicMock())\n"
-        "assert sys.modules['target_spark_lake.formats.parquet_merge'].merge_changes"
+        "merge = MagicMock(_compared_keys=1)\n"
+        "merge._writer.settings.by_spark = True\n"
+        "with suppress(Exception): _Merge._engine.func(merge)\n"
+        "assert sys.modules['target_spark_lake.formats.merging.spark_merge'].SparkMerge"
     )

@@ -14,9 +14,9 @@ URL = "jdbc:postgresql://localhost/shop"
 CONTRACT = """
     jdbc_url user password auth driver driver_package driver_jars schemas tables incremental_tables
     default_replication_method default_replication_key stream_options queries safety_lag_seconds settle_seconds
-    on_stream_error null_replication_key reader n_jobs max_connections statement_timeout max_run_minutes max_run_rows
-    slice_rows fetch_size log_slot log_publication batch_config add_record_metadata mask_key ssh_tunnel storage_options
-    spark
+    on_stream_error null_replication_key engine reader n_jobs max_connections statement_timeout max_run_minutes
+    max_run_rows slice_rows fetch_size log_slot log_publication batch_config add_record_metadata mask_key ssh_tunnel
+    storage_options spark
 """.split()
 
 

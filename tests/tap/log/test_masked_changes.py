@@ -13,10 +13,20 @@ from tap.opened import filled, login
 TABLE = """
 CREATE TABLE people (id bigint PRIMARY KEY, name text, born date, card varchar(20), note text, plain integer);
 ALTER TABLE people ALTER COLUMN note SET STORAGE EXTERNAL;
-INSERT INTO people VALUES (5551, 'Ada Planted', '1815-12-10', '4111222233334444', repeat('planted ', 1000), 1)
+INSERT INTO people VALUES (555105551, 'Ada Planted', '1815-12-10', '4111222233334444', repeat('planted ', 1000), 1)
 """
 MASKS = {"id": "hash", "name": "redact", "born": "null", "card": "last4", "note": "hash"}
-PLANTED = ("5551", "5552", "5553", "Planted", "1815-12-10", "1906-12-09", "41112222", "55556666", "planted")
+PLANTED = (
+    "555105551",
+    "555205552",
+    "555305553",
+    "Planted",
+    "1815-12-10",
+    "1906-12-09",
+    "41112222",
+    "55556666",
+    "planted",
+)
 
 
 def hashed(text: str) -> str:
@@ -32,10 +42,10 @@ def test_no_change_of_the_log_shows_what_is_masked(spark: object, postgresql: Po
         first = pipe.run()
         pipe.save(first.final)
         connection.execute(
-            "INSERT INTO people VALUES (5552, 'Grace Planted', '1906-12-09', '5555666677778888', 'planted', 2);"
-            "UPDATE people SET plain = 3 WHERE id = 5551;"
-            "UPDATE people SET id = 5553 WHERE id = 5551;"
-            "DELETE FROM people WHERE id = 5552"
+            "INSERT INTO people VALUES (555205552, 'Grace Planted', '1906-12-09', '5555666677778888', 'planted', 2);"
+            "UPDATE people SET plain = 3 WHERE id = 555105551;"
+            "UPDATE people SET id = 555305553 WHERE id = 555105551;"
+            "DELETE FROM people WHERE id = 555205552"
         )
         later = pipe.run()
         connection.execute("SELECT pg_drop_replication_slot(%s)", (database.name,))
@@ -44,17 +54,17 @@ def test_no_change_of_the_log_shows_what_is_masked(spark: object, postgresql: Po
     (copied,) = [each["record"] for each in first.messages if each["type"] == "RECORD"]
     changes = [each["record"] for each in later.messages if each["type"] == "RECORD"]
     note = hashed("planted " * 1000)
-    ada = {"id": hashed("5551"), "name": "***", "born": None, "card": "4444", "note": note, "plain": 1}
+    ada = {"id": hashed("555105551"), "name": "***", "born": None, "card": "4444", "note": note, "plain": 1}
     assert {name: copied[name] for name in ada} == ada
     shown = [(each["id"], each.get("name"), each.get("card"), each.get("note"), each.get("plain")) for each in changes]
     assert shown[:2] == [
-        (hashed("5552"), "***", "8888", hashed("planted"), 2),
-        (hashed("5551"), "***", "4444", None, 3),
+        (hashed("555205552"), "***", "8888", hashed("planted"), 2),
+        (hashed("555105551"), "***", "4444", None, 3),
     ]
     assert json.loads(changes[1]["_sdc_unchanged"]) == ["note"]
     assert [(each["id"], each["_sdc_deleted_at"] is not None) for each in changes[2:]] == [
-        (hashed("5551"), True),
-        (hashed("5553"), False),
-        (hashed("5552"), True),
+        (hashed("555105551"), True),
+        (hashed("555305553"), False),
+        (hashed("555205552"), True),
     ]
     assert changes[3]["note"] == note and changes[3]["card"] == "4444"

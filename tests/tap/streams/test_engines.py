@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from singer_spark.errors import ConfigurationError
+from singer_spark.jvm import arrow_rows
 from tap.batch_output import JSON, batch_config, unbatched
 from tap.in_process import Sent, run_tap
+from tap_spark_jdbc.columnar import jdbc_reader
 from tap_spark_jdbc.config.settings import TapSettings
-from tap_spark_jdbc.source import database as opened_database
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -121,21 +122,52 @@ def test_sums_of_buckets_are_the_same_on_both_engines(source: Path, first: str, 
 
 
 @pytest.mark.usefixtures("spark")
-def test_stream_says_its_engine(
-    source: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The log has one line for each stream with the engine, and why."""
-    monkeypatch.setattr(opened_database, "get_session", lambda *_: pytest.fail("a session is made"))
+@pytest.mark.parametrize(
+    ("engine", "says"),
+    [("auto", "local: no cluster is named in the setting spark"), ("spark", "spark: the setting engine")],
+)
+def test_start_line_says_the_engine(source: Path, caplog: pytest.LogCaptureFixture, engine: str, says: str) -> None:
+    """The line that says where each stream begins says what reads it, and why."""
     with caplog.at_level("INFO"):
-        records(run_tap({**config(source, "lines", "auto"), "slice_rows": 100}))
-    said = "stream t: read over JDBC: sqlite has no columnar driver; engine local: no cluster is named in the setting"
-    assert caplog.text.count(said) == 1
+        records(run_tap(config(source, "lines", engine)))
+    assert caplog.text.count(f"reading t from its first at; engine {says}") == 1
+
+
+@pytest.mark.usefixtures("spark")
+def test_analysed_expressions_are_kept_and_a_broken_file_is_replaced(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next run of a stream finds its expressions analysed; what can't be read is analysed again."""
+    monkeypatch.setattr(jdbc_reader, "cache_folder", lambda: tmp_path)
+    expected = records(run_tap(config(source, "lines", "local")))
+    (kept,) = (tmp_path / "expressions").iterdir()
+    whole = kept.read_bytes()
+    monkeypatch.setattr(arrow_rows._Spark, "analysed", lambda *_: pytest.fail("it is analysed again"))
+    assert records(run_tap(config(source, "lines", "local"))) == expected
+    monkeypatch.undo()
+    monkeypatch.setattr(jdbc_reader, "cache_folder", lambda: tmp_path)
+    kept.write_bytes(whole[:1000])
+    assert records(run_tap(config(source, "lines", "local"))) == expected
+    assert len(kept.read_bytes()) > 1000
+    assert [*kept.parent.iterdir()] == [kept]
+
+
+@pytest.mark.usefixtures("spark")
+def test_key_of_a_mask_is_not_kept(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Expressions that contain the key of a mask are written to no file."""
+    monkeypatch.setattr(jdbc_reader, "cache_folder", lambda: tmp_path)
+    masked = {"mask_key": "0123456789abcdef", "stream_options": {"t": {"mask": {"x": "hash"}}}}
+    assert len(records(run_tap({**config(source, "lines", "local"), **masked}))) == 800
+    assert not (tmp_path / "expressions").exists()
 
 
 @pytest.mark.parametrize("spark", [{"master": "spark://host:7077"}, {"remote": "sc://host"}])
-def test_engine_local_on_a_cluster_is_an_error(spark: JSON) -> None:
-    """`engine: local` contradicts a cluster, and says so before anything starts."""
-    given = {"jdbc_url": "jdbc:postgresql://host/shop", "spark": spark}
-    assert TapSettings.from_config(given).by_spark
-    with pytest.raises(ConfigurationError, match="engine: local reads in this process, and spark"):
-        TapSettings.from_config({**given, "engine": "local"})
+def test_engine_local_needs_no_cluster(spark: JSON) -> None:
+    """Where `engine` is `local`, this process reads, even if the config names a cluster for other programs."""
+    given = {"jdbc_url": "jdbc:sqlite:shop.db", "spark": spark}
+    with pytest.raises(ConfigurationError, match="jdbc:sqlite"):
+        TapSettings.from_config(given)
+    settings = TapSettings.from_config({**given, "engine": "local"})
+    assert (settings.by_spark, settings.spark.master, settings.spark.remote) == (False, None, None)
+    assert settings.engine_and_why == "local: the setting engine"
+    assert TapSettings.from_config({**given, "jdbc_url": "jdbc:postgresql://host/shop"}).by_spark

@@ -30,11 +30,11 @@ def test_executors_of_a_cluster_stage_records_unless_the_user_says_otherwise(
 ) -> None:
     config = {"bucket": "./lake", "pipeline": "p", "spark": spark}
     settings = TargetSettings.from_config({**config, "engine": engine})
-    assert (settings.stages_by_spark, settings.engine_is_spark) == (by_spark, by_spark)
+    assert (settings.stages_by_spark, settings.by_spark) == (by_spark, by_spark)
     # The old name is of batches of records alone.
     old = TargetSettings.from_config({**config, "staging": engine})
     assert old.stages_by_spark is by_spark
-    assert old.engine_is_spark is (("master" in spark and "spark://" in spark["master"]) or "remote" in spark)
+    assert old.by_spark is (("master" in spark and "spark://" in spark["master"]) or "remote" in spark)
 
 
 @pytest.mark.filterwarnings("ignore::ResourceWarning")

@@ -1,8 +1,9 @@
 """Rows of a JDBC query as Arrow batches, by Spark's own reader of rows in a JVM that has no Spark context.
 
 The only module that calls Spark's private classes over Py4J; read in Spark 4.1.1 to 4.1.4. Catalyst evaluates the same
-expressions as in a session: at first it interprets them, and compiles them once there are rows enough. The JVM writes
-the batches to a named pipe, which a thread of this process reads meanwhile.
+expressions as in a session: at first it interprets them, and compiles them once there are rows enough. To parse and
+analyse them takes a second of a short run, so the result is kept for the next run. The JVM writes the batches to a
+named pipe, which a thread of this process reads meanwhile.
 """
 
 from __future__ import annotations
@@ -10,14 +11,19 @@ from __future__ import annotations
 import fcntl
 import os
 import struct
+import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
+from hashlib import sha256
+from importlib.metadata import version
 from pathlib import Path
 from threading import Lock, Thread
 from typing import TYPE_CHECKING, Any, BinaryIO
+
+from py4j.protocol import Py4JJavaError
 
 from singer_spark.process.scratch import scratch_folder
 
@@ -28,6 +34,9 @@ BATCH_BYTES = 4 << 20
 BATCH_ROWS = 1 << 20
 # Compiling expressions takes as long as interpreting them for some thousand rows.
 INTERPRETED_ROWS = 2_000
+KEPT_SECONDS = 30 * 86_400
+# Of the files of analysed expressions.
+FORMAT_VERSION = 1
 PIPE_BYTES = 1 << 20
 # Linux's, which Python 3.11 does not name everywhere.
 _SET_PIPE_SIZE = 1031
@@ -57,9 +66,16 @@ class Query:
 
 @dataclass
 class _Projection:
-    """Functions from a row to a row, one after the other; used by one thread at a time."""
+    """Functions from a row to a row, one after the other; used by one thread at a time.
 
-    stages: list[tuple[Any, Any]]
+    Attributes:
+        read: The schema of the rows read.
+        made: The schema of the rows made.
+    """
+
+    read: Any
+    made: Any
+    stages: list[Any]
     interpreted: list[Any]
     compiled: list[Any] | None = None
 
@@ -67,7 +83,9 @@ class _Projection:
 class RowConversion:
     """What a query's rows become: Spark SQL over its columns."""
 
-    def __init__(self, gateway: Any, columns: str, values: str, conf: Mapping[str, str]) -> None:
+    def __init__(
+        self, gateway: Any, columns: str, values: str, conf: Mapping[str, str], *, kept: Path | None = None
+    ) -> None:
         """Nothing is parsed yet.
 
         Args:
@@ -75,11 +93,14 @@ class RowConversion:
             columns: The columns with the types that they are read as: `c0 STRING, c1 INT`.
             values: Expressions over them, as after SELECT.
             conf: Settings of a session that expressions depend on.
+            kept: The folder of analysed expressions; None: these must not be written to a disk.
         """
         self._gateway = gateway
         self._columns = columns
         self._values = values
         self._conf = conf
+        facts = (FORMAT_VERSION, version("pyspark"), columns, values, *sorted(conf.items()))
+        self._kept = None if kept is None else kept / f"{sha256(repr(facts).encode()).hexdigest()[:32]}.ser"
         self._free: list[_Projection] = []
         self._analysing = Lock()
 
@@ -98,19 +119,21 @@ class RowConversion:
             statement.setFetchSize(query.fetch_size)
             if query.limit:
                 statement.setMaxRows(query.limit)
-            rows = self._spark.rows(statement.executeQuery(), query.url, self._schema)
-            with _Batches(take) as batches, self._projection() as projection:
-                self._write(rows, projection, batches.path)
+            with self._projection() as projection:
+                rows = self._spark.rows(statement.executeQuery(), query.url, projection.read)
+                with _Batches(take) as batches:
+                    self._write(rows, projection, batches.path)
 
     def _write(self, rows: Any, projection: _Projection, path: Path) -> None:
         io = self._gateway.jvm.java.io
         with closing(io.DataOutputStream(io.FileOutputStream(str(path)))) as output:
             if projection.compiled is None:
-                self._spark.write(_mapped(rows.take(INTERPRETED_ROWS), projection.interpreted), self._made, output)
+                first = _mapped(rows.take(INTERPRETED_ROWS), projection.interpreted)
+                self._spark.write(first, projection.made, output)
                 if not rows.hasNext():
                     return
-                projection.compiled = [self._spark.compiled(*stage) for stage in projection.stages]
-            self._spark.write(_mapped(rows, projection.compiled), self._made, output)
+                projection.compiled = [self._spark.compiled(stage) for stage in projection.stages]
+            self._spark.write(_mapped(rows, projection.compiled), projection.made, output)
 
     @contextmanager
     def _projection(self) -> Iterator[_Projection]:
@@ -118,25 +141,25 @@ class RowConversion:
         try:
             projection = self._free.pop()
         except IndexError:
-            stages = self._stages()
-            projection = _Projection(stages, [self._spark.interpreted(*stage) for stage in stages])
+            read, made, *stages = self._analysed()
+            projection = _Projection(read, made, stages, [self._spark.interpreted(stage) for stage in stages])
         yield projection
         self._free.append(projection)
 
-    def _stages(self) -> list[tuple[Any, Any]]:
-        """Expressions of their own, as some hold a value while they are evaluated."""
+    def _analysed(self) -> list[Any]:
+        """Schemas and expressions of a projection of its own, as some hold a value while they are evaluated."""
         with self._analysing:
-            plan = self._spark.analysed(self._values, self._schema)
-            self._made = plan.schema()
-            stages = []
-            while str(plan.nodeName()) == "Project":
-                stages.append((plan.projectList(), plan.child().output()))
-                plan = plan.child()
-        return stages[::-1]
-
-    @cached_property
-    def _schema(self) -> Any:
-        return self._gateway.jvm.org.apache.spark.sql.types.StructType.fromDDL(self._columns)
+            if self._kept is not None and self._kept.exists():
+                try:
+                    return self._spark.restored(self._kept)
+                except Py4JJavaError:  # cut off, or of other classes
+                    self._kept.unlink(missing_ok=True)
+            analysed = self._spark.analysed(self._values, self._columns)
+            if self._kept is not None:
+                # A cache only: its folder may be read-only, its disk full, or another run may be clearing it.
+                with suppress(OSError, Py4JJavaError):
+                    self._spark.keep(analysed, self._kept)
+            return analysed
 
     @cached_property
     def _spark(self) -> _Spark:
@@ -156,28 +179,25 @@ class _Spark:
 
     def __init__(self, gateway: Any) -> None:
         self._gateway = gateway
-        jvm = gateway.jvm.org.apache.spark
-        catalyst = jvm.sql.catalyst
         self.conf = self._object(f"{_SQL}internal.SQLConf")
-        self._parser = self._object(f"{_CATALYST}parser.CatalystSqlParser")
-        self._types = self._object(f"{_CATALYST}types.DataTypeUtils")
-        self._relation = self._object(f"{_CATALYST}plans.logical.LocalRelation")
-        self._expressions = self._object(f"{_CATALYST}expressions.package")
-        self._binding = self._object(f"{_CATALYST}expressions.BindReferences")
         self._compiler = self._object(f"{_CATALYST}expressions.UnsafeProjection")
         self._interpreter = self._object(f"{_CATALYST}expressions.InterpretedUnsafeProjection")
         self._converters = self._object(f"{_SQL}execution.arrow.ArrowConverters")
         self._jdbc = self._object(f"{_SQL}execution.datasources.jdbc.JdbcUtils")
         self._dialects = self._object(f"{_SQL}jdbc.JdbcDialects")
-        rules = ("ReplaceExpressions", "RewriteWithExpression")
-        self._rules = [self._object(f"{_CATALYST}optimizer.{name}") for name in rules]
         self._map = self._object("scala.collection.immutable.Map")
-        self._none, self._nil = self._object("scala.None"), self._object("scala.collection.immutable.Nil")
+        self._none = self._object("scala.None")
+
+    @cached_property
+    def _analyser(self) -> Any:
+        """An analyser that knows Spark's functions, and no table."""
+        jvm, spark = self._gateway.jvm, self._gateway.jvm.org.apache.spark
+        catalyst = spark.sql.catalyst
         tables = catalyst.catalog.InMemoryCatalog(
-            jvm.SparkConf(False), gateway.jvm.org.apache.hadoop.conf.Configuration(False)
+            spark.SparkConf(False), jvm.org.apache.hadoop.conf.Configuration(False)
         )
         functions = self._object(f"{_CATALYST}analysis.FunctionRegistry").builtin()
-        self._analyser = catalyst.analysis.Analyzer(catalyst.catalog.SessionCatalog(tables, functions))
+        return catalyst.analysis.Analyzer(catalyst.catalog.SessionCatalog(tables, functions))
 
     @classmethod
     def of(cls, gateway: Any) -> _Spark:
@@ -187,24 +207,59 @@ class _Spark:
             known = cls._known = cls(gateway)
         return known
 
-    def analysed(self, values: str, schema: Any) -> Any:
-        """The plan of these expressions over rows of this schema, ready to be evaluated."""
-        relation = self._relation.apply(self._types.toAttributes(schema))
-        children = getattr(self._nil, "$colon$colon")(relation)
-        plan = self._analyser.execute(self._parser.parsePlan(f"SELECT {values}").withNewChildren(children))
-        self._analyser.checkAnalysis(plan)
-        for rule in self._rules:
-            plan = rule.apply(plan)
-        return plan
+    def analysed(self, values: str, columns: str) -> list[Any]:
+        """The schema of these columns, that of the values over them, and their expressions, ready to be evaluated.
 
-    def interpreted(self, expressions: Any, attributes: Any) -> Any:
+        More than one list of expressions: each is over the one before.
+        """
+        schema = self._gateway.jvm.org.apache.spark.sql.types.StructType.fromDDL(columns)
+        attributes = self._object(f"{_CATALYST}types.DataTypeUtils").toAttributes(schema)
+        relation = self._object(f"{_CATALYST}plans.logical.LocalRelation").apply(attributes)
+        children = getattr(self._object("scala.collection.immutable.Nil"), "$colon$colon")(relation)
+        parsed = self._object(f"{_CATALYST}parser.CatalystSqlParser").parsePlan(f"SELECT {values}")
+        plan = self._analyser.execute(parsed.withNewChildren(children))
+        self._analyser.checkAnalysis(plan)
+        for rule in ("ReplaceExpressions", "RewriteWithExpression"):
+            plan = self._object(f"{_CATALYST}optimizer.{rule}").apply(plan)
+        made, stages = plan.schema(), []
+        while str(plan.nodeName()) == "Project":
+            stages.append(self._bound(plan.projectList(), plan.child().output()))
+            plan = plan.child()
+        return [schema, made, *stages[::-1]]
+
+    def _bound(self, expressions: Any, attributes: Any) -> Any:
+        columns = self._object(f"{_CATALYST}expressions.package").AttributeSeq(attributes)
+        return self._object(f"{_CATALYST}expressions.BindReferences").bindReferences(expressions, columns)
+
+    def keep(self, analysed: list[Any], path: Path) -> None:
+        """Write what was analysed to a file, and remove files that have not been used for long."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        draft = path.with_suffix(f".{uuid.uuid4().hex}")
+        java = self._gateway.jvm.java
+        objects = java.util.ArrayList()
+        for each in analysed:
+            objects.add(each)
+        with closing(java.io.ObjectOutputStream(java.io.FileOutputStream(str(draft)))) as output:
+            output.writeObject(objects)
+        draft.replace(path)
+        for each in path.parent.iterdir():
+            if time.time() - each.stat().st_mtime > KEPT_SECONDS:
+                each.unlink(missing_ok=True)
+
+    def restored(self, path: Path) -> list[Any]:
+        """What was written to a file; an error as Py4J raises it: it can't be read."""
+        path.touch()
+        java = self._gateway.jvm.java
+        with closing(java.io.ObjectInputStream(java.io.FileInputStream(str(path)))) as source:
+            return list(source.readObject())
+
+    def interpreted(self, bound: Any) -> Any:
         """A projection that is ready at once, and slow."""
-        bound = self._binding.bindReferences(expressions, self._expressions.AttributeSeq(attributes))
         return self._interpreter.createProjection(bound)
 
-    def compiled(self, expressions: Any, attributes: Any) -> Any:
+    def compiled(self, bound: Any) -> Any:
         """A projection in bytecode."""
-        return self._compiler.create(expressions, attributes)
+        return self._compiler.create(bound)
 
     def prepare(self, connection: Any, url: str, fetch_size: int) -> None:
         """Prepare a connection for reading few rows at a time, where the database needs that."""

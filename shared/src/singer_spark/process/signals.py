@@ -66,6 +66,7 @@ class _Stopping:
         loading: Whether nothing has begun yet, so that there is nothing to clean up.
         signalled_at: When the first signal came, by the monotonic clock.
         too_late: Whether the current work must be finished.
+        end: Held for good by the thread that ends the process after a signal.
     """
 
     def __init__(self) -> None:
@@ -77,6 +78,7 @@ class _Stopping:
         self.error: Exception | None = None
         self.signalled_at: float | None = None
         self.too_late = False
+        self.end = _thread.allocate_lock()
 
     def __call__(self, number: int, frame: FrameType | None) -> None:
         """Handle a signal."""
@@ -108,7 +110,7 @@ class _Stopping:
 
     def _limit(self, stopped: Stopped) -> None:
         time.sleep(self.grace_seconds)
-        if not self.too_late:
+        if not self.too_late and self.end.acquire(blocking=False):
             cause = stopped if isinstance(stopped, StoppedByError) else f"stopped by {stopped}"
             self._say(f"{cause}; {self.if_stopped}; what was open did not close in {self.grace_seconds:g} s")
             self.at_once()
@@ -184,6 +186,12 @@ def seconds_left() -> float:
     if _stopping.signalled_at is None or _stopping.too_late:
         return math.inf
     return max(0.0, _stopping.signalled_at + _stopping.grace_seconds - time.monotonic())
+
+
+def end_after_signal() -> None:
+    """Give the main thread the end of the process; never returns if the clean-up's limit is ending it already."""
+    _stopping.too_late = True
+    _stopping.end.acquire()
 
 
 def too_late_to_stop() -> None:

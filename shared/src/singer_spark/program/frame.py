@@ -14,7 +14,14 @@ from singer_spark.errors import ResourceError, SingerSparkError, report
 from singer_spark.jvm.spark_jvm import end_jvm, jvm_failure, kill_jvm
 from singer_spark.process.scratch import remove_scratch
 from singer_spark.process.shortage import shortage
-from singer_spark.process.signals import Stopped, StoppedByError, end_within, stop_on_signals, too_late_to_stop
+from singer_spark.process.signals import (
+    Stopped,
+    StoppedByError,
+    end_after_signal,
+    end_within,
+    stop_on_signals,
+    too_late_to_stop,
+)
 from singer_spark.process.stderr import claim_stderr, release_stderr
 from singer_spark.process.stdout import claim_stdout
 
@@ -46,7 +53,7 @@ def run_program(
         too_late_to_stop()
     except (Stopped, KeyboardInterrupt) as stopped:
         # A KeyboardInterrupt comes from the handler that Spark installs over ours while it makes a session.
-        too_late_to_stop()
+        end_after_signal()
         if isinstance(stopped, StoppedByError):
             report(stopped.error, program)
         else:

@@ -66,6 +66,7 @@ def command_for(options: SparkOptions) -> JvmCommand:
         CODE_CACHE_OPTIONS,
         HEAP_OPTIONS if options.rows else SMALL_HEAP_OPTIONS,
         f'-Djava.io.tmpdir="{scratch_folder()}"',
+        f'-XX:ErrorFile="{scratch_folder()}/jvm-failure.log"',
         conf[JAVA_OPTIONS],
         f"-Dlog4j2.configurationFile={_log_configuration(level).as_uri()}",
         *class_archive.java_options(java_home),
@@ -75,8 +76,13 @@ def command_for(options: SparkOptions) -> JvmCommand:
 
 def own_variables(options: SparkOptions) -> dict[str, str]:
     """Environment variables of the JVM alone."""
-    # Else Spark looks up the machine's own name, and fails where that does not resolve.
-    return {} if not is_local(options.master) else {"SPARK_LOCAL_IP": os.environ.get("SPARK_LOCAL_IP", "127.0.0.1")}
+    # Spark's launcher is a JVM too: where it can't start, it must not leave a report in the user's folder.
+    launcher = f"{os.environ.get('SPARK_LAUNCHER_OPTS', '')} -XX:ErrorFile={scratch_folder()}/jvm-failure.log"
+    variables = {"SPARK_LAUNCHER_OPTS": launcher.strip()}
+    if is_local(options.master):
+        # Else Spark looks up the machine's own name, and fails where that does not resolve.
+        variables["SPARK_LOCAL_IP"] = os.environ.get("SPARK_LOCAL_IP", "127.0.0.1")
+    return variables
 
 
 def grace_seconds(options: SparkOptions) -> float:

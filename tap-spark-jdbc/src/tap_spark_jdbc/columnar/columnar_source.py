@@ -180,6 +180,8 @@ def _connection(source: JdbcSource) -> str | MariaDbLogin:
 def unfit(plan: StreamPlan, lane: Lane) -> str | None:
     """Why a stream can't be read by the database's columnar driver; None if it can."""
     source = lane.snapshots.source
+    if source.dialect.columnar_driver is None:
+        return f"{source.dialect.name} has no columnar driver"
     try:
         _connection(source)
     except ValueError as error:
@@ -188,7 +190,7 @@ def unfit(plan: StreamPlan, lane: Lane) -> str | None:
     if odd is not None:
         return f"column {odd.name} ({odd.native_type} as {odd.sql_type}) is not read the same by it"
     if source.dialect.columnar_driver == CONNECTORX:
-        return None
+        return f"{CONNECTORX} reads on this machine only" if lane.database.by_spark else None
     server = lane.snapshots.server
     if not server.has_snapshots:
         return "the server is older than PostgreSQL 13, or only speaks like one"

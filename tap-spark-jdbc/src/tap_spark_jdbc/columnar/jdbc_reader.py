@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from singer_spark.jvm.arrow_rows import Query, RowConversion
+from singer_spark.jvm.java import cache_folder
 from singer_spark.process.shortage import shortage
 from tap_spark_jdbc.columnar.columnar_query import Counted, Outcome, Unwritable
 from tap_spark_jdbc.columnar.columnar_source import lake_schema
@@ -175,7 +176,10 @@ class JdbcReader:
             is_list = pa.types.is_list(self.schema.types[place])
             text = f"CAST({values[place]} AS {'ARRAY<STRING>' if is_list else 'STRING'})"
             selected.append(f"CASE WHEN edge IN ({_EDGES}) THEN {text} END AS {name}")
-        return RowConversion(self._database.gateway, columns.schema, ", ".join(selected), self._database.sql_conf)
+        # A mask's expression has its key.
+        kept = None if columns.masked else cache_folder() / "expressions"
+        database = self._database
+        return RowConversion(database.gateway, columns.schema, ", ".join(selected), database.sql_conf, kept=kept)
 
 
 class _BucketSums:

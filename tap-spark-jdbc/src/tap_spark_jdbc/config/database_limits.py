@@ -38,12 +38,9 @@ def database_problems(config: Mapping[str, Any]) -> list[str]:
     return problems
 
 
-def reach_problems(jdbc_url: object, spark: Mapping[str, Any], engine: object) -> list[str]:
-    """Problems with the database for the executors configured in `spark`, and of executors with the engine."""
+def reach_problems(jdbc_url: object, spark: Mapping[str, Any]) -> list[str]:
+    """Problems with the database for the executors configured in `spark`."""
     remote, master = spark.get("remote"), spark.get("master")
-    if engine == "local" and (remote or not is_local(master)):
-        where = "spark.remote" if remote else "spark.master"
-        return [f"engine: local reads in this process, and {where} names a cluster; take one of them out"]
     url = str(jdbc_url)
     if not _OF_THIS_MACHINE.match(url) or not (remote or not is_local(master)):
         return []

@@ -13,7 +13,7 @@ from singer_spark.config.setting_problems import SDK_SETTINGS, config_problems
 from singer_spark.config.spark_settings import SparkSettings
 from singer_spark.errors import ConfigurationError
 from singer_spark.singer.bookmark import KeyType
-from singer_spark.spark.cluster import is_local
+from singer_spark.spark.engine import LOCAL, engine_and_why, is_spark
 from tap_spark_jdbc.config.batch_settings import BatchSettings, batch_problems
 from tap_spark_jdbc.config.config_schema import CONFIG_JSONSCHEMA
 from tap_spark_jdbc.config.database_limits import database_problems, reach_problems
@@ -99,16 +99,12 @@ class TapSettings:
     @property
     def by_spark(self) -> bool:
         """Whether rows are read by a Spark session."""
-        elsewhere = self.spark.remote is not None or not is_local(self.spark.master)
-        return self.engine == "spark" or (self.engine == "auto" and elsewhere)
+        return is_spark(self.engine, self.spark)
 
     @property
     def engine_and_why(self) -> str:
         """What reads the rows, and why, for users."""
-        name = "spark" if self.by_spark else "local"
-        if self.engine != "auto":
-            return f"{name}: the setting engine"
-        return f"{name}: {'a' if self.by_spark else 'no'} cluster is named in the setting spark"
+        return engine_and_why(self.engine, self.spark)
 
     @property
     def has_budget(self) -> bool:
@@ -131,6 +127,10 @@ class TapSettings:
         options = _stream_options(_part(given, "stream_options", dict), problems)
         queries = [each for each in _part(given, "queries", list) if isinstance(each, dict)]
         url, spark = given.get("jdbc_url"), _part(given, "spark", dict)
+        problems += SparkSettings.problems(spark)
+        if given.get("engine") == LOCAL:
+            # This process needs no cluster, even if the setting that tap and target may share names one.
+            spark = {name: value for name, value in spark.items() if name not in ("master", "remote")}
         if isinstance(url, str) and not url.startswith("jdbc:"):
             problems.append("jdbc_url: must begin with jdbc:, as in jdbc:postgresql://host:5432/shop")
         if given.get("default_replication_method") == "INCREMENTAL" and "default_replication_key" not in given:
@@ -148,7 +148,7 @@ class TapSettings:
                 if (hashed := [name for name, kind in each.mask.items() if kind == "hash"])
             ]
         problems += batch_problems(given.get("batch_config"))
-        problems += [*SparkSettings.problems(spark), *reach_problems(url, spark, given.get("engine"))]
+        problems += reach_problems(url, spark)
         problems += database_problems(given)
         ssh = _part(given, "ssh_tunnel", dict)
         problems += ssh_problems(url, ssh, spark)

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from singer_spark.errors import ConfigurationError
 from singer_spark.singer import messages
 from singer_spark.spark.session import import_pyspark
-from tap_spark_jdbc.dialects.dialect import CONNECTORX
 from tap_spark_jdbc.extraction.extraction import Extraction
 from tap_spark_jdbc.extraction.fingerprints import Frame
 from tap_spark_jdbc.extraction.run_budget import RunBudget
@@ -167,31 +166,18 @@ class StreamReading(ABC, Generic[R]):
             ConfigurationError: the user chose this reader, and it can't read the stream.
         """
         database, only = self.lane.database, self._settings.reader == "arrow"
-        why_not = self._left_to_jdbc() or self._unfit()
-        if only and why_not is not None and self.must_be_columnar:
-            raise ConfigurationError(f"stream {self.plan.stream}: reader arrow can't read it: {why_not}; use jdbc")
-        how = f"by {database.source.dialect.columnar_driver}" if why_not is None else f"over JDBC: {why_not}"
-        logger.info("stream %s: read %s; engine %s", self.plan.stream, how, self._settings.engine_and_why)
-        if why_not is not None:
+        driver = database.source.dialect.columnar_driver
+        if self._settings.reader == "jdbc" or database.only_spark or (driver is None and not only):
             return None
-        from tap_spark_jdbc.columnar.columnar_source import ColumnarSource
+        why_not = _lacking(driver) or self._unfit()
+        if why_not is None:
+            from tap_spark_jdbc.columnar.columnar_source import ColumnarSource
 
-        return ColumnarSource(self.extraction.sql, self.lane, self.size, only=only, as_json=self.as_json)
-
-    def _left_to_jdbc(self) -> str | None:
-        """Why no stream of this database is read by its columnar driver."""
-        database, dialect = self.lane.database, self.lane.database.source.dialect
-        if self._settings.reader == "jdbc":
-            return "the setting reader"
-        if database.only_spark:
-            return "the setting engine"
-        if dialect.columnar_driver is None:
-            return f"{dialect.name} has no columnar driver"
-        if dialect.columnar_driver == CONNECTORX and database.by_spark:
-            return f"{CONNECTORX} reads on this machine only"
-        modules = ("pyarrow", dialect.columnar_driver)
-        lacking = next((name for name in modules if find_spec(name) is None), None)
-        return None if lacking is None else f"{lacking} is not installed"
+            return ColumnarSource(self.extraction.sql, self.lane, self.size, only=only, as_json=self.as_json)
+        if only and self.must_be_columnar:
+            raise ConfigurationError(f"stream {self.plan.stream}: reader arrow can't read it: {why_not}; use jdbc")
+        logger.info("stream %s: read over JDBC: %s", self.plan.stream, why_not)
+        return None
 
     @abstractmethod
     def _unfit(self) -> str | None:
@@ -260,3 +246,10 @@ class StreamReading(ABC, Generic[R]):
             self._reader.changed_buckets = changed
             extraction = extraction if changed else extraction.behind_bookmark()
         yield from extraction.slices(self._rows_left)
+
+
+def _lacking(columnar_driver: str | None) -> str | None:
+    """The first part of the columnar driver that is not installed, if any."""
+    modules = () if columnar_driver is None else ("pyarrow", columnar_driver)
+    lacking = next((name for name in modules if find_spec(name) is None), None)
+    return None if lacking is None else f"{lacking} is not installed"

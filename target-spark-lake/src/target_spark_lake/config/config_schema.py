@@ -42,8 +42,6 @@ LOAD_METHODS = {
 PARQUET, DELTA, ICEBERG = "parquet", "delta", "iceberg"
 # A table can be converted to a format later in this list.
 FORMATS = (PARQUET, DELTA, ICEBERG)
-# Where batches of records are turned into Parquet.
-AUTO, SPARK, LOCAL = "auto", "spark", "local"
 # Formats whose readers never notice that files are compacted.
 AUTO_COMPACTED = (DELTA, ICEBERG)
 # What happens to an invalid record.

@@ -11,22 +11,19 @@ from singer_spark.config.environment import expand, with_numbers
 from singer_spark.config.setting_problems import SDK_SETTINGS, config_problems
 from singer_spark.config.spark_settings import SparkSettings
 from singer_spark.errors import ConfigurationError
-from singer_spark.spark.cluster import is_local
+from singer_spark.spark.engine import AUTO, LOCAL, SPARK, engine_and_why, is_spark
 from singer_spark.state.backend import StateBackend
 from target_spark_lake.columns.evolution import DISCARD, EVOLVE, FREEZE
 from target_spark_lake.config.batch_address import root_problems
 from target_spark_lake.config.config_schema import (
-    AUTO,
     AUTO_COMPACTED,
     CODECS,
     DELTA,
     FAIL,
     ICEBERG,
     LOAD_METHODS,
-    LOCAL,
     PARQUET,
     QUARANTINE,
-    SPARK,
     data_root_problems,
     pipeline_problems,
 )
@@ -241,16 +238,17 @@ class TargetSettings:
     @property
     def stages_by_spark(self) -> bool:
         """Whether batches of records are staged in Spark tasks."""
-        return self._is_spark(self.staging or self.engine)
+        return is_spark(self.staging or self.engine, self.spark)
 
     @property
-    def engine_is_spark(self) -> bool:
+    def by_spark(self) -> bool:
         """Whether Spark does the work, whatever its size."""
-        return self._is_spark(self.engine)
+        return is_spark(self.engine, self.spark)
 
-    def _is_spark(self, choice: str) -> bool:
-        on_cluster = bool(self.spark.remote) or not is_local(self.spark.master)
-        return choice == SPARK or (choice == AUTO and on_cluster)
+    @property
+    def engine_and_why(self) -> str:
+        """Who does the work, and why, for users."""
+        return engine_and_why(self.engine, self.spark)
 
     @property
     def file_bytes(self) -> int:

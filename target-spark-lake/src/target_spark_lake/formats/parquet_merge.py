@@ -5,13 +5,15 @@ from __future__ import annotations
 import logging
 from dataclasses import replace
 from functools import cached_property
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
+from singer_spark.errors import ConfigurationError
 from singer_spark.singer.lake_type import Struct, columns_from_text
 from singer_spark.singer.metadata_columns import DELETED_AT, TABLE_VERSION
+from singer_spark.spark.engine import AUTO, LOCAL, SPARK
 from singer_spark.spark.session import import_pyspark
 from target_spark_lake.columns.staged_metadata import CONTROL_COLUMNS, merging_columns
-from target_spark_lake.config.config_schema import AUTO
 from target_spark_lake.formats.merging.merge_engine import Contest, Rewrite
 from target_spark_lake.formats.merging.placed_files import PlacedFile, brought_files, table_files, undeleted_rows
 from target_spark_lake.formats.merging.rules import DROP, Verdicts
@@ -58,12 +60,19 @@ class _Merge:
     @cached_property
     def _engine(self) -> MergeEngine:
         """Who decides and rewrites."""
-        keys, settings = self._compared_keys, self._writer.settings
-        by_spark = settings.engine_is_spark or (settings.engine == AUTO and keys > KEYS_IN_PROCESS)
-        logger.info(
-            "stream %s: merged by %s: %d key(s) to compare%s",
-            *(self._load.schema.stream, "Spark" if by_spark else "this process", keys, self._reason(keys)),
-        )
+        keys, settings, stream = self._compared_keys, self._writer.settings, self._load.schema.stream
+        by_spark, why = settings.by_spark, settings.engine_and_why
+        if settings.engine == AUTO and not by_spark and keys > KEYS_IN_PROCESS:
+            # PySpark asks for it where Python runs in tasks.
+            by_spark = find_spec("pandas") is not None
+            why = f"{SPARK if by_spark else LOCAL}: more than {KEYS_IN_PROCESS} keys"
+            why += "" if by_spark else ", but pandas is not installed (target-spark-lake[cluster])"
+        logger.info("stream %s: a merge that compares up to %d keys; engine %s", stream, keys, why)
+        if by_spark and find_spec("pandas") is None:
+            raise ConfigurationError(
+                f"stream {stream}: Spark's Python tasks, which merge it, need pandas where this program is installed: "
+                "pip install 'target-spark-lake[cluster]', or set engine to local"
+            )
         if not by_spark:
             from target_spark_lake.formats.merging.arrow_merge import ArrowMerge
 
@@ -81,14 +90,6 @@ class _Merge:
         if not self._found.rules.examines_all:
             of_table = min(of_table, self._load.rows)
         return self._load.rows + of_table + sum(file.rows for file in present)
-
-    def _reason(self, keys: int) -> str:
-        settings = self._writer.settings
-        if settings.engine != AUTO:
-            return f" (engine is {settings.engine})"
-        if settings.engine_is_spark:
-            return " (spark names a cluster)"
-        return f" (more than {KEYS_IN_PROCESS})" if keys > KEYS_IN_PROCESS else ""
 
     def changes(self) -> tuple[TableChange, ...]:
         if self._found.inserts_only and not any(map(self._needs_rewriting, self._brought)):

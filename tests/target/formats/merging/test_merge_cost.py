@@ -101,6 +101,10 @@ def test_changed_rows_need_no_spark_until_their_keys_are_too_many(table: Table, 
     monkeypatch.setattr("target_spark_lake.formats.parquet_merge.KEYS_IN_PROCESS", 3)
     with pytest.raises(StorageError, match="Spark was started"):
         table.load([1010, 3330], "third")
+    with pytest.MonkeyPatch.context() as without_pandas:
+        # Spark's Python tasks need it.
+        without_pandas.setattr("target_spark_lake.formats.parquet_merge.find_spec", lambda _: None)
+        table.load([1010, 3330], "third")
     monkeypatch.setitem(loading.DEFAULTS, "engine", "local")
     table.load([1010, 3330], "fourth")
     monkeypatch.setitem(loading.DEFAULTS, "engine", "spark")

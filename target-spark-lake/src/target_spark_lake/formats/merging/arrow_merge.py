@@ -1,16 +1,17 @@
-"""Merging in this process: memory holds the keys that are compared, and one row group of what is rewritten."""
+"""Merging in this process: memory holds some of the keys that are compared, and one row group of what is rewritten."""
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from singer_spark.singer.lake_type import Struct, columns_from_text
-from singer_spark.singer.metadata_columns import DELETED_AT, METADATA_COLUMNS
+from singer_spark.singer.lake_type import FLOATING_TYPES, Array, Struct
+from singer_spark.singer.metadata_columns import DELETED_AT
 from target_spark_lake.formats.merging.arrow_rows import ArrowRows
 from target_spark_lake.formats.merging.completion import completed, filled_in, last_values
 from target_spark_lake.formats.merging.conflicts import (
@@ -24,6 +25,7 @@ from target_spark_lake.formats.merging.conflicts import (
 )
 from target_spark_lake.formats.merging.rules import (
     DELETE,
+    DELETED_AT_COLUMN,
     FILL,
     GONE,
     LAST_VALUES,
@@ -35,7 +37,7 @@ from target_spark_lake.formats.merging.rules import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from target_spark_lake.formats.merging.merge_engine import Contest, Rewrite
     from target_spark_lake.formats.merging.placed_files import PlacedFile
@@ -43,8 +45,31 @@ if TYPE_CHECKING:
     from target_spark_lake.formats.table_writer import TableWriter
     from target_spark_lake.intake.stream_schema import StreamSchema
     from target_spark_lake.tables.changes import StagedFile
+    from target_spark_lake.tables.file_statistics import FileStatistics
 
-_MARK = columns_from_text({DELETED_AT: METADATA_COLUMNS[DELETED_AT]})
+
+# A million takes about 300 MB.
+KEYS_AT_ONCE = 1_000_000
+# One of so many rows is looked at to divide keys into ranges.
+SAMPLED = 1024
+
+
+@dataclass(frozen=True)
+class KeyRange:
+    """Values of a key's first column, from `low` on, to before `high`; None: no bound; NULL is below all values."""
+
+    low: pa.Scalar | None
+    high: pa.Scalar | None
+
+    def filtered(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """The contenders with keys in the range."""
+        values = rows.column(0)
+        if self.low is not None:
+            rows = rows.filter(pc.fill_null(pc.greater_equal(values, self.low), False))
+        if self.high is not None:
+            values = rows.column(0)
+            rows = rows.filter(pc.fill_null(pc.less(values, self.high), self.low is None))
+        return rows
 
 
 @dataclass(frozen=True)
@@ -59,45 +84,71 @@ class ArrowMerge:
         return ArrowRows(self.writer.run.storage)
 
     def resolve(self, contest: Contest) -> Verdicts:
-        """What becomes of each row."""
-        rules = contest.rules
-        decisive, keys = contest.columns(rules.columns), contest.columns(rules.keys)
-        incoming = [
-            contenders(rows, rules, RUN) for file in contest.brought for rows in self._rows.read(file, decisive)
-        ]
-        found = [*incoming, *self._of_table(contest, decisive, incoming)]
-        found += [
-            contenders(rows, rules, PRESENT) for file in contest.present or () for rows in self._rows.read(file, keys)
-        ]
-        tables = [pa.Table.from_batches([each]) for each in found]
-        rows = pa.concat_tables(tables, promote_options="default") if tables else pa.table({PLACE: []})
-        decided = resolve(rows, rules).sort_by(PLACE)
+        """What becomes of each row; some ranges of keys after each other, so that memory has a bound."""
+        parts = [self._resolved(contest, each) for each in self._ranges(contest)]
+        decided = pa.concat_tables(parts).sort_by(PLACE)
         return Verdicts(decided, _counts(decided), pc.sum(decided[GONE]).as_py() or 0)
 
+    def _resolved(self, contest: Contest, keys: KeyRange) -> pa.Table:
+        """The verdicts on rows of these keys."""
+        rules = contest.rules
+        incoming = list(self._contenders(contest, contest.brought, RUN, keys))
+        found = [*incoming, *self._of_table(contest, incoming, keys)]
+        found += self._contenders(contest, contest.present or (), PRESENT, keys)
+        tables = [pa.Table.from_batches([each]) for each in found]
+        return resolve(pa.concat_tables(tables, promote_options="default") if tables else pa.table({PLACE: []}), rules)
+
+    def _contenders(
+        self,
+        contest: Contest,
+        files: Sequence[PlacedFile],
+        side: int,
+        keys: KeyRange,
+        may_hold: Callable[[FileStatistics], bool] | None = None,
+    ) -> Iterator[pa.RecordBatch]:
+        rules = contest.rules
+        columns = contest.columns(rules.keys if side == PRESENT else rules.columns)
+        for file in files:
+            for rows in self._rows.read(file, columns, may_hold):
+                yield keys.filtered(contenders(rows, rules, side))
+
     def _of_table(
-        self, contest: Contest, decisive: Struct, incoming: Sequence[pa.RecordBatch]
+        self, contest: Contest, incoming: Sequence[pa.RecordBatch], keys: KeyRange
     ) -> Iterator[pa.RecordBatch]:
         """The contenders of the table: those with keys of the run, unless all are examined."""
         rules = contest.rules
         if rules.examines_all:
-            for file in contest.candidates:
-                yield from (contenders(rows, rules, TABLE) for rows in self._rows.read(file, decisive))
+            yield from self._contenders(contest, contest.candidates, TABLE, keys)
             return
-        names = key_names(rules)
-        sent = {name: pa.chunked_array([each.column(name) for each in incoming]) for name in names} if incoming else {}
-        plain = [name for name in names if sent and not pa.types.is_nested(sent[name].type)]
-        known = {name: pc.unique(sent[name]) for name in plain}
-        for file in contest.candidates:
-            for rows in self._rows.read(file, decisive, contest.keys.may_be_in):
-                found = contenders(rows, rules, TABLE)
-                for name in plain:
-                    found = found.filter(pc.is_in(found.column(name), value_set=known[name]))
-                if found.num_rows:
-                    yield found
+        names = key_names(rules) if incoming else []
+        sent = {name: pa.chunked_array([each.column(name) for each in incoming]) for name in names}
+        known = {name: pc.unique(each) for name, each in sent.items() if not pa.types.is_nested(each.type)}
+        for rows in self._contenders(contest, contest.candidates, TABLE, keys, contest.keys.may_be_in):
+            for name, values in known.items():
+                rows = rows.filter(pc.is_in(rows.column(name), value_set=values))
+            if rows.num_rows:
+                yield rows
+
+    def _ranges(self, contest: Contest) -> list[KeyRange]:
+        """Ranges of the first column of the key, each with about as many rows as may be compared at once."""
+        examined = (*contest.brought, *(contest.candidates if contest.rules.examines_all else ()))
+        files = (*examined, *(contest.present or ()))
+        count = -(-sum(file.rows for file in files) // KEYS_AT_ONCE)
+        name = contest.rules.keys[0]
+        first = contest.columns([name])
+        if count <= 1 or isinstance(first.types[name], Array | Struct) or first.types[name] in FLOATING_TYPES:
+            return [KeyRange(None, None)]
+        some = [each.column(name)[::SAMPLED] for file in files for each in self._rows.read(file, first)]
+        values = pc.unique(pa.chunked_array(some).drop_null())
+        values = values.take(pc.sort_indices(values))
+        cuts = [values[place * len(values) // count] for place in range(1, count)] if len(values) >= count else []
+        return [KeyRange(low, high) for low, high in pairwise([None, *cuts, None])]
 
     def undeleted(self, files: Sequence[PlacedFile]) -> int:
         """Number of rows that are not marked as deleted."""
-        return sum(rows.column(DELETED_AT).null_count for file in files for rows in self._rows.read(file, _MARK))
+        return sum(
+            rows.column(DELETED_AT).null_count for file in files for rows in self._rows.read(file, DELETED_AT_COLUMN)
+        )
 
     def rewrite(self, rewrite: Rewrite, verdicts: Verdicts | None, rules: MergeRules) -> list[StagedFile]:
         """Stage new files, one row group at a time."""

@@ -10,7 +10,8 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from singer_spark.singer.metadata_columns import DELETED_AT, TABLE_VERSION, UNCHANGED
+from singer_spark.singer.lake_type import columns_from_text
+from singer_spark.singer.metadata_columns import DELETED_AT, METADATA_COLUMNS, TABLE_VERSION, UNCHANGED
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -20,6 +21,7 @@ ROW_BITS = 32
 PLACE = "_spark_lake_place"
 VERDICT = "_spark_lake_verdict"
 GONE = "_spark_lake_gone"
+DELETED_AT_COLUMN = columns_from_text({DELETED_AT: METADATA_COLUMNS[DELETED_AT]})
 # The verdicts; a row without one stays as it is.
 DROP, MARK, DELETE, LAST_VALUES = "drop", "mark", "delete", "last values"
 # A row that lacks values, and earlier rows of its key, which are dropped and may have them.

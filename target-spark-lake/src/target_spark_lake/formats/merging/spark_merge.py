@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 
 import target_spark_lake
 from singer_spark.singer.lake_type import Struct, columns_from_text
-from singer_spark.singer.metadata_columns import DELETED_AT, METADATA_COLUMNS
+from singer_spark.singer.metadata_columns import DELETED_AT
 from singer_spark.spark.lake_columns import spark_columns
 from singer_spark.spark.python_tasks import send_along
 from target_spark_lake.columns.spark_columns import column
@@ -21,6 +21,7 @@ from target_spark_lake.formats.merging.completion import completed, filled_in, l
 from target_spark_lake.formats.merging.conflicts import PRESENT, RUN, SIDE, TABLE, contenders, key_names, resolve
 from target_spark_lake.formats.merging.rules import (
     DELETE,
+    DELETED_AT_COLUMN,
     FILL,
     GONE,
     LAST_VALUES,
@@ -53,7 +54,6 @@ BROADCAST_VERDICTS = 2_000_000
 # A task holds this many of the keys that it compares.
 KEYS_OF_A_TASK = 500_000
 _VERDICTS = columns_from_text({PLACE: "bigint", VERDICT: "string", GONE: "boolean"})
-_MARK = columns_from_text({DELETED_AT: METADATA_COLUMNS[DELETED_AT]})
 _OWN = columns_from_text(
     {"version": "bigint", "is_marked": "boolean", "partial": "boolean", PLACE: "bigint", SIDE: "tinyint"}
 )
@@ -109,7 +109,7 @@ class SparkMerge:
 
     def undeleted(self, files: Sequence[PlacedFile]) -> int:
         """Number of rows that are not marked as deleted."""
-        return int(self._rows.read(files, _MARK).where(F.col(DELETED_AT).isNull()).count())
+        return int(self._rows.read(files, DELETED_AT_COLUMN).where(F.col(DELETED_AT).isNull()).count())
 
     def rewrite(self, rewrite: Rewrite, verdicts: Verdicts | None, rules: MergeRules) -> list[StagedFile]:
         """Stage new files."""
