@@ -11,7 +11,7 @@ import sys
 import threading
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -30,6 +30,7 @@ from tap.opened import login, source_of
 from tap_spark_jdbc.columnar import columnar_source, connectorx_rows, jdbc_reader
 from tap_spark_jdbc.columnar.connectorx_rows import RowQuery, SupplyError
 from tap_spark_jdbc.source.mariadb_login import MariaDbLogin, login_of
+from tap_spark_jdbc.streams import stream_reading
 
 pytestmark = pytest.mark.usefixtures("spark")
 TABLE = """
@@ -115,13 +116,31 @@ def test_auto_takes_it_where_there_are_rows_enough(
     shop: MariaDatabase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     settings: JSON = {"reader": "auto", "batch_config": batch_config(tmp_path / "batches")}
-    assert made_by(run(shop, **settings).succeeded()) == {"jdbc"}
-    monkeypatch.setattr(columnar_source, "FEW_ROWS", 10)
     caplog.set_level("INFO")
+    assert made_by(run(shop, **settings).succeeded()) == {"jdbc"}
+    assert caplog.text.count("read over JDBC: fewer than 50,000 rows") == 1
+    monkeypatch.setattr(columnar_source, "FEW_ROWS", 10)
     sent = run(shop, **settings).succeeded()
     assert made_by(sent) == {"arrow"}
     assert sent_ids(sent) == Counter(range(1, 52))
-    assert "read by connectorx; engine local" in caplog.text
+    assert caplog.text.count(f"stream {shop.name}-t: read by connectorx") == 1
+
+
+def test_without_the_library_rows_are_read_over_jdbc(
+    shop: MariaDatabase, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    found = stream_reading.find_spec
+    monkeypatch.setattr(stream_reading, "find_spec", lambda name: None if name == "connectorx" else found(name))
+    caplog.set_level("INFO")
+    assert len(records(run(shop, reader="auto").succeeded())) == 51
+    assert caplog.text.count("read over JDBC: connectorx is not installed") == 1
+    assert "connectorx is not installed" in run(shop).failed()
+
+
+def test_spark_s_engine_reads_over_jdbc(shop: MariaDatabase, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    assert len(records(run(shop, reader="auto", engine="spark").succeeded())) == 51
+    assert "connectorx" not in caplog.text
 
 
 @pytest.mark.parametrize(
@@ -314,20 +333,52 @@ def test_a_signal_ends_a_run_whose_server_says_nothing(shop: MariaDatabase, tmp_
     execute(shop, "create or replace view t2 as select 1 as id, sleep(600) as b" if when == "silent" else "select 1")
     execute(shop, "create or replace view t3 as select seq as id, seq * 7 as b from seq_1_to_1000000000")
     table = "t2" if when == "silent" else "t3"
-    config = tmp_path / "config.json"
-    config.write_text(json.dumps(login(shop, tables=[table], schemas=[shop.name], reader="arrow")))
-    with subprocess.Popen(
-        [Path(sys.executable).with_name("tap-spark-jdbc"), "--config", config],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-    ) as tap:  # fmt: skip
-        drained = threading.Thread(target=drain, args=(tap.stdout,), daemon=True)
-        drained.start()
+    with started_tap(shop, tmp_path, table) as tap:
         wait_for_query(shop, table)
         children = psutil.Process(tap.pid).children(recursive=True)
         os.kill(tap.pid, signal.SIGTERM)
         assert tap.wait(timeout=60) == 143
         assert psutil.wait_procs(children, timeout=60)[1] == []
-        tap.stderr.read()
+
+
+@contextmanager
+def started_tap(database: MariaDatabase, folder: Path, table: str) -> Iterator[subprocess.Popen[bytes]]:
+    config = folder / "config.json"
+    config.write_text(json.dumps(login(database, tables=[table], schemas=[database.name], reader="arrow")))
+    with subprocess.Popen(
+        [Path(sys.executable).with_name("tap-spark-jdbc"), "--config", config],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    ) as tap:  # fmt: skip
+        threading.Thread(target=drain, args=(tap.stdout,), daemon=True).start()
+        yield tap
+
+
+@pytest.mark.parametrize("victim", ["tap", "child"])
+def test_kill_9_leaves_no_process_and_no_half_result(shop: MariaDatabase, tmp_path: Path, victim: str) -> None:
+    """The kernel ends the child with the tap: the library would wait for a silent server for ever."""
+    execute(shop, "create view slow as select seq as id, sleep(0.5) as b from seq_1_to_10")
+    with started_tap(shop, tmp_path, "slow") as tap:
+        while not (found := readers_of(tap)):
+            assert tap.poll() is None
+        wait_for_query(shop, "slow")
+        children, (reader,) = psutil.Process(tap.pid).children(recursive=True), found
+        assert shop.password not in " ".join(reader.cmdline())
+        os.kill(tap.pid if victim == "tap" else reader.pid, signal.SIGKILL)
+        code = tap.wait(timeout=60)
+        assert psutil.wait_procs(children, timeout=60)[1] == []
+        if victim == "tap":
+            assert code == -signal.SIGKILL
+        else:
+            assert tap.stderr is not None
+            errors = tap.stderr.read().decode()
+            assert (code, "sent 10 records" in errors) == (0, True), errors
+
+
+def readers_of(tap: subprocess.Popen[bytes]) -> list[psutil.Process]:
+    with suppress(psutil.NoSuchProcess):
+        children = psutil.Process(tap.pid).children()
+        return [each for each in children if "connectorx_child" in " ".join(each.cmdline())]
+    return []
 
 
 def drain(file: Any) -> None:

@@ -36,7 +36,7 @@ logger = logging.getLogger("tap-spark-jdbc")
 
 # JDBC reads fewer rows in the time that ConnectorX's process takes to start.
 FEW_ROWS = 50_000
-BATCH_ROWS, LONG_BATCH_ROWS = 16_384, 1_024
+BATCH_ROWS, LONG_BATCH_ROWS = 8_192, 1_024
 
 
 class ColumnarSource:
@@ -56,14 +56,27 @@ class ColumnarSource:
         self.number = lane.database.connection.java_number
         self.only = only
         self.works = False
+        self._said: set[str] = set()
         self._source = lane.snapshots.source
         self._database = lane.database.columnar
 
     def reads(self, each: Slice[Point], look: Look) -> bool:
         """Whether to try this slice: rows that are only known by the sums of their buckets are left to Spark."""
-        if self._database.is_out_of_reach or (self._is_apart and not self.only and self._is_small(each)):
+        if self._database.is_out_of_reach or (look.by_buckets and self.may_hold_sent_rows(each)):
             return False
-        return not (look.by_buckets and self.may_hold_sent_rows(each))
+        if not self._is_apart:
+            return True
+        if self._is_small(each) and not self.only:
+            self._say(f"read over JDBC: fewer than {FEW_ROWS:,} rows, which {CONNECTORX} reads no faster")
+            return False
+        self._say(f"read by {CONNECTORX}")
+        return True
+
+    def _say(self, how: str) -> None:
+        """Log it once."""
+        if how not in self._said:
+            self._said.add(how)
+            logger.info("stream %s: %s", self.sql.plan.stream, how)
 
     @property
     def streams(self) -> bool:

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 HERE = "127.0.0.1"
 CHUNK_BYTES = 1 << 18
+# Of the server's answer, kept to find its last packet, a refusal.
+LAST_BYTES = 1024
 PIPE_BYTES = 1 << 20
 _SET_PIPE_SIZE = 1031
 # Bytes passed on without a batch in return: rows so wide that a batch of them does not fit into memory.
@@ -118,8 +120,9 @@ def _child(query: RowQuery, port: int) -> Iterator[subprocess.Popen[bytes]]:
             assert process.stdin is not None and process.stdout is not None
             with suppress(OSError):  # elsewhere than on Linux, or beyond the user's limit
                 fcntl.fcntl(process.stdout, _SET_PIPE_SIZE, PIPE_BYTES)
-            with suppress(BrokenPipeError), process.stdin:
-                process.stdin.write(json.dumps(order).encode())
+            # It stays open: the child ends with it.
+            with suppress(BrokenPipeError):
+                process.stdin.write(json.dumps(order).encode() + b"\n")
             yield process
         finally:
             process.kill()
@@ -141,6 +144,8 @@ class _Relay:
         self._poll = select.poll()
         self._poll.register(self._messages, select.POLLIN)
         self._poll.register(listener, select.POLLIN)
+        # One for all: a new one of this size would be mapped and cleared by the kernel each time.
+        self._chunk = memoryview(bytearray(CHUNK_BYTES))
         self._last = b""
         self._passed = 0
         self._logged_in = self._leaves = self._closed = False
@@ -223,19 +228,20 @@ class _Relay:
 
     def _pass_answer(self, client: socket.socket) -> None:
         try:
-            data = self._server.recv(CHUNK_BYTES)
+            size = self._server.recv_into(self._chunk)
         except OSError as error:
-            self._last, data = str(error).encode(), b""
-        if not data:
+            self._last, size = str(error).encode(), 0
+        if not size:
             self._closed = not self._leaves
             self._end()
             with suppress(OSError):
                 client.shutdown(socket.SHUT_RDWR)
             return
-        self._last = data[-1024:] if len(data) >= 1024 else (self._last + data)[-1024:]
-        self._passed += len(data)
-        with suppress(OSError):  # the child has ended, which its messages will show
-            client.sendall(data)
+        with self._chunk[:size] as data:
+            self._last = (self._last + bytes(data[-LAST_BYTES:]))[-LAST_BYTES:]
+            self._passed += size
+            with suppress(OSError):  # the child has ended, which its messages will show
+                client.sendall(data)
 
     def _failure(self) -> SupplyError:
         if self._closed:
