@@ -152,7 +152,8 @@ def test_sigterm_on_silent_connections_of_mariadb(mariadb: MariaDB, pipe: Pipe, 
     """So does a silent MariaDB, whichever process waits for it."""
     database = mariadb.new_database()
     with database.connect() as connection, connection.cursor() as cursor:
-        cursor.execute("create view slow as select seq n, cast(repeat('x', 2000) as char(2000)) v, sleep(0.01) p from seq_1_to_3000")
+        texts = ", ".join(f"cast(repeat('x', 250) as char(250)) v{each}" for each in range(8))
+        cursor.execute(f"create view slow as select seq n, {texts}, sleep(0.01) p from seq_1_to_3000")
     with relayed(database.host, database.port) as wire:
         login = {"user": database.user, "password": database.password, "reader": reader, "tables": ["slow"]}
         url = f"jdbc:mariadb://127.0.0.1:{wire.port}/{database.name}"
@@ -168,7 +169,8 @@ def test_sigterm_on_silent_connections_of_mariadb(mariadb: MariaDB, pipe: Pipe, 
 
 def children(marked: Marked) -> list[int]:
     """The processes that read by ConnectorX."""
-    return [each for each in marked.alive() if b"connectorx_child" in Path(f"/proc/{each}/cmdline").read_bytes()]
+    found = [(each, Path(f"/proc/{each}/cmdline").read_bytes()) for each in marked.alive()]
+    return [each for each, line in found if b"connectorx_child" in line]
 
 
 def test_sigterm_while_the_pipe_is_full_sends_no_last_state(pipe: Pipe, marked: Marked) -> None:

@@ -78,10 +78,12 @@ class ColumnarSource:
             self._said.add(how)
             logger.info("stream %s: %s", self.sql.plan.stream, how)
 
-    @property
     def streams(self) -> bool:
         """Whether rows may be sent while a slice is read: a batch of rows that may be long may have to be given up."""
-        return self.sql.plan.replication_key is None and not (self._is_apart and long_columns(self.sql.plan))
+        if self._is_apart and (long := long_columns(self.sql.plan)):
+            self._say(f"read over JDBC: column {long[0].name} may hold long values, and no key cuts the table")
+            return False
+        return self.sql.plan.replication_key is None
 
     @property
     def _is_apart(self) -> bool:

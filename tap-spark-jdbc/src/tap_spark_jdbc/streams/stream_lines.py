@@ -87,7 +87,7 @@ class LineReading(StreamReading["SpoolFile | Iterator[SpoolFile]"]):
         """Render a slice of any size into a named pipe."""
         # Once rows are sent, the slice can't be handed over to Spark any more, as is done for too many rows at an edge.
         columnar = self._columnar
-        if columnar is None or not columnar.streams or self._written(columnar, each, pipe) is None:
+        if columnar is None or not columnar.streams() or self._written(columnar, each, pipe) is None:
             self._reader.stream(each, pipe, fetch_size=fetch_size)
 
     def _written(self, columnar: ColumnarSource, each: Slice[Point], path: Path) -> int | None:
