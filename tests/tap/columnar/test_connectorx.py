@@ -209,6 +209,19 @@ def test_a_refused_login_is_known_at_once_and_shows_no_password(shop: MariaDatab
     assert "x!" not in repr(query(shop, "select 1", password="x!"))
 
 
+def test_an_address_that_the_library_can_t_read_shows_no_password() -> None:
+    order = {"conn": "mysql://me:secret@127.0.0.1:port/x", "query": "select 1"}
+    command = [sys.executable, "-m", "tap_spark_jdbc.columnar.connectorx_child"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as child:
+        assert child.stdin is not None
+        assert child.stderr is not None
+        child.stdin.write(json.dumps(order).encode() + b"\n")
+        child.stdin.flush()
+        said = child.stderr.read().decode()
+    assert said
+    assert "secret" not in said
+
+
 @contextmanager
 def rows_of(asked: RowQuery) -> Iterator[Iterator[Any]]:
     with connectorx_rows.rows(asked) as batches:

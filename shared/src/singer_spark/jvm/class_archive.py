@@ -24,7 +24,7 @@ VARIABLE = "SPARK_LAKE_CLASS_ARCHIVE"
 OFF = "off"
 BUILD_SECONDS = 300
 FORMAT = "5"
-# At the address that it was made for: else the JVM rewrites all of its pointers, which takes 130 MB of memory of its own.
+# At the address that it was made for: else the JVM rewrites its pointers, which makes 120 MB memory of its own.
 IN_PLACE = ("-XX:+UnlockDiagnosticVMOptions", "-XX:ArchiveRelocationMode=0")
 NICENESS = 19
 

@@ -2,8 +2,9 @@
 
 ConnectorX holds Python's lock while it waits for rows, can't be interrupted, and panics. Here no one else is held up.
 
-Standard input: a line, the query as JSON; where it is closed, the kernel ends this process. Standard output: messages, each behind its length: the schema, then batches, as Arrow
-writes them, and an empty one at the end. Standard error: one line, if it failed.
+Standard input: a line, the query as JSON; where it is closed, the kernel ends this process. Standard output: messages,
+each behind its length: the schema, then batches, as Arrow writes them, and an empty one at the end. Standard error: one
+line, if it failed.
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ def main() -> None:
         os.dup2(silence, loud)
     # A terminal's Ctrl-C is for the tap.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    query = json.loads(sys.stdin.buffer.readline())
     try:
-        query = json.loads(sys.stdin.buffer.readline())
         _end_with_tap()
         import connectorx
 
@@ -39,7 +40,9 @@ def main() -> None:
         pass
     # A panic is a BaseException.
     except BaseException as error:
-        os.write(errors, " ".join(str(error).split("Stack backtrace")[0].split())[:4000].encode())
+        # Its complaint about an address quotes the password.
+        said = str(error).split("Stack backtrace")[0].replace(query["conn"], "the address")
+        os.write(errors, " ".join(said.split())[:4000].encode())
         os._exit(1)
     # Nothing waits for the library's threads.
     os._exit(0)
