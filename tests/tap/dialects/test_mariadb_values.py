@@ -14,8 +14,10 @@ from pymysql.constants import FIELD_TYPE
 
 from end_to_end.round_trip import RoundTrip
 from end_to_end.summed_values import texts_of_both
+from tap.batch_output import batch_config
 from tap.dialects.mariadb_extremes import SHAPES, VALUES
 from tap.opened import connected, discovered, login, read
+from tap_spark_jdbc.columnar.jdbc_reader import JdbcReader
 from tap_spark_jdbc.dialects import known_dialects, overridden
 from tap_spark_jdbc.source.queries import described_columns
 
@@ -69,12 +71,20 @@ def matrix(database: MariaDatabase) -> list[dict[str, Any]]:
         return list(cursor.fetchall())
 
 
-@pytest.fixture(scope="module")
-def lake(spark: SparkSession, database: MariaDatabase, matrix: list[dict[str, Any]], tmp_path_factory) -> RoundTrip:
-    """The table as tap and target have brought it."""
-    config = login(database, tables=["matrix"], schemas=[database.name], spark={"master": "local[2]"})
-    trip = RoundTrip(tmp_path_factory.mktemp("mariadb"), config)
-    trip.run()
+@pytest.fixture(scope="module", params=["jdbc", "arrow", "arrow in batches"])
+def lake(
+    spark: SparkSession, database: MariaDatabase, matrix: list[dict[str, Any]], tmp_path_factory, request
+) -> RoundTrip:
+    """The table as tap and target have brought it, by each reader."""
+    folder, (reader, *batches) = tmp_path_factory.mktemp("mariadb"), request.param.split()
+    config = login(database, tables=["matrix"], schemas=[database.name], spark={"master": "local[2]"}, reader=reader)
+    if batches:
+        config["batch_config"] = batch_config(folder / "batches")
+    trip = RoundTrip(folder, config)
+    with pytest.MonkeyPatch.context() as patched:
+        if reader == "arrow":
+            patched.delattr(JdbcReader, "read")  # no row comes over JDBC
+        trip.run()
     return trip
 
 

@@ -93,6 +93,10 @@ class SliceSize:
             return _fitting(FETCH_BYTES, self._guess, most, most)
         return _fitting(FETCH_BYTES, self._read_bytes, FIRST_FETCH_SIZE, self._most_fetched)
 
+    def batch_rows(self, most: int) -> int:
+        """Rows of a batch that is held in memory as a whole, at most `most`."""
+        return _fitting(FETCH_BYTES, self._read_bytes or self._guess, most, most)
+
     def fetch_fewer(self, rows: int) -> None:
         """Fetch fewer rows from now on, as `rows` were too wide for one round trip; safe from any thread."""
         self._most_fetched = min(self._most_fetched, max(1, rows // FEWER))

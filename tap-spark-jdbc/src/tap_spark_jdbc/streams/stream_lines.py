@@ -81,9 +81,8 @@ class LineReading(StreamReading["SpoolFile | Iterator[SpoolFile]"]):
         from tap_spark_jdbc.columnar.record_lines import RecordLines
 
         # Once rows are sent, the slice can't be read over JDBC any more, as it is for too many rows at an edge.
-        columnar = None if is_scan and self.plan.replication_key is not None else self._columnar
-        outcome = None
-        if columnar is not None and columnar.reads(each, look):
+        columnar, outcome = self._columnar, None
+        if columnar is not None and (not is_scan or columnar.streams()) and columnar.reads(each, look):
             edge_rows = EdgeRows(look, self.edges.sent, columnar.number)
             with RecordLines(opened, self.frame, edge_rows.unsent) as lines:
                 outcome = self._by_columns(columnar, each, lines, is_scan=is_scan)
