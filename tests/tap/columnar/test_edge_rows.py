@@ -91,12 +91,17 @@ def test_of_equal_rows_as_many_are_left_out_as_were_sent(spark: SparkSession) ->
     assert second.unsent(rows, edges(Edge.NONE, 4)) == rows
 
 
-def test_more_rows_at_an_edge_than_python_should_look_at_are_left_to_spark(
+def test_more_rows_at_an_edge_than_java_should_print_one_by_one_are_left_to_jdbc(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(edge_rows, "MOST_ROWS", 5)
     found = EdgeRows(FOUND, Counter(), java_number(spark))
-    rows = pa.RecordBatch.from_pylist([{"long": 1}] * 3)
+    whole, rows = (pa.RecordBatch.from_pylist([{"v": value}] * 3) for value in (1, 1.5))
+    found.unsent(whole, edges(Edge.UPPER, 3))
+    found.unsent(whole, edges(Edge.UPPER, 3))
+    with pytest.raises(CrowdedError):
+        found.unsent(rows, edges(Edge.BOOKMARK, 3))
+    found = EdgeRows(FOUND, Counter(), java_number(spark))
     found.unsent(rows, edges(Edge.UPPER, 3))
     with pytest.raises(CrowdedError):
         found.unsent(rows, edges(Edge.BOOKMARK, 3))

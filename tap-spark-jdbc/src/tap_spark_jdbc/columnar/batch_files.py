@@ -15,8 +15,8 @@ import pyarrow.parquet as pq
 
 from singer_spark.storage.repeating_columns import repeating
 from singer_spark.storage.storage import Storage
-from tap_spark_jdbc.columnar.columnar_query import writing
-from tap_spark_jdbc.columnar.edge_rows import EdgeRows, Unsent
+from tap_spark_jdbc.columnar.columnar_query import Unsent, writing
+from tap_spark_jdbc.columnar.edge_rows import EdgeRows
 from tap_spark_jdbc.columnar.record_lines import rendered
 from tap_spark_jdbc.reading.text_buffer import joined_text
 

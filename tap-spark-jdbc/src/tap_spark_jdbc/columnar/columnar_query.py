@@ -6,7 +6,7 @@ Rows do not pass through Python one by one, nor through the JVM. A worker import
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 # The driver's batches.
 BATCH_BYTES = 4 << 20
 EDGE = "edge"
+Unsent = Callable[[pa.RecordBatch, pa.Array, pa.Array | None], pa.RecordBatch]
 _NO_EDGE = pa.scalar(0, pa.int32())
 _EDGE_OF_NULL = 3
 # The years 1 to 9999, the range of the lake's dates and times, in days and in microseconds since 1970.
@@ -64,7 +65,7 @@ class Outcome:
         name: The file's name in its folder.
         edges: The rows at the requested edges, with `edge`, as an Arrow stream; empty if there are none.
         state: SQLSTATE of the failure, or a substitute for it; None: the slice is written.
-        refused: The reason of the failure.
+        refused: The reason of the failure; if the slice is left to JDBC, with what to do where that can't read it.
         number: The `errno` of a system error.
     """
 
@@ -158,14 +159,17 @@ def _read_by_connectorx(query: ColumnarQuery, login: MariaDbLogin, sink: Sink) -
     except SupplyError as error:
         lost = LOST if error.began else UNREACHABLE
         # The library's own failures: JDBC reads the rows, or its error names the value.
-        return Outcome(state=lost if error.lost else error.state or LEFT, refused=str(error))
+        advice = "" if error.lost or error.state else "; set reader to jdbc"
+        return Outcome(state=lost if error.lost else error.state or LEFT, refused=f"{error}{advice}")
 
 
 def _not_taken(error: Exception) -> Outcome:
     if isinstance(error, Unwritable):
         return unwritten(error)
-    # Spark's error will name the column of a value that Arrow can't cast.
-    return Outcome(state=LEFT, refused=_in_line(error))
+    # JDBC's error will name the column of a value that Arrow can't cast.
+    is_cast = isinstance(error, pa.ArrowInvalid)
+    advice = "; set its type_overrides to text (reader jdbc names the value)" if is_cast else ""
+    return Outcome(state=LEFT, refused=f"{_in_line(error)}{advice}")
 
 
 @contextmanager

@@ -64,7 +64,7 @@ class ColumnarSource:
         """Whether to try this slice: rows that are only known by the sums of their buckets are left to Spark."""
         if self._database.is_out_of_reach or (look.by_buckets and self.may_hold_sent_rows(each)):
             return False
-        if not self._is_apart:
+        if not self.is_apart:
             return True
         if self._is_small(each) and not self.only:
             self._say(f"read over JDBC: fewer than {FEW_ROWS:,} rows, which {CONNECTORX} reads no faster")
@@ -80,13 +80,13 @@ class ColumnarSource:
 
     def streams(self) -> bool:
         """Whether rows may be sent while a slice is read: a batch of rows that may be long may have to be given up."""
-        if self._is_apart and (long := long_columns(self.sql.plan)):
+        if self.is_apart and (long := long_columns(self.sql.plan)):
             self._say(f"read over JDBC: column {long[0].name} may hold long values, and no key cuts the table")
             return False
         return self.sql.plan.replication_key is None
 
     @property
-    def _is_apart(self) -> bool:
+    def is_apart(self) -> bool:
         """Whether each slice is read in a process of its own, which takes a quarter of a second to start."""
         return self.sql.dialect.columnar_driver == CONNECTORX
 
@@ -114,6 +114,9 @@ class ColumnarSource:
             return False
         if outcome.state not in (None, LEFT):
             raise self._error(outcome, place)
+        if outcome.state == LEFT and self.is_apart:
+            reason = "it could not read all of them" if self._source.hides_values else outcome.refused
+            logger.info("stream %s: rows are read over JDBC, not by %s: %s", self.sql.plan.stream, CONNECTORX, reason)
         return outcome.state is None
 
     def may_hold_sent_rows(self, each: Slice[Point]) -> bool:

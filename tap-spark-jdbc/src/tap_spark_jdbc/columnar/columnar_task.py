@@ -10,8 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tap_spark_jdbc.columnar.batch_files import FilePlan, ParquetFile
-from tap_spark_jdbc.columnar.columnar_query import EDGE, ColumnarQuery, CrowdedError, Outcome, read
-from tap_spark_jdbc.columnar.edge_rows import Unsent
+from tap_spark_jdbc.columnar.columnar_query import EDGE, ColumnarQuery, CrowdedError, Outcome, Unsent, read
 from tap_spark_jdbc.source.columnar_database import ColumnarDatabase
 
 MOST_EDGE_BYTES = 16 << 20

@@ -41,6 +41,8 @@ if TYPE_CHECKING:
 SMALL_ROWS = 500_000
 # A cluster processes more slices in parallel than this machine.
 _HERE = threading.BoundedSemaphore(os.cpu_count() or 1)
+# A slice that a process of its own reads keeps two cores busy, and the server's.
+_APART = threading.BoundedSemaphore(max(1, (os.cpu_count() or 1) // 2))
 
 
 class ColumnarWriter:
@@ -93,7 +95,7 @@ class ColumnarWriter:
         return written_file(file_of_slice, outcome, edge_rows.found(outcome.read, outcome.nulls))
 
     def _here(self, task: ColumnarTask, edge_rows: EdgeRows) -> Outcome:
-        with _HERE:
+        with _APART if self._source.is_apart else _HERE:
             return columnar_task.written(task, edge_rows.unsent, self._database.columnar)
 
     def _in_task(self, task: ColumnarTask, edge_rows: EdgeRows) -> Outcome:

@@ -250,10 +250,15 @@ class _Relay:
         said = self._child.stderr.read().decode(errors="replace")
         state = _STATE.search(said)
         lost = _KILLED in said
-        return SupplyError(said or "ConnectorX ended without a word", state[1] if state else "", lost=lost, began=True)
+        said = said or f"ConnectorX's process ended without a word ({_ending(self._child.wait())})"
+        return SupplyError(said, state[1] if state else "", lost=lost, began=True)
 
     def _refusal(self) -> SupplyError:
         """What the server said before it closed the connection."""
         said = _REFUSAL.search(self._last)
         reason = said[2].decode(errors="replace") if said else "the server closed the connection"
         return SupplyError(reason, said[1].decode() if said else "", lost=True, began=self._logged_in)
+
+
+def _ending(code: int) -> str:
+    return f"signal {-code}" if code < 0 else f"exit code {code}"

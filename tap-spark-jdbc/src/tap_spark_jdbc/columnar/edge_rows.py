@@ -1,29 +1,23 @@
 """Rows at the edges of a run from the columnar driver, with the same fingerprints as Spark's.
 
 A record is rendered as Spark's `to_json` renders it, byte for byte, so each reader recognises what the other has sent.
+Only floating-point numbers need the JVM for it, one by one.
 """
 
 from __future__ import annotations
 
-import base64
-import math
 from collections import Counter
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from tap_spark_jdbc.columnar.columnar_query import CrowdedError
+from tap_spark_jdbc.columnar.record_lines import prints_numbers, rendered
 from tap_spark_jdbc.extraction.fingerprints import Found, Look, fingerprint
 from tap_spark_jdbc.plan.stream_sql import AT_BOOKMARK, AT_UPPER
 
 MOST_ROWS = 10_000
-Unsent = Callable[[pa.RecordBatch, pa.Array, pa.Array | None], pa.RecordBatch]
-# As Jackson escapes characters that are not allowed in JSON text; the backslash first, as the others contain it.
-SHORT = {"\\": "\\\\", '"': '\\"', "\n": "\\n", "\r": "\\r", "\t": "\\t", "\b": "\\b", "\f": "\\f"}
-CONTROLS = {chr(code): f"\\u{code:04X}" for code in range(0x20) if chr(code) not in SHORT}
-_ESCAPED = str.maketrans(SHORT | CONTROLS)
 
 
 class EdgeRows:
@@ -71,50 +65,21 @@ class EdgeRows:
     def _fingerprints(self, rows: pa.RecordBatch, known: pa.Array | None, chosen: pa.Array) -> list[bytes]:
         if not pc.any(chosen).as_py():
             return []
-        if known is not None:
-            return [fingerprint(record) for record in known.filter(chosen).cast(pa.binary()).to_pylist()]
-        rows = rows.filter(chosen)
-        if len(self.at_bookmark) + len(self.at_upper) + rows.num_rows > MOST_ROWS:
-            raise CrowdedError
+        texts = self._record_texts(rows.filter(chosen)) if known is None else known.filter(chosen)
+        return [fingerprint(record) for record in texts.cast(pa.binary()).to_pylist()]
+
+    def _record_texts(self, rows: pa.RecordBatch) -> pa.Array:
+        printed = {
+            place: self._printed(column) for place, column in enumerate(rows.columns) if prints_numbers(column.type)
+        }
+        if printed and len(self.at_bookmark) + len(self.at_upper) + rows.num_rows > MOST_ROWS:
+            raise CrowdedError(f"more than {MOST_ROWS:,} rows with floating-point numbers lie at an edge of the run")
+        return rendered(rows, "", "", printed)
+
+    def _printed(self, column: pa.Array) -> pa.Array:
+        """The text of each floating-point number, or of each list of them."""
+        if pa.types.is_list(column.type):
+            return pa.ListArray.from_arrays(column.offsets, self._printed(column.values), mask=column.is_null())
         assert self._number is not None
-        return [fingerprint(record) for record in records(rows, self._number)]
-
-
-def records(rows: pa.RecordBatch, number: Callable[[float, bool], str]) -> Iterator[bytes]:
-    """Render each row's record, one by one; for few rows."""
-    names = [text(name) for name in rows.schema.names]
-    columns = [[_value(each, column.type, number) for each in column.to_pylist()] for column in rows.columns]
-    for values in zip(*columns, strict=True):
-        members = (f"{name}:{value}" for name, value in zip(names, values, strict=True))
-        yield ("{" + ",".join(members) + "}").encode()
-
-
-def text(value: str) -> str:
-    """A text as a JSON string."""
-    return f'"{value.translate(_ESCAPED)}"'
-
-
-def _value(value: Any, kind: pa.DataType, number: Callable[[float, bool], str]) -> str:
-    if value is None:
-        return "null"
-    if pa.types.is_boolean(kind):
-        return "true" if value else "false"
-    if pa.types.is_floating(kind):
-        return _floating(value, number, single=pa.types.is_float32(kind))
-    if pa.types.is_list(kind):
-        return f"[{','.join(_value(each, kind.value_type, number) for each in value)}]"
-    if pa.types.is_timestamp(kind):
-        zone = "" if kind.tz is None else "Z"
-        return f'"{value.replace(tzinfo=None).isoformat(timespec="microseconds")}{zone}"'
-    if pa.types.is_date(kind):
-        return f'"{value.isoformat()}"'
-    if pa.types.is_binary(kind):
-        return f'"{base64.b64encode(value).decode()}"'
-    # Python writes a decimal as Java's BigDecimal does: both follow the General Decimal Arithmetic.
-    return text(value) if pa.types.is_string(kind) else str(value)
-
-
-def _floating(value: float, number: Callable[[float, bool], str], *, single: bool) -> str:
-    if math.isfinite(value):
-        return number(value, single)
-    return '"NaN"' if math.isnan(value) else f'"{"-" if value < 0 else ""}Infinity"'
+        number, single = self._number, pa.types.is_float32(column.type)
+        return pa.array([None if each is None else number(each, single) for each in column.to_pylist()], pa.string())

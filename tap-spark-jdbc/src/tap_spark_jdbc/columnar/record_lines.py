@@ -11,15 +11,19 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tap_spark_jdbc.columnar.columnar_query import writing
-from tap_spark_jdbc.columnar.edge_rows import CONTROLS, SHORT, text
 from tap_spark_jdbc.reading.text_buffer import joined_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from tap_spark_jdbc.columnar.edge_rows import Unsent
+    from tap_spark_jdbc.columnar.columnar_query import Unsent
     from tap_spark_jdbc.extraction.fingerprints import Frame
     from tap_spark_jdbc.reading.streamed_lines import LineFile
+
+# As Jackson escapes characters that are not allowed in JSON text; the backslash first, as the others contain it.
+SHORT = {"\\": "\\\\", '"': '\\"', "\n": "\\n", "\r": "\\r", "\t": "\\t", "\b": "\\b", "\f": "\\f"}
+CONTROLS = {chr(code): f"\\u{code:04X}" for code in range(0x20) if chr(code) not in SHORT}
+_ESCAPED = str.maketrans(SHORT | CONTROLS)
 
 
 class RecordLines:
@@ -85,6 +89,11 @@ def rendered(
         literal = after
     parts += [f"{literal}}}{end}"] if isinstance(end, str) else [f"{literal}}}", end]
     return pc.binary_join_element_wise(*parts, "", null_handling="replace", null_replacement="null")
+
+
+def text(value: str) -> str:
+    """A text as a JSON string."""
+    return f'"{value.translate(_ESCAPED)}"'
 
 
 def _texts(column: pa.Array, printed: pa.Array | None = None) -> tuple[str, pa.Array, str]:

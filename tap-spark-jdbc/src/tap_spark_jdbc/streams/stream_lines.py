@@ -105,10 +105,7 @@ class LineReading(StreamReading["SpoolFile | Iterator[SpoolFile]"]):
             return outcome
         if lines.rows and is_scan:
             # Its rows may already have been sent.
-            raise SourceError(
-                f"stream {self.plan.stream}: {outcome.refused}; "
-                "set its type_overrides to text (reader jdbc names the value)"
-            )
+            raise SourceError(f"stream {self.plan.stream}: {outcome.refused}")
         return None
 
     def _unfit(self) -> str | None:
