@@ -22,13 +22,18 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from end_to_end.marked import until
 from servers.mariadb import MariaDatabase
+from servers.wire import relayed
+from singer_spark.errors import ConnectionLostError
 from tap.batch_output import JSON, batch_config
 from tap.columnar.arrow_runs import made_by, sent_ids
 from tap.in_process import Sent, run_tap
 from tap.opened import login, source_of
 from tap_spark_jdbc.columnar import columnar_source, connectorx_rows, jdbc_reader
 from tap_spark_jdbc.columnar.connectorx_rows import RowQuery, SupplyError
+from tap_spark_jdbc.source import lost_connection, server_watch
+from tap_spark_jdbc.source.jdbc_source import JdbcSource
 from tap_spark_jdbc.source.mariadb_login import MariaDbLogin, login_of
 from tap_spark_jdbc.streams import stream_reading
 
@@ -355,14 +360,17 @@ def test_a_signal_ends_a_run_whose_server_says_nothing(shop: MariaDatabase, tmp_
 
 
 @contextmanager
-def started_tap(database: MariaDatabase, folder: Path, table: str) -> Iterator[subprocess.Popen[bytes]]:
+def started_tap(
+    database: MariaDatabase, folder: Path, table: str, *, drained: bool = True
+) -> Iterator[subprocess.Popen[bytes]]:
     config = folder / "config.json"
     config.write_text(json.dumps(login(database, tables=[table], schemas=[database.name], reader="arrow")))
     with subprocess.Popen(
         [Path(sys.executable).with_name("tap-spark-jdbc"), "--config", config],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE,
     ) as tap:  # fmt: skip
-        threading.Thread(target=drain, args=(tap.stdout,), daemon=True).start()
+        if drained:
+            threading.Thread(target=drain, args=(tap.stdout,), daemon=True).start()
         yield tap
 
 
@@ -385,6 +393,61 @@ def test_kill_9_leaves_no_process_and_no_half_result(shop: MariaDatabase, tmp_pa
             assert tap.stderr is not None
             errors = tap.stderr.read().decode()
             assert (code, "sent 10 records" in errors) == (0, True), errors
+
+
+def test_a_process_that_dies_after_rows_were_sent_fails_the_run_and_blames_no_value(
+    shop: MariaDatabase, tmp_path: Path
+) -> None:
+    execute(shop, "create view endless as select seq as id, seq * 7 as b from seq_1_to_1000000000")
+    with started_tap(shop, tmp_path, "endless", drained=False) as tap:
+        assert tap.stdout is not None
+        assert tap.stderr is not None
+        while b'"RECORD"' not in tap.stdout.readline():
+            assert tap.poll() is None
+        threading.Thread(target=drain, args=(tap.stdout,), daemon=True).start()
+        (reader,) = readers_of(tap)
+        os.kill(reader.pid, signal.SIGKILL)
+        errors = tap.stderr.read().decode()
+        assert tap.wait(timeout=60) == 1
+    assert "ConnectorX's process ended without a word (signal 9); set reader to jdbc" in errors
+    assert "type_overrides" not in errors
+
+
+def test_a_silent_server_ends_the_run(shop: MariaDatabase, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While ConnectorX reads, too: where no row comes any more, the server is asked, and the run ends if it is gone."""
+    execute(shop, "create view slow as select seq as id, sleep(0.01) as b, repeat('x', 200) as c from seq_1_to_100000")
+    for name, seconds in {"LOOK_SECONDS": 0.1, "QUIET_SECONDS": 0.4, "DEAD_SECONDS": 0.5}.items():
+        monkeypatch.setattr(server_watch, name, seconds)
+    monkeypatch.setattr(lost_connection, "PAUSES", ())
+    limited, found = JdbcSource.limited, list[Exception]()
+
+    def hasty(self: JdbcSource) -> JdbcSource:
+        assert self.dialect.alive is not None
+        alive = replace(self.dialect.alive, properties={"connectTimeout": "500", "socketTimeout": "500"})
+        return limited(replace(self, dialect=replace(self.dialect, alive=alive)))
+
+    monkeypatch.setattr(JdbcSource, "limited", hasty)
+    with relayed(shop.host, shop.port) as wire:
+
+        def ended(error: Exception) -> None:
+            found.append(error)
+            wire.end()
+
+        def silence() -> None:
+            until(lambda: wire.bytes > 100_000, "rows")
+            wire.silence()
+
+        monkeypatch.setattr(server_watch, "stop_by_error", ended)
+        threading.Thread(target=silence, daemon=True).start()
+        url = f"jdbc:mariadb://127.0.0.1:{wire.port}/{shop.name}"
+        run(shop, tables=["slow"], jdbc_url=url).failed()
+    assert isinstance(found[0], ConnectionLostError)
+
+
+def test_the_kernel_looks_at_its_connection(shop: MariaDatabase) -> None:
+    with connectorx_rows._connected(query(shop, "").login) as opened:
+        for level, option, value in server_watch.SOCKET_OPTIONS:
+            assert opened.getsockopt(level, option) == value
 
 
 def readers_of(tap: subprocess.Popen[bytes]) -> list[psutil.Process]:

@@ -1,7 +1,7 @@
 """Rows at the edges of a run from the columnar driver, with the same fingerprints as Spark's.
 
 A record is rendered as Spark's `to_json` renders it, byte for byte, so each reader recognises what the other has sent.
-Only floating-point numbers need the JVM for it, one by one.
+Only floating-point numbers need the JVM for it, which prints them one by one.
 """
 
 from __future__ import annotations

@@ -80,7 +80,7 @@ class SliceSize:
         if self._fixed_rows is not None:
             return self._fixed_rows
         if self._row_bytes is None:
-            return _fitting(self._slice_bytes, self._guessed, self._first_rows, self._first_rows)
+            return _fitting(self._slice_bytes, self.guessed, self._first_rows, self._first_rows)
         size = min(self._largest, max(self._slice_bytes, self._rendered // GROWTH))
         return _fitting(size, self._row_bytes, self._first_rows, most)
 
@@ -112,7 +112,8 @@ class SliceSize:
             self._read_bytes = self._row_bytes if width is None else width
 
     @cached_property
-    def _guessed(self) -> float | None:
+    def guessed(self) -> float | None:
+        """Approximate bytes of a row's long values, before any row is measured; None: it has none."""
         self._guess = self._look()
         return self._guess
 

@@ -30,7 +30,7 @@ FILE_BYTES = 128_000_000
 # Some databases scan the whole table for each slice of this size.
 MOST_ROWS = 2_000_000
 # So much smaller than the rows read a file is at least, of rows whose width was not measured.
-COMPRESSION = 2
+COMPRESSION = 3
 # Smaller slices would cost more than an idle core at the end.
 FEWEST_ROWS = 250_000
 # Of a table that is not cut by a key: 64 MB are not worth a second task, 256 MB make a file of some 60.
@@ -81,18 +81,22 @@ class BatchReading(StreamReading[SliceBatch]):
     def _rows(self) -> int:
         # The rows' width is unknown before the first slice is written.
         if not self.size.known:
-            if self._columnar is not None and self._columnar.is_apart and self._unmeasured_rows >= FEWEST_ROWS:
-                # A process for a first slice of few rows costs as much as these.
+            if self._begins_at_large and self._unmeasured_rows >= FEWEST_ROWS:
                 return self._unmeasured_rows
             self._begun.wait_for_last()
             if not self.size.known:
                 return self.size.rows()
         return self.size.rows(self._most_rows)
 
+    @property
+    def _begins_at_large(self) -> bool:
+        """Whether a process of its own would be started for a first slice of few rows, which costs as much as many."""
+        return not self.extraction.is_delta and self._columnar is not None and self._columnar.is_apart
+
     @cached_property
     def _unmeasured_rows(self) -> int:
         """The rows of a slice by the widths of their types, and of the first rows where those are unbounded."""
-        return min(self._most_rows, int(COMPRESSION * FILE_BYTES / row_width(self.plan, self._first_width())))
+        return min(self._most_rows, int(COMPRESSION * FILE_BYTES / row_width(self.plan, self.size.guessed)))
 
     @cached_property
     def _most_rows(self) -> int:
@@ -100,7 +104,8 @@ class BatchReading(StreamReading[SliceBatch]):
         rows, jobs = self.plan.table.row_estimate, self.lane.database.n_jobs
         if not rows or self.extraction.sql.bookmark is not None:
             return MOST_ROWS
-        # An old estimate may be far too low.
+        # An old estimate may be far too low, and statistics are off by a few per cent.
+        rows += rows // 10
         return max(-(-rows // (jobs * -(-rows // (jobs * MOST_ROWS)))), FEWEST_ROWS)
 
     def _slices(self) -> Iterator[Slice[Point]]:
