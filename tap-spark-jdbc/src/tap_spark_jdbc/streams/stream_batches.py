@@ -96,7 +96,9 @@ class BatchReading(StreamReading[SliceBatch]):
     @cached_property
     def _unmeasured_rows(self) -> int:
         """The rows of a slice by the widths of their types, and of the first rows where those are unbounded."""
-        return min(self._most_rows, int(COMPRESSION * FILE_BYTES / row_width(self.plan, self.size.guessed)))
+        # Statistics are off by a few per cent: a last slice of these rows would cost a process.
+        most = self._most_rows + self._most_rows // 10
+        return min(most, int(COMPRESSION * FILE_BYTES / row_width(self.plan, self.size.guessed)))
 
     @cached_property
     def _most_rows(self) -> int:
@@ -104,8 +106,7 @@ class BatchReading(StreamReading[SliceBatch]):
         rows, jobs = self.plan.table.row_estimate, self.lane.database.n_jobs
         if not rows or self.extraction.sql.bookmark is not None:
             return MOST_ROWS
-        # An old estimate may be far too low, and statistics are off by a few per cent.
-        rows += rows // 10
+        # An old estimate may be far too low.
         return max(-(-rows // (jobs * -(-rows // (jobs * MOST_ROWS)))), FEWEST_ROWS)
 
     def _slices(self) -> Iterator[Slice[Point]]:
