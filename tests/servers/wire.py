@@ -43,10 +43,11 @@ class Wire:
 
     def end(self) -> None:
         """Closes all connections."""
-        self._over.set()
+        # First, as a socket that its thread closes is left open by the other thread, which waits for its bytes.
         for each in self._sockets:
             with suppress(OSError):
                 each.shutdown(socket.SHUT_RDWR)
+        self._over.set()
 
     def _serve(self, listener: socket.socket) -> None:
         while not self._over.is_set():

@@ -16,6 +16,7 @@ import pytest
 
 from end_to_end.marked import SECONDS, Marked, handles, said, until
 from end_to_end.pipe import Pipe
+from servers.mariadb import MariaDB
 from servers.postgresql import PostgreSQL
 from servers.wire import relayed
 from singer_spark.storage.storage import Storage
@@ -151,6 +152,32 @@ def test_sigterm_on_silent_connections(postgresql: PostgreSQL, pipe: Pipe, marke
     pipe.tap |= {"jdbc_url": database.jdbc_url, "tables": ["numbers"]}
     code, output, errors = marked.run(pipe.tap_command())
     assert (code, output.count(b'"RECORD"')) == (0, 3000), errors
+
+
+@pytest.mark.parametrize("reader", ["arrow", "jdbc"])
+def test_sigterm_on_silent_connections_of_mariadb(mariadb: MariaDB, pipe: Pipe, marked: Marked, reader: str) -> None:
+    """So does a silent MariaDB, whichever process waits for it."""
+    database = mariadb.new_database()
+    with database.connect() as connection, connection.cursor() as cursor:
+        texts = ", ".join(f"cast(repeat('x', 250) as char(250)) v{each}" for each in range(8))
+        cursor.execute(f"create view slow as select seq n, {texts}, sleep(0.01) p from seq_1_to_3000")
+    with relayed(database.host, database.port) as wire:
+        login = {"user": database.user, "password": database.password, "reader": reader, "tables": ["slow"]}
+        url = f"jdbc:mariadb://127.0.0.1:{wire.port}/{database.name}"
+        pipe.tap = {"jdbc_url": url, "schemas": [database.name], **login, **LOCAL}
+        tap = marked.start(pipe.tap_command())
+        until(lambda: wire.bytes > 500_000, "rows", tap)
+        assert bool(children(marked)) == (reader == "arrow")
+        wire.silence()
+        assert "what was sent is not a complete run" in stop(tap, signal.SIGTERM, TAP)
+        marked.leave_nothing()  # the kernel ends ConnectorX's process a moment after the tap
+    assert list(marked.temporary.iterdir()) == []
+
+
+def children(marked: Marked) -> list[int]:
+    """The processes that read by ConnectorX."""
+    found = [(each, Path(f"/proc/{each}/cmdline").read_bytes()) for each in marked.alive()]
+    return [each for each, line in found if b"connectorx_child" in line]
 
 
 def test_sigterm_while_the_pipe_is_full_sends_no_last_state(pipe: Pipe, marked: Marked) -> None:

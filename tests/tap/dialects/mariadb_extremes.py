@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from servers.mariadb import MariaDatabase
+
 DAYS = ["0001-01-01", "0004-02-29", "1000-02-28", "1582-10-05", "1582-10-14", "1969-12-31", "2024-02-29", "9999-12-31"]
 MOMENTS = [f"{day} {clock}" for day in DAYS for clock in ("00:00:00", "02:30:00.000001", "23:59:59.999999")]
 # Clock changes of Berlin and St. John's, and the two ends of the type.
@@ -93,3 +95,34 @@ VALUES: dict[str, tuple[list[Any], Callable[[Any], Any]]] = {
     "blob": (BYTES, bytes),
     "geometry": (SHAPES, str),
 }
+
+
+def column(number: int) -> str:
+    """The name of the column of the type at this place in `VALUES`."""
+    return f"v{number}"
+
+
+def make_matrix(database: MariaDatabase) -> None:
+    """Make table `matrix` with a column of each type, a row for each value and a last one of NULLs."""
+    length = max(len(values) for values, _ in VALUES.values()) + 1
+    described = [f"{column(n)} {each} null default null" for n, each in enumerate(VALUES)]
+    generated = "n int, virtual_sum int as (n + 1) virtual, stored_text varchar(20) as (concat('n', n)) stored"
+    with database.connect() as connection, connection.cursor() as cursor:
+        cursor.execute(
+            f"create table matrix (id int auto_increment primary key, {', '.join(described)}, {generated}) "
+            "character set utf8mb4 collate utf8mb4_bin"
+        )
+        for row in range(length):
+            given = [values[row] if row < len(values) else None for values, _ in VALUES.values()]
+            slots = [_slot(native_type, value) for native_type, value in zip(VALUES, given, strict=True)]
+            names = ", ".join(column(n) for n in range(len(VALUES)))
+            # The shapes stand in the statement itself.
+            bound = [v for v, slot in zip(given, slots, strict=True) if slot == "%s"]
+            cursor.execute(f"insert into matrix (n, {names}) values ({row}, {', '.join(slots)})", bound)
+
+
+def _slot(native_type: str, value: Any) -> str:
+    if native_type != "geometry" or value is None:
+        return "%s"
+    srid, _, shape = value.rpartition(";")
+    return f"ST_GeomFromText('{shape}', {srid.removeprefix('SRID=') or 0})"

@@ -14,8 +14,10 @@ from pymysql.constants import FIELD_TYPE
 
 from end_to_end.round_trip import RoundTrip
 from end_to_end.summed_values import texts_of_both
-from tap.dialects.mariadb_extremes import SHAPES, VALUES
+from tap.batch_output import batch_config
+from tap.dialects.mariadb_extremes import SHAPES, VALUES, column, make_matrix
 from tap.opened import connected, discovered, login, read
+from tap_spark_jdbc.columnar.jdbc_reader import JdbcReader
 from tap_spark_jdbc.dialects import known_dialects, overridden
 from tap_spark_jdbc.source.queries import described_columns
 
@@ -32,10 +34,6 @@ REFUSED = {
 }
 
 
-def column(number: int) -> str:
-    return f"v{number}"
-
-
 @pytest.fixture(scope="module")
 def database(mariadb) -> MariaDatabase:
     return mariadb.new_database()
@@ -43,22 +41,8 @@ def database(mariadb) -> MariaDatabase:
 
 @pytest.fixture(scope="module")
 def matrix(database: MariaDatabase) -> list[dict[str, Any]]:
-    """Table `matrix` with a column of each type and a last row of NULLs; gives what pymysql reads of it."""
-    length = max(len(values) for values, _ in VALUES.values()) + 1
-    described = [f"{column(n)} {each} null default null" for n, each in enumerate(VALUES)]
-    generated = "n int, virtual_sum int as (n + 1) virtual, stored_text varchar(20) as (concat('n', n)) stored"
-    with database.connect() as connection, connection.cursor() as cursor:
-        cursor.execute(
-            f"create table matrix (id int auto_increment primary key, {', '.join(described)}, {generated}) "
-            "character set utf8mb4 collate utf8mb4_bin"
-        )
-        for row in range(length):
-            given = [values[row] if row < len(values) else None for values, _ in VALUES.values()]
-            slots = [_slot(native_type, value) for native_type, value in zip(VALUES, given, strict=True)]
-            names = ", ".join(column(n) for n in range(len(VALUES)))
-            # The shapes stand in the statement itself.
-            bound = [v for v, slot in zip(given, slots, strict=True) if slot == "%s"]
-            cursor.execute(f"insert into matrix (n, {names}) values ({row}, {', '.join(slots)})", bound)
+    """What pymysql reads of table `matrix`."""
+    make_matrix(database)
     plain = {kind: read for kind, read in pymysql.converters.decoders.items() if kind != FIELD_TYPE.TIME}
     with pymysql.connect(
         host=database.host, port=database.port, user=database.user, password=database.password,
@@ -69,12 +53,20 @@ def matrix(database: MariaDatabase) -> list[dict[str, Any]]:
         return list(cursor.fetchall())
 
 
-@pytest.fixture(scope="module")
-def lake(spark: SparkSession, database: MariaDatabase, matrix: list[dict[str, Any]], tmp_path_factory) -> RoundTrip:
-    """The table as tap and target have brought it."""
-    config = login(database, tables=["matrix"], schemas=[database.name], spark={"master": "local[2]"})
-    trip = RoundTrip(tmp_path_factory.mktemp("mariadb"), config)
-    trip.run()
+@pytest.fixture(scope="module", params=["jdbc", "arrow", "arrow in batches"])
+def lake(
+    spark: SparkSession, database: MariaDatabase, matrix: list[dict[str, Any]], tmp_path_factory, request
+) -> RoundTrip:
+    """The table as tap and target have brought it, by each reader."""
+    folder, (reader, *batches) = tmp_path_factory.mktemp("mariadb"), request.param.split()
+    config = login(database, tables=["matrix"], schemas=[database.name], spark={"master": "local[2]"}, reader=reader)
+    if batches:
+        config["batch_config"] = batch_config(folder / "batches")
+    trip = RoundTrip(folder, config)
+    with pytest.MonkeyPatch.context() as patched:
+        if reader == "arrow":
+            patched.delattr(JdbcReader, "read")  # no row comes over JDBC
+        trip.run()
     return trip
 
 
@@ -86,13 +78,6 @@ def test_a_checksum_has_the_same_text_of_every_type_at_its_extremes_on_both_side
     assert {name: len(set(each)) for name, each in texts.lake.items()} == texts.distinct
     floating = {column(number) for number, kind in enumerate(VALUES) if kind.startswith(("float", "double"))}
     assert texts.unsummed == floating
-
-
-def _slot(native_type: str, value: Any) -> str:
-    if native_type != "geometry" or value is None:
-        return "%s"
-    srid, _, shape = value.rpartition(";")
-    return f"ST_GeomFromText('{shape}', {srid.removeprefix('SRID=') or 0})"
 
 
 def _truth(native_type: str, value: Any, row: int) -> Any:

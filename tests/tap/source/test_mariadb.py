@@ -15,6 +15,10 @@ from tap.opened import connected, discovered, login, source_of
 from tap.source.mariadb_pipes import literal, quoted, records, run
 from tap_spark_jdbc.dialects import dialect_of, known_dialects
 from tap_spark_jdbc.dialects.tables import Key, Table
+from tap_spark_jdbc.extraction import slice_bounds
+from tap_spark_jdbc.extraction.slice_bounds import ColumnBounds
+from tap_spark_jdbc.plan.slices import Range
+from tap_spark_jdbc.plan.stream_sql import Point
 from tap_spark_jdbc.source.discovery import discover_tables
 from tap_spark_jdbc.source.discovery_bounds import Bounds
 
@@ -317,3 +321,28 @@ def test_a_table_that_may_not_be_read_is_named_with_its_grant(database, spark) -
     assert f"stream {name}-denied: it can't be read: the user may not; run GRANT SELECT ON `{name}`.`denied` TO" in str(
         sent.error
     )
+
+
+@pytest.mark.parametrize(("step", "hops"), [(1, False), (10, True)])
+def test_unique_numbers_are_cut_without_counting_rows(
+    database: MariaDatabase, pipe, monkeypatch: pytest.MonkeyPatch, step: int, hops: bool
+) -> None:
+    """A hop reads all rows that it passes; no slice has more rows than wanted, and none is lost at a gap."""
+    monkeypatch.setattr(slice_bounds, "LONG_HOP", 10)
+    hop, offsets = ColumnBounds._hop, list[int]()
+
+    def noted(self: ColumnBounds, within: Range[Point], offset: int) -> Point | None:
+        offsets.append(offset)
+        return hop(self, within, offset)
+
+    monkeypatch.setattr(ColumnBounds, "_hop", noted)
+    run(
+        database,
+        "create table t (id bigint primary key, at datetime not null, key (at))",
+        f"insert into t select seq * {step}, '2026-01-01' + interval seq second from seq_1_to_100 where seq % 9 <> 2",
+        "analyze table t persistent for all",
+    )
+    sent = pipe("t:at:datetime", slice_rows=20).run()
+    assert sent.ids(f"{database.name}-t") == Counter(n * step for n in range(1, 101) if n % 9 != 2)
+    assert len(sent.states) >= 5
+    assert any(offsets) == hops

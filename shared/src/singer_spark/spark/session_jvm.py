@@ -27,7 +27,7 @@ COMPILER_OPTIONS = (
 CODE_CACHE_OPTIONS = "-XX:ReservedCodeCacheSize=240m"
 # A heap that begins small grows with live data, not with garbage.
 HEAP_OPTIONS = "-Xms224m -XX:NewSize=112m"
-SMALL_HEAP_OPTIONS = "-Xms96m -XX:NewSize=40m"
+SMALL_HEAP_OPTIONS = "-Xms64m -XX:NewSize=16m"
 # Drivers log a URL that they can't parse, or pieces of it; the connection's error has the same, redacted.
 DRIVERS = (
     "org.postgresql org.mariadb.jdbc com.mysql oracle.jdbc oracle.net com.microsoft.sqlserver com.ibm.db2 org.h2 "

@@ -6,7 +6,7 @@ Rows do not pass through Python one by one, nor through the JVM. A worker import
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 if TYPE_CHECKING:
     from tap_spark_jdbc.masking.mask import Mask
     from tap_spark_jdbc.source.columnar_database import ColumnarDatabase
+    from tap_spark_jdbc.source.mariadb_login import MariaDbLogin
 
 # The driver's batches.
 BATCH_BYTES = 4 << 20
@@ -35,18 +36,20 @@ class ColumnarQuery:
     """Everything needed to read a slice.
 
     Attributes:
-        connection: libpq's connection string.
+        connection: libpq's connection string, or who ConnectorX logs in as.
         statements: Statements that begin the session and transaction.
         sql: Selects the columns in order, and `edge` if rows of the slice may lie at one.
         columns: The columns with the types of the lake.
         masks: The columns' masks in order; None for a column that is not masked here.
+        batch_rows: Rows of a batch, for ConnectorX.
     """
 
-    connection: str = field(repr=False)
+    connection: str | MariaDbLogin = field(repr=False)
     statements: tuple[str, ...]
     sql: str
     columns: pa.Schema
     masks: tuple[Mask | None, ...]
+    batch_rows: int = 0
 
 
 @dataclass(frozen=True)
@@ -59,7 +62,7 @@ class Outcome:
         nulls: Number of rows without replication key.
         size: Bytes of all rows read, in memory.
         state: SQLSTATE of the failure, or a substitute for it; None: the slice is written.
-        refused: The reason of the failure.
+        refused: The reason of the failure; if the slice is left to JDBC, with what to do where that can't read it.
         number: The `errno` of a system error.
     """
 
@@ -111,18 +114,17 @@ class Unwritable(Exception):
 
 def read(query: ColumnarQuery, sink: Sink, database: ColumnarDatabase) -> Outcome:
     """Read a slice into a sink, over a connection of its own."""
+    if not isinstance(query.connection, str):
+        return _read_by_connectorx(query, query.connection, sink)
     with ExitStack() as opened:
         try:
-            connection, error_class = _connected(query, database, opened)
+            connection, error_class = _connected(query.connection, database, opened)
         except Unreachable as error:
             return Outcome(state=UNREACHABLE, refused=_in_line(error))
         try:
             return _read(query, connection, sink)
-        except Unwritable as error:
-            return unwritten(error)
-        # Spark's error will name the column of a value that Arrow can't cast.
-        except pa.ArrowInvalid as error:
-            return Outcome(state=LEFT, refused=_in_line(error))
+        except (Unwritable, pa.ArrowInvalid) as error:
+            return _not_taken(error)
         # A failure between two batches is an OSError without SQLSTATE.
         except (error_class, OSError) as error:
             state = getattr(error, "sqlstate", None) or ("" if _answers(connection, error_class) else LOST)
@@ -132,6 +134,30 @@ def read(query: ColumnarQuery, sink: Sink, database: ColumnarDatabase) -> Outcom
 def unwritten(error: Unwritable) -> Outcome:
     """The result of a slice that can't be written."""
     return Outcome(state=UNWRITABLE, refused=_in_line(error), number=getattr(error.__cause__, "errno", None) or 0)
+
+
+def _read_by_connectorx(query: ColumnarQuery, login: MariaDbLogin, sink: Sink) -> Outcome:
+    from tap_spark_jdbc.columnar.connectorx_rows import RowQuery, SupplyError, rows
+
+    try:
+        with rows(RowQuery(login, query.statements, query.sql, query.batch_rows)) as batches:
+            return _taken(query, batches, sink)
+    except (Unwritable, pa.ArrowInvalid) as error:
+        return _not_taken(error)
+    except SupplyError as error:
+        lost = LOST if error.began else UNREACHABLE
+        # The library's own failures: JDBC reads the rows, or its error names the value.
+        advice = "" if error.lost or error.state else "; set reader to jdbc"
+        return Outcome(state=lost if error.lost else error.state or LEFT, refused=f"{error}{advice}")
+
+
+def _not_taken(error: Exception) -> Outcome:
+    if isinstance(error, Unwritable):
+        return unwritten(error)
+    # JDBC's error will name the column of a value that Arrow can't cast.
+    is_cast = isinstance(error, pa.ArrowInvalid)
+    advice = "; set its type_overrides to text (reader jdbc names the value)" if is_cast else ""
+    return Outcome(state=LEFT, refused=f"{_in_line(error)}{advice}")
 
 
 @contextmanager
@@ -148,12 +174,18 @@ def _read(query: ColumnarQuery, connection: Any, sink: Sink) -> Outcome:
     for statement in query.statements:
         with _executed(connection, statement) as batches:
             batches.read_all()
-    counted = Counted(sink)
     with _executed(connection, query.sql) as batches:
-        for batch in batches:
-            columns = _columns(batch, query)
-            edge = batch.column(EDGE) if batch.num_columns > len(columns) else pa.repeat(_NO_EDGE, batch.num_rows)
-            counted.add(pa.RecordBatch.from_arrays(columns, schema=query.columns), edge)
+        return _taken(query, batches, sink)
+
+
+def _taken(query: ColumnarQuery, batches: Iterable[pa.RecordBatch], sink: Sink) -> Outcome:
+    counted = Counted(sink)
+    for batch in batches:
+        columns = _columns(batch, query)
+        edge = pa.repeat(_NO_EDGE, batch.num_rows)
+        if batch.num_columns > len(columns):
+            edge = batch.column(EDGE).cast(_NO_EDGE.type)
+        counted.add(pa.RecordBatch.from_arrays(columns, schema=query.columns), edge)
     return counted.outcome()
 
 
@@ -178,11 +210,11 @@ def _answers(connection: Any, error_class: type[Any]) -> bool:
         return error.sqlstate is not None
 
 
-def _connected(query: ColumnarQuery, database: ColumnarDatabase, opened: ExitStack) -> tuple[Any, type[Any]]:
+def _connected(connection: str, database: ColumnarDatabase, opened: ExitStack) -> tuple[Any, type[Any]]:
     try:
         from adbc_driver_manager import AdbcConnection, Error
 
-        return opened.enter_context(AdbcConnection(database.opened(query.connection))), Error
+        return opened.enter_context(AdbcConnection(database.opened(connection))), Error
     except ImportError as error:
         raise Unreachable(f"{error.name} is not installed there") from error
     except Error as error:
@@ -200,6 +232,9 @@ def _columns(batch: pa.RecordBatch, query: ColumnarQuery) -> list[pa.Array]:
         try:
             # The driver passes on the server's bytes: a text of them need not be UTF-8.
             column.validate(full=True)
+            if pa.types.is_large_binary(column.type) and not pa.types.is_binary(each.type):
+                # ConnectorX takes texts for bytes by their collation.
+                column = column.cast(pa.string())
             columns.append(_fitted(column if mask is None else masked(column, mask), each.type))
         except pa.ArrowInvalid as error:
             raise pa.ArrowInvalid(f"column {each.name} holds a value that does not fit: {error}") from error
@@ -217,6 +252,9 @@ def _fitted(column: pa.Array, kind: pa.DataType) -> pa.Array:
     """Cast values to the lake's type: numerics come as texts; pa.ArrowInvalid: one doesn't fit."""
     if isinstance(column, pa.ExtensionArray):
         column = column.storage
+    if pa.types.is_timestamp(kind) and kind.tz is not None and pa.types.is_string(column.type):
+        # The session's zone is UTC, and its texts don't say so.
+        column = column.cast(pa.timestamp("us"))
     column = column if column.type.equals(kind) else column.cast(kind)
     if pa.types.is_date(kind):
         _check(column.view(pa.int32()), *_DAYS)

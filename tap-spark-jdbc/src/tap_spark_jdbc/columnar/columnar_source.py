@@ -15,17 +15,27 @@ from singer_spark.singer.arrow_schema import arrow_schema
 from singer_spark.singer.bookmark import KeyType
 from singer_spark.singer.schema_mapping import stream_columns
 from tap_spark_jdbc.columnar.columnar_query import LEFT, LOST, UNREACHABLE, UNWRITABLE, ColumnarQuery, Outcome
+from tap_spark_jdbc.dialects.dialect import CONNECTORX
+from tap_spark_jdbc.extraction.slice_bounds import long_columns
 from tap_spark_jdbc.reading.reading_errors import refused, unwritable
 from tap_spark_jdbc.source.libpq import conninfo
 from tap_spark_jdbc.source.lost_connection import is_lost_state
+from tap_spark_jdbc.source.mariadb_login import login_of
 
 if TYPE_CHECKING:
+    from tap_spark_jdbc.extraction.slice_size import SliceSize
     from tap_spark_jdbc.plan.slices import Slice
     from tap_spark_jdbc.plan.stream_plan import StreamPlan
     from tap_spark_jdbc.plan.stream_sql import Point, StreamSql
     from tap_spark_jdbc.reading.slices_ahead import Lane
+    from tap_spark_jdbc.source.jdbc_source import JdbcSource
+    from tap_spark_jdbc.source.mariadb_login import MariaDbLogin
 
 logger = logging.getLogger("tap-spark-jdbc")
+
+# JDBC reads fewer rows in the time that ConnectorX's process takes to start.
+FEW_ROWS = 50_000
+BATCH_ROWS, LONG_BATCH_ROWS = 8_192, 1_024
 
 
 class ColumnarSource:
@@ -36,26 +46,61 @@ class ColumnarSource:
         works: It has connected once; a later failure to connect is a lost connection.
     """
 
-    def __init__(self, sql: StreamSql, lane: Lane, *, only: bool, as_json: bool) -> None:
-        """Nothing is queried yet; `as_json`: bytes are read in their JSON form."""
+    def __init__(self, sql: StreamSql, lane: Lane, size: SliceSize, *, only: bool, as_json: bool) -> None:
+        """Nothing is queried yet; `as_json`: bytes are read in their JSON form, if the database can give that."""
         self.sql = sql
+        self._size = size
         self._as_json = as_json
         self.only = only
         self.works = False
+        self._said: set[str] = set()
         self._source = lane.snapshots.source
         self._database = lane.database.columnar
 
-    def reads(self) -> bool:
-        """Whether to try a slice."""
-        return not self._database.is_out_of_reach
+    def reads(self, each: Slice[Point]) -> bool:
+        """Whether to try this slice."""
+        if self._database.is_out_of_reach:
+            return False
+        if not self.is_apart:
+            return True
+        if self._is_small(each) and not self.only:
+            self._say(f"read over JDBC: fewer than {FEW_ROWS:,} rows, which {CONNECTORX} reads no faster")
+            return False
+        self._say(f"read by {CONNECTORX}")
+        return True
+
+    def _say(self, how: str) -> None:
+        """Log it once."""
+        if how not in self._said:
+            self._said.add(how)
+            logger.info("stream %s: %s", self.sql.plan.stream, how)
+
+    def streams(self) -> bool:
+        """Whether rows may be sent while a slice is read: a batch of rows that may be long may have to be given up."""
+        if self.is_apart and (long := long_columns(self.sql.plan)):
+            self._say(f"read over JDBC: column {long[0].name} may hold long values, and no key cuts the table")
+            return False
+        return True
+
+    @property
+    def is_apart(self) -> bool:
+        """Whether each slice is read in a process of its own, which takes a quarter of a second to start."""
+        return self.sql.dialect.columnar_driver == CONNECTORX
+
+    def _is_small(self, each: Slice[Point]) -> bool:
+        estimate = self.sql.plan.table.row_estimate if self.sql.bookmark is None else None
+        rows = estimate if estimate is not None else each.most
+        return each.late or (each.nulls and each.key is None) or (rows is not None and rows < FEW_ROWS)
 
     def query(self, each: Slice[Point], limit: int | None = None) -> ColumnarQuery:
         """The query for a slice, or for `limit` of its rows."""
         first = "" if limit is None else f" LIMIT {limit}"
+        most = LONG_BATCH_ROWS if long_columns(self.sql.plan) else BATCH_ROWS
         columns = "*" if self._has_edges(each) else ", ".join(name for name, _ in self._columnar.aliased)
         sql = f"SELECT {columns} FROM {self._columnar.relation(each)}{first}"
         # The last slice's token may have expired.
-        return replace(self._query, sql=sql, connection=conninfo(self._source))
+        connection = _connection(self._source)
+        return replace(self._query, sql=sql, connection=connection, batch_rows=self._size.batch_rows(most))
 
     def has_read(self, outcome: Outcome, place: str) -> bool:
         """Whether the slice was read; False: it must be read over JDBC. Other failures are raised."""
@@ -66,6 +111,9 @@ class ColumnarSource:
             return False
         if outcome.state not in (None, LEFT):
             raise self._error(outcome, place)
+        if outcome.state == LEFT and self.is_apart:
+            reason = "it could not read all of them" if self._source.hides_values else outcome.refused
+            logger.info("stream %s: rows are read over JDBC, not by %s: %s", self.sql.plan.stream, CONNECTORX, reason)
         return outcome.state is None
 
     def _may_hold_sent_rows(self, each: Slice[Point]) -> bool:
@@ -102,7 +150,7 @@ class ColumnarSource:
         return lake_schema(self.sql.plan)
 
     def _is_base64(self, field: pa.Field) -> bool:
-        return self._as_json and pa.types.is_binary(field.type)
+        return self._as_json and pa.types.is_binary(field.type) and self.sql.dialect.base64 != "{c}"
 
     @cached_property
     def _query(self) -> ColumnarQuery:
@@ -111,7 +159,7 @@ class ColumnarSource:
         statements = (*begin, *source.session_statements)
         columns = [each.with_type(pa.string()) if self._is_base64(each) else each for each in self._schema]
         masks = tuple(each.made_mask for each in self.sql.plan.columns)
-        return ColumnarQuery(conninfo(source), statements, "", pa.schema(columns), masks)
+        return ColumnarQuery(_connection(source), statements, "", pa.schema(columns), masks)
 
     def _give_up(self, reason: str) -> None:
         stream = self.sql.plan.stream
@@ -140,18 +188,25 @@ def lake_schema(plan: StreamPlan) -> pa.Schema:
     return arrow_schema(stream_columns(plan.schema, plan.stream))
 
 
+def _connection(source: JdbcSource) -> str | MariaDbLogin:
+    """How the columnar driver connects; ValueError: it can't as the URL says."""
+    return login_of(source) if source.dialect.columnar_driver == CONNECTORX else conninfo(source)
+
+
 def unfit(plan: StreamPlan, lane: Lane) -> str | None:
     """Why a stream can't be read by the database's columnar driver; None if it can."""
     source = lane.snapshots.source
     if source.dialect.columnar_driver is None:
         return f"{source.dialect.name} has no columnar driver"
     try:
-        conninfo(source)
+        _connection(source)
     except ValueError as error:
         return str(error)
     odd = next((each for each in plan.columns if each.reading.columnar_select is None), None)
     if odd is not None:
         return f"column {odd.name} ({odd.native_type} as {odd.sql_type}) is not read the same by it"
+    if source.dialect.columnar_driver == CONNECTORX:
+        return f"{CONNECTORX} reads on this machine only" if lane.database.by_spark else None
     server = lane.snapshots.server
     if not server.has_snapshots:
         return "the server is older than PostgreSQL 13, or only speaks like one"

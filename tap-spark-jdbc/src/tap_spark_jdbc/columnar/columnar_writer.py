@@ -40,6 +40,8 @@ if TYPE_CHECKING:
 SMALL_ROWS = 500_000
 # A cluster processes more slices in parallel than this machine.
 _HERE = threading.BoundedSemaphore(os.cpu_count() or 1)
+# A slice that a process of its own reads keeps two cores busy, and the server's.
+_APART = threading.BoundedSemaphore(max(1, (os.cpu_count() or 1) // 2))
 
 
 class SliceWriter:
@@ -72,7 +74,7 @@ class SliceWriter:
         `sent` counts these by their fingerprints in hexadecimal. If rows are `wide`, each copy of one matters.
         """
         found = None
-        if self._columnar is not None and self._columnar.reads():
+        if self._columnar is not None and self._columnar.reads(each):
             found = self._by_columns(self._columnar, each, sent, look, wide=wide)
         return found or self._by_jdbc(each, sent, fetch_size, look, wide=wide)
 
@@ -100,7 +102,7 @@ class SliceWriter:
         self, columnar: ColumnarSource, query: ColumnarQuery, work: FileWork, *, here: bool
     ) -> tuple[Outcome, FileFound | None]:
         if here:
-            with _HERE:
+            with _APART if columnar.is_apart else _HERE:
                 return columnar_task.done(query, work, self._database.columnar)
         from singer_spark.spark.python_tasks import in_remote_task, in_task
 

@@ -222,8 +222,9 @@ CONFIG_JSONSCHEMA: JSON = _object(
         "reader": _setting(
             {"type": "string", "enum": ["auto", "jdbc", "arrow"]},
             "By which driver rows are read: `jdbc`, any database; `arrow`, the database's columnar driver (PostgreSQL: "
-            "binary COPY by ADBC), in the tap or, on a cluster, in Spark's Python workers; `auto`: `arrow` where "
-            "the rows are the same ([batches.md](batches.md#the-columnar-reader))",
+            "binary COPY by ADBC, in the tap or, on a cluster, in Spark's Python workers; MariaDB and MySQL: "
+            "ConnectorX, on the tap's machine); `auto`: `arrow` where the rows are the same "
+            "([batches.md](batches.md#the-columnar-reader))",
             default="auto",
         ),
         "n_jobs": _setting(

@@ -25,6 +25,7 @@ LITERALS = {
     KeyType.UUID: "{v}",
     KeyType.BINARY: "X{v}",
 }
+CONNECTORX = "connectorx"
 LIMIT = "LIMIT {limit} OFFSET {offset}"
 
 
@@ -144,10 +145,10 @@ class Dialect:
             cut along the primary key.
         text_as_bytes: Whether the driver's `getBytes` returns a text's original UTF-8, which saves two copies of it.
         fetch_size: Rows a round trip for a driver that streams rows, so that more of them only take memory.
-        columnar_driver: Module of the ADBC driver that reads it as Arrow; None: there is none.
+        columnar_driver: Module of the ADBC driver, or ConnectorX's, that reads it as Arrow; None: there is none.
         statement_timeout: Statement that limits each later one of its session to `{seconds}` or `{milliseconds}`; if it
             contains `{session}`, it replaces the last of `session_statements`, which is put there; None: unknown.
-        base64: SQL template over `{c}` for bytes in base64, which Arrow can't encode; required for a columnar driver.
+        base64: SQL template over `{c}` for bytes in base64, which Arrow can't encode; else Python does, value by value.
         checksums: How rows are summed up; None: unknown.
         alive: How it is asked whether it is still there; None: it is no server, or its driver sets no limit.
     """

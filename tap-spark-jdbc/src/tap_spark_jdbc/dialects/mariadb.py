@@ -4,7 +4,7 @@ Dates and times are read as text, so that values without a lake type (zero dates
 """
 
 from singer_spark.singer.bookmark import KeyType
-from tap_spark_jdbc.dialects.dialect import LIMIT, LITERALS, Alive, CatalogQueries, Checksums, Dialect
+from tap_spark_jdbc.dialects.dialect import CONNECTORX, LIMIT, LITERALS, Alive, CatalogQueries, Checksums, Dialect
 from tap_spark_jdbc.dialects.type_rules import TypeRule
 
 _TEXT = "CAST({c} AS CHAR)"
@@ -31,16 +31,16 @@ _RULES = (
     TypeRule(f"int{_DIGITS}{_UNSIGNED}|bigint{_DIGITS}", "BIGINT", read_as="BIGINT", checked=_WHOLE),
     TypeRule(f"bigint{_DIGITS}{_UNSIGNED}", "DECIMAL(20,0)", read_as="DECIMAL(20,0)", checked=_WHOLE),
     TypeRule(f"year{_DIGITS}", "SMALLINT", "{c} + 0", "SMALLINT", checked=_WHOLE),
-    TypeRule(_DECIMAL, "DECIMAL({p},{s})", read_as="DECIMAL({p},{s})", checked=_WHOLE),
+    TypeRule(_DECIMAL, "DECIMAL({p},{s})", read_as="DECIMAL({p},{s})", columnar=_TEXT, checked=_WHOLE),
     TypeRule(_DECIMAL, "NUMERIC", _TEXT),
-    TypeRule("float.*", "REAL", _NUMBER, "DOUBLE", "CAST({c} AS FLOAT)", text=_NUMBER_TEXT),
+    TypeRule("float.*", "REAL", _NUMBER, "DOUBLE", "CAST({c} AS FLOAT)", text=_NUMBER_TEXT, columnar=_NUMBER),
     TypeRule("double.*", "DOUBLE PRECISION", _NUMBER, "DOUBLE", text=_NUMBER_TEXT),
     TypeRule(r"bit\(1\)", "BOOLEAN", "{c} + 0", "BOOLEAN", text=_WHOLE, checked=_WHOLE),
     TypeRule(r"bit\((?P<p>\d+)\)", "BIT({p})", _BITS, text=_BITS),
-    TypeRule("date", "DATE", _TEXT, cast_text=True, checked=_TEXT),
-    TypeRule(f"datetime{_STORED}", "TIMESTAMP", _TEXT, cast_text=True, checked=_MOMENT),
+    TypeRule("date", "DATE", _TEXT, cast_text=True, columnar=_TEXT, checked=_TEXT),
+    TypeRule(f"datetime{_STORED}", "TIMESTAMP", _TEXT, cast_text=True, columnar=_TEXT, checked=_MOMENT),
     # The session's zone is UTC.
-    TypeRule(f"timestamp{_STORED}", "TIMESTAMP WITH TIME ZONE", _TEXT, cast_text=True, checked=_MOMENT),
+    TypeRule(f"timestamp{_STORED}", "TIMESTAMP WITH TIME ZONE", _TEXT, cast_text=True, columnar=_TEXT, checked=_MOMENT),
     TypeRule(f"time{_STORED}", "TIME", _TEXT),
     TypeRule(r"char\((?P<p>\d+)\).*", "CHAR({p})", _TEXT),
     # These two sort by their members' numbers but compare by their names, so they can't be keys.
@@ -143,6 +143,7 @@ MARIADB = Dialect(
     catalog=CatalogQueries(_COLUMNS, _PRIMARY_KEYS, _INDEXES, _AS_JSON),
     described_type=_DESCRIBED_TYPE,
     width="OCTET_LENGTH({s})",
+    columnar_driver=CONNECTORX,
     # Its times are of the server's own zone.
     open_transactions="SELECT MAX(TIMESTAMPDIFF(SECOND, CONVERT_TZ(t.trx_started, 'SYSTEM', '+00:00'), "
     "UTC_TIMESTAMP())), FLOOR(UNIX_TIMESTAMP(NOW(6))) FROM information_schema.INNODB_TRX t "

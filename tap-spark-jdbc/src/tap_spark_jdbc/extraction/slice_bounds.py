@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from tap_spark_jdbc.plan.stream_plan import StreamPlan
     from tap_spark_jdbc.source.jdbc_connection import JdbcConnection
 
+# A hop reads the rows that it passes; two look-ups of a key read none.
+LONG_HOP = 50_000
+# Of so many times as many numbers as there are rows.
+DENSE = 1.5
 # Rows are sampled before the first slice is cut if a column may be at least this long.
 LONG_BYTES = 1_000
 LOOKED_AT = 50
@@ -42,8 +46,17 @@ class ColumnBounds:
         return self._one(f"{self._inside(within)} ORDER BY {self._name} DESC", 0)
 
     def at(self, within: Range[Point], offset: int) -> Point | None:
-        """See `slices.BoundsSource.at`."""
-        return self._one(f"{self._inside(within)} ORDER BY {self._name}", offset)
+        """See `slices.BoundsSource.at`; of unique whole numbers, most of which exist, one with fewer rows below."""
+        if offset >= LONG_HOP and (estimate := self._unique_numbers) is not None:
+            first, last = within.lower or self._hop(within, 0), self.greatest(within)
+            if first is None or last is None:
+                return None
+            low, high = int(first.value.text), int(last.value.text)
+            if high - low < offset:
+                return None
+            if high - low < DENSE * estimate:
+                return self.point_of(KeyValue(KeyType.INTEGER, str(low + offset)))
+        return self._hop(within, offset)
 
     def next_above(self, value: Point, within: Range[Point]) -> Point | None:
         """See `slices.BoundsSource.next_above`."""
@@ -92,6 +105,17 @@ class ColumnBounds:
         return bool(self.connection.rows(f"SELECT 1 AS n {self.sql.source} AND {self._name} IS NULL {page}"))
 
     @property
+    def _unique_numbers(self) -> int | None:
+        """About how many rows there are, if each has a whole number of its own; None: unknown, or they have not."""
+        plan, column = self.sql.plan, self.key.column
+        alone = plan.table.primary_key == (column.name,) and not column.nullable
+        plain = plan.where is None and self.key_range is None
+        return plan.table.row_estimate if alone and plain and self.key.key_type is KeyType.INTEGER else None
+
+    def _hop(self, within: Range[Point], offset: int) -> Point | None:
+        return self._one(f"{self._inside(within)} ORDER BY {self._name}", offset)
+
+    @property
     def _name(self) -> str:
         return self.sql.dialect.quote(self.key.column.name)
 
@@ -132,6 +156,12 @@ def first_width(connection: JdbcConnection, sql: StreamSql) -> float | None:
     few = f"SELECT {' + '.join(widths) or '0'} AS w FROM {sql.dialect.table(table)} {page}"
     ((width,),) = connection.rows(f"SELECT AVG(w) AS w FROM ({few}) few")
     return float(width or 0)
+
+
+def row_width(plan: StreamPlan, long: float | None) -> float:
+    """Approximate bytes a row at most, by the columns' types and the width of those that may be `long`."""
+    short = [column.sql_type for column in plan.columns if not _may_be_long(column.sql_type)]
+    return (long or 0) + sum(kind.precision or 8 if kind.name in ("CHAR", "VARCHAR") else 8 for kind in short)
 
 
 def long_columns(plan: StreamPlan) -> list[Column]:

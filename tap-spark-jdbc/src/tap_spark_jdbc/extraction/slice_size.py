@@ -80,7 +80,7 @@ class SliceSize:
         if self._fixed_rows is not None:
             return self._fixed_rows
         if self._row_bytes is None:
-            return _fitting(self._slice_bytes, self._guessed, self._first_rows, self._first_rows)
+            return _fitting(self._slice_bytes, self.guessed, self._first_rows, self._first_rows)
         size = min(self._largest, max(self._slice_bytes, self._rendered // GROWTH))
         return _fitting(size, self._row_bytes, self._first_rows, most)
 
@@ -92,6 +92,10 @@ class SliceSize:
             most = min(FIRST_FETCH_SIZE, self._most_fetched)
             return _fitting(FETCH_BYTES, self._guess, most, most)
         return _fitting(FETCH_BYTES, self._read_bytes, FIRST_FETCH_SIZE, self._most_fetched)
+
+    def batch_rows(self, most: int) -> int:
+        """Rows of a batch that is held in memory as a whole, at most `most`."""
+        return _fitting(FETCH_BYTES, self._read_bytes or self._guess, most, most)
 
     def fetch_fewer(self, rows: int) -> None:
         """Fetch fewer rows from now on, as `rows` were too wide for one round trip; safe from any thread."""
@@ -108,7 +112,8 @@ class SliceSize:
             self._read_bytes = self._row_bytes if width is None else width
 
     @cached_property
-    def _guessed(self) -> float | None:
+    def guessed(self) -> float | None:
+        """Approximate bytes of a row's long values, before any row is measured; None: it has none."""
         self._guess = self._look()
         return self._guess
 

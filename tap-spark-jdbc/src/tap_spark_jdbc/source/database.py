@@ -22,6 +22,7 @@ from singer_spark.spark.session import begin_jvm, get_context, get_gateway, get_
 from singer_spark.spark.session_conf import PARALLELISM, SparkOptions, local_cores, session_conf
 from singer_spark.storage.storage import Storage
 from tap_spark_jdbc.access.ssh_tunnel import SshTunnel
+from tap_spark_jdbc.dialects.dialect import CONNECTORX
 from tap_spark_jdbc.source.columnar_database import ColumnarDatabase
 from tap_spark_jdbc.source.idle_connections import IdleConnections
 from tap_spark_jdbc.source.jdbc_connection import JdbcConnection
@@ -111,7 +112,9 @@ class Database:
         """Import what reads columns in the background, as rows are sure to be read by it: half a second of CPU."""
         driver = self.source.dialect.columnar_driver
         if self.may_be_columnar and driver is not None:
-            Thread(target=_imported, args=("pyarrow", "pyarrow.compute", driver), name="import", daemon=True).start()
+            # ConnectorX is imported by processes of its own.
+            modules = ("pyarrow", "pyarrow.compute", *(() if driver == CONNECTORX else (driver,)))
+            Thread(target=_imported, args=modules, name="import", daemon=True).start()
 
     @property
     def by_spark(self) -> bool:
@@ -160,6 +163,7 @@ class Database:
         batches, driver = self.settings.batch_config, self.source.dialect.columnar_driver
         # On a cluster, lines are rendered by its executors.
         fit = self.shares_disk if batches is None else batches.format == "parquet"
+        fit = fit and not (driver == CONNECTORX and self.by_spark)
         return fit and driver is not None and self.settings.reader != "jdbc" and not self.only_spark
 
     @property

@@ -38,7 +38,7 @@ DEAD_SECONDS = 45.0
 # Options of sockets on Linux: level, option, value (`socket(7)`, `tcp(7)`). Java names only some of them.
 KEEPALIVE_SECONDS, PROBE_SECONDS, PROBES = 30, 10, 4
 USER_TIMEOUT_MILLISECONDS = 80_000
-_OPTIONS = (
+SOCKET_OPTIONS = (
     (1, 9, 1),  # SO_KEEPALIVE
     (6, 4, KEEPALIVE_SECONDS),
     (6, 5, PROBE_SECONDS),
@@ -172,7 +172,7 @@ def _set_options(gateway: Any, number: int) -> None:
     for each in (make, change):
         each.setAccessible(True)
     descriptor = make.newInstance(_array(gateway, java.Object, number))
-    for level, option, value in _OPTIONS:
+    for level, option, value in SOCKET_OPTIONS:
         change.invoke(None, _array(gateway, java.Object, descriptor, False, level, option, value, False))
 
 

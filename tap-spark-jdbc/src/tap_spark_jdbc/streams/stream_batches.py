@@ -7,6 +7,7 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 from singer_spark.singer import messages
+from tap_spark_jdbc.extraction.slice_bounds import row_width
 from tap_spark_jdbc.extraction.slice_size import SliceSize
 from tap_spark_jdbc.plan.slices import Slice, page_slices
 from tap_spark_jdbc.reading.batch_columns import BatchColumns
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 FILE_BYTES = 128_000_000
 # Some databases scan the whole table for each slice of this size.
 MOST_ROWS = 2_000_000
+# So much smaller than the rows read a file is at least, of rows whose width was not measured.
+COMPRESSION = 3
 # Smaller slices would cost more than an idle core at the end.
 FEWEST_ROWS = 250_000
 # Of a table that is not cut by a key: 64 MB are not worth a second task, 256 MB make a file of some 60.
@@ -79,10 +82,24 @@ class BatchReading(StreamReading[SliceBatch]):
     def _rows(self) -> int:
         # The rows' width is unknown before the first slice is written.
         if not self.size.known:
+            if self._begins_at_large and self._unmeasured_rows >= FEWEST_ROWS:
+                return self._unmeasured_rows
             self._begun.wait_for_last()
             if not self.size.known:
                 return self.size.rows()
         return self.size.rows(self._most_rows)
+
+    @property
+    def _begins_at_large(self) -> bool:
+        """Whether a process of its own would be started for a first slice of few rows, which costs as much as many."""
+        return not self.extraction.is_delta and self._columnar is not None and self._columnar.is_apart
+
+    @cached_property
+    def _unmeasured_rows(self) -> int:
+        """The rows of a slice by the widths of their types, and of the first rows where those are unbounded."""
+        # Statistics are off by a few per cent: a last slice of these rows would cost a process.
+        most = self._most_rows + self._most_rows // 10
+        return min(most, int(COMPRESSION * FILE_BYTES / row_width(self.plan, self.size.guessed)))
 
     @cached_property
     def _most_rows(self) -> int:

@@ -80,9 +80,8 @@ class LineReading(StreamReading["SpoolFile | Iterator[SpoolFile]"]):
         from tap_spark_jdbc.columnar.edge_rows import EdgeRows
         from tap_spark_jdbc.columnar.record_lines import RecordLines
 
-        columnar = self._columnar
-        outcome = None
-        if columnar is not None and columnar.reads():
+        columnar, outcome = self._columnar, None
+        if columnar is not None and (not is_scan or columnar.streams()) and columnar.reads(each):
             edge_rows = EdgeRows(look, self.edges.sent)
             with RecordLines(opened, self.frame, edge_rows.unsent) as lines:
                 outcome = self._by_columns(columnar, each, lines, is_scan=is_scan)
@@ -105,10 +104,7 @@ class LineReading(StreamReading["SpoolFile | Iterator[SpoolFile]"]):
             return outcome
         if lines.rows and is_scan:
             # Its rows may already have been sent.
-            raise SourceError(
-                f"stream {self.plan.stream}: {outcome.refused}; "
-                "set its type_overrides to text (reader jdbc names the value)"
-            )
+            raise SourceError(f"stream {self.plan.stream}: {outcome.refused}")
         return None
 
     def _is_scan(self, each: Slice[Point]) -> bool:

@@ -163,7 +163,7 @@ class StreamReading(ABC, Generic[R]):
         if why_not is None:
             from tap_spark_jdbc.columnar.columnar_source import ColumnarSource
 
-            return ColumnarSource(self.extraction.sql, self.lane, only=only, as_json=self.as_json)
+            return ColumnarSource(self.extraction.sql, self.lane, self.size, only=only, as_json=self.as_json)
         if only and self.must_be_columnar:
             raise ConfigurationError(f"stream {self.plan.stream}: reader arrow can't read it: {why_not}; use jdbc")
         logger.info("stream %s: read over JDBC: %s", self.plan.stream, why_not)

@@ -92,7 +92,7 @@ class ComparedReading(StreamReading[Path]):
 
     def _written(self, each: Slice[Point], path: Path, fetch_size: int) -> Path:
         columnar = self._columnar
-        if columnar is not None and columnar.reads():
+        if columnar is not None and columnar.reads(each):
             with ComparedFile(path, self._sent, self._made_of) as file:
                 outcome = read(columnar.query(each), file, self.lane.database.columnar)
             if columnar.has_read(outcome, str(path)):

@@ -1,0 +1,97 @@
+"""A MariaDB or MySQL JDBC URL as the login of another client, which speaks the protocol without TLS.
+
+See `org.mariadb.jdbc.Configuration` for the URL.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tap_spark_jdbc.source.jdbc_source import JdbcSource
+
+_URL = re.compile(
+    r"jdbc:(?:mysql|mariadb)://(?:\[(?P<six>[^]]+)\]|(?P<name>[\w.-]*))(?::(?P<port>\d+))?"
+    r"(?:/(?P<database>[^?%]*))?(?:\?(?P<parameters>.*))?"
+)
+_PORT = 3306
+_CONNECT_MILLISECONDS = "30000"
+_FALSE = ("false", "0")
+# Values of parameters with which the connection is the same as the JDBC driver's.
+_ALIKE = {"sslmode": ("disable",), "usessl": _FALSE, "ssl": _FALSE, "allowlocalinfile": _FALSE}
+_ISOLATION = ("READ-UNCOMMITTED", "READ-COMMITTED", "REPEATABLE-READ", "SERIALIZABLE")
+# Parameters that change neither where it connects nor what it reads.
+_OF_THE_DRIVER = {
+    *("permitmysqlscheme", "tcpkeepalive", "tcpkeepidle", "tcpkeepinterval", "tcpkeepcount", "tcpnodelay"),
+    *("uuidasstring", "useserverprepstmts", "cacheprepstmts", "prepstmtcachesize", "prepstmtcachesqllimit"),
+    *("rewritebatchedstatements", "usebulkstmts", "defaultfetchsize", "disablepipeline", "usereadaheadinput"),
+}
+
+
+@dataclass(frozen=True)
+class MariaDbLogin:
+    """Where a server is, and who logs in.
+
+    Attributes:
+        isolation: The statement that sets the isolation of transactions.
+        may_ask_key: Whether the password may be encrypted by a key that an unknown server sends.
+        connect_seconds: How long connecting may take.
+    """
+
+    host: str
+    port: int
+    user: str
+    password: str = field(repr=False)
+    database: str
+    isolation: str
+    may_ask_key: bool = False
+    connect_seconds: float = 30.0
+
+
+def login_of(source: JdbcSource) -> MariaDbLogin:
+    """The login, as the JDBC driver would use it.
+
+    Raises:
+        ValueError: why only that driver can connect as the URL says.
+    """
+    if source.driver != source.dialect.driver:
+        raise ValueError(f"the driver is {source.driver}")
+    found = _URL.fullmatch(source.url)
+    if found is None:
+        raise ValueError("its URL names the server in a way that only the JDBC driver reads")
+    pairs = [part.partition("=")[::2] for part in (found["parameters"] or "").split("&") if part]
+    own = {name.lower(): value for name, value in source.connection_properties().items()}
+    given = {name.lower(): value for name, value in pairs}
+    for name, value in pairs:
+        if "%" in value or "+" in value:
+            raise ValueError(f"its URL escapes the value of {name}, which only the JDBC driver reads")
+    for name, value in {**own, **given}.items():
+        if (why := _only_by_jdbc(name, value, own)) is not None:
+            raise ValueError(why)
+    known = {**own, **given}
+    if not known.get("user"):
+        raise ValueError("the setting user is missing")
+    return MariaDbLogin(
+        found["six"] or found["name"] or "localhost",
+        int(found["port"] or _PORT),
+        known["user"],
+        known.get("password", ""),
+        found["database"] or "",
+        f"SET SESSION TRANSACTION ISOLATION LEVEL {known['transactionisolation'].upper().replace('-', ' ')}",
+        known.get("allowpublickeyretrieval", "").lower() == "true",
+        int(known.get("connecttimeout", _CONNECT_MILLISECONDS)) / 1000,
+    )
+
+
+def _only_by_jdbc(name: str, value: str, own: dict[str, str]) -> str | None:
+    if name in ("user", "password", "allowpublickeyretrieval") or name in _OF_THE_DRIVER:
+        return None
+    alike = {
+        "transactionisolation": value.upper() in _ISOLATION,
+        "connecttimeout": value.isdigit() and int(value) > 0,
+        # The dialect's own are among the statements that begin each session.
+        "sessionvariables": value == own.get(name),
+    }.get(name, value.lower() in _ALIKE.get(name, ()))
+    return None if alike else f"{name} is set to what only the JDBC driver can do"
