@@ -218,8 +218,8 @@ class _Relay:
         if not data:
             self._end()
             return
-        # The first packet of a command has the number 0.
-        self._logged_in = self._logged_in or data[3:4] == b"\0"
+        # The first packet of a command has the number 0; a client that is refused may still take its leave.
+        self._logged_in = self._logged_in or (data[3:4] == b"\0" and data != _QUIT)
         self._leaves = data.endswith(_QUIT)
         if not self._logged_in and not self._may_ask_key and _ASKS_KEY.fullmatch(data):
             raise SupplyError("the server wants this password encrypted", "28000", lost=True)
