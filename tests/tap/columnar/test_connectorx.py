@@ -214,6 +214,25 @@ def test_a_refused_login_is_known_at_once_and_shows_no_password(shop: MariaDatab
     assert "x!" not in repr(query(shop, "select 1", password="x!"))
 
 
+def test_a_refused_client_that_takes_its_leave_has_not_logged_in() -> None:
+    """The refusal is the error then, too, and not that the library has waited for a connection in vain."""
+    near, far = socket.socketpair()
+    waits = [sys.executable, "-c", "input()"]
+    with (
+        near, far, socket.create_server(("127.0.0.1", 0)) as listener,
+        subprocess.Popen(waits, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child,
+        connectorx_rows._Relay(near, listener, child, may_ask_key=True) as relay,
+        socket.create_connection(listener.getsockname()) as client,
+    ):  # fmt: skip
+        far.sendall(b"\x16\x00\x00\x02\xff\x15\x04#28000Access denied")
+        client.sendall(b"\x01\x00\x00\x00\x01")
+        client.shutdown(socket.SHUT_WR)
+        with pytest.raises(SupplyError, match="Access denied") as caught:
+            list(relay.batches())
+        child.kill()
+    assert (caught.value.state, caught.value.began) == ("28000", False)
+
+
 def test_an_address_that_the_library_can_t_read_shows_no_password() -> None:
     order = {"conn": "mysql://me:secret@127.0.0.1:port/x", "query": "select 1"}
     command = [sys.executable, "-m", "tap_spark_jdbc.columnar.connectorx_child"]
