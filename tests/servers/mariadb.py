@@ -56,6 +56,11 @@ class MariaDatabase:
     password: str
 
     @property
+    def is_mysql(self) -> bool:
+        """Whether the server is MySQL, which lacks some statements and types of MariaDB's."""
+        return False
+
+    @property
     def jdbc_url(self) -> str:
         return f"jdbc:mariadb://{self.host}:{self.port}/{self.name}"
 

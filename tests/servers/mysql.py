@@ -55,6 +55,10 @@ class MySQLDatabase(MariaDatabase):
     """One database of the server; its `connect` has encryption, as the account's way of login asks for it."""
 
     @property
+    def is_mysql(self) -> bool:
+        return True
+
+    @property
     def jdbc_url(self) -> str:
         """With what its default way of login takes where there is no encryption."""
         return f"jdbc:mysql://{self.host}:{self.port}/{self.name}?allowPublicKeyRetrieval=true"
@@ -118,7 +122,7 @@ def build() -> str:
 
 
 def _fetched(folder: Path, mirror: str) -> str:
-    """The server and its libraries in `root` of the folder; its version. An apt of its own, the machine's is as it was."""
+    """The server and its libraries in `root` of the folder; its version. By an apt of its own."""
     downloads = folder / "downloads"
     for each in (folder / "lists/partial", folder / "cache/archives/partial", downloads):
         each.mkdir(parents=True, exist_ok=True)
