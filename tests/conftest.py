@@ -18,12 +18,14 @@ from servers import azure as azure_server
 from servers import browser as web
 from servers import google as google_server
 from servers import mariadb as mariadb_server
+from servers import mysql as mysql_server
 from servers import postgresql as postgresql_server
 from servers import ssh as ssh_server
 from servers.azure import AzureStore
 from servers.child import started
 from servers.google import GoogleStore
 from servers.mariadb import MariaDB
+from servers.mysql import MySQL
 from servers.postgresql import PostgreSQL
 from servers.s3 import MODULES, S3, chosen_server, described
 from servers.ssh import Ssh
@@ -40,6 +42,7 @@ SERVERS = {
     "postgresql",
     "older_postgresql",
     "mariadb",
+    "mysql",
     "ssh",
     "s3",
     "moto",
@@ -160,6 +163,16 @@ def mariadb() -> Iterator[MariaDB]:
         pytest.skip(lacking)
     with started("servers.mariadb") as facts:
         yield MariaDB(**facts)
+
+
+@pytest.fixture(scope="session")
+def mysql() -> Iterator[MySQL]:
+    """A real MySQL, used as `postgresql` is; where it was not unpacked its tests are skipped, in CI they fail."""
+    lacking = mysql_server.missing()
+    if lacking and not os.environ.get("CI"):
+        pytest.skip(lacking)
+    with started("servers.mysql") as facts:
+        yield MySQL(**facts)
 
 
 @pytest.fixture(scope="session")

@@ -36,10 +36,10 @@ def go_install(name: str, program: Path, package: str, lacking: str) -> str:
     def build(folder: Path) -> None:
         # Go looks for its caches below HOME, which an emptied environment lacks.
         environment = {**os.environ, "HOME": str(Path.home()), "GOBIN": str(folder), "CGO_ENABLED": "0"}
-        _run([go, "install", "-trimpath", "-ldflags=-s -w", package], environment)
+        run([go, "install", "-trimpath", "-ldflags=-s -w", package], environment)
         Path(folder, program.name).replace(program)
 
-    return _made(name, program, build, lacking)
+    return made(name, program, build, lacking)
 
 
 def npm_install(name: str, program: Path, package: str, lacking: str) -> str:
@@ -58,14 +58,15 @@ def npm_install(name: str, program: Path, package: str, lacking: str) -> str:
         command = [npm, "install", "--no-audit", "--no-fund", "--ignore-scripts", "--prefix", str(folder), package]
         # Node trusts none of the machine's own authorities by itself.
         trusted = {"NODE_EXTRA_CA_CERTS": str(bundle)} if (bundle := trusted_bundle()) else {}
-        _run(command, {**trusted, **os.environ, "HOME": str(Path.home())})
+        run(command, {**trusted, **os.environ, "HOME": str(Path.home())})
         shutil.rmtree(place, ignore_errors=True)
         folder.rename(place)
 
-    return _made(name, place, install, lacking)
+    return made(name, place, install, lacking)
 
 
-def _made(name: str, target: Path, make: Callable[[Path], None], lacking: str) -> str:
+def made(name: str, target: Path, make: Callable[[Path], None], lacking: str) -> str:
+    """Calls `make` with a scratch folder on the target's file system; says in one line how it went."""
     started = time.monotonic()
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -79,8 +80,12 @@ def _made(name: str, target: Path, make: Callable[[Path], None], lacking: str) -
     return f"{name} was built in {time.monotonic() - started:.0f} s: {target}"
 
 
-def _run(command: list[str], environment: Mapping[str, str]) -> None:
-    subprocess.run(command, env=environment, check=True, capture_output=True, text=True, timeout=BUILD_SECONDS)
+def run(command: list[str], environment: Mapping[str, str], *, cwd: Path | None = None) -> str:
+    """What a command that succeeds prints."""
+    done = subprocess.run(
+        command, env=environment, cwd=cwd, check=True, capture_output=True, text=True, timeout=BUILD_SECONDS
+    )
+    return done.stdout
 
 
 @contextmanager

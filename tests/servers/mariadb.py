@@ -56,6 +56,11 @@ class MariaDatabase:
     password: str
 
     @property
+    def is_mysql(self) -> bool:
+        """Whether the server is MySQL, which lacks some statements and types of MariaDB's."""
+        return False
+
+    @property
     def jdbc_url(self) -> str:
         return f"jdbc:mariadb://{self.host}:{self.port}/{self.name}"
 
@@ -137,7 +142,7 @@ def running(folder: Path) -> Iterator[dict[str, Any]]:
             stdin=subprocess.DEVNULL, stdout=output, stderr=output, cwd="/",
         )  # fmt: skip
     try:
-        _wait_until_ready(server, facts, log)
+        wait_until_ready(server, facts, log)
         yield facts
     finally:
         # A clean end would write what nobody reads any more; a folder that is kept is put right by the next start.
@@ -157,7 +162,8 @@ def _account() -> pwd.struct_passwd | None:
     return pwd.getpwnam("nobody") if os.geteuid() == 0 else None
 
 
-def _wait_until_ready(server: subprocess.Popen[bytes], facts: dict[str, Any], log: Path) -> None:
+def wait_until_ready(server: subprocess.Popen[bytes], facts: dict[str, Any], log: Path) -> None:
+    """Returns when the server takes the login; RuntimeError with its log: it does not."""
     deadline = time.monotonic() + START_SECONDS
     while True:
         try:

@@ -86,6 +86,8 @@ class Storm:
         """One more transaction."""
         if len(self.writers) < MOST_OPEN:
             self.writers.append(Writer(self.database.connect()))
+            # Otherwise MySQL locks the gap where a row was rolled back.
+            self._execute(self.writers[-1], "set session transaction isolation level read committed")
             self._execute(self.writers[-1], "start transaction")
 
     def insert(self) -> None:

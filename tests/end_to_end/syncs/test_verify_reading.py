@@ -31,7 +31,7 @@ insert into t with recursive n(i) as (select 1 union all select i + 1 from n whe
 """
 
 
-@pytest.mark.parametrize("kind", ["postgresql", "mariadb"])
+@pytest.mark.parametrize("kind", ["postgresql", "mariadb", "mysql"])
 def test_rows_that_agree_do_not_leave_the_database(
     request: pytest.FixtureRequest,
     tmp_path: Path,
@@ -44,7 +44,9 @@ def test_rows_that_agree_do_not_leave_the_database(
     tunnel = request.getfixturevalue("ssh").settings()
     specs = [f"{schema}.t:k:integer!upsert"]
     # The next run would send what has changed in a window.
-    config = login(database, incremental_tables=specs, slice_rows=400, ssh_tunnel=tunnel, safety_lag_rows=0)
+    config = login(
+        database, schemas=[schema], incremental_tables=specs, slice_rows=400, ssh_tunnel=tunnel, safety_lag_rows=0
+    )
     stream = f"{schema}-t"
     monkeypatch.setattr(source_view, "ROWS_OF_BUCKET", 16)
     read: list[str] = []

@@ -1,7 +1,8 @@
-"""Every type of MariaDB with values at its extremes, and what pymysql's value is in the lake."""
+"""Every type of MariaDB and MySQL with values at its extremes, and what pymysql's value is in the lake."""
 
 from __future__ import annotations
 
+import struct
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
@@ -40,6 +41,10 @@ SHAPES = [
     "SRID=4326;POINT(8.5 47.1)",
 ]
 BYTES = [b"", b"\x00\xff\x10\\'\"", bytes(range(256)) * 20]
+
+# As numbers of four bytes: the ends of what is normal and of what is not, both zeros, and what six digits do not show.
+VECTORS = [[1.0, -2.5, 3.4028234663852886e38], [1.401298464324817e-45, -1.1754942106924411e-38, 0.10000000149011612]]
+VECTORS += [[0.0, -0.0, 16777217.0 - 1], [1.1754943508222875e-38, -1.0000001192092896, 123456.7890625]]
 
 # Type, values, and what pymysql's value is in the lake.
 VALUES: dict[str, tuple[list[Any], Callable[[Any], Any]]] = {
@@ -97,15 +102,25 @@ VALUES: dict[str, tuple[list[Any], Callable[[Any], Any]]] = {
 }
 
 
+# What only one of the two has, and MySQL's own.
+ONLY_MARIADB = ("uuid", "inet4", "inet6", "decimal(38,38)")
+VALUES_OF_MYSQL: dict[str, tuple[list[Any], Callable[[Any], Any]]] = {
+    **{name: each for name, each in VALUES.items() if name not in ONLY_MARIADB},
+    "time(6)": (["-838:59:59.000000", "838:59:58.999999", "00:00:00.000001", "24:00:00"], str),
+    "varchar(40) character set utf8mb3": (["日本語", "ß"], str),
+    "vector(3)": ([struct.pack("<3f", *each) for each in VECTORS], lambda value: list(struct.unpack("<3f", value))),
+}
+
+
 def column(number: int) -> str:
     """The name of the column of the type at this place in `VALUES`."""
     return f"v{number}"
 
 
-def make_matrix(database: MariaDatabase) -> None:
+def make_matrix(database: MariaDatabase, types: dict[str, tuple[list[Any], Callable[[Any], Any]]] = VALUES) -> None:
     """Make table `matrix` with a column of each type, a row for each value and a last one of NULLs."""
-    length = max(len(values) for values, _ in VALUES.values()) + 1
-    described = [f"{column(n)} {each} null default null" for n, each in enumerate(VALUES)]
+    length = max(len(values) for values, _ in types.values()) + 1
+    described = [f"{column(n)} {each} null default null" for n, each in enumerate(types)]
     generated = "n int, virtual_sum int as (n + 1) virtual, stored_text varchar(20) as (concat('n', n)) stored"
     with database.connect() as connection, connection.cursor() as cursor:
         cursor.execute(
@@ -113,9 +128,9 @@ def make_matrix(database: MariaDatabase) -> None:
             "character set utf8mb4 collate utf8mb4_bin"
         )
         for row in range(length):
-            given = [values[row] if row < len(values) else None for values, _ in VALUES.values()]
-            slots = [_slot(native_type, value) for native_type, value in zip(VALUES, given, strict=True)]
-            names = ", ".join(column(n) for n in range(len(VALUES)))
+            given = [values[row] if row < len(values) else None for values, _ in types.values()]
+            slots = [_slot(native_type, value) for native_type, value in zip(types, given, strict=True)]
+            names = ", ".join(column(n) for n in range(len(types)))
             # The shapes stand in the statement itself.
             bound = [v for v, slot in zip(given, slots, strict=True) if slot == "%s"]
             cursor.execute(f"insert into matrix (n, {names}) values ({row}, {', '.join(slots)})", bound)

@@ -1,4 +1,4 @@
-"""Rows that are committed late, below a bookmark, on databases that show no snapshot: MariaDB and SQLite."""
+"""Rows that are committed late, below a bookmark, on databases that show no snapshot: MariaDB, MySQL and SQLite."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ import pytest
 
 from singer_spark.singer.bookmark import MAX_BOUNDARY_HASHES, MAX_WINDOW_HASHES
 from storms.late_commits import KINDS, Storm
-from tap.source.mariadb_pipes import database, pipe, run
+from tap.source.mariadb_pipes import counted, database, pipe, run, server
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pymysql.cursors import Cursor
 
-__all__ = ["database", "pipe"]
+__all__ = ["database", "pipe", "server"]
 
 NUMBERED = "create table t (id int auto_increment primary key, v varchar(20))"
 TIMED = "create table t (id int auto_increment primary key, v varchar(20), k datetime(6) not null, key (k))"
@@ -113,7 +113,7 @@ def test_user_without_the_right_is_told_the_grant(database, pipe, caplog) -> Non
 def test_window_of_many_rows_is_known_by_buckets(database, pipe) -> None:
     """Up to `MAX_WINDOW_HASHES` rows are known one by one; beyond, the neighbours of a late row come again."""
     rows = MAX_WINDOW_HASHES + 50
-    run(database, NUMBERED, f"insert into t (id, v) select seq, 'old' from seq_1_to_{rows} where seq <> 50")
+    run(database, NUMBERED, f"insert into t (id, v) select seq, 'old' from {counted(rows)} where seq <> 50")
     lake = pipe("t:id:integer", safety_lag_rows=2 * rows)
     assert arrivals(lake, database).total() == rows - 1
     assert len(str(lake.run().final)) < 5_000
@@ -133,7 +133,7 @@ def test_window_of_many_rows_is_known_by_buckets(database, pipe) -> None:
 
 def test_thousands_of_rows_are_known_one_by_one(database, pipe) -> None:
     rows = 5 * MAX_BOUNDARY_HASHES
-    run(database, NUMBERED, f"insert into t (id, v) select seq, 'old' from seq_1_to_{rows} where seq <> 50")
+    run(database, NUMBERED, f"insert into t (id, v) select seq, 'old' from {counted(rows)} where seq <> 50")
     lake = pipe("t:id:integer", safety_lag_rows=2 * rows)
     assert arrivals(lake, database).total() == rows - 1
     run(database, "insert into t (id, v) values (50, 'late'), (null, 'new')")
@@ -148,15 +148,15 @@ def test_a_run_dies_in_its_window(database, pipe, kind) -> None:
     run(
         database,
         NUMBERED if kind == "numbers" else TIMED,
-        "insert into t (id, v) select seq, 'old' from seq_1_to_9 where seq <> 4"
+        f"insert into t (id, v) select seq, 'old' from {counted(9)} where seq <> 4"
         if kind == "numbers"
-        else f"insert into t (id, v, k) select seq, 'old', {moment} from seq_1_to_9 where seq <> 4",
+        else f"insert into t (id, v, k) select seq, 'old', {moment} from {counted(9)} where seq <> 4",
     )
     spec, lag = ("t:id:integer", "rows") if kind == "numbers" else ("t:k:datetime", "seconds")
     lake = pipe(spec, slice_rows=2, **{f"safety_lag_{lag}": 6})
     first = lake.run()
     lake.save(first.final)
-    late = "insert into t (id, v{}) select seq, 'late'{} from seq_4_to_20 where seq = 4 or seq > 9"
+    late = f"insert into t (id, v{{}}) select seq, 'late'{{}} from {counted(20, 4)} where seq = 4 or seq > 9"
     run(database, late.format("", "") if kind == "numbers" else late.format(", k", f", {moment}"))
     whole = lake.run()
     assert whole.ids(f"{database.name}-t") == Counter([4, *range(10, 21)])

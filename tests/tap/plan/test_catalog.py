@@ -116,6 +116,31 @@ def test_tables_with_one_stream_name_are_refused_by_name_unless_one_is_deselecte
     assert [each.table.schema for each in plans(twins[1], catalog=made).values()] == ["a-b"]
 
 
+def test_all_columns_without_exact_reading_are_in_one_message() -> None:
+    """Of all streams."""
+    derby = known_dialects()["derby"]
+    first, second = (
+        Table("APP", name, tuple(derby.column(each, "java.util.Currency", nullable=True) for each in columns))
+        for name, columns in (("T", "vw"), ("U", "x"))
+    )
+    with pytest.raises(ConfigurationError) as caught:
+        plan_streams([first, second], settings_of(), None, text_moments=False)
+    told = str(caught.value)
+    assert [told.count(f"column '{each}' can't be read") for each in "vwx"] == [1, 1, 1]
+    assert told.count("type_overrides to text") == 2
+    assert "stream APP-T: " in told
+    assert "stream APP-U: " in told
+
+
+def test_a_type_unknown_of_mariadb_is_its_text(caplog: pytest.LogCaptureFixture) -> None:
+    """The log says so, and rows are not ordered by it."""
+    column = known_dialects()["mariadb"].column("doc", "xmltype", nullable=True)
+    with caplog.at_level("INFO", "tap-spark-jdbc"):
+        (found,) = plan_streams([Table("shop", "t", (column,))], settings_of(), None, text_moments=False)
+    assert [(str(each.sql_type), each.key_type) for each in found.columns] == [("TEXT", None)]
+    assert "stream shop-t: column doc (xmltype): a type not known here is read as the server's text" in caplog.text
+
+
 def test_a_column_without_exact_reading_is_an_error_with_a_way_out() -> None:
     derby = known_dialects()["derby"]
     column = derby.column("v", "java.util.Currency", nullable=True)

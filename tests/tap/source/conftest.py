@@ -1,5 +1,5 @@
 """Fixtures of these tests."""
 
-from tap.source.mariadb_pipes import database, pipe
+from tap.source.mariadb_pipes import database, pipe, server
 
-__all__ = ["database", "pipe"]
+__all__ = ["database", "pipe", "server"]

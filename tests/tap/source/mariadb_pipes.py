@@ -1,4 +1,4 @@
-"""Pipes on new databases of MariaDB, filled as its own client does it, and the records that they send."""
+"""Pipes on new databases of MariaDB and MySQL, filled as its own client does it, and the records that they send."""
 
 from __future__ import annotations
 
@@ -14,12 +14,18 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from servers.mariadb import MariaDatabase
+    from servers.mariadb import MariaDatabase, MariaDB
+
+
+@pytest.fixture(params=["mariadb", "mysql"])
+def server(request: pytest.FixtureRequest) -> MariaDB:
+    """Each of the two."""
+    return request.getfixturevalue(request.param)
 
 
 @pytest.fixture
-def database(mariadb) -> MariaDatabase:
-    return mariadb.new_database()
+def database(server: MariaDB) -> MariaDatabase:
+    return server.new_database()
 
 
 @pytest.fixture
@@ -39,6 +45,11 @@ def run(database: MariaDatabase, *statements: str) -> None:
     with database.connect() as connection, connection.cursor() as cursor:
         for statement in statements:
             cursor.execute(statement)
+
+
+def counted(last: int, first: int = 1) -> str:
+    """A table `s` of whole numbers, in the column `seq`; MariaDB's `seq_1_to_9` is unknown to MySQL."""
+    return f"json_table('{list(range(first, last + 1))}', '$[*]' columns (seq int path '$')) s"
 
 
 def literal(text: str) -> str:

@@ -38,7 +38,7 @@ def test_many_small_tables_need_few_logins(database: MariaDatabase) -> None:
             cursor.execute(f"insert into t{number} values (1), (2)")
         cursor.execute("show status like 'Connections'")
         before = int(cursor.fetchone()[1])
-        sent = run_tap(login(database)).succeeded()
+        sent = run_tap(login(database, schemas=[database.name])).succeeded()
         cursor.execute("show status like 'Connections'")
         logins = int(cursor.fetchone()[1]) - before
     assert all(sent.values(f"{database.name}-t{number}", "id").total() == 2 for number in range(TABLES))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import psycopg
 import pytest
@@ -13,8 +13,11 @@ from singer_spark.errors import ConfigurationError
 from tap.batch_output import batch_config
 from tap.in_process import run_tap
 from tap.opened import filled, login
+from tap.source.mariadb_pipes import counted
 from tap_spark_jdbc.config.settings import TapSettings
-from tap_spark_jdbc.source.jdbc_source import JdbcSource
+
+if TYPE_CHECKING:
+    from servers.mariadb import MariaDatabase
 
 SCRIPT = "".join(
     f"create table t{n} (id int primary key, note text);"
@@ -72,18 +75,13 @@ def test_a_statement_that_takes_too_long_is_ended_by_postgresql(postgresql: Any,
 
 
 @pytest.mark.usefixtures("spark")
-def test_a_statement_that_takes_too_long_is_ended_by_mariadb(mariadb: Any) -> None:
-    database = mariadb.new_database()
+def test_a_statement_that_takes_too_long_is_ended_by_mariadb(database: MariaDatabase) -> None:
+    """By MySQL too."""
     with database.connect() as connection, connection.cursor() as cursor:
-        cursor.execute("create view v as select seq + sleep(1) as id from seq_1_to_60")
+        cursor.execute(f"create view v as select seq + sleep(1) as id from {counted(60)}")
     failed = run_tap(login(database, schemas=[database.name], tables=["v"], statement_timeout=0.5)).failed()
-    assert "max_statement_time exceeded" in failed
-
-
-def test_mysql_reads_its_own_limit() -> None:
-    config = {"jdbc_url": "jdbc:mysql://db/shop", "statement_timeout": 1.5}
-    limit = JdbcSource.of(TapSettings.from_config(config)).session_statements[-1]
-    assert limit.endswith("/*M!100101 , max_statement_time=1.500000 */ /*!50708 , max_execution_time=1500 */")
+    limit = "maximum statement execution time" if database.is_mysql else "max_statement_time"
+    assert f"{limit} exceeded" in failed
 
 
 @pytest.mark.usefixtures("spark")

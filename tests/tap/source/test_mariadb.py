@@ -1,4 +1,4 @@
-"""MariaDB as a source: names, values and discovery, each on a real server, in this process's Spark session."""
+"""MariaDB and MySQL as sources: names, values and discovery, on real servers, in this process's Spark session."""
 
 from __future__ import annotations
 
@@ -90,6 +90,7 @@ def test_a_string_of_mariadb_is_itself_under_any_mode(database: MariaDatabase, m
 
 
 def test_views_partitions_keyless_and_empty_tables_of_mariadb(database: MariaDatabase, pipe) -> None:
+    versioning = "" if database.is_mysql else " with system versioning"
     run(
         database,
         "create table parted (id int, day date, primary key (id, day)) partition by range (to_days(day)) "
@@ -98,11 +99,11 @@ def test_views_partitions_keyless_and_empty_tables_of_mariadb(database: MariaDat
         "create view shown as select id as number, day from parted where id > 1",
         "create table keyless (v varchar(5))",
         "insert into keyless values ('twin'), ('twin'), (null)",
-        "create table empty (id int primary key)",
-        "create table versioned (id int primary key, hidden int invisible) with system versioning",
+        "create table `empty` (id int primary key)",
+        f"create table versioned (id int primary key, hidden int invisible){versioning}",
         "insert into versioned (id, hidden) values (1, 7)",
         "update versioned set hidden = 8",
-        "create sequence no_table",
+        *([] if database.is_mysql else ["create sequence no_table"]),
     )
     name = database.name
     sent = pipe().run()
@@ -117,9 +118,9 @@ def test_views_partitions_keyless_and_empty_tables_of_mariadb(database: MariaDat
 
 
 def test_databases_are_schemas_and_those_of_the_server_itself_are_left_out(
-    spark: SparkSession, database: MariaDatabase, mariadb
+    spark: SparkSession, database: MariaDatabase, server
 ) -> None:
-    other, name = mariadb.new_database(), database.name
+    other, name = server.new_database(), database.name
     for each in (database, other):
         run(each, "create table t (id int primary key, k int, p varchar(300), index (k), index (p(10)))")
     # The catalog's own collation takes these for one name.
@@ -199,7 +200,7 @@ def test_a_wrong_password_and_a_missing_database_are_one_line_each(
 ) -> None:
     for config, told in (
         (login(database) | {"password": "wrong-secret"}, "check user and password"),
-        (login(database) | {"jdbc_url": database.jdbc_url + "_gone"}, "Unknown database"),
+        (login(database) | {"jdbc_url": database.jdbc_url.replace(database.name, "gone")}, "Unknown database"),
     ):
         with pytest.raises(SourceError, match=told) as caught, connected(spark, config):
             pass
@@ -257,16 +258,20 @@ def test_settings_of_a_server_change_nothing(database: MariaDatabase, pipe) -> N
 
 def test_rows_that_are_not_committed_and_rows_of_the_past_are_not_read(database: MariaDatabase, pipe) -> None:
     """Whatever isolation and moment the server sets: a bookmark at a row that is rolled back hides later ones."""
+    past, isolation = "system_versioning_asof", "tx_isolation"
+    if database.is_mysql:
+        past, isolation = "", "transaction_isolation"
     run(
         database,
-        "create table t (id int primary key, at int) with system versioning",
+        f"create table t (id int primary key, at int){' with system versioning' if past else ''}",
         "insert into t values (1, 1), (2, 1)",
         "update t set at = 2 where id = 2",
     )
     try:
         run(
             database,
-            "set global tx_isolation = 'READ-UNCOMMITTED', global system_versioning_asof = '2020-01-01 00:00:00'",
+            f"set global {isolation} = 'READ-UNCOMMITTED'",
+            *([f"set global {past} = '2020-01-01 00:00:00'"] if past else []),
         )
         with database.connect() as other, other.cursor() as cursor:
             cursor.execute("start transaction")
@@ -280,7 +285,7 @@ def test_rows_that_are_not_committed_and_rows_of_the_past_are_not_read(database:
         run(database, "insert into t values (4, 4)")
         assert records(lake.run(), f"{database.name}-t") == [{"id": 4, "at": 4}]
     finally:
-        run(database, "set global tx_isolation = default, global system_versioning_asof = default")
+        run(database, *(f"set global {each} = default" for each in (isolation, past) if each))
 
 
 def test_broken_views_are_named_with_what_is_wrong_and_the_rest_is_read(database, spark) -> None:
@@ -290,10 +295,11 @@ def test_broken_views_are_named_with_what_is_wrong_and_the_rest_is_read(database
         database,
         "create table good (id int primary key)", "insert into good values (1)",
         "create table gone (id int primary key)", "create view broken as select * from gone", "drop table gone",
-        "create or replace user a_definer identified by 'x'", f"grant all on `{name}`.* to a_definer",
+        "drop user if exists a_definer", "create user a_definer identified by 'x'",
+        f"grant all on `{name}`.* to a_definer",
         "create definer = a_definer view orphan as select * from good", "drop user a_definer",
         "create view fails as select id, (select 1 union select 2) as x from good",
-        f"create or replace user reader_of_{name} identified by 'reader-secret'",
+        f"create user reader_of_{name} identified by 'reader-secret'",
         f"grant select on `{name}`.* to reader_of_{name}",
     )  # fmt: skip
     config = login(database, schemas=[name]) | {"user": f"reader_of_{name}", "password": "reader-secret"}
@@ -312,7 +318,7 @@ def test_a_table_that_may_not_be_read_is_named_with_its_grant(database, spark) -
     name = database.name
     run(
         database, "create table good (id int primary key)", "create table denied (id int primary key)",
-        f"create or replace user writer_of_{name} identified by 'writer-secret'",
+        f"create user writer_of_{name} identified by 'writer-secret'",
         f"grant insert on `{name}`.denied to writer_of_{name}", f"grant select on `{name}`.good to writer_of_{name}",
     )  # fmt: skip
     config = login(database, schemas=[name]) | {"user": f"writer_of_{name}", "password": "writer-secret"}

@@ -23,11 +23,14 @@ from tap_spark_jdbc.source.libpq import conninfo
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-SERVERS = ["postgresql", "mariadb"]
-SLOW = {"postgresql": "select count(*) from (select pg_sleep(3)) s", "mariadb": "select 1 + sleep(3)"}
+SERVERS = ["postgresql", "mariadb", "mysql"]
+SLOW = {
+    "postgresql": "select count(*) from (select pg_sleep(3)) s",
+    **dict.fromkeys(["mariadb", "mysql"], "select 1 + sleep(3)"),
+}
 HASTE = {
     "postgresql": {"loginTimeout": "1", "socketTimeout": "1"},
-    "mariadb": {"connectTimeout": "1000", "socketTimeout": "1000"},
+    **{name: {"connectTimeout": "1000", "socketTimeout": "1000"} for name in ("mariadb", "mysql")},
 }
 # The kernel's timers, in `/proc/net/tcp`: 2 is the one of keepalives, in hundredths of a second.
 KEEPALIVE, LONGEST = "02", 100 * server_watch.KEEPALIVE_SECONDS

@@ -219,8 +219,9 @@ def test_no_error_of_the_server_quotes_a_value_where_a_stream_is_masked(
     assert "planted" not in "".join(traceback.format_exception(sent.error))
 
 
-def test_mariadb_masks_what_its_text_is(mariadb: Any) -> None:
-    database = mariadb.new_database()
+@pytest.mark.parametrize("server", ["mariadb", "mysql"])
+def test_mariadb_masks_what_its_text_is(request: pytest.FixtureRequest, server: str) -> None:
+    database = request.getfixturevalue(server).new_database()
     with database.connect() as connection:
         cursor = connection.cursor()
         cursor.execute(

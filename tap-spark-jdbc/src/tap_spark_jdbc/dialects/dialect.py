@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 from singer_spark.errors import ConfigurationError
@@ -127,7 +127,10 @@ class Dialect:
         takes_with: A subselect may begin with WITH.
         takes_order_by: A subselect may end in ORDER BY alone, without a clause that limits rows.
         national_strings: A string literal with non-ASCII characters begins with N.
-        url_form: The prefix and the parameter that the URL must have, for both Spark and the driver.
+        url_form: The prefix and the parameter that the URL must have, for both Spark and the driver; the latter may be
+            empty.
+        parameters: The URL's parameters as the driver spells them, of those that another driver's users write.
+        by_other_drivers: The dialect as another driver needs it, by the group and name of its package.
         described_type: SQL expression over `{name}` (a string literal), `{precision}` and `{scale}`, by which the
             driver describes a query's column, for its type as in `catalog`; None: the driver's name is used.
         undeclared_type: The driver's name for the type of a query's column that has none.
@@ -186,6 +189,8 @@ class Dialect:
     takes_order_by: bool = True
     national_strings: bool = False
     url_form: tuple[str, str] | None = None
+    parameters: Callable[[list[str]], list[str]] = list
+    by_other_drivers: Mapping[str, Dialect] = field(default_factory=dict)
     described_type: str | None = None
     undeclared_type: str | None = None
     integer_expression: str | None = None
@@ -210,6 +215,13 @@ class Dialect:
         """Connections of each stream that is begun, besides its readers': for queries, and for the snapshot."""
         return 2 if self.shares_snapshots else 1
 
+    def with_driver(self, driver: str | None, package: str | None) -> Dialect:
+        """The dialect for the user's choice of a driver's class, or of its package."""
+        for name, dialect in self.by_other_drivers.items():
+            if driver == dialect.driver or (driver is None and (package or "").startswith(f"{name}:")):
+                return dialect
+        return self
+
     def driver_url(self, jdbc_url: str) -> str:
         """The user's URL in a form that both Spark and the dialect's driver accept."""
         if self.url_form is None:
@@ -218,7 +230,8 @@ class Dialect:
         known = next(each for each in self.url_prefixes if jdbc_url.startswith(each))
         address, _, parameters = jdbc_url.partition("?")
         others = [each for each in parameters.split("&") if each and each.partition("=")[0] != parameter]
-        return f"{prefix}{address.removeprefix(known)}?{'&'.join([*others, parameter])}"
+        words = [*self.parameters(others), *([parameter] if parameter else [])]
+        return f"{prefix}{address.removeprefix(known)}{'?' if words else ''}{'&'.join(words)}"
 
     def bounded_url(self, url: str, fetch_bytes: int) -> str:
         """The driver's URL for connections whose round trips bring at most `fetch_bytes`; the user's own bound is kept.

@@ -1,7 +1,9 @@
-"""MariaDB and MySQL, both with MariaDB's driver.
+"""MariaDB and MySQL, both with MariaDB's driver, or with MySQL's own.
 
 Dates and times are read as text, so that values without a lake type (zero dates, the 31st of February) can be refused.
 """
+
+from dataclasses import replace
 
 from singer_spark.singer.bookmark import KeyType
 from tap_spark_jdbc.dialects.dialect import CONNECTORX, LIMIT, LITERALS, Alive, CatalogQueries, Checksums, Dialect
@@ -10,17 +12,36 @@ from tap_spark_jdbc.dialects.type_rules import TypeRule
 _TEXT = "CAST({c} AS CHAR)"
 # Without this a float is printed with six digits, and a number with a declared scale with that scale.
 _NUMBER = "{c} * 1e0"
-_NUMBER_TEXT = f"CAST({_NUMBER} AS CHAR)"
+# By way of JSON, as MySQL cuts the text of a number to 22 signs otherwise; it writes 5.0 there where MariaDB writes 5.
+_NUMBER_TEXT = (
+    f"CASE WHEN {{c}} IS NOT NULL THEN TRIM(TRAILING '.0' FROM "
+    f"JSON_UNQUOTE(JSON_EXTRACT(JSON_ARRAY({_NUMBER}), '$[0]'))) END"
+)
 # Without the leading zeros of a `zerofill`.
 _WHOLE = "CAST({c} + 0 AS CHAR)"
 _MOMENT = f"CASE WHEN {_TEXT} LIKE '%.%' THEN TRIM(TRAILING '.' FROM TRIM(TRAILING '0' FROM {_TEXT})) ELSE {_TEXT} END"
 _BITS = "LPAD(BIN({c}), {p}, '0')"
 _SHAPE = "CONCAT(CASE ST_SRID({c}) WHEN 0 THEN '' ELSE CONCAT('SRID=', ST_SRID({c}), ';') END, ST_AsText({c}))"
+# A vector's bytes: to its own text the server gives six digits of a number. Four make a number, the lowest first: its
+# sign, its exponent and its fraction, from which a double has it exactly.
+_VECTOR = (
+    "transform(transform(sequence(0, CAST(length({c}) DIV 8 - 1 AS INT)), n -> CAST(conv(concat("
+    "substr({c}, 8 * n + 7, 2), substr({c}, 8 * n + 5, 2), substr({c}, 8 * n + 3, 2), "
+    "substr({c}, 8 * n + 1, 2)), 16, 10) AS BIGINT)), "
+    "b -> CAST(IF(b < 2147483648, 1D, -1D) * CASE shiftright(b, 23) & 255 "
+    "WHEN 0 THEN (b & 8388607) * pow(2D, -149) "
+    "WHEN 255 THEN IF(b & 8388607 = 0, double('Infinity'), double('NaN')) "
+    "ELSE (1D + (b & 8388607) / 8388608D) * pow(2D, (shiftright(b, 23) & 255) - 127) END AS FLOAT))"
+)
 _DIGITS = r"(\(\d+\))?"
 # A suffix of dates and times in the storage format of older versions: `datetime /* mariadb-5.3 */`.
 _STORED = r"(\(\d\))?( /\*[^*]*\*/)?"
 _UNSIGNED = r" unsigned( zerofill)?"
 _DECIMAL = r"decimal\((?P<p>\d+),(?P<s>\d+)\)( unsigned)?( zerofill)?"
+
+_UNKNOWN = (
+    "a type not known here is read as the server's text of it; if it refuses that, set its type_overrides to binary"
+)
 
 _RULES = (
     # A BOOLEAN of these databases is a tinyint(1), which holds -128 to 127.
@@ -51,12 +72,15 @@ _RULES = (
     TypeRule(
         r"(?:var)?binary\(\d+\).*|.*blob.*", "VARBINARY", read_as="BINARY", text="HEX({c})", checked="LOWER(HEX({c}))"
     ),
+    TypeRule(f"vector{_DIGITS}", "REAL ARRAY", "HEX({c})", becomes=_VECTOR, text="HEX({c})"),
     TypeRule("json", "JSON", _TEXT),
     TypeRule("uuid", "UUID", _TEXT),
     TypeRule("inet[46]", "TEXT", _TEXT),
     TypeRule(
         "geometry|(?:multi)?(?:point|linestring|polygon)|geom(?:etry)?collection", "GEOMETRY", _SHAPE, text=_SHAPE
     ),
+    # Of a later version, or of a plugin: the server refuses a cast that it does not know.
+    TypeRule(".*", "TEXT", _TEXT, ordered=False, remark=_UNKNOWN),
 )
 
 # The catalog describes no column of a view over a table that is gone.
@@ -117,11 +141,42 @@ _SESSION = (
     "sql_select_limit=18446744073709551615,sql_auto_is_null=0"
 )
 
-MARIADB = Dialect(
+# Where both drivers have a mode of encryption, its names in MySQL's.
+_MODES = {"disable": "DISABLED", "trust": "REQUIRED", "verify-ca": "VERIFY_CA", "verify-full": "VERIFY_IDENTITY"}
+
+
+def _for_mariadb_driver(parameters: list[str]) -> list[str]:
+    """With encryption as users of MySQL's driver ask for it, where this one ignores it or does not know the word."""
+    given = {name.lower(): value.lower() for name, _, value in (each.partition("=") for each in parameters)}
+    if "sslmode" in given:
+        # It has no mode that falls back to none.
+        other = [each for each in parameters if each.lower() != "sslmode=preferred"]
+        return parameters if len(other) == len(parameters) else [*other, "sslMode=trust"]
+    required = given.get("requiressl") == "true" and "usessl" not in given
+    unverified = given.get("usessl") == "true" and given.get("verifyservercertificate") == "false"
+    if not required and not unverified:
+        return parameters
+    words = ("requiressl", "usessl", "verifyservercertificate")
+    mode = "verify-ca" if given.get("verifyservercertificate") == "true" else "trust"
+    return [*(each for each in parameters if each.partition("=")[0].lower() not in words), f"sslMode={mode}"]
+
+
+def _for_mysql_driver(parameters: list[str]) -> list[str]:
+    """With the modes of encryption as this driver spells them."""
+    named = (each.partition("=") for each in parameters)
+    return [
+        f"{name}={_MODES.get(value.lower(), value)}" if name.lower() == "sslmode" else f"{name}{sign}{value}"
+        for name, sign, value in named
+        if name != "permitMysqlScheme"
+    ]
+
+
+_DIALECT = Dialect(
     name="mariadb",
     url_prefixes=("jdbc:mariadb:", "jdbc:mysql:"),
     # Spark quotes by the URL, and only recognises MySQL's: with MariaDB's, a quoted column would be a string.
     url_form=("jdbc:mysql:", "permitMysqlScheme"),
+    parameters=_for_mariadb_driver,
     driver="org.mariadb.jdbc.Driver",
     driver_package="org.mariadb.jdbc:mariadb-java-client:3.5.6",
     type_rules=_RULES,
@@ -133,6 +188,7 @@ MARIADB = Dialect(
     },
     page=LIMIT,
     text_select=_TEXT,
+    bytes_select="CAST({c} AS BINARY)",
     now="CAST(UTC_TIMESTAMP(6) AS CHAR)",
     system_schemas=("information_schema", "mysql", "performance_schema", "sys"),
     checksums=Checksums(
@@ -181,6 +237,30 @@ MARIADB = Dialect(
         # Otherwise a server could request any file of this machine.
         "allowLocalInfile": "false",
     },
-    # Repeated, as the URL may have its own session variables. Tables of MariaDB may keep their past, which is not read.
-    session_statements=(f"SET {_SESSION} /*M!100304 ,system_versioning_asof=DEFAULT */",),
+    # Repeated, as the URL may have its own session variables. Tables of MariaDB may keep their past, which is not read;
+    # MySQL's driver has no property for the isolation.
+    session_statements=(
+        f"SET {_SESSION} /*M!100304 ,system_versioning_asof=DEFAULT */"
+        " /*!80000 ,transaction_isolation='REPEATABLE-READ' */",
+    ),
 )
+
+_BY_MYSQL_DRIVER = replace(
+    _DIALECT,
+    driver="com.mysql.cj.jdbc.Driver",
+    url_form=("jdbc:mysql:", ""),
+    parameters=_for_mysql_driver,
+    # Rows come by a cursor: otherwise it keeps all of them in memory.
+    fetch_size=None,
+    alive=None if _DIALECT.alive is None else replace(_DIALECT.alive, session="getId"),
+    properties={
+        "sessionVariables": _SESSION,
+        "connectTimeout": "30000",
+        "tcpKeepAlive": "true",
+        "useCursorFetch": "true",
+        # The type of such a column is that of the catalog.
+        "tinyInt1isBit": "false",
+        "allowLoadLocalInfile": "false",
+    },
+)
+MARIADB = replace(_DIALECT, by_other_drivers={"com.mysql:mysql-connector-j": _BY_MYSQL_DRIVER})

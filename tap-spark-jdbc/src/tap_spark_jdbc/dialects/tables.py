@@ -50,6 +50,7 @@ class Reading:
         checked: SQL template over `{c}` for the text of a value (of a type other than text) in a checksum of its row;
             None: there is none.
         as_key: SQL template over `{c}` for the text in a record's key, if equal values have several texts.
+        remark: What the log says of the column.
     """
 
     sql_type: SqlType
@@ -64,6 +65,7 @@ class Reading:
     columnar: str | None = None
     checked: str | None = None
     as_key: str | None = None
+    remark: str | None = None
 
     @property
     def columnar_select(self) -> str | None:

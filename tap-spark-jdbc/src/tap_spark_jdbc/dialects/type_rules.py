@@ -42,6 +42,7 @@ class TypeRule:
     columnar: str | None = None
     checked: str | None = None
     as_key: str | None = None
+    remark: str | None = None
 
 
 # Rules for the standard's type names, which most databases use; their own rules may come before these.
@@ -137,6 +138,7 @@ def _filled(rule: TypeRule, groups: Mapping[str, str | None]) -> Reading:
         columnar=None if rule.columnar is None else _fill(rule.columnar, groups),
         checked=rule.checked,
         as_key=rule.as_key,
+        remark=rule.remark,
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING
 
 from singer_spark.config.setting_problems import nearest
@@ -12,6 +13,8 @@ from tap_spark_jdbc.plan.stream_choice import CatalogOptions, Choice, fitting_na
 
 if TYPE_CHECKING:
     from tap_spark_jdbc.dialects.tables import Column, Table
+
+logger = logging.getLogger("tap-spark-jdbc")
 
 
 def selected_columns(
@@ -27,7 +30,7 @@ def selected_columns(
             raise ValueError(f"type_overrides: {name!r} is not a column{nearest(name, names)}")
         overrides[found] = wanted
     masks = masks_of(table, choice, mask_key)
-    selected = []
+    selected, unread = [], []
     for column in table.columns:
         if (
             from_catalog.columns is not None
@@ -41,11 +44,14 @@ def selected_columns(
         if mask := masks.get(column.name):
             read = masked(read, mask)
         if read.reading.problem is not None:
-            raise ValueError(
-                f"column {column.name!r} can't be read: {read.reading.problem}; "
-                "deselect it in a catalog, or set its type_overrides to text"
-            )
+            unread.append(f"column {column.name!r} can't be read: {read.reading.problem}")
+        if read.reading.remark is not None:
+            logger.info("stream %s: column %s (%s): %s", table.stream, read.name, read.native_type, read.reading.remark)
         selected.append(read)
+    if unread:
+        each = "each" if len(unread) > 1 else "it"
+        whose = "their" if len(unread) > 1 else "its"
+        raise ValueError(f"{', '.join(unread)}; deselect {each} in a catalog, or set {whose} type_overrides to text")
     if not selected:
         raise ValueError("no column of it is selected; deselect the stream instead")
     if pair := twins(each.name for each in selected):

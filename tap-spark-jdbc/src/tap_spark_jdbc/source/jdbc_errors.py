@@ -34,9 +34,17 @@ _RSA = (
     "the server wants this password encrypted: put sslMode=verify-full (or trust) into jdbc_url, or, where the network "
     "is trusted, allowPublicKeyRetrieval=true"
 )
+_SELF_SIGNED = (
+    "the server's certificate is not known here: name that of its authority by serverSslCert in jdbc_url, or put "
+    "sslMode=trust there, which takes any"
+)
 _HINTS_BY_WORDS = {
     "RSA public key is not available": _RSA,
     "Public Key Retrieval is not allowed": _RSA,
+    "Self signed certificates": _SELF_SIGNED,
+    # MariaDB's driver 3 does not know MySQL's vectors.
+    "org.mariadb.jdbc.client.DataType": "a column is of a type that the driver does not know: of a vector, select "
+    "HEX(column) in the query",
     # The columnar driver gives no SQLSTATE between two batches.
     "canceling statement due to": _HINTS["57014"],
 }

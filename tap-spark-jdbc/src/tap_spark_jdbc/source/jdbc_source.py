@@ -23,15 +23,19 @@ _LOGIN = re.compile(
     r"|(?<=:thin:)[^@]*(?=@)"  # Oracle's
 )
 
-_TLS = {"postgresql": {"sslmode": "require"}, "mariadb": {"sslMode": "verify-full"}}
+_TLS = {
+    "postgresql": {"sslmode": "require"},
+    "mariadb": {"sslMode": "verify-full"},
+    "com.mysql.cj.jdbc.Driver": {"sslMode": "VERIFY_IDENTITY"},
+}
 
 
 @dataclass(frozen=True)
 class JdbcSource:
     """Access to the database; a reader's transaction begins with `transaction` and reads in `snapshot`.
 
-    If it is through a tunnel, `tunnelled` is the original URL. With `hides_values`, as some stream has masks, the
-    server's messages that may quote a value are not shown.
+    `given` is the user's own URL. If it is through a tunnel, `tunnelled` is the original one of the driver. With
+    `hides_values`, as some stream has masks, the server's messages that may quote a value are not shown.
     """
 
     url: str = field(repr=False)
@@ -43,6 +47,7 @@ class JdbcSource:
     transaction: tuple[str, ...] = ()
     snapshot: str | None = None
     tunnelled: str | None = field(default=None, repr=False)
+    given: str | None = field(default=None, repr=False)
     iam: IamLogin | None = None
     statement_timeout: float | None = None
     hides_values: bool = False
@@ -54,7 +59,7 @@ class JdbcSource:
         Raises:
             ConfigurationError: no driver is known, or it is unavailable.
         """
-        dialect = dialect_of(settings.jdbc_url)
+        dialect = dialect_of(settings.jdbc_url).with_driver(settings.driver, settings.driver_package)
         driver = settings.driver or dialect.driver
         package = settings.driver_package or dialect.driver_package
         if not driver:
@@ -76,6 +81,7 @@ class JdbcSource:
             jars,
             settings.user,
             settings.password,
+            given=settings.jdbc_url,
             iam=iam,
             statement_timeout=settings.statement_timeout,
             hides_values=any(each.mask for each in settings.stream_options.values()),
@@ -111,7 +117,8 @@ class JdbcSource:
     @property
     def place(self) -> str:
         """The database's address, as text for users."""
-        return plain_url(self.url) if self.tunnelled is None else f"{plain_url(self.tunnelled)} through ssh_tunnel"
+        shown = plain_url(self.given or self.tunnelled or self.url)
+        return shown if self.tunnelled is None else f"{shown} through ssh_tunnel"
 
     @property
     def text_as_bytes(self) -> bool:
@@ -123,7 +130,7 @@ class JdbcSource:
         """The dialect's properties, user and password; parameters in the URL override them."""
         login = {"user": self.user, "password": self.password if self.iam is None else self.iam.token()}
         # A token is never sent unencrypted.
-        safety = {} if self.iam is None else _TLS.get(self.dialect.name, {})
+        safety = {} if self.iam is None else _TLS.get(self.driver) or _TLS.get(self.dialect.name, {})
         credentials = {name: value for name, value in login.items() if value is not None}
         return {**self.dialect.properties, **safety, **credentials}
 

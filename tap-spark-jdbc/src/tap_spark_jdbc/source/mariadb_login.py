@@ -9,6 +9,8 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from tap_spark_jdbc.dialects import known_dialects
+
 if TYPE_CHECKING:
     from tap_spark_jdbc.source.jdbc_source import JdbcSource
 
@@ -56,7 +58,7 @@ def login_of(source: JdbcSource) -> MariaDbLogin:
     Raises:
         ValueError: why only that driver can connect as the URL says.
     """
-    if source.driver != source.dialect.driver:
+    if source.driver != known_dialects()["mariadb"].driver:
         raise ValueError(f"the driver is {source.driver}")
     found = _URL.fullmatch(source.url)
     if found is None:
