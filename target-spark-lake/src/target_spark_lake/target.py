@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import copy
 import os
-from typing import TYPE_CHECKING, Any, ClassVar
+from dataclasses import replace
+from typing import IO, TYPE_CHECKING, Any, ClassVar
 
 import click
 from singer_sdk import Target
@@ -57,8 +58,12 @@ class TargetSparkLake(Target):
 
     settings: TargetSettings
 
-    def __init__(self, **kwargs: Any) -> None:
-        """Check the config; nothing is locked or started before the first message arrives."""
+    def __init__(self, *, accept_shrink: bool = False, **kwargs: Any) -> None:
+        """Check the config; nothing is locked or started before the first message arrives.
+
+        With `accept_shrink` the setting `max_shrink_percent` does not count.
+        """
+        self._accept_shrink = accept_shrink
         self._load: LoadRun | None = None
         self._progress = Progress("loaded")
         kwargs.setdefault("message_reader", LineReader(self._check, self._fail))
@@ -74,7 +79,8 @@ class TargetSparkLake(Target):
     def _validate_config(self, *, raise_errors: bool = True) -> list[str]:
         default = pipeline_under_meltano(os.environ, parent_arguments())
         try:
-            self.settings = TargetSettings.from_config(self._config, default_pipeline=default)
+            settings = TargetSettings.from_config(self._config, default_pipeline=default)
+            self.settings = replace(settings, max_shrink_percent=None) if self._accept_shrink else settings
             self._config = expand(self._config, PROPERTIES)
         except ConfigurationError as error:
             if raise_errors:
@@ -176,6 +182,22 @@ class TargetSparkLake(Target):
             raise ConfigurationError(f"config: one of {', '.join(value)} is not a JSON object: {error}") from error
 
     @classmethod
+    def invoke(  # type: ignore[override]
+        cls,
+        *,
+        about: bool = False,
+        about_format: str | None = None,
+        config: _ConfigInput | None = None,
+        file_input: IO[str] | None = None,
+        accept_shrink: bool = False,
+    ) -> None:
+        """Run the target, or print about it, as the SDK does."""
+        super(Target, cls).invoke(about=about, about_format=about_format)
+        cls.print_version(print_fn=cls.logger.info)
+        given = config or _ConfigInput()
+        cls(config=given.config, parse_env_config=given.parse_env, accept_shrink=accept_shrink).listen(file_input)
+
+    @classmethod
     def get_singer_command(cls) -> click.Command:
         """The SDK's command, with its input read as bytes."""
         command = super().get_singer_command()
@@ -190,7 +212,10 @@ class TargetSparkLake(Target):
             callback=_set_up_logs,
             help="How much is logged; debug shows the trace of an error.",
         )
-        command.params.append(level)
+        shrink = click.Option(
+            ["--accept-shrink"], is_flag=True, help="Accept tables with far fewer rows, whatever max_shrink_percent."
+        )
+        command.params += [level, shrink]
         command.help = "Loads Singer messages from standard input into a lake, exactly once."
         command.epilog = (
             f"Example: tap-spark-jdbc --config tap.json --state-from target.json | {PROGRAM} --config target.json"

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from target.loading import Lake
 from target_spark_lake.cli import spark_lake
 from target_spark_lake.cli.commands import run as run_module
 
@@ -61,6 +62,33 @@ def test_a_run_has_one_summary_and_says_its_state(folder: Path) -> None:
     assert done.stderr.count("Done! 100 records in 1 stream(s)") == 1
     assert "orders: 100 records loaded" in done.stderr
     assert json.loads(done.stdout) == {"bookmarks": {}}
+
+
+def rewritten(file: Path, **settings: object) -> None:
+    """The config, with some settings more or other."""
+    file.write_text(json.dumps({**json.loads(file.read_text()), **settings}))
+
+
+@pytest.mark.slow
+def test_a_table_that_shrinks_fails_until_it_is_accepted(folder: Path) -> None:
+    rewritten(folder / "target.json", max_shrink_percent=50)
+
+    def run(*flags: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run([SPARK_LAKE, "run", *flags], cwd=folder, capture_output=True, text=True, check=False)
+
+    assert run().returncode == 0
+    with closing(sqlite3.connect(folder / "shop.db")) as database, database:
+        database.execute("delete from orders where id > 9")
+    refused = run()
+    assert refused.returncode == 1
+    assert "stream orders" in refused.stderr and "--accept-shrink" in refused.stderr
+    assert len(orders(folder)) == 100
+    assert run("--accept-shrink").returncode == 0
+    assert orders(folder) == [(id,) for id in range(10)]
+
+
+def orders(folder: Path, table: str = "orders") -> list[tuple[int]]:
+    return Lake(folder / "lake").rows(table, "id")
 
 
 @pytest.mark.slow

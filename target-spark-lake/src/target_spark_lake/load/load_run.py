@@ -17,6 +17,7 @@ from singer_spark.process.signals import Stopped, too_late_to_stop
 from singer_spark.program.progress import Progress
 from singer_spark.singer.messages import RESTARTED, ROW_ESTIMATE, SKIPPED, bare_state
 from singer_spark.state.store import same_state
+from target_spark_lake.formats.stream_load import ShrunkTableError
 from target_spark_lake.intake.batch_message import BatchMessage
 from target_spark_lake.intake.singer_lines import DeadTapError, RecordLines
 from target_spark_lake.load.batch_files import BatchFiles, TakenFiles
@@ -224,7 +225,12 @@ class LoadRun:
         if any(sink.schema.merges for sink in self._batches.loaded.values()):
             self._progress.phase("merging")
         loads = [whole.load_of(sink) for sink in self._batches.loaded.values()]
-        changes = changes_of(loads, self._run, self._settings, self._pool, self._spool)
+        try:
+            changes = changes_of(loads, self._run, self._settings, self._pool, self._spool)
+        except ShrunkTableError:
+            # Else the next run would go on from these rows, even if the source is whole again.
+            self._run.checkpoint.discard()
+            raise
         self._pool.close()
         too_late_to_stop()
         committed = self._run.committed_state()

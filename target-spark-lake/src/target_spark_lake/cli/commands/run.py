@@ -20,6 +20,9 @@ def _flags(parser: ArgumentParser) -> None:
     parser.add_argument("--config", default=DEFAULT_CONFIG, metavar="FILE", help=f"{DEFAULT_CONFIG} if not given")
     parser.add_argument("--full", action="store_true", help="read everything again, whatever the state says")
     parser.add_argument(
+        "--accept-shrink", action="store_true", help="accept tables with far fewer rows, whatever max_shrink_percent"
+    )
+    parser.add_argument(
         "--log-level", default="info", choices=LEVELS, help="of both programs; debug shows the trace of an error"
     )
 
@@ -30,7 +33,9 @@ def _run(chosen: Namespace) -> int:
     configs = [word for file in chosen.tap_config or ["tap.json"] for word in ("--config", file)]
     words = [*configs, "--state-from", chosen.config, *(["--full"] if chosen.full else []), *level]
     source = subprocess.Popen([tap, *words], stdout=subprocess.PIPE)
-    sink = subprocess.Popen([target, "--config", chosen.config, *level], stdin=source.stdout, stdout=sys.stdout)
+    accepted = ["--accept-shrink"] if chosen.accept_shrink else []
+    words = [target, "--config", chosen.config, *accepted, *level]
+    sink = subprocess.Popen(words, stdin=source.stdout, stdout=sys.stdout)
     assert source.stdout is not None
     # Only the target may hold it: the tap must notice when the target is gone.
     source.stdout.close()
