@@ -17,7 +17,7 @@ from singer_spark.config.environment import expand
 from singer_spark.errors import ConfigurationError
 from singer_spark.program.logs import LEVELS, set_up_logs
 from singer_spark.program.progress import Progress
-from singer_spark.singer.messages import RESTARTED, SKIPPED, STRANGERS
+from singer_spark.singer.messages import AGAIN, RESTARTED, SKIPPED, STRANGERS, STREAMS
 from singer_spark.state.backend import open_state_store
 from singer_spark.storage.storage import Storage
 from target_spark_lake.commit.pipeline_run import open_run
@@ -29,7 +29,7 @@ from target_spark_lake.load.batches import RecordBeforeSchemaError
 from target_spark_lake.load.load_run import LoadRun
 from target_spark_lake.staging.lake_session import start_session
 from target_spark_lake.state.meltano_pipeline import parent_arguments, pipeline_under_meltano, place_of_another
-from target_spark_lake.state.saving import saving_under_meltano
+from target_spark_lake.state.saving import refreshes_under_meltano, saving_under_meltano
 
 if TYPE_CHECKING:
     from target_spark_lake.intake.singer_lines import RecordLines
@@ -113,9 +113,15 @@ class TargetSparkLake(Target):
             run = open_run(storage, layout, lock_ttl_seconds=settings.lock_ttl_seconds, store=store)
             own = set(self.config_jsonschema["properties"]) - set(PROPERTIES)
             mapping = {name: value for name, value in self.config.items() if name in own}
-            saving = saving_under_meltano(os.environ, parent_arguments())
+            meltano = os.environ, parent_arguments()
             self._load = LoadRun(
-                settings, run, lambda: start_session(settings, storage), mapping, saving, self._progress
+                settings,
+                run,
+                lambda: start_session(settings, storage),
+                mapping,
+                saving_under_meltano(*meltano),
+                self._progress,
+                refreshes=refreshes_under_meltano(*meltano),
             )
             self._load.begin()
         return self._load
@@ -135,6 +141,10 @@ class TargetSparkLake(Target):
             if self._mapping and isinstance(streams := message_dict.get(member), list):
                 aliases = [name for each in streams for name in self._mapping.aliases(each) or [each]]
                 message_dict = {**message_dict, member: aliases}
+        again = message_dict.get(AGAIN)
+        if self._mapping and isinstance(again, dict) and isinstance(streams := again.get(STREAMS), dict):
+            named = {self._mapping.alias_to_come(each): of for each, of in streams.items()}
+            message_dict = {**message_dict, AGAIN: {**again, STREAMS: named}}
         self.load.state(message_dict)
 
     def _process_activate_version_message(self, message_dict: JSON) -> None:
