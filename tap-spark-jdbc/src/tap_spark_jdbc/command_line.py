@@ -63,7 +63,10 @@ def command(**options: Any) -> None:
             _run(options)
         sys.stdout.flush()
     except BrokenPipeError as error:
-        raise SourceError("the reader of standard output is gone; look at why the target ended") from error
+        raise SourceError(
+            "the reader of standard output is gone: the target ended first, and its own message says why; nothing that "
+            "it had not committed is saved"
+        ) from error
 
 
 def run() -> int:
@@ -210,7 +213,8 @@ def _json_of(path: Path, option: str) -> dict[str, Any]:
     try:
         value = orjson.loads(path.read_bytes())
     except OSError as error:
-        raise ConfigurationError(f"{option} {path}: {error.strerror}") from error
+        way_out = "; `spark-lake init` writes one" if option == "--config" and not path.exists() else ""
+        raise ConfigurationError(f"{option} {path}: {error.strerror}{way_out}") from error
     except orjson.JSONDecodeError as error:
         raise ConfigurationError(f"{option} {path}, line {error.lineno}, column {error.colno}: {error.msg}") from error
     if not isinstance(value, dict):

@@ -187,7 +187,9 @@ class TargetSparkLake(Target):
         try:
             return _ConfigInput.from_cli_args(*value)
         except OSError as error:
-            raise ConfigurationError(f"config: {error}") from error
+            raise ConfigurationError(
+                f"config: {error}; name your config by --config (`spark-lake init` writes one)"
+            ) from error
         except (ValueError, TypeError) as error:
             raise ConfigurationError(f"config: one of {', '.join(value)} is not a JSON object: {error}") from error
 

@@ -142,6 +142,13 @@ def test_a_full_run_of_append_only_tables_asks_whether_to_replace_or_to_append_a
 
 
 @pytest.mark.slow
+def test_without_configs_the_command_that_writes_them_is_named(tmp_path: Path) -> None:
+    done = run(tmp_path)
+    assert done.returncode == 1
+    assert done.stderr.count("spark-lake init") == 2, done.stderr
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("flags", "said"),
     [(("--stream", "ordres"), "orders"), (("--stream", "x*"), "x*"), (("--replace",), "--full")],

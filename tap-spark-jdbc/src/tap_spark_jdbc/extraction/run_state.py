@@ -272,7 +272,9 @@ def read_target_config(path: Path) -> dict[str, Any]:
     try:
         config = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise ConfigurationError(f"{named}: {error}; name the target's config file") from error
+        raise ConfigurationError(
+            f"{named}: {error}; name the target's config file (`spark-lake init` writes one)"
+        ) from error
     config = config if isinstance(config, dict) else {}
     missing = [name for name in ("bucket", "pipeline") if not config.get(name)]
     if missing:
