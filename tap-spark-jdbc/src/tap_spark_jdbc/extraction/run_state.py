@@ -112,8 +112,8 @@ class RunState:
 
     def __init__(self, opening: OpeningState) -> None:
         self.start = opening.start
-        self._is_full = opening.full or opening.start == "full"
-        self._is_part = opening.is_part
+        self.is_full = opening.full or opening.start == "full"
+        self.is_part = opening.is_part
         self.continued_run: str | None = None
         self.fingerprint: str | None = None
         self._take(opening.value)
@@ -134,7 +134,7 @@ class RunState:
     def forget(self, plans: list[StreamPlan]) -> None:
         """On a full run, drop the bookmarks of the streams that are extracted anew; others are kept."""
         for plan in plans:
-            if self._is_full and plan.end_value is None:
+            if self.is_full and plan.end_value is None:
                 self.note(plan.stream, None)
 
     @property
@@ -216,7 +216,7 @@ class RunState:
             strangers=strangers,
             skips_all=skips_all,
             again=again,
-            is_part=self._is_part,
+            is_part=self.is_part,
         )
         stdout.write(opening)
         self._last_line = messages.state_message(value, resume=resume)
