@@ -117,15 +117,20 @@ class Pipe:
     def checkpoint(self) -> Path:
         return self.folder / checkpoint_path(PIPELINE)
 
-    def tap(self, **flags: bool) -> TapSparkJdbc:
-        opening = OpeningState.of(open_state_source(self.state_url), **flags)
+    def tap(self, *only: str, **flags: bool) -> TapSparkJdbc:
+        opening = OpeningState.of(open_state_source(self.state_url), is_part=bool(only), **flags)
         return TapSparkJdbc(
-            config=dict(self.config), catalog=self.catalog, opening=opening, parse_env_config=False, setup_mapper=False
+            config=dict(self.config),
+            catalog=self.catalog,
+            opening=opening,
+            only=only,
+            parse_env_config=False,
+            setup_mapper=False,
         )
 
-    def run(self, **flags: bool) -> Sent:
-        """A whole run."""
-        tap, output = self.tap(**flags), io.TextIOWrapper(self.output(), encoding="utf-8")
+    def run(self, *only: str, **flags: bool) -> Sent:
+        """A whole run, or one of `only` these streams."""
+        tap, output = self.tap(*only, **flags), io.TextIOWrapper(self.output(), encoding="utf-8")
         with warnings.catch_warnings(), redirect_stdout(output):
             # PySpark leaves the socket of a `collect` to the garbage collector.
             warnings.simplefilter("ignore", ResourceWarning)

@@ -117,7 +117,7 @@ class Lake:
     def load(self, *messages: JSON | bytes, **settings: Any) -> None:
         self.listen(io.BytesIO(to_bytes(*messages)), **settings)
 
-    def load_slowly(self, *messages: JSON | bytes) -> None:
+    def load_slowly(self, *messages: JSON | bytes, **settings: Any) -> None:
         """After each STATE the next line comes when its checkpoint is written."""
         place = self.folder / ".dataspoc/state/test/checkpoint.json"
 
@@ -127,7 +127,7 @@ class Lake:
                 return True
             return place.exists() and json.loads(place.read_bytes())["resume"] == message["resume"]
 
-        self.listen(SlowInput(to_bytes(*messages), is_written))
+        self.listen(SlowInput(to_bytes(*messages), is_written), **settings)
 
     def listen(self, source: io.BytesIO, **settings: Any) -> None:
         config = {

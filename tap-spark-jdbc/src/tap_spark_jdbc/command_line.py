@@ -36,7 +36,12 @@ PROGRAM = "tap-spark-jdbc"
     help="State to start from: a path or URL, also of a database; if there is none yet, it is a first run.",
 )
 @click.option("--state-from", type=click.Path(path_type=Path), help="The target's config: start from its state.")
+@click.option(
+    "--stream", multiple=True, metavar="NAME", help="Send these streams alone (globs); the bookmarks of others stay."
+)
 @click.option("--full", is_flag=True, help="Send everything, whatever the state says.")
+@click.option("--replace", is_flag=True, help="With --full: append-only tables become what the source is.")
+@click.option("--append-again", is_flag=True, help="With --full: append-only tables get all rows once more.")
 @click.option("--no-resume", is_flag=True, help="Do not continue a dead run's checkpoint.")
 @click.option("--incremental-table", multiple=True, metavar="SPEC", help="Like `incremental_tables` in the config.")
 @click.option("--dry-run", is_flag=True, help="Print what would be read, and read nothing.")
@@ -58,7 +63,10 @@ def command(**options: Any) -> None:
             _run(options)
         sys.stdout.flush()
     except BrokenPipeError as error:
-        raise SourceError("the reader of standard output is gone; look at why the target ended") from error
+        raise SourceError(
+            "the reader of standard output is gone: the target ended first, and its own message says why; nothing that "
+            "it had not committed is saved"
+        ) from error
 
 
 def run() -> int:
@@ -87,6 +95,7 @@ def _run(options: dict[str, Any]) -> None:
     config, from_environment = _config(options["config"])
     if options["incremental_table"]:
         config["incremental_tables"] = [*config.get("incremental_tables", []), *options["incremental_table"]]
+    again = _again(options)
     test, catalog = options["test"], _json_of(options["catalog"], "--catalog") if options["catalog"] else None
     stateless = bool(test) or options["discover"]
     source = None if stateless else _state_source(options, config)
@@ -99,9 +108,20 @@ def _run(options: dict[str, Any]) -> None:
 
     opening = None
     if not stateless:
-        opening = OpeningState.of(source() if source else None, full=options["full"], resume=not options["no_resume"])
+        opening = OpeningState.of(
+            source() if source else None,
+            full=options["full"],
+            resume=not options["no_resume"],
+            is_part=bool(options["stream"]),
+            again=again,
+        )
     tap = TapSparkJdbc(
-        config=config, catalog=catalog, opening=opening, parse_env_config=from_environment, setup_mapper=False
+        config=config,
+        catalog=catalog,
+        opening=opening,
+        only=options["stream"],
+        parse_env_config=from_environment,
+        setup_mapper=False,
     )
     if not (options["discover"] or options["dry_run"] or test == "schema"):
         tap.begin_session()
@@ -129,6 +149,18 @@ def _run(options: dict[str, Any]) -> None:
     # So that the server does not see a lost client.
     tap.database.close()
     _build_class_archive()
+
+
+def _again(options: dict[str, Any]) -> str:
+    """What the user wants of append-only tables in a full run."""
+    from singer_spark.singer.messages import APPEND, ASK, REPLACE, UNASKED
+
+    replace, append = options["replace"], options["append_again"]
+    if replace and append:
+        raise ConfigurationError("--replace and --append-again exclude each other: give one of them")
+    if (replace or append) and not options["full"]:
+        raise ConfigurationError("--replace and --append-again are for full runs: give --full, too")
+    return REPLACE if replace else APPEND if append else ASK if options["full"] else UNASKED
 
 
 def _begin_jvm(config: dict[str, Any]) -> None:
@@ -181,7 +213,8 @@ def _json_of(path: Path, option: str) -> dict[str, Any]:
     try:
         value = orjson.loads(path.read_bytes())
     except OSError as error:
-        raise ConfigurationError(f"{option} {path}: {error.strerror}") from error
+        way_out = "; `spark-lake init` writes one" if option == "--config" and not path.exists() else ""
+        raise ConfigurationError(f"{option} {path}: {error.strerror}{way_out}") from error
     except orjson.JSONDecodeError as error:
         raise ConfigurationError(f"{option} {path}, line {error.lineno}, column {error.colno}: {error.msg}") from error
     if not isinstance(value, dict):

@@ -36,7 +36,7 @@ def _start(tap: TapSparkJdbc) -> str:
     state = tap.run_state
     if state.start == "resume":
         return f"continues run {state.continued_run}, which died"
-    if state.start == "saved":
+    if state.start == "saved" and not state.is_full:
         return "starts from the saved state"
     return f"starts from the beginning: {'there is no state yet' if state.start == 'first' else 'no state is used'}"
 

@@ -15,6 +15,7 @@ import singer_spark.program.about  # noqa: F401  the text of --about
 from singer_spark.config.environment import expand
 from singer_spark.errors import ConfigurationError
 from singer_spark.program.progress import Progress
+from singer_spark.singer.messages import HOW, STREAMS
 from tap_spark_jdbc.config.settings import CONFIG_JSONSCHEMA, TapSettings
 from tap_spark_jdbc.extraction.late_window import LateWindow
 from tap_spark_jdbc.extraction.run_budget import RunBudget
@@ -65,9 +66,14 @@ class TapSparkJdbc(Tap):
         catalog: dict[str, Any] | None = None,
         state: dict[str, Any] | None = None,
         opening: OpeningState | None = None,
+        only: Sequence[str] = (),
         **options: Any,
     ) -> None:
-        """Prepare a run from `opening`; `state`, a Singer STATE value, is for callers without an opening state."""
+        """Prepare a run from `opening`; `state`, a Singer STATE value, is for callers without an opening state.
+
+        `only` are globs of the streams to send; empty: all.
+        """
+        self._only = tuple(only)
         self._raw_catalog = catalog
         self._tables: Sequence[Table] | None = None
         self._unknown: Sequence[str] = ()
@@ -109,7 +115,7 @@ class TapSparkJdbc(Tap):
 
         moments = self.database.source.dialect.text_moments
         tables, errors = self.tables(), self.stream_errors
-        unnamed = {each.stream for each in tables if not is_named(each, self.settings)}
+        unnamed = {each.stream for each in tables if not is_named(each, self.settings)} - {*self._only}
         errors.strangers = frozenset(unnamed - self.run_state.committed_entries().keys())
         refused: dict[str, str] = {}
         plans = plan_streams(
@@ -120,6 +126,7 @@ class TapSparkJdbc(Tap):
             refused=refused,
             may_refuse=errors.skips,
             unknown=self._unknown,
+            only=self._only,
         )
         if not plans and not errors.skips_all:
             raise ConfigurationError("; ".join(refused.values()))
@@ -184,8 +191,10 @@ class TapSparkJdbc(Tap):
 
         plans = [stream.plan for stream in self._jdbc_streams()]
         dialect, checkpoint, state = self.database.source.dialect, self._opening.checkpoint, self.run_state
-        state.fingerprint = fingerprint(plans, self.settings, self._config, dialect)
-        streams = continued(checkpoint, plans, state.fingerprint, dialect)
+        wanted = fingerprint(plans, self.settings, self._config, dialect)
+        # Without it no run continues this one: it would not know that the tables are to be replaced.
+        state.fingerprint = None if self._opening.full else wanted
+        streams = continued(checkpoint, plans, wanted, dialect)
         if checkpoint is not None and streams is not None:
             state.go_on(checkpoint, streams)
         state.forget(plans)
@@ -201,7 +210,9 @@ class TapSparkJdbc(Tap):
         left_out, strangers = self.stream_errors.reasons, self.stream_errors.strangers
         unnamed = [name for each in self._jdbc_streams() if each.name in strangers for name in each.sent_as]
         self.run_state.write_opening(
-            strangers=sorted({*unnamed, *(strangers & left_out.keys())}), skips_all=self.stream_errors.skips_all
+            strangers=sorted({*unnamed, *(strangers & left_out.keys())}),
+            skips_all=self.stream_errors.skips_all,
+            again=self._sent_again(),
         )
         streams = self._in_turn(each for each in self._jdbc_streams() if each.selected and each.name not in left_out)
         self._log_start([stream.plan for stream in streams], log)
@@ -217,6 +228,18 @@ class TapSparkJdbc(Tap):
         self.run_state.write_final()
         self.progress.finish()
         self.finish_streams()
+
+    def _sent_again(self) -> dict[str, Any] | None:
+        """What becomes of append-only tables whose streams are else read by increments; None: none is sent whole."""
+        if self._opening.start != "full" and not self._opening.full:
+            return None
+        streams = {
+            name: {"x-replication-method": each.plan.replication_method, "x-load-method": each.plan.load_method}
+            for each in self._jdbc_streams()
+            if each.selected and each.plan.replication_method != "FULL_TABLE" and each.plan.end_value is None
+            for name in each.sent_as
+        }
+        return {HOW: self._opening.again, STREAMS: streams} if streams else None
 
     def _log_start(self, plans: Sequence[StreamPlan], log: LogRun | None = None) -> None:
         """Log where each stream starts, in one line, for whoever reads the run's log later."""

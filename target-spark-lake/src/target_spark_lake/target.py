@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import copy
 import os
-from typing import TYPE_CHECKING, Any, ClassVar
+from dataclasses import replace
+from typing import IO, TYPE_CHECKING, Any, ClassVar
 
 import click
 from singer_sdk import Target
@@ -16,7 +17,7 @@ from singer_spark.config.environment import expand
 from singer_spark.errors import ConfigurationError
 from singer_spark.program.logs import LEVELS, set_up_logs
 from singer_spark.program.progress import Progress
-from singer_spark.singer.messages import RESTARTED, SKIPPED, STRANGERS
+from singer_spark.singer.messages import AGAIN, RESTARTED, SKIPPED, STRANGERS, STREAMS
 from singer_spark.state.backend import open_state_store
 from singer_spark.storage.storage import Storage
 from target_spark_lake.commit.pipeline_run import open_run
@@ -28,7 +29,7 @@ from target_spark_lake.load.batches import RecordBeforeSchemaError
 from target_spark_lake.load.load_run import LoadRun
 from target_spark_lake.staging.lake_session import start_session
 from target_spark_lake.state.meltano_pipeline import parent_arguments, pipeline_under_meltano, place_of_another
-from target_spark_lake.state.saving import saving_under_meltano
+from target_spark_lake.state.saving import refreshes_under_meltano, saving_under_meltano
 
 if TYPE_CHECKING:
     from target_spark_lake.intake.singer_lines import RecordLines
@@ -57,8 +58,12 @@ class TargetSparkLake(Target):
 
     settings: TargetSettings
 
-    def __init__(self, **kwargs: Any) -> None:
-        """Check the config; nothing is locked or started before the first message arrives."""
+    def __init__(self, *, accept_shrink: bool = False, **kwargs: Any) -> None:
+        """Check the config; nothing is locked or started before the first message arrives.
+
+        With `accept_shrink` the setting `max_shrink_percent` does not count.
+        """
+        self._accept_shrink = accept_shrink
         self._load: LoadRun | None = None
         self._progress = Progress("loaded")
         kwargs.setdefault("message_reader", LineReader(self._check, self._fail))
@@ -74,7 +79,8 @@ class TargetSparkLake(Target):
     def _validate_config(self, *, raise_errors: bool = True) -> list[str]:
         default = pipeline_under_meltano(os.environ, parent_arguments())
         try:
-            self.settings = TargetSettings.from_config(self._config, default_pipeline=default)
+            settings = TargetSettings.from_config(self._config, default_pipeline=default)
+            self.settings = replace(settings, max_shrink_percent=None) if self._accept_shrink else settings
             self._config = expand(self._config, PROPERTIES)
         except ConfigurationError as error:
             if raise_errors:
@@ -107,9 +113,15 @@ class TargetSparkLake(Target):
             run = open_run(storage, layout, lock_ttl_seconds=settings.lock_ttl_seconds, store=store)
             own = set(self.config_jsonschema["properties"]) - set(PROPERTIES)
             mapping = {name: value for name, value in self.config.items() if name in own}
-            saving = saving_under_meltano(os.environ, parent_arguments())
+            meltano = os.environ, parent_arguments()
             self._load = LoadRun(
-                settings, run, lambda: start_session(settings, storage), mapping, saving, self._progress
+                settings,
+                run,
+                lambda: start_session(settings, storage),
+                mapping,
+                saving_under_meltano(*meltano),
+                self._progress,
+                refreshes=refreshes_under_meltano(*meltano),
             )
             self._load.begin()
         return self._load
@@ -129,6 +141,10 @@ class TargetSparkLake(Target):
             if self._mapping and isinstance(streams := message_dict.get(member), list):
                 aliases = [name for each in streams for name in self._mapping.aliases(each) or [each]]
                 message_dict = {**message_dict, member: aliases}
+        again = message_dict.get(AGAIN)
+        if self._mapping and isinstance(again, dict) and isinstance(streams := again.get(STREAMS), dict):
+            named = {self._mapping.alias_to_come(each): of for each, of in streams.items()}
+            message_dict = {**message_dict, AGAIN: {**again, STREAMS: named}}
         self.load.state(message_dict)
 
     def _process_activate_version_message(self, message_dict: JSON) -> None:
@@ -171,9 +187,27 @@ class TargetSparkLake(Target):
         try:
             return _ConfigInput.from_cli_args(*value)
         except OSError as error:
-            raise ConfigurationError(f"config: {error}") from error
+            raise ConfigurationError(
+                f"config: {error}; name your config by --config (`spark-lake init` writes one)"
+            ) from error
         except (ValueError, TypeError) as error:
             raise ConfigurationError(f"config: one of {', '.join(value)} is not a JSON object: {error}") from error
+
+    @classmethod
+    def invoke(  # type: ignore[override]
+        cls,
+        *,
+        about: bool = False,
+        about_format: str | None = None,
+        config: _ConfigInput | None = None,
+        file_input: IO[str] | None = None,
+        accept_shrink: bool = False,
+    ) -> None:
+        """Run the target, or print about it, as the SDK does."""
+        super(Target, cls).invoke(about=about, about_format=about_format)
+        cls.print_version(print_fn=cls.logger.info)
+        given = config or _ConfigInput()
+        cls(config=given.config, parse_env_config=given.parse_env, accept_shrink=accept_shrink).listen(file_input)
 
     @classmethod
     def get_singer_command(cls) -> click.Command:
@@ -190,7 +224,10 @@ class TargetSparkLake(Target):
             callback=_set_up_logs,
             help="How much is logged; debug shows the trace of an error.",
         )
-        command.params.append(level)
+        shrink = click.Option(
+            ["--accept-shrink"], is_flag=True, help="Accept tables with far fewer rows, whatever max_shrink_percent."
+        )
+        command.params += [level, shrink]
         command.help = "Loads Singer messages from standard input into a lake, exactly once."
         command.epilog = (
             f"Example: tap-spark-jdbc --config tap.json --state-from target.json | {PROGRAM} --config target.json"

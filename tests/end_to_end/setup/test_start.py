@@ -71,7 +71,7 @@ def test_a_run_starts_one_jvm_and_a_session_in_it_only_where_spark_reads(
     pipe = Pipe(tmp_path / "run", tap)
     state = pipe.state
     # Nothing is new; then the columnar driver reads everything.
-    for flags, rows in ((), 500), (("--full",), 1000):
+    for flags, rows in ((), 500), (("--full", "--append-again"), 1000):
         done = pipe.run(*flags).succeeded()
         assert done.states == [pipe.state]
         started = javas.started()

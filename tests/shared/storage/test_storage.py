@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import socket
 import threading
 from contextlib import suppress
 from pathlib import Path
@@ -13,6 +15,7 @@ from servers.google import GoogleStore
 from servers.s3 import S3
 from singer_spark.errors import ConfigurationError, StorageError, redact
 from singer_spark.storage.storage import Storage, open_url
+from singer_spark.storage.stores.bucket import NoLoginError, UnreachableError
 
 
 @pytest.fixture(params=["disk", "s3", "google", "azure"])
@@ -157,6 +160,35 @@ def test_an_unreachable_s3_is_one_clear_error() -> None:
     with pytest.raises(StorageError, match=r"can't read s3://lake/a: nothing listens at 127\.0\.0\.1:9"):
         Storage("s3://lake", options).read("a")
     assert redact("hush-hush-1") != "hush-hush-1"
+
+
+def test_a_store_that_takes_connections_and_gives_no_answer_is_unreachable() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def hang_up() -> None:
+            with suppress(OSError):
+                while True:
+                    server.accept()[0].close()
+
+        threading.Thread(target=hang_up, daemon=True).start()
+        endpoint = f"http://127.0.0.1:{server.getsockname()[1]}"
+        options = {"endpoint_url": endpoint, "key": "someone", "secret": "hush-hush-2", "config_kwargs": FAST}
+        with pytest.raises(StorageError) as told:
+            Storage("s3://lake", options).read("a")
+        assert isinstance(told.value.__cause__, UnreachableError)
+        server.shutdown(socket.SHUT_RDWR)
+
+
+def test_without_keys_the_login_is_what_is_missing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Not the address at which a machine of the cloud finds its role."""
+    for name in [each for each in os.environ if each.startswith("AWS_")]:
+        monkeypatch.delenv(name)
+    for name in ("AWS_SHARED_CREDENTIALS_FILE", "AWS_CONFIG_FILE"):
+        monkeypatch.setenv(name, str(tmp_path / "none"))
+    with pytest.raises(StorageError) as told:
+        Storage("s3://lake", {"endpoint_url": "http://127.0.0.1:9", "config_kwargs": FAST}).read("a")
+    assert isinstance(told.value.__cause__, NoLoginError)
+    assert "169.254" not in str(told.value)
 
 
 FAST = {"connect_timeout": 1, "retries": {"total_max_attempts": 1}}

@@ -259,3 +259,21 @@ def test_a_stream_turns_to_the_log_and_back(spark: object, postgresql: PostgreSQ
         assert records(committed(pipe)) == []
         connection.execute("delete from orders where id = 1")
         assert records(committed(pipe)) == [{"id": 1, "deleted": True}]
+
+
+@pytest.mark.parametrize("full", [False, True])
+def test_a_run_of_one_stream_leaves_the_log_of_the_others_where_it_is(
+    spark: object, postgresql: PostgreSQL, tmp_path: Path, full: bool
+) -> None:
+    with piped(postgresql, tmp_path, TABLE + "create table items (id int primary key)") as (pipe, connection):
+        before = committed(pipe).final["bookmarks"]["public-items"]
+        for number in (1, 2):
+            connection.execute("insert into items values (%s)", [number])
+            connection.execute("insert into orders values (%s, 'new', null)", [10 + number])
+            part = pipe.run("*-orders", full=full)
+            pipe.save(part.final)
+            assert part.ids("public-items") == {}
+            assert part.ids("public-orders")[10 + number] == 1
+            assert part.final["bookmarks"]["public-items"] == before
+        last = committed(pipe)
+        assert (last.ids("public-items"), last.ids("public-orders")) == ({1: 1, 2: 1}, {})

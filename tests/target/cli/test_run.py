@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from target.loading import Lake
 from target_spark_lake.cli import spark_lake
 from target_spark_lake.cli.commands import run as run_module
 
@@ -38,10 +39,13 @@ def test_the_exit_code_is_the_pipe_s(
         (tmp_path / name).write_text(f'#!/bin/sh\necho "$*" >{tmp_path}/{name}.words\n{script}\n')
         (tmp_path / name).chmod(0o755)
     monkeypatch.setattr(run_module, "installed", lambda program: str(tmp_path / program))
-    assert spark_lake.command(["run", "--full", "--config", "lake.json"]) == code
+    words = ["--stream", "a", "--stream", "b*", "--full", "--replace", "--accept-shrink"]
+    assert spark_lake.command(["run", *words, "--config", "lake.json"]) == code
     words = {path.stem: path.read_text() for path in tmp_path.glob("*.words")}
-    assert words["tap-spark-jdbc"] == "--config tap.json --state-from lake.json --full --log-level info\n"
-    assert words["target-spark-lake"] == "--config lake.json --log-level info\n"
+    assert words["tap-spark-jdbc"] == (
+        "--config tap.json --state-from lake.json --stream a --stream b* --full --replace --log-level info\n"
+    )
+    assert words["target-spark-lake"] == "--config lake.json --accept-shrink --log-level info\n"
 
 
 @pytest.fixture
@@ -61,6 +65,99 @@ def test_a_run_has_one_summary_and_says_its_state(folder: Path) -> None:
     assert done.stderr.count("Done! 100 records in 1 stream(s)") == 1
     assert "orders: 100 records loaded" in done.stderr
     assert json.loads(done.stdout) == {"bookmarks": {}}
+
+
+def rewritten(file: Path, **settings: object) -> None:
+    """The config, with some settings more or other."""
+    file.write_text(json.dumps({**json.loads(file.read_text()), **settings}))
+
+
+@pytest.mark.slow
+def test_a_table_that_shrinks_fails_until_it_is_accepted(folder: Path) -> None:
+    rewritten(folder / "target.json", max_shrink_percent=50)
+
+    assert run(folder).returncode == 0
+    with closing(sqlite3.connect(folder / "shop.db")) as database, database:
+        database.execute("delete from orders where id > 9")
+    refused = run(folder)
+    assert refused.returncode == 1
+    assert "stream orders" in refused.stderr and "--accept-shrink" in refused.stderr
+    assert ids(folder) == list(range(100))
+    assert run(folder, "--accept-shrink").returncode == 0
+    assert ids(folder) == list(range(10))
+
+
+def run(folder: Path, *flags: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([SPARK_LAKE, "run", *flags], cwd=folder, capture_output=True, text=True, check=False)
+
+
+def ids(folder: Path, table: str = "orders") -> list[int]:
+    return [id for (id,) in Lake(folder / "lake").rows(table, "id")]
+
+
+@pytest.fixture
+def two_tables(folder: Path) -> Path:
+    """Both are append-only and have a bookmark of 99, and a new row at the source."""
+    rewritten(folder / "tap.json", incremental_tables=["orders:id:integer", "items:id:integer"], safety_lag_rows=0)
+    with closing(sqlite3.connect(folder / "shop.db")) as database:
+        with database:
+            database.execute("create table items as select id from orders")
+        assert run(folder).returncode == 0
+        with database:
+            database.execute("insert into orders values (100)")
+            database.execute("insert into items values (100)")
+    return folder
+
+
+def bookmarks(folder: Path) -> dict[str, int]:
+    found = json.loads((folder / "lake/.dataspoc/state/shop/state.json").read_text())["bookmarks"]
+    return {stream: entry["replication_key_value"] for stream, entry in found.items()}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("full", [(), ("--full", "--replace")], ids=["increment", "full"])
+def test_a_part_of_the_streams_leaves_tables_and_bookmarks_of_the_others(two_tables: Path, full: tuple[str]) -> None:
+    """A full run replaces the tables of its streams alone, although they are append-only."""
+    done = run(two_tables, *full, "--stream", "ord*")
+    assert done.returncode == 0, done.stderr
+    assert (ids(two_tables), bookmarks(two_tables)) == ([*range(101)], {"orders": 100, "items": 99})
+    assert ids(two_tables, "items") == [*range(100)]
+    assert run(two_tables).returncode == 0
+    assert (ids(two_tables), ids(two_tables, "items")) == ([*range(101)], [*range(101)])
+    assert bookmarks(two_tables) == {"orders": 100, "items": 100}
+
+
+@pytest.mark.slow
+def test_a_full_run_of_append_only_tables_asks_whether_to_replace_or_to_append_again(two_tables: Path) -> None:
+    refused = run(two_tables, "--full")
+    assert refused.returncode == 1
+    assert "items, orders" in refused.stderr
+    assert "--replace" in refused.stderr and "--append-again" in refused.stderr
+    assert (ids(two_tables), bookmarks(two_tables)) == ([*range(100)], {"orders": 99, "items": 99})
+    assert run(two_tables, "--full", "--append-again", "--stream", "orders").returncode == 0
+    assert ids(two_tables) == sorted([*range(100), *range(101)])
+    assert run(two_tables, "--full", "--replace").returncode == 0
+    assert (ids(two_tables), ids(two_tables, "items")) == ([*range(101)], [*range(101)])
+    assert bookmarks(two_tables) == {"orders": 100, "items": 100}
+
+
+@pytest.mark.slow
+def test_without_configs_the_command_that_writes_them_is_named(tmp_path: Path) -> None:
+    done = run(tmp_path)
+    assert done.returncode == 1
+    assert done.stderr.count("spark-lake init") == 2, done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [(("--stream", "ordres"), "orders"), (("--stream", "x*"), "x*"), (("--replace",), "--full")],
+)
+def test_what_no_run_can_mean_is_refused_with_what_is_meant(folder: Path, flags: tuple[str, ...], said: str) -> None:
+    done = run(folder, *flags)
+    assert done.returncode == 1
+    assert said in done.stderr
+    assert not (folder / "lake/raw").exists()
 
 
 @pytest.mark.slow

@@ -18,7 +18,7 @@ LEAST = {"bucket": "lake", "pipeline": "p"}
 CONTRACT = {
     *("bucket", "path", "pipeline", "format", "load_method", "hard_delete", "max_deletes_percent", "stream_options"),
     *("compression", "target_file_mb", "auto_compact", "add_record_metadata", "validate_records", "on_invalid_record"),
-    *("catalog", "namespace", "engine", "staging"),
+    *("catalog", "namespace", "engine", "staging", "max_shrink_percent"),
     *("max_invalid_records", "schema_evolution", "resume", "lock_ttl_seconds", "accept_any_start", "state_backend"),
     *("accept_unconditional_storage", "batch_max_expanded_mb", "batch_roots", "metrics_file", "notify"),
     *("storage_options", "spark"),

@@ -18,6 +18,7 @@ from target.loading import JSON, Lake, record, schema, state
 from target_spark_lake.cli import spark_lake
 from target_spark_lake.config.batch_address import address_of, shown
 from target_spark_lake.config.settings import TargetSettings
+from target_spark_lake.intake.batch_roots import OtherBucketError
 
 pytestmark = pytest.mark.usefixtures("without_jvm")
 
@@ -112,6 +113,15 @@ def test_a_file_outside_of_the_batch_roots_is_refused_by_name_and_never_read(
     assert not any(word in texts_of(lake) for word in (SECRET, "pass-word", "hidden-token"))
     assert texts_of(lake).count(" is refused: ") == len(OUTSIDE)
     assert (lake.rows("s", "id"), lake.state(), hidden[2].read_text()) == ([(0,)], {"s": 0}, SECRET)
+
+
+def test_another_bucket_in_the_tap_s_config_is_named_as_such(lake: Lake, tmp_path: Path) -> None:
+    batch = tmp_path / "other lake/.dataspoc/staging/batches/part-0.jsonl"
+    batch.parent.mkdir(parents=True)
+    batch.write_bytes(LINE)
+    for url in (str(batch), batch.as_uri(), "s3://other/.dataspoc/staging/batches/part-0.jsonl"):
+        with pytest.raises(OtherBucketError):
+            lake.load(S, naming(url), state(s=1))
 
 
 def test_batch_roots_say_which_places_count_and_the_bucket_is_one_only_where_it_is_named(

@@ -25,6 +25,13 @@ STRANGERS = "strangers"
 ON_STREAM_ERROR, SKIP = "on_stream_error", "skip"
 # Beside a STATE's value: the streams that are sent from their start: what a dead run had sent of them is void.
 RESTARTED = "restarted"
+# Beside the first STATE's value: that the run sends only a part of the tap's streams, so that the bookmarks of all
+# others stay; and what becomes of append-only tables where streams are sent whole that are else read by increments:
+# `{"how": …, "streams": {name: annotations of its SCHEMA}}`.
+PART = "part"
+AGAIN, HOW, STREAMS = "again", "how", "streams"
+# Whether the user wants them replaced, or all rows appended again, or still has to say so; or was not asked.
+REPLACE, APPEND, ASK, UNASKED = "replace", "append", "ask", "unasked"
 # The rows that follow were committed late: each is its key's newest, whatever its replication key.
 LATE_ROWS = "x-late-rows"
 # Rows with this replication key, or a greater one, may have been sent before: a number or a text, as in a bookmark.
@@ -123,6 +130,8 @@ def state_message(
     restarted: Sequence[str] = (),
     strangers: Sequence[str] = (),
     skips_all: bool = False,
+    again: JSON | None = None,
+    is_part: bool = False,
 ) -> bytes:
     """A STATE line; everything but the value is put beside it, where other targets do not look.
 
@@ -134,6 +143,8 @@ def state_message(
         skipped: Streams that failed: what the run sent of them is void.
         strangers: Streams that no setting names and that have no bookmark, in the first message.
         skips_all: Whether any stream that fails is left out, in the first message.
+        again: What becomes of append-only tables (`AGAIN`), in the first message.
+        is_part: Whether only a part of the tap's streams is sent, in the first message.
         restarted: Streams whose rows all follow, although a dead run that is continued has sent some already.
     """
     message: JSON = {"type": "STATE", "value": value}
@@ -149,6 +160,10 @@ def state_message(
         message[STRANGERS] = list(strangers)
     if skips_all:
         message[ON_STREAM_ERROR] = SKIP
+    if again is not None:
+        message[AGAIN] = again
+    if is_part:
+        message[PART] = True
     if restarted:
         message[RESTARTED] = list(restarted)
     return _line(message)

@@ -99,8 +99,10 @@ def _way_out(error: Exception) -> str:
     number = getattr(error, "errno", None)
     if number in (errno.ENOSPC, errno.EDQUOT):
         return "free some space and run again"
-    if isinstance(error, PermissionError) or number == errno.EROFS:
-        return "check that this user, or storage_options' key, may read and write there"
+    if number in (errno.EACCES, errno.EPERM, errno.EROFS):
+        return "let this user read and write there, or name another folder"
+    if isinstance(error, PermissionError):
+        return "check that storage_options' key may read and write there"
     if type(error).__name__ in ("NoCredentialsError", "PartialCredentialsError"):
         return "give key and secret in storage_options or in the environment"
     if error_code(error) == "NoSuchBucket":
@@ -109,4 +111,6 @@ def _way_out(error: Exception) -> str:
         return CONDITIONAL_WAY_OUT
     if isinstance(error, NotADirectoryError | IsADirectoryError):
         return "a file stands where a folder should be, or the reverse: correct the path"
+    if number is not None:
+        return "check the folder, and that this machine can write there, and run again"
     return "check the bucket's URL and storage_options and run again"

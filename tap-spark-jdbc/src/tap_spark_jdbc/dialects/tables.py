@@ -243,6 +243,6 @@ def _agreed(column: Column, natural: KeyType, wanted: KeyType) -> KeyType:
     if natural is KeyType.STRING and (wanted.is_moment or wanted is KeyType.UUID):
         return KeyType.DATETIME if wanted is KeyType.TIMESTAMP else wanted
     raise ValueError(
-        f"column {column.name!r} is of type {column.native_type}, which can't be a {wanted} key; its key type is "
-        f"{natural}"
+        f"column {column.name!r} is of type {column.native_type}, which can't be a key of type {wanted}; "
+        f"its key type is {natural}: name that one, or another column"
     )

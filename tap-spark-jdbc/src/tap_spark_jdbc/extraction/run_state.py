@@ -46,36 +46,52 @@ class OpeningState:
             the run's own may become `resume`.
         checkpoint: What a dead run that began from this state has finished, if it is to be continued.
         pipeline: The pipeline it belongs to; empty if unknown.
+        full: Whether the user wants the run's streams extracted again, whatever the value says of them.
+        is_part: Whether the run has a part of the streams: the bookmarks of the others stay.
+        again: What the user wants of append-only tables whose streams are extracted again (`messages.AGAIN`).
     """
 
     value: dict[str, Any]
     start: Start
     checkpoint: Checkpoint | None = None
     pipeline: str = ""
+    full: bool = False
+    is_part: bool = False
+    again: str = messages.UNASKED
 
     @classmethod
-    def of(cls, source: StateSource | None, *, full: bool = False, resume: bool = True) -> OpeningState:
+    def of(
+        cls,
+        source: StateSource | None,
+        *,
+        full: bool = False,
+        resume: bool = True,
+        is_part: bool = False,
+        again: str = messages.UNASKED,
+    ) -> OpeningState:
         """Read the state from its source, if there is one, and the checkpoint of its lake.
 
         With `full` everything is extracted, whatever the state says, and checkpoints are ignored.
 
         Raises:
-            StateError: the state is malformed; with `full` that is only logged, as the state is not needed.
+            StateError: the state is malformed; with `full` that is only logged, as the state is not needed, unless it
+                has bookmarks of other streams.
             StorageError: the source can't be read, or a newer version of the programs wrote the checkpoint.
         """
         if source is None:
-            return cls({}, "full")
+            return cls({}, "full", None, "", full, is_part, again)
         try:
             saved = source.saved
             value = {} if saved is None else checked_state(saved.value, saved.origin)
         except StateError as error:
-            if not full:
+            if not full or is_part:
                 raise
             logger.warning("--full: the malformed state is ignored, with the bookmarks of all streams: %s", error)
-            return cls({}, "full", None, source.pipeline)
+            return cls({}, "full", None, source.pipeline, full, is_part, again)
         if full:
             logger.info("--full: everything is extracted again; a checkpoint of a run that died is ignored")
-            return cls(value, "full", None, source.pipeline)
+            start: Start = "full" if not is_part else "first" if saved is None else "saved"
+            return cls(value, start, None, source.pipeline, full, is_part, again)
         checkpoint = None
         if not resume:
             logger.info("--no-resume: a checkpoint of a run that died is ignored")
@@ -87,8 +103,8 @@ class OpeningState:
         if saved is None:
             if checkpoint is None:
                 logger.info("no state at %s yet: this is a first run", source.origin)
-            return cls({}, "first", checkpoint, source.pipeline)
-        return cls(value, "saved", checkpoint, source.pipeline)
+            return cls({}, "first", checkpoint, source.pipeline, is_part=is_part)
+        return cls(value, "saved", checkpoint, source.pipeline, is_part=is_part)
 
 
 class RunState:
@@ -96,6 +112,8 @@ class RunState:
 
     def __init__(self, opening: OpeningState) -> None:
         self.start = opening.start
+        self.is_full = opening.full or opening.start == "full"
+        self.is_part = opening.is_part
         self.continued_run: str | None = None
         self.fingerprint: str | None = None
         self._take(opening.value)
@@ -116,7 +134,7 @@ class RunState:
     def forget(self, plans: list[StreamPlan]) -> None:
         """On a full run, drop the bookmarks of the streams that are extracted anew; others are kept."""
         for plan in plans:
-            if self.start == "full" and plan.end_value is None:
+            if self.is_full and plan.end_value is None:
                 self.note(plan.stream, None)
 
     @property
@@ -181,12 +199,24 @@ class RunState:
             messages.state_message(self.value, resume=self._resume(), skipped=self._skipped, restarted=sent_as)
         )
 
-    def write_opening(self, *, strangers: Sequence[str] = (), skips_all: bool = False) -> None:
-        """Write the first message: the state the run starts from, and what becomes of streams that fail."""
+    def write_opening(
+        self, *, strangers: Sequence[str] = (), skips_all: bool = False, again: dict[str, Any] | None = None
+    ) -> None:
+        """Write the first message: the state the run starts from, and what becomes of streams that fail.
+
+        `again` is what becomes of append-only tables (`messages.AGAIN`).
+        """
         value = self.value if self._opening is None else self._opening
         resume = self._resume() if self._opening_resume is None else self._opening_resume
         opening = messages.state_message(
-            value, final=False, start=self.start, resume=resume, strangers=strangers, skips_all=skips_all
+            value,
+            final=False,
+            start=self.start,
+            resume=resume,
+            strangers=strangers,
+            skips_all=skips_all,
+            again=again,
+            is_part=self.is_part,
         )
         stdout.write(opening)
         self._last_line = messages.state_message(value, resume=resume)
@@ -242,7 +272,9 @@ def read_target_config(path: Path) -> dict[str, Any]:
     try:
         config = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise ConfigurationError(f"{named}: {error}; name the target's config file") from error
+        raise ConfigurationError(
+            f"{named}: {error}; name the target's config file (`spark-lake init` writes one)"
+        ) from error
     config = config if isinstance(config, dict) else {}
     missing = [name for name in ("bucket", "pipeline") if not config.get(name)]
     if missing:

@@ -184,7 +184,7 @@ class LogRun:
         last = min(saved, key=lambda stream: saved[stream].lsn, default=None)
         if last is None or saved[last].lsn > self._until:
             return
-        if last not in self._tables:
+        if last not in self._tables and not self._state.is_part:
             logger.warning(
                 "stream %s is not part of this run, and its bookmark keeps the server's log from %s on: remove it by "
                 "`spark-lake state reset --stream %s`, if it does not come back",

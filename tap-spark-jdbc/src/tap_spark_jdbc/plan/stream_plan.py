@@ -36,6 +36,7 @@ from tap_spark_jdbc.plan.stream_choice import (
     unused_patterns,
 )
 from tap_spark_jdbc.plan.stream_columns import selected_columns
+from tap_spark_jdbc.source.discovery_bounds import fits, is_exclusion, taken
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -156,6 +157,7 @@ def plan_streams(
     refused: dict[str, str] | None = None,
     may_refuse: Callable[[str], bool] = lambda stream: True,
     unknown: Sequence[str] = (),
+    only: Sequence[str] = (),
 ) -> list[StreamPlan]:
     """One plan for each selected stream, in the catalog's order, else the tables'.
 
@@ -167,6 +169,7 @@ def plan_streams(
         refused: Receives the problems of single streams, by name; None: these are raised like all others.
         may_refuse: Whether a stream's problem goes there; by default, of any stream.
         unknown: Problems with the names in `schemas` and `tables`, raised together with all others.
+        only: Globs of the streams to plan; empty: all.
     """
     problems = list(unknown)
     deselected = [] if catalog is None else named_tables(catalog, selected=False)
@@ -178,7 +181,17 @@ def plan_streams(
     problems += unused_patterns(list(dict.fromkeys(streams)), settings, by_catalog=catalog is not None)
     problems += unknown_masked(tables, settings)
     plans = []
-    for table, from_catalog in _selected(tables, catalog, of_streams):
+    selected = _selected(tables, catalog, of_streams)
+    if only:
+        known = [*(table.stream for table, _ in selected), *of_streams]
+        problems += [
+            f"--stream: there is no stream {each!r}{nearest(each, known)}"
+            for each in only
+            if not is_exclusion(each) and not any(fits(name, each) for name in known)
+        ]
+        selected = [(table, options) for table, options in selected if taken((table.stream,), only)]
+        of_streams = {stream: problem for stream, problem in of_streams.items() if taken((stream,), only)}
+    for table, from_catalog in selected:
         try:
             if why := table.obstacle(()):
                 raise ValueError(why)

@@ -102,12 +102,13 @@ class CheckpointFile:
             return False
 
     def discard(self) -> None:
-        """Withdraw the current checkpoint from all later runs, and free its space."""
-        if self.current is None or not self._exchange(_void(self._run_id)):
+        """Withdraw the current checkpoint, or this run's own, from all later runs, and free its space."""
+        if (self.current is None and not self.offered) or not self._exchange(_void(self._run_id)):
             return
         self._remove_taken()
         self._storage.delete(self._layout.checkpoint)
         self.current, self._seen = None, None
+        self.offered.clear()
 
     def remove(self) -> None:
         """Remove the checkpoint after the commit; if the storage fails, the next start removes it."""

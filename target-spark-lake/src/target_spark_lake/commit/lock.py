@@ -200,7 +200,7 @@ def _check_pipeline(storage: Storage, layout: Layout, entry: LockEntry) -> None:
 def _held(layout: Layout, entry: LockEntry) -> str:
     return (
         f"pipeline {layout.pipeline} is held by {entry.holder()} (run {entry.run_id}); wait for its end, "
-        "or free it with `spark-lake unlock --force`"
+        "or end that process. Only if it is gone for good and its machine can't say so: `spark-lake unlock --force`"
     )
 
 

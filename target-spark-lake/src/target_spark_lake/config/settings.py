@@ -83,6 +83,13 @@ class TargetSettings:
         minimum=0,
         maximum=100,
     )
+    max_shrink_percent: float | None = _setting(
+        "number",
+        "A table that comes whole and would lose a larger part of its rows fails the run before its commit; by default "
+        "there is no limit.",
+        minimum=0,
+        maximum=100,
+    )
     stream_options: Mapping[str, Mapping[str, Any]] = _setting(
         "object",
         "Per stream (glob): load_method, key_properties, cursor, partition_by (columns, or year(), month(), day(), "

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from singer_spark.errors import SingerSparkError
 from singer_spark.singer.lake_type import Struct, columns_from_text
 from target_spark_lake.columns.staged_metadata import merging_columns
+from target_spark_lake.formats.stream_load import refuse_shrink
 from target_spark_lake.layout import file_age, folder_name
 from target_spark_lake.staging.stager import spark_failure
 from target_spark_lake.staging.table_rewriter import TableRewriter
@@ -48,7 +49,9 @@ def _by_method(writer: TableWriter, load: StreamLoad) -> tuple[TableChange, ...]
     if load.schema.merges:
         return _merged(writer, load)
     staged = load.staged
-    replaces = load.schema.method.replaces
+    replaces, limit = load.schema.method.replaces, writer.settings.max_shrink_percent
+    if replaces and limit is not None:
+        refuse_shrink(load.schema.stream, _stored_rows(writer, load.table), load.rows, limit)
     if replaces and not staged:
         staged = (writer.nothing(load.schema, load.columns),)
     if load.schema.sent_since is not None and not replaces:
@@ -58,6 +61,15 @@ def _by_method(writer: TableWriter, load: StreamLoad) -> tuple[TableChange, ...]
         staged = without_repeated(writer, load.schema, load.table, staged, load.columns)
     retire = writer.run.table_files(load.table) if replaces else ()
     return (writer.change(load, load.table, staged, retire, load.columns, load.record),)
+
+
+def _stored_rows(writer: TableWriter, table: str) -> int:
+    """Number of rows in a table's files, by their footers."""
+    # Only here: a run that limits nothing reads no footer.
+    from target_spark_lake.tables.table_index import file_statistics
+
+    sizes = {file.path: file.size for file in writer.run.data_files(table)}
+    return sum(each.rows for each in file_statistics(writer.run.storage, sizes, ()).values())
 
 
 def _merged(writer: TableWriter, load: StreamLoad) -> tuple[TableChange, ...]:

@@ -15,8 +15,9 @@ from singer_spark.spark.session import import_pyspark
 from target_spark_lake.columns.staged_metadata import CONTROL_COLUMNS, merging_columns
 from target_spark_lake.formats.merging.merge_engine import Contest, Rewrite
 from target_spark_lake.formats.merging.placed_files import PlacedFile, brought_files, table_files, undeleted_rows
-from target_spark_lake.formats.merging.rules import DROP, Verdicts
+from target_spark_lake.formats.merging.rules import DELETE, DROP, Verdicts
 from target_spark_lake.formats.merging.survey import survey
+from target_spark_lake.formats.stream_load import refuse_shrink
 from target_spark_lake.layout import HISTORY
 from target_spark_lake.tables.table_index import TableIndex, file_statistics
 
@@ -93,6 +94,7 @@ class _Merge:
         verdicts = self._engine.resolve(self._contest)
         try:
             self._refuse_too_many(verdicts.gone)
+            self._refuse_shrink(verdicts)
             final = self._final(verdicts)
         finally:
             self._engine.release(verdicts)
@@ -109,12 +111,23 @@ class _Merge:
         """Check, before anything is written, that the source lacks no more rows than the user allows."""
         if self._load.present is None or not gone:
             return
-        living, unknown = undeleted_rows(self._candidates, self._found.table)
-        if unknown:
-            living += self._engine.undeleted(unknown)
-        stream = self._load.schema.stream
+        living, stream = self._living(), self._load.schema.stream
         self._load.present.refuse_too_many(stream, gone, living)
         logger.info("stream %s: %d of the table's %d rows are gone from the source", stream, gone, living)
+
+    def _refuse_shrink(self, verdicts: Verdicts) -> None:
+        """Check the same of a stream that was sent whole: the rows that it did not send are removed."""
+        limit, living = self._writer.settings.max_shrink_percent, 0
+        if limit is None or not self._found.rules.stale or not (living := self._living()):
+            return
+        stored = sum(file.rows for file in self._candidates)
+        after = self._load.rows + stored - verdicts.count(DROP, DELETE)
+        refuse_shrink(self._load.schema.stream, living, after, limit)
+
+    def _living(self) -> int:
+        """The table's rows that are not marked as deleted, of the files that may hold affected rows."""
+        living, unknown = undeleted_rows(self._candidates, self._found.table)
+        return living + (self._engine.undeleted(unknown) if unknown else 0)
 
     def _final(self, verdicts: Verdicts) -> TableChange:
         """The table's change: staged files as they are if possible, and rewritten files."""

@@ -14,6 +14,26 @@ if TYPE_CHECKING:
     from target_spark_lake.tables.table_record import TableRecord
 
 
+class ShrunkTableError(RecordError):
+    """A table that came whole has far fewer rows than before."""
+
+
+def refuse_shrink(stream: str, before: int, after: int, most_percent: float) -> None:
+    """Stop a run that would leave a table with far fewer rows, which is more often a mistake than the truth.
+
+    Raises:
+        ShrunkTableError: the table would lose more than `most_percent` of its rows.
+    """
+    if (before - after) * 100 > before * most_percent:
+        raise ShrunkTableError(
+            f"stream {stream}: it came whole with {after} rows, and its table has {before} "
+            f"({(before - after) * 100 / before:.1f} percent fewer), while max_shrink_percent is {most_percent:g}; "
+            "nothing was changed. If that is right, run `spark-lake run --accept-shrink` once (in a pipe: "
+            "`target-spark-lake --accept-shrink`; under Meltano: TARGET_SPARK_LAKE_MAX_SHRINK_PERCENT=100); else look "
+            "at the tap's database and `where`"
+        )
+
+
 @dataclass(frozen=True)
 class PresentKeys:
     """All keys of a stream's source, as sent by a run after the stream's records.

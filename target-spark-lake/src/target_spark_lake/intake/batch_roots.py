@@ -16,6 +16,10 @@ from target_spark_lake.layout import LAKE_FOLDER
 BATCHES = f"{LAKE_FOLDER}/staging/batches"
 
 
+class OtherBucketError(ProtocolError):
+    """The tap's config and the target's name different buckets."""
+
+
 class BatchRoots:
     """Resolves names of BATCH files to allowed locations."""
 
@@ -63,9 +67,16 @@ class BatchRoots:
 
     def _refusal(self, stream: str, url: str, reason: str) -> ProtocolError:
         roots = ", ".join(map(shown, self._spellings)) or "none"
-        return ProtocolError(
+        is_other = f"/{BATCHES}/" in url and self._bucket.url not in url
+        way_out = (
+            "The tap's config names another bucket than the target's: let batch_config.storage.root (tap) and bucket "
+            "(target) name the same one"
+            if is_other
+            else "If its tap may write there, add that folder to the target's batch_roots"
+        )
+        return (OtherBucketError if is_other else ProtocolError)(
             f"stream {stream}: batch file {shown(url)} is refused: {reason} (batch_roots: {roots}); it was not read, "
-            "and nothing was published. If its tap may write there, add that folder to the target's batch_roots"
+            f"and nothing was published. {way_out}"
         )
 
     def _on_disk(self, path: str) -> tuple[Storage, str] | None:

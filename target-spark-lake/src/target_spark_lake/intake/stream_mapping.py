@@ -95,6 +95,12 @@ class StreamMapping:
         """The names of the streams that a stream is mapped to; none if no SCHEMA of it came."""
         return [each.stream_alias for each in self._mapper.stream_maps.get(stream, [])]
 
+    def alias_to_come(self, stream: str) -> str:
+        """The name that a stream will be mapped to, of which no SCHEMA came yet."""
+        mapped = self._mapper.stream_maps_dict.get(stream)
+        alias = mapped.get("__alias__") if isinstance(mapped, Mapping) else None
+        return alias if isinstance(alias, str) else stream
+
     def activations(self, message: JSON) -> Iterator[JSON]:
         """The ACTIVATE_VERSION messages that one is mapped to."""
         for each in self._mapper.stream_maps.get(message.get("stream", ""), []):

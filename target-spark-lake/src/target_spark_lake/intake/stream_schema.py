@@ -43,6 +43,7 @@ class StreamSchema:
         keeps_deletes: Whether deletes reported by the tap are rows of the lake: without their mark they would look like
             any others, so the mark's column is not optional metadata.
         texts: How the table's columns of text hold values, as soon as that is settled.
+        is_replaced: Whether this run replaces the table, whatever its load method does else.
         sent_since: The replication key from which on the table may have rows that are sent again; None: it has none.
     """
 
@@ -60,6 +61,7 @@ class StreamSchema:
     numbers: frozenset[str] = frozenset()
     texts: TextColumns = NO_TEXTS
     sent_since: int | str | None = None
+    is_replaced: bool = False
 
     @property
     def partitioning(self) -> Partitioning | None:
@@ -69,7 +71,7 @@ class StreamSchema:
     @property
     def method(self) -> LoadMethod:
         """The properties of the load method."""
-        return LOAD_METHODS[self.load_method]
+        return LOAD_METHODS[OVERWRITE if self.is_replaced else self.load_method]
 
     @property
     def plain_texts(self) -> frozenset[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from singer_sdk.exceptions import RecordsWithoutSchemaException
@@ -11,7 +12,7 @@ from singer_spark.errors import ConfigurationError, ProtocolError
 from singer_spark.state.run_log import folder_name
 from target_spark_lake.columns.declared_columns import declared_types
 from target_spark_lake.columns.evolution import EvolutionRules
-from target_spark_lake.config.config_schema import LONGEST_NAME, QUARANTINE
+from target_spark_lake.config.config_schema import APPEND_ONLY, LONGEST_NAME, QUARANTINE
 from target_spark_lake.config.settings import TargetSettings
 from target_spark_lake.intake.spool import batch_bytes
 from target_spark_lake.intake.stream_schema import StreamSchema
@@ -58,6 +59,7 @@ class Batches:
         sinks: The run's data for each stream.
         adopted: What a dead run had staged for streams, and this run resumes from.
         skipped: Streams that the tap gave up on: nothing of them is published.
+        replaced: Streams whose append-only tables this run replaces.
         closed_between: Whether a batch was closed since the last `close_all`: it may hold rows from both sides of a
             STATE.
     """
@@ -66,6 +68,7 @@ class Batches:
         self.sinks: dict[str, StreamSink] = {}
         self.adopted: Mapping[str, StagedStream] = {}
         self.skipped: set[str] = set()
+        self.replaced: frozenset[str] = frozenset()
         self.closed_between = False
         quarantines = settings.on_invalid_record == QUARANTINE
         self._quarantine = Quarantine(settings.max_invalid_records) if quarantines else None
@@ -120,6 +123,8 @@ class Batches:
     def schema(self, message: dict[str, Any]) -> StreamSchema:
         """Take a SCHEMA: a repeated one changes nothing, a different one keeps earlier records."""
         schema = StreamSchema.of(message, self._settings)
+        if schema.stream in self.replaced and schema.load_method == APPEND_ONLY:
+            schema = replace(schema, is_replaced=True)
         sink = self.sinks.get(schema.stream)
         if sink is None:
             _check_name(schema.stream, local=self._run.storage.local)

@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from singer_spark.errors import ConfigurationError
 from singer_spark.singer.lake_type import Struct
+from singer_spark.singer.messages import AGAIN, ASK, HOW, REPLACE, STREAMS, UNASKED
+from target_spark_lake.config.config_schema import APPEND_ONLY
 from target_spark_lake.formats.stream_load import StreamLoad
+from target_spark_lake.intake.stream_schema import load_method_of
 from target_spark_lake.state.bookmarks import bookmarks_of
 
 if TYPE_CHECKING:
+    from target_spark_lake.commit.pipeline_run import PipelineRun
+    from target_spark_lake.config.settings import TargetSettings
     from target_spark_lake.intake.stream_schema import StreamSchema
     from target_spark_lake.load.sink import StreamSink
     from target_spark_lake.load.source_key_batches import KeyBatches
+
+logger = logging.getLogger("target-spark-lake")
 
 
 @dataclass(frozen=True)
@@ -55,7 +63,8 @@ class Extents:
         Raises:
             ConfigurationError: the load method is overwrite, and the stream may come as a delta.
         """
-        reason = self.delta(schema) if schema.method.replaces else None
+        # A stream that has a start value is as whole as it ever is in a full run, which the user asked for.
+        reason = self.delta(schema) if schema.method.replaces and not schema.is_replaced else None
         if reason is None:
             return
         anew = (
@@ -68,6 +77,40 @@ class Extents:
             f"{schema.load_method} would leave nothing else in the table; nothing was changed, use upsert or "
             f"append-only for it, or {anew}"
         )
+
+
+def replaced_streams(
+    opening: Mapping[str, Any], settings: TargetSettings, run: PipelineRun, *, refreshes: bool
+) -> frozenset[str]:
+    """The streams whose append-only tables a full run replaces, by the tap's first STATE.
+
+    `refreshes` is whether Meltano makes a full refresh, which the tap does not know.
+
+    Raises:
+        ConfigurationError: a full run would append all rows to a table once more, and the user did not ask for that.
+    """
+    again = opening.get(AGAIN)
+    streams = again.get(STREAMS) if isinstance(again, Mapping) else None
+    if not isinstance(again, Mapping) or not isinstance(streams, Mapping):
+        return frozenset()
+    how = REPLACE if refreshes and again.get(HOW) == UNASKED else again.get(HOW)
+    if how not in (REPLACE, ASK):
+        return frozenset()
+    filled = []
+    for stream, annotated in streams.items():
+        options = settings.options_of(stream)
+        method = load_method_of(stream, options, annotated, settings.load_method)
+        if method == APPEND_ONLY and run.table_files(run.layout.table(stream, options.path)):
+            filled.append(stream)
+    if how == ASK and filled:
+        raise ConfigurationError(
+            f"--full reads {', '.join(filled)} from the start, and the append-only table(s) have those rows already: "
+            "nothing was changed; give --replace (each table becomes what the source is now) or --append-again (all "
+            "rows are appended once more) beside --full"
+        )
+    if filled:
+        logger.info("full run: append-only tables are replaced by what the source has now: %s", ", ".join(filled))
+    return frozenset(filled)
 
 
 @dataclass(frozen=True)

@@ -15,14 +15,15 @@ from singer_spark.process import stdout
 from singer_spark.process.scratch import scratch_folder
 from singer_spark.process.signals import Stopped, too_late_to_stop
 from singer_spark.program.progress import Progress
-from singer_spark.singer.messages import RESTARTED, ROW_ESTIMATE, SKIPPED, bare_state
+from singer_spark.singer.messages import PART, RESTARTED, ROW_ESTIMATE, SKIPPED, bare_state
 from singer_spark.state.store import same_state
+from target_spark_lake.formats.stream_load import ShrunkTableError
 from target_spark_lake.intake.batch_message import BatchMessage
 from target_spark_lake.intake.singer_lines import DeadTapError, RecordLines
 from target_spark_lake.load.batch_files import BatchFiles, TakenFiles
 from target_spark_lake.load.batches import Batches
 from target_spark_lake.load.checkpointing import Checkpointing, adopt, settings_of_rows
-from target_spark_lake.load.extent import Extents, WholeStreams
+from target_spark_lake.load.extent import Extents, WholeStreams, replaced_streams
 from target_spark_lake.load.left_out import LeftOut
 from target_spark_lake.load.notices import notify_of_dead, notify_of_failure, notify_of_success
 from target_spark_lake.load.run_changes import changes_of, log_rejected, rejected_records
@@ -64,13 +65,17 @@ class LoadRun:
         mapping: Mapping[str, Any] | None = None,
         saving: Saving = Saving.REPLACE,
         progress: Progress | None = None,
+        *,
+        refreshes: bool = False,
     ) -> None:
         """Prepare for an open run.
 
+        `refreshes` is whether Meltano makes a full refresh: append-only tables are replaced then.
         `start_session` is called once, in the background, when a record needs Spark; `mapping` has the settings of
         singer-sdk's stream maps and flattening that are given.
         """
         self._saving = saving
+        self._refreshes = refreshes
         self._settings = settings
         self._settings_of_rows = settings_of_rows(settings, mapping or {})
         self._run = run
@@ -224,7 +229,12 @@ class LoadRun:
         if any(sink.schema.merges for sink in self._batches.loaded.values()):
             self._progress.phase("merging")
         loads = [whole.load_of(sink) for sink in self._batches.loaded.values()]
-        changes = changes_of(loads, self._run, self._settings, self._pool, self._spool)
+        try:
+            changes = changes_of(loads, self._run, self._settings, self._pool, self._spool)
+        except ShrunkTableError:
+            # Else the next run would go on from these rows, even if the source is whole again.
+            self._run.checkpoint.discard()
+            raise
         self._pool.close()
         too_late_to_stop()
         committed = self._run.committed_state()
@@ -268,6 +278,9 @@ class LoadRun:
         """Handle the first STATE: where the run starts, and what becomes of a dead run's checkpoint."""
         self._announced = "final" in message
         self.left_out.begin(message)
+        self._batches.replaced = replaced_streams(message, self._settings, self._run, refreshes=self._refreshes)
+        if message.get(PART) is True and self._saving is Saving.REPLACE:
+            self._saving = Saving.MERGE
         # A tap that announces itself reports what it reads.
         self._progress.phase("reading", logged=not self._announced)
         start = message.get("start")

@@ -34,10 +34,15 @@ def saving_under_meltano(environ: Mapping[str, str], parent_arguments: Sequence[
         return Saving.KEEP
     strategy = option(parent_arguments, "--state-strategy") or environ.get("MELTANO_RUN_STATE_STRATEGY") or AUTO
     if strategy == AUTO:
-        full = flag(parent_arguments, "--full-refresh", environ.get("MELTANO_RUN_FULL_REFRESH"))
-        merge = full or flag(parent_arguments, "--merge-state", None)
+        merge = refreshes_under_meltano(environ, parent_arguments) or flag(parent_arguments, "--merge-state", None)
         return Saving.MERGE if merge else Saving.REPLACE
     return Saving.MERGE if strategy == Saving.MERGE else Saving.REPLACE
+
+
+def refreshes_under_meltano(environ: Mapping[str, str], parent_arguments: Sequence[str]) -> bool:
+    """Whether the Meltano run that started this process makes a full refresh."""
+    asked = flag(parent_arguments, "--full-refresh", environ.get("MELTANO_RUN_FULL_REFRESH"))
+    return asked and bool(environ.get("MELTANO_LOADER_NAME"))
 
 
 def state_to_save(

@@ -26,7 +26,18 @@ class LostAnswerError(OSError):
 
 
 class UnreachableError(ExplainedError, LostAnswerError):
-    """There was no connection to the store."""
+    """There was no connection to the store, or no answer from it."""
+
+
+class NoLoginError(ExplainedError):
+    """There are no keys for the store."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "there is no login for the store: no keys in storage_options or the environment, and this machine has no "
+            "role",
+            "give key and secret in storage_options, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE,",
+        )
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from singer_spark.storage.stores.bucket import (
     PIECE_BYTES,
     PIECES_AT_ONCE,
     Entry,
-    LostAnswerError,
+    NoLoginError,
     UndecidedError,
     UnreachableError,
 )
@@ -47,6 +47,8 @@ _UNREACHABLE = {
     ),
     "TimedOut": ("{host} does not answer", "look at the network between, or correct endpoint_url"),
 }
+# Whoever has no keys is asked for those of this machine's role.
+_METADATA_SERVICE = "169.254.169.254"
 _UNDECIDED = ("ConditionalRequestConflict", "OperationAborted")
 _NO_BUCKET = ("NoSuchBucket", "ContainerNotFound", "ContainerBeingDeleted")
 
@@ -278,24 +280,27 @@ def _failures(key: str) -> Iterator[None]:
         if code in _UNDECIDED:
             raise UndecidedError(text) from error
         raise FileExistsError(text) from error
-    except (exceptions.PermissionDeniedError, exceptions.UnauthenticatedError) as error:
-        raise RefusedError(*_text_and_code(error, key)) from error
     except exceptions.BaseError as error:
         text, code = _text_and_code(error, key)
+        if _METADATA_SERVICE in str(error):
+            raise NoLoginError from error
+        if isinstance(error, exceptions.PermissionDeniedError | exceptions.UnauthenticatedError):
+            raise RefusedError(text, code) from error
         if code in _NO_BUCKET:
             raise MissingError(text, "NoSuchBucket") from error
         if not _STATUS.search(str(error)) and "HTTP error" in str(error):
-            raise _unreachable(str(error)) or LostAnswerError(text) from error
+            raise _unreachable(str(error)) from error
         raise StoreFailure(text, code) from error
 
 
-def _unreachable(account: str) -> UnreachableError | None:
-    """Why there was no connection; None if there was one."""
-    host = _NAME_OF_HOST.search(account)
+def _unreachable(account: str) -> UnreachableError:
+    """Why there was no connection, or no answer."""
+    found = _NAME_OF_HOST.search(account)
+    host = found[1] if found else "the store"
     for sign, (reason, way_out) in _UNREACHABLE.items():
         if "kind: Connect" in account and sign in account:
-            return UnreachableError(reason.format(host=host[1] if host else "the store"), way_out)
-    return None
+            return UnreachableError(reason.format(host=host), way_out)
+    return UnreachableError(f"{host} gave no answer", "see that the store runs, and look at the network between")
 
 
 def _text_and_code(error: BaseException, key: str) -> tuple[str, str]:

@@ -18,7 +18,20 @@ def _flags(parser: ArgumentParser) -> None:
         "--tap-config", action="append", metavar="FILE", help="tap.json if not given; repeatable, or ENV"
     )
     parser.add_argument("--config", default=DEFAULT_CONFIG, metavar="FILE", help=f"{DEFAULT_CONFIG} if not given")
+    parser.add_argument(
+        "--stream", action="append", metavar="NAME", help="these streams alone; a glob; repeatable; all others stay"
+    )
     parser.add_argument("--full", action="store_true", help="read everything again, whatever the state says")
+    again = parser.add_mutually_exclusive_group()
+    again.add_argument(
+        "--replace", action="store_true", help="with --full: append-only tables become what the source is"
+    )
+    again.add_argument(
+        "--append-again", action="store_true", help="with --full: append-only tables get all rows once more"
+    )
+    parser.add_argument(
+        "--accept-shrink", action="store_true", help="accept tables with far fewer rows, whatever max_shrink_percent"
+    )
     parser.add_argument(
         "--log-level", default="info", choices=LEVELS, help="of both programs; debug shows the trace of an error"
     )
@@ -28,9 +41,15 @@ def _run(chosen: Namespace) -> int:
     tap, target = map(_path, (TAP, TARGET))
     level = ["--log-level", chosen.log_level]
     configs = [word for file in chosen.tap_config or ["tap.json"] for word in ("--config", file)]
-    words = [*configs, "--state-from", chosen.config, *(["--full"] if chosen.full else []), *level]
+    if (chosen.replace or chosen.append_again) and not chosen.full:
+        raise ConfigurationError("--replace and --append-again are for full runs: give --full, too")
+    named = [word for name in chosen.stream or () for word in ("--stream", name)]
+    asked = {"--full": chosen.full, "--replace": chosen.replace, "--append-again": chosen.append_again}
+    words = [*configs, "--state-from", chosen.config, *named, *(name for name, given in asked.items() if given), *level]
     source = subprocess.Popen([tap, *words], stdout=subprocess.PIPE)
-    sink = subprocess.Popen([target, "--config", chosen.config, *level], stdin=source.stdout, stdout=sys.stdout)
+    accepted = ["--accept-shrink"] if chosen.accept_shrink else []
+    words = [target, "--config", chosen.config, *accepted, *level]
+    sink = subprocess.Popen(words, stdin=source.stdout, stdout=sys.stdout)
     assert source.stdout is not None
     # Only the target may hold it: the tap must notice when the target is gone.
     source.stdout.close()
@@ -59,7 +78,12 @@ def _exit_code(code: int) -> int:
 RUN = Command(
     "run",
     f"run {TAP} and {TARGET} as one pipe, by the two configs that init wrote; exit code and summary are the pipe's",
-    ("run", "run --full", "run --tap-config tap-books.json --config target-books.json"),
+    (
+        "run",
+        "run --stream 'public-order*'",
+        "run --full --replace --stream public-orders",
+        "run --tap-config tap-books.json --config target-books.json",
+    ),
     _run,
     _flags,
     of_lake=False,

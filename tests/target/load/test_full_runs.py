@@ -1,0 +1,85 @@
+"""Full runs over append-only tables, and runs of a part of the streams, as the first STATE announces them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from singer_spark.errors import ConfigurationError
+from target.loading import JSON, Lake, record, schema
+
+ID = {"id": {"type": ["integer", "null"]}}
+BY_KEY = {"x-replication-method": "INCREMENTAL", "x-extent": "full"}
+LISTED = {"x-replication-method": "INCREMENTAL", "x-load-method": None}
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Lake:
+    lake = Lake(tmp_path / "lake")
+    lake.load(*run([1, 2], "first", {"a": {"at": 2}, "b": {"at": 7}}))
+    return lake
+
+
+def run(ids: list[int], start: str, bookmarks: JSON, **opening: Any) -> list[JSON]:
+    """A run of stream `a`."""
+    last = {"bookmarks": bookmarks}
+    return [
+        {"type": "STATE", "value": {}, "final": False, "start": start, **opening},
+        schema("a", ID, **BY_KEY),
+        *(record("a", id=id) for id in ids),
+        {"type": "STATE", "value": last, "final": True},
+    ]
+
+
+def again(how: str, **annotations: Any) -> JSON:
+    return {"again": {"how": how, "streams": {"a": {**LISTED, **annotations}}}}
+
+
+@pytest.mark.parametrize(("how", "kept"), [("replace", [3]), ("append", [1, 2, 3]), ("unasked", [1, 2, 3])])
+def test_a_full_run_replaces_an_append_only_table_only_where_the_user_says_so(
+    lake: Lake, how: str, kept: list[int]
+) -> None:
+    lake.load(*run([3], "full", {"a": {"at": 3}}, **again(how)))
+    assert lake.rows("a", "id") == [(id,) for id in kept]
+    # It is append-only as before.
+    lake.load(*run([4], "full", {"a": {"at": 4}}, **again("append")))
+    assert lake.rows("a", "id") == [(id,) for id in [*kept, 4]]
+
+
+def test_a_replaced_table_whose_source_is_empty_is_empty(lake: Lake) -> None:
+    lake.load(*run([], "full", {}, **again("replace")))
+    assert lake.rows("a", "id") == []
+
+
+def test_without_the_user_s_word_nothing_is_changed(lake: Lake) -> None:
+    before = lake.files(), lake.state()
+    with pytest.raises(ConfigurationError, match=r"--full reads a .*--replace.*--append-again"):
+        lake.load(*run([3], "full", {"a": {"at": 3}}, **again("ask")))
+    assert (lake.files(), lake.state()) == before
+    # A table that is not append-only, or not there yet, has nothing to ask for.
+    lake.load(*run([3], "full", {"a": {"at": 3}}, **again("ask", **{"x-load-method": "overwrite"})))
+    lake.load(*run([], "full", {}, again={"how": "ask", "streams": {"new": LISTED}}))
+
+
+def test_a_full_refresh_replaces_append_only_tables_that_are_read_by_increments(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MELTANO_LOADER_NAME", "target-spark-lake")
+    monkeypatch.setenv("MELTANO_RUN_FULL_REFRESH", "true")
+    lake.load(*run([3], "full", {"a": {"at": 3}}, **again("unasked")))
+    assert lake.rows("a", "id") == [(3,)]
+    assert lake.state() == {"bookmarks": {"a": {"at": 3}, "b": {"at": 7}}}
+
+
+def test_a_part_of_the_streams_without_a_state_keeps_the_others_bookmarks(lake: Lake) -> None:
+    lake.load(*run([3], "full", {"a": {"at": 3}}, part=True))
+    assert lake.state() == {"bookmarks": {"a": {"at": 3}, "b": {"at": 7}}}
+
+
+def test_a_stream_that_the_target_renames_is_replaced_too(lake: Lake) -> None:
+    maps = {"stream_maps": {"a": {"__alias__": "c"}}}
+    lake.load(*run([1], "full", {}), **maps)
+    lake.load(*run([2], "full", {}, **again("replace")), **maps)
+    assert lake.rows("c", "id") == [(2,)]
