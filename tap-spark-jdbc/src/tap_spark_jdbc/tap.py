@@ -147,7 +147,10 @@ class TapSparkJdbc(Tap):
             tables = discover_tables(connection, dialect, bounds)
             if only is None:
                 self._unknown = unknown_names(
-                    tables, self.settings, lambda schemas: discover_tables(connection, dialect, Bounds(schemas))
+                    tables,
+                    self.settings,
+                    lambda schemas: discover_tables(connection, dialect, Bounds(schemas)),
+                    bounds.left_out,
                 )
             tables += described_queries(connection, dialect, queries, [table.stream for table in tables])
             self._tables = [with_computed_key(connection, dialect, each, self.settings) for each in tables]

@@ -144,7 +144,7 @@ CONFIG_JSONSCHEMA: JSON = _object(
             TEXT, "Maven coordinates of the driver, `group:artifact:version`; resolved once, then from a local cache"
         ),
         "driver_jars": _setting(TEXTS, "Local jars of the driver, for machines without a network"),
-        "schemas": _setting(TEXTS, "Globs of schemas to discover; all but system schemas", default=[]),
+        "schemas": _setting(TEXTS, "Globs of schemas to discover, `!glob` leaves out; all but system schemas", default=[]),
         "tables": _setting(TEXTS, "Globs `schema.table` or `table` to discover, `!glob` leaves out; all", default=[]),
         "incremental_tables": _setting(
             TEXTS,
