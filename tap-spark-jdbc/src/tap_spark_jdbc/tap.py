@@ -317,7 +317,8 @@ class TapSparkJdbc(Tap):
             if self.batches is not None:
                 raise ConfigurationError(
                     f"stream {stream.name}: batches (batch_config) are written by Spark, and stream_maps or flattening "
-                    "change records in Python; put these into the target's config, or take batch_config out"
+                    "change records in Python; use rename, exclude_columns or mask in stream_options, put these into "
+                    "the target's config, or take batch_config out"
                 )
 
 
