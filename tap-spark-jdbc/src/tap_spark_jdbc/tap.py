@@ -31,6 +31,8 @@ from tap_spark_jdbc.streams.stream_errors import StreamErrors
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from singer_sdk.singerlib import Catalog
+
     from tap_spark_jdbc.dialects.tables import Table
     from tap_spark_jdbc.log.log_run import LogRun
     from tap_spark_jdbc.plan.stream_plan import StreamPlan
@@ -160,6 +162,11 @@ class TapSparkJdbc(Tap):
     def pipeline(self) -> str:
         """Pipeline whose state the run starts from; empty if unknown."""
         return self._opening.pipeline
+
+    @property
+    def catalog(self) -> Catalog:
+        """The streams as they are sent, for stream maps; a catalog that is passed in speaks of the source's names."""
+        return self._singer_catalog
 
     @property
     def catalog_dict(self) -> dict[str, Any]:
