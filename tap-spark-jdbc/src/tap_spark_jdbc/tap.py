@@ -32,6 +32,8 @@ from tap_spark_jdbc.streams.stream_errors import StreamErrors
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from singer_sdk.singerlib import Catalog
+
     from tap_spark_jdbc.dialects.tables import Table
     from tap_spark_jdbc.log.log_run import LogRun
     from tap_spark_jdbc.plan.stream_plan import StreamPlan
@@ -154,7 +156,10 @@ class TapSparkJdbc(Tap):
             tables = discover_tables(connection, dialect, bounds)
             if only is None:
                 self._unknown = unknown_names(
-                    tables, self.settings, lambda schemas: discover_tables(connection, dialect, Bounds(schemas))
+                    tables,
+                    self.settings,
+                    lambda schemas: discover_tables(connection, dialect, Bounds(schemas)),
+                    bounds.left_out,
                 )
             tables += described_queries(connection, dialect, queries, [table.stream for table in tables])
             self._tables = [with_computed_key(connection, dialect, each, self.settings) for each in tables]
@@ -164,6 +169,11 @@ class TapSparkJdbc(Tap):
     def pipeline(self) -> str:
         """Pipeline whose state the run starts from; empty if unknown."""
         return self._opening.pipeline
+
+    @property
+    def catalog(self) -> Catalog:
+        """The streams as they are sent, for stream maps; a catalog that is passed in speaks of the source's names."""
+        return self._singer_catalog
 
     @property
     def catalog_dict(self) -> dict[str, Any]:
@@ -337,7 +347,8 @@ class TapSparkJdbc(Tap):
             if self.batches is not None:
                 raise ConfigurationError(
                     f"stream {stream.name}: batches (batch_config) are written by Spark, and stream_maps or flattening "
-                    "change records in Python; put these into the target's config, or take batch_config out"
+                    "change records in Python; use rename, exclude_columns or mask in stream_options, put these into "
+                    "the target's config, or take batch_config out"
                 )
 
 

@@ -123,6 +123,7 @@ def make_matrix(database: MariaDatabase, types: dict[str, tuple[list[Any], Calla
     described = [f"{column(n)} {each} null default null" for n, each in enumerate(types)]
     generated = "n int, virtual_sum int as (n + 1) virtual, stored_text varchar(20) as (concat('n', n)) stored"
     with database.connect() as connection, connection.cursor() as cursor:
+        cursor.execute("drop table if exists matrix")
         cursor.execute(
             f"create table matrix (id int auto_increment primary key, {', '.join(described)}, {generated}) "
             "character set utf8mb4 collate utf8mb4_bin"

@@ -40,10 +40,17 @@ def database(request: pytest.FixtureRequest) -> MariaDatabase:
     return request.getfixturevalue(request.param).new_database()
 
 
+@pytest.fixture(scope="module", params=["jdbc", "arrow", "arrow in batches"])
+def how(request: pytest.FixtureRequest) -> str:
+    """The reader, and whether rows come in batches."""
+    return request.param
+
+
 @pytest.fixture(scope="module")
-def types(database: MariaDatabase) -> dict[str, tuple[list[Any], Any]]:
-    """The types of the server, as `VALUES`."""
-    return VALUES_OF_MYSQL if database.is_mysql else VALUES
+def types(database: MariaDatabase, how: str) -> dict[str, tuple[list[Any], Any]]:
+    """The types of the server that the reader reads, as `VALUES`."""
+    found = VALUES_OF_MYSQL if database.is_mysql else VALUES
+    return {name: each for name, each in found.items() if how == "jdbc" or not name.startswith("vector")}
 
 
 @pytest.fixture(scope="module")
@@ -64,12 +71,12 @@ def matrix(types, database: MariaDatabase) -> list[dict[str, Any]]:
         return list(cursor.fetchall())
 
 
-@pytest.fixture(scope="module", params=["jdbc", "arrow", "arrow in batches"])
+@pytest.fixture(scope="module")
 def lake(
-    spark: SparkSession, database: MariaDatabase, matrix: list[dict[str, Any]], tmp_path_factory, request
+    spark: SparkSession, database: MariaDatabase, matrix: list[dict[str, Any]], tmp_path_factory, how: str
 ) -> RoundTrip:
     """The table as tap and target have brought it, by each reader."""
-    folder, (reader, *batches) = tmp_path_factory.mktemp("mariadb"), request.param.split()
+    folder, (reader, *batches) = tmp_path_factory.mktemp("mariadb"), how.split()
     config = login(database, tables=["matrix"], schemas=[database.name], spark={"master": "local[2]"}, reader=reader)
     if batches:
         config["batch_config"] = batch_config(folder / "batches")

@@ -4,17 +4,11 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import replace
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from tap.opened import connected, login, source_of
-from tap_spark_jdbc.dialects.tables import Table
-from tap_spark_jdbc.plan.slices import Range, Slice, joined
-from tap_spark_jdbc.plan.stream_plan import StreamPlan
-from tap_spark_jdbc.plan.stream_sql import StreamSql
-from tap_spark_jdbc.verify.compared_reader import ComparedReader
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -26,16 +20,13 @@ if TYPE_CHECKING:
 NAME = "current_setting('application_name')"
 
 
-def told_to_readers(spark: SparkSession, source: JdbcSource, expression: str) -> list[Any]:
-    """What a server answers to each reader of two slices."""
-    column = source.dialect.column("a", "varchar(60)", nullable=True)
-    table = Table(None, "q", (column,), query=f"SELECT {expression} AS a")
-    sql = StreamSql(source.dialect, StreamPlan(table, "q", (column,), "FULL_TABLE"))
-    rows = ComparedReader(spark, source, sql).rows_of([Slice(), Slice()], 10)
+def told_to_reader(spark: SparkSession, source: JdbcSource, expression: str) -> Any:
+    """What a server answers to a reader in a Spark task."""
+    rows = source.relation(spark, f"(SELECT {expression} AS c0) q", "c0 STRING", 10)
     with warnings.catch_warnings():
         # PySpark leaves the socket of a `collect` to the garbage collector.
         warnings.simplefilter("ignore", ResourceWarning)
-        return [row[0] for row in rows.selectExpr("CAST(c0 AS STRING)").collect()]
+        return rows.collect()[0][0]
 
 
 @pytest.mark.parametrize(
@@ -49,7 +40,7 @@ def test_properties_reach_readers_as_they_reach_the_driver(
     config = {**login(database), "jdbc_url": database.jdbc_url + parameters}
     with connected(spark, config) as connection:
         assert connection.rows(f"SELECT {NAME}") == [(name,)]
-    assert told_to_readers(spark, source_of(config), NAME) == [name, name]
+    assert told_to_reader(spark, source_of(config), NAME) == name
 
 
 def test_properties_reach_readers_of_mariadb(spark: SparkSession, mariadb: Any) -> None:
@@ -59,7 +50,7 @@ def test_properties_reach_readers_of_mariadb(spark: SparkSession, mariadb: Any) 
     properties = {**source.dialect.properties, "sessionVariables": "max_statement_time=77"}
     source = replace(source, dialect=replace(source.dialect, properties=properties, session_statements=()))
     with connected(spark, config):  # which puts the driver on the session's class path
-        assert told_to_readers(spark, source, "CAST(@@max_statement_time AS CHAR(2))") == ["77", "77"]
+        assert told_to_reader(spark, source, "CAST(@@max_statement_time AS CHAR(2))") == "77"
 
 
 @pytest.mark.parametrize("batches", [False, True])
@@ -77,14 +68,3 @@ def test_a_run_s_own_sessions_bear_the_tap_s_name(postgres: Any, tmp_path: Path,
     else:
         names = [[each["a"] for each in sent.records("public-named")]]
     assert names == [["tap-spark-jdbc"]]
-
-
-@pytest.mark.parametrize("at_most", [1, 2, 3, 5, 9])
-def test_joined_slices_cover_what_they_were_made_of(at_most: int) -> None:
-    edges = [None, 1, 3, 7, 9, None]
-    slices = [Slice(None, Range(*pair)) for pair in pairwise(edges)]
-    found = joined(slices, at_most)
-    assert len(found) <= at_most
-    assert (found[0].split.lower, found[-1].split.upper) == (None, None)
-    assert [each.split.upper for each in found[:-1]] == [each.split.lower for each in found[1:]]
-    assert joined([Slice()], at_most) == [Slice()]

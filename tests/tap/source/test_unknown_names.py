@@ -200,3 +200,22 @@ def test_a_list_of_tables_that_the_driver_cuts_is_asked_for_schema_by_schema(cap
     assert [name for name in found if name.startswith("A.")] == [f"A.T{n}" for n in range(8)]
     assert len(found) == 18
     assert caplog.messages == ["schema B: the driver lists 10 tables at most; further ones are not found"]
+
+
+def test_negative_patterns_leave_out_tables_and_schemas_and_one_that_meets_nothing_is_told(
+    postgres: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    script = """
+        create table kept (id int primary key); create table audit_log (id int primary key);
+        create schema crm; create table crm.people (id int primary key);
+    """
+    tap, _ = postgres(script, tables=["!audit_*", "!nothing*"])
+    assert [each.stream for each in tap_of(tap.config).plans()] == ["crm-people", "public-kept"]
+    assert caplog.messages == ["setting tables: '!nothing*' fits no table"]
+    for schemas in (["!crm"], ["*", "!crm"], ["*", "!pg_*", "!crm"]):
+        caplog.clear()
+        config = tap.config | {"schemas": schemas, "tables": ["*", "!audit_*"]}
+        assert [each.stream for each in tap_of(config).plans()] == ["public-kept"], schemas
+        assert caplog.messages == [], schemas
+    named = tap.config | {"schemas": ["pg_catalog"], "tables": ["pg_class"]}
+    assert [each.stream for each in tap_of(named).plans()] == ["pg_catalog-pg_class"]

@@ -114,3 +114,17 @@ def test_every_kind_of_table_arrives_once(spark: SparkSession, database: Any, tm
     seen = trip.table("public-seen").sort_by("id")
     assert (seen["half"].to_pylist(), seen["none"].to_pylist()) == (["1.5", "3.0"], [None, None])
     assert trip.table("public-kept").to_pylist() == [{"n": 2, "unknown": "a"}]
+
+
+def test_stream_maps_see_the_names_that_rename_gives_with_a_catalog_too(sqlite):
+    options = {"t": {"rename": {"a": "b", "id": "key"}, "exclude_columns": ["b"]}}
+    maps = {"t": {"__alias__": "s", "first": "b[0]"}}
+    script = "create table t (id integer primary key, a text, b text); insert into t values (1, 'xyz', 'no')"
+    tap, _ = sqlite(script, stream_options=options, stream_maps=maps)
+    path = tap.folder / "catalog.json"
+    path.write_bytes(tap.run_here("--discover").output)
+    for flags in ([], ["--catalog", str(path)]):
+        run = tap.run_here(*flags).succeeded()
+        assert list(run.schema("s")["schema"]["properties"]) == ["key", "b", "first"]
+        assert run.schema("s")["key_properties"] == ["key"]
+        assert run.records("s") == [{"key": 1, "b": "xyz", "first": "x"}]

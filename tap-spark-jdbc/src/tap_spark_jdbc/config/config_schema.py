@@ -62,6 +62,12 @@ STREAM_OPTIONS = _object(
             {"type": "string", "enum": ["FULL_TABLE", "INCREMENTAL", "LOG_BASED"]},
             "LOG_BASED: changes and deletes from PostgreSQL's log ([log-based.md](log-based.md))",
         ),
+        "columns": _setting(TEXTS, "Globs of the columns to read, `!glob` leaves out; all. Those of keys always come"),
+        "exclude_columns": _setting(TEXTS, "Globs of columns to leave out, of those that `columns` takes"),
+        "rename": _setting(
+            {"type": "object", "additionalProperties": TEXT},
+            "Column to its name in the lake, in lines and in batches; all other settings speak of the source's names",
+        ),
         "type_overrides": _setting(
             {"type": "object", "additionalProperties": TEXT}, "Column to SQL type, or to `text`: its exact text"
         ),
@@ -144,7 +150,9 @@ CONFIG_JSONSCHEMA: JSON = _object(
             TEXT, "Maven coordinates of the driver, `group:artifact:version`; resolved once, then from a local cache"
         ),
         "driver_jars": _setting(TEXTS, "Local jars of the driver, for machines without a network"),
-        "schemas": _setting(TEXTS, "Globs of schemas to discover; all but system schemas", default=[]),
+        "schemas": _setting(
+            TEXTS, "Globs of schemas to discover, `!glob` leaves out; all but system schemas", default=[]
+        ),
         "tables": _setting(TEXTS, "Globs `schema.table` or `table` to discover, `!glob` leaves out; all", default=[]),
         "incremental_tables": _setting(
             TEXTS,
@@ -162,7 +170,9 @@ CONFIG_JSONSCHEMA: JSON = _object(
             {"type": "object", "additionalProperties": STREAM_OPTIONS},
             "Per stream (glob): `replication_key`, `replication_key_type`, `start_value`, `end_value`, "
             "`key_properties`, `load_method`, `settle_seconds`, `where`, `partition_column`, `detect_deletes`, "
-            "`late_rows`, `late_window`, `type_overrides`, `replication_method`, `mask` ([masks.md](masks.md))",
+            "`late_rows`, `late_window`, `type_overrides`, `replication_method`, `columns` and `exclude_columns` "
+            "([select-columns.md](select-columns.md)), `rename` ([change-values.md](change-values.md)), `mask` "
+            "([masks.md](masks.md))",
             default={},
         ),
         "queries": _setting(

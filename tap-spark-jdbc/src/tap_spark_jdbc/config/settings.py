@@ -42,6 +42,9 @@ class StreamOptions:
     detect_deletes: bool | None = None
     late_rows: Literal["auto", "all", "window", "open"] | None = None
     late_window: float | None = None
+    columns: tuple[str, ...] | None = None
+    exclude_columns: tuple[str, ...] | None = None
+    rename: Mapping[str, str] = field(default_factory=dict)
     type_overrides: Mapping[str, str] = field(default_factory=dict)
     replication_method: Literal["FULL_TABLE", "INCREMENTAL", "LOG_BASED"] | None = None
     mask: Mapping[str, Kind] = field(default_factory=dict)
@@ -198,6 +201,8 @@ def _stream_options(given: Mapping[str, Any], problems: list[str]) -> dict[str, 
                 known["replication_key_type"] = KeyType.of(str(kind))
         except ValueError as error:
             problems.append(f"stream_options.{pattern}.replication_key_type: {error}")
+        for name in ("type_overrides", "rename"):
+            known[name] = value if isinstance(value := known.get(name), dict) else {}
         # YAML parses a bare null as no value.
         masks = known.pop("mask", None)
         known["mask"] = {name: kind or "null" for name, kind in masks.items()} if isinstance(masks, dict) else {}

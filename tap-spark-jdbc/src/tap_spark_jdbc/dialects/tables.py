@@ -174,7 +174,7 @@ class Table:
         if not denied:
             return None
         part = "it" if len(denied) == len(self.columns) else f"its column {', '.join(denied)}"
-        more = "" if part == "it" else ", or deselect the column in a catalog"
+        more = "" if part == "it" else ", or leave the column out by exclude_columns in stream_options"
         return f"{part} can't be read: {self.obstacles[denied[0]]}{more}"
 
     def column(self, name: str) -> Column | None:

@@ -116,8 +116,10 @@ def _of_stream(plan: StreamPlan, dialect: Dialect) -> dict[str, Any]:
     columns = [replace(each, mask=each.mask.without_key) if each.mask else each for each in plan.columns]
     table = [plan.table.schema, plan.table.name, plan.table.query]
     # How late rows are looked for may change: as it was before there were windows.
-    said = {name: value for name, value in _plain(plan).items() if name not in ("late_window", "late_pages")}
+    said = {name: value for name, value in _plain(plan).items() if name not in ("late_window", "late_pages", "kept")}
     said["late_rows"] = "open" if plan.late_rows == "open" else "all"
+    # As before there were renamed columns.
+    said = {name: value for name, value in said.items() if value or name != "renamed"}
     return {**said, "columns": columns, "table": table, "split": split_key(plan, dialect)}
 
 

@@ -19,7 +19,7 @@ from tap_spark_jdbc.log.position import lost
 from tap_spark_jdbc.log.row_columns import RowColumn, Rows, rows_at
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     import numpy.typing as npt
 
@@ -56,6 +56,7 @@ class ChangeLines:
 
     Attributes:
         key: The record's key.
+        sent_as: The names under which columns are sent.
         has_unchanged: Whether a record has named columns whose values are not in the log.
         version: The version of rows after a TRUNCATE.
     """
@@ -63,6 +64,7 @@ class ChangeLines:
     stream: str
     values: LogValues
     key: Sequence[str]
+    sent_as: Callable[..., Sequence[str]]
     has_unchanged: bool = False
     version: int | None = None
     lines: list[pa.Array] = field(default_factory=list)
@@ -152,13 +154,14 @@ class ChangeLines:
         if looked_up:
             # A row whose key changed has its large values under the key to be deleted: they are read from the table.
             columns |= self.values.looked_up(looked_up, {name: rows.columns[name].texts() for name in self.key})
+        columns = dict(zip(self.sent_as(*columns), columns.values(), strict=True))
         transactions = changes.transactions.take(places)
         columns[LOG_PLACE] = pa.array(transactions.lsn)
         moments = pa.array(transactions.moment).cast(pa.timestamp("us")).cast(_INSTANT)
         columns[DELETED_AT] = moments if deleted else pa.nulls(len(places), _INSTANT)
         if unchanged:
             self.has_unchanged = True
-            columns[UNCHANGED] = pa.repeat(to_json(list(unchanged)), len(places))
+            columns[UNCHANGED] = pa.repeat(to_json([*self.sent_as(*unchanged)]), len(places))
         batch = pa.RecordBatch.from_arrays(list(columns.values()), list(columns))
         self.lines.append(rendered(batch, messages.record_prefix(self.stream).decode(), self._end()))
         # A row's old key is deleted before the row is sent with its new one.

@@ -32,9 +32,10 @@ def log_stream(
     plan: StreamPlan, table: LogTable, bookmark: LogBookmark, database: Database, announce: Callable[..., None]
 ) -> LogStream:
     """A stream that continues at its bookmark; `announce` writes its SCHEMA."""
-    types = {field.name: pa.string() if pa.types.is_binary(field.type) else field.type for field in lake_schema(plan)}
+    kinds = (pa.string() if pa.types.is_binary(each) else each for each in lake_schema(plan).types)
+    types = dict(zip((each.name for each in plan.columns), kinds, strict=True))
     values = LogValues(plan.stream, {each.name: each for each in plan.columns}, types, database, table.name)
-    lines = ChangeLines(plan.stream, values, plan.key_properties)
+    lines = ChangeLines(plan.stream, values, plan.key_properties, plan.sent_as)
     check = partial(check_columns, database, plan, table.oid)
     return LogStream(
         plan.stream, bookmark.lsn, bookmark.moment, lines, lambda unchanged: announce(unchanged=unchanged), check

@@ -198,7 +198,7 @@ class LogRun:
             messages.schema_message(
                 plan.stream,
                 plan.sent_schema(unchanged=unchanged),
-                list(plan.key_properties),
+                list(plan.sent_keys),
                 [],
                 replication_method=plan.replication_method,
                 extent="delta" if progress is None else progress.extent,

@@ -9,6 +9,7 @@ from singer_spark.errors import ConfigurationError
 from singer_spark.singer.bookmark import KeyType
 from singer_spark.singer.sql_type import property_schema
 from tap_spark_jdbc.plan.stream_choice import CatalogOptions, Choice, Name, choose, options_of, specs_by_table
+from tap_spark_jdbc.plan.stream_columns import is_wanted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -126,7 +127,7 @@ def _entry(table: Table, choice: Choice) -> JSON:
         "schema": {"type": "object", "properties": properties},
         "metadata": [
             {"breadcrumb": [], "metadata": _root_metadata(table, choice)},
-            *(_column_metadata(column, automatic=column.name in automatic) for column in table.columns),
+            *(_column_metadata(column, choice, automatic=column.name in automatic) for column in table.columns),
         ],
     }
     return {name: value for name, value in entry.items() if value is not None}
@@ -151,7 +152,8 @@ def _root_metadata(table: Table, choice: Choice) -> JSON:
     return {name: value for name, value in root.items() if value is not None}
 
 
-def _column_metadata(column: Column, *, automatic: bool) -> JSON:
+def _column_metadata(column: Column, choice: Choice, *, automatic: bool) -> JSON:
     inclusion = "unsupported" if column.reading.problem else "automatic" if automatic else "available"
-    metadata = {"inclusion": inclusion, "selected": True, "sql-datatype": column.native_type}
+    selected = automatic or is_wanted(column.name, choice.options)
+    metadata = {"inclusion": inclusion, "selected": selected, "sql-datatype": column.native_type}
     return {"breadcrumb": ["properties", column.name], "metadata": metadata}

@@ -2,24 +2,14 @@
 
 from __future__ import annotations
 
-import logging
 import re
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
-from singer_spark.config.setting_problems import nearest
 from singer_spark.singer.sql_type import SqlType
 from tap_spark_jdbc.dialects.tables import Column, Reading, Table
 from tap_spark_jdbc.masking.mask import Mask
 from tap_spark_jdbc.plan.stream_choice import Choice, fitting_names
-from tap_spark_jdbc.source.discovery_bounds import fits, is_pattern
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from tap_spark_jdbc.config.settings import TapSettings
-
-logger = logging.getLogger("tap-spark-jdbc")
 _LITERAL = re.compile(r"'(?:[^'\\]|'')*'")
 _WHOLE_ROW = re.compile(r'\bt\b(?!"?\s*\.\s*[^*\s])')
 _WAY_OUT = "; leave the mask out, or take another key"
@@ -49,25 +39,6 @@ def masked(column: Column, mask: Mask) -> Column:
         columnar, checked = (each and mask.select(each) for each in (own.columnar, own.checked))
         reading = replace(own, select=mask.select(own.select), columnar=columnar, checked=checked)
     return replace(column, reading=reading, mask=mask, nullable=column.nullable or mask.kind == "null")
-
-
-def unknown_masked(tables: Sequence[Table], settings: TapSettings) -> list[str]:
-    """Problems with masks whose column a stream lacks: a misspelled name would leave its column unmasked.
-
-    A name in a pattern for several streams is only logged, if none of them has the column.
-    """
-    problems = []
-    for pattern, options in settings.stream_options.items():
-        fitting = [table for table in tables if fits(table.stream, pattern)]
-        known = sorted({column.name for table in fitting for column in table.columns})
-        for name in options.mask if fitting else ():
-            if not any(_fitting(name, table) for table in fitting):
-                problem = f"stream_options.{pattern}.mask: {name!r} is not a column{nearest(name, known)}"
-                if is_pattern(pattern):
-                    logger.warning("%s", problem)
-                else:
-                    problems.append(problem)
-    return problems
 
 
 def _fitting(name: str, table: Table) -> list[str]:

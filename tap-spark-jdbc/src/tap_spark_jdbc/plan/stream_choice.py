@@ -169,7 +169,10 @@ def detects_deletes(stream: str, choice: Choice) -> bool:
 
 
 def options_of(stream: str, settings: TapSettings) -> StreamOptions:
-    """Merge all options whose pattern fits the stream; its own name takes precedence, then later patterns."""
+    """Merge all options whose pattern fits the stream; its own name takes precedence, then later patterns.
+
+    What one of them leaves out of its columns stays out, until a later one takes it back by `!`.
+    """
     patterns = [each for each in settings.stream_options if each != stream and fits(stream, each)]
     layers = [settings.stream_options[pattern] for pattern in patterns]
     # A query takes precedence over patterns, and the stream's own options over both.
@@ -186,6 +189,8 @@ def options_of(stream: str, settings: TapSettings) -> StreamOptions:
             value = getattr(layer, each.name)
             if isinstance(value, Mapping):
                 merged[each.name] = {**merged.get(each.name, {}), **value}
+            elif each.name == "exclude_columns":
+                merged[each.name] = (*merged.get(each.name, ()), *(value or ()))
             elif value is not None:
                 merged[each.name] = value
     return StreamOptions(**merged)
@@ -205,18 +210,26 @@ def is_named(table: Table, settings: TapSettings) -> bool:
 def unused_patterns(streams: Sequence[str], settings: TapSettings, *, by_catalog: bool = False) -> list[str]:
     """Problems with `stream_options` that name a missing stream; unused patterns are only logged.
 
-    A catalog may have fewer streams than the options name: then only a mask that would be lost is an error.
+    A catalog may have fewer streams than the options name: then it is an error only if a column would be shown.
     """
     unknown = [each for each in settings.stream_options if not any(fits(stream, each) for stream in streams)]
-    lost = [each for each in unknown if settings.stream_options[each].mask] if by_catalog else unknown
+    lost = [each for each in unknown if not by_catalog or _hiding(settings.stream_options[each])]
     plain = [each for each in lost if not is_pattern(each)]
     for each in unknown if streams else ():
         if each not in plain:
             logger.warning("stream_options: %r fits no stream", each)
-    before, behind = "there is no stream", ""
-    if by_catalog:
-        before, behind = "the catalog has no stream", ", so its mask would be lost; correct the name, or take it out"
-    return [f"stream_options: {before} {each!r}{nearest(each, list(streams))}{behind}" for each in plain]
+    if not by_catalog:
+        return [f"stream_options: there is no stream {each!r}{nearest(each, list(streams))}" for each in plain]
+    return [
+        f"stream_options: the catalog has no stream {each!r}{nearest(each, list(streams))}, so its "
+        f"{_hiding(settings.stream_options[each])} would be lost; correct the name, or take it out"
+        for each in plain
+    ]
+
+
+def _hiding(options: StreamOptions) -> str | None:
+    """The option that keeps columns from the lake, if there is one."""
+    return "mask" if options.mask else "exclude_columns" if options.exclude_columns else None
 
 
 def specs_by_table(

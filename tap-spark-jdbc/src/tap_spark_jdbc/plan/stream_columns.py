@@ -6,15 +6,20 @@ import logging
 from typing import TYPE_CHECKING
 
 from singer_spark.config.setting_problems import nearest
-from singer_spark.singer.schema_mapping import twins
 from tap_spark_jdbc.dialects import overridden
 from tap_spark_jdbc.plan.masked_columns import masked, masks_of
-from tap_spark_jdbc.plan.stream_choice import CatalogOptions, Choice, fitting_name
+from tap_spark_jdbc.plan.stream_choice import CatalogOptions, Choice, fitting_name, fitting_names
+from tap_spark_jdbc.source.discovery_bounds import any_fits, fits, is_pattern, taken
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from tap_spark_jdbc.config.settings import StreamOptions, TapSettings
     from tap_spark_jdbc.dialects.tables import Column, Table
 
 logger = logging.getLogger("tap-spark-jdbc")
+_GLOBS = ("columns", "exclude_columns")
+_METADATA_PREFIX = "_sdc_"
 
 
 def selected_columns(
@@ -30,13 +35,13 @@ def selected_columns(
             raise ValueError(f"type_overrides: {name!r} is not a column{nearest(name, names)}")
         overrides[found] = wanted
     masks = masks_of(table, choice, mask_key)
+
+    def in_catalog(name: str) -> bool:
+        return from_catalog.columns is None or name in from_catalog.columns
+
     selected, unread = [], []
     for column in table.columns:
-        if (
-            from_catalog.columns is not None
-            and column.name not in from_catalog.columns
-            and column.name not in automatic
-        ):
+        if column.name not in automatic and not (in_catalog(column.name) and is_wanted(column.name, choice.options)):
             continue
         type_name = overrides.get(column.name)
         read = column.as_key if column.name in choice.key_properties else column
@@ -51,12 +56,76 @@ def selected_columns(
     if unread:
         each = "each" if len(unread) > 1 else "it"
         whose = "their" if len(unread) > 1 else "its"
-        raise ValueError(f"{', '.join(unread)}; deselect {each} in a catalog, or set {whose} type_overrides to text")
+        raise ValueError(
+            f"{', '.join(unread)}; leave {each} out by exclude_columns in stream_options, "
+            f"or set {whose} type_overrides to text"
+        )
     if not selected:
         raise ValueError("no column of it is selected; deselect the stream instead")
-    if pair := twins(each.name for each in selected):
-        raise ValueError(
-            f"columns {pair[0]!r} and {pair[1]!r} differ only by case, which no reader of a lake could tell apart; "
-            "deselect one of them in a catalog"
-        )
     return tuple(selected)
+
+
+def is_wanted(name: str, options: StreamOptions) -> bool:
+    """Whether `columns` and `exclude_columns` take a column."""
+    if options.columns and not taken((name,), options.columns):
+        return False
+    left_out = options.exclude_columns or ()
+    return not (any(fits(name, each) for each in left_out) and taken((name,), left_out))
+
+
+def renamed_columns(table: Table, columns: Sequence[Column], options: StreamOptions) -> dict[str, str]:
+    """The names under which columns are sent, if not their own; ValueError: two would have one name."""
+    known = [column.name for column in table.columns]
+    wanted = {found: new for name, new in options.rename.items() if (found := fitting_name(name, known)) is not None}
+    renamed = {each.name: wanted[each.name] for each in columns if wanted.get(each.name, each.name) != each.name}
+    if own := next((new for new in renamed.values() if new.lower().startswith(_METADATA_PREFIX)), None):
+        raise ValueError(f"rename: {own!r} is a name of the columns that a target adds; take another one")
+    seen: dict[str, str] = {}
+    for column in columns:
+        sent = renamed.get(column.name, column.name)
+        if (twin := seen.setdefault(sent.lower(), column.name)) == column.name:
+            continue
+        if renamed.keys() & {twin, column.name}:
+            raise ValueError(
+                f"rename: columns {twin!r} and {column.name!r} would both be {sent!r} (in any case); rename one of "
+                "them to another name, or leave it out by exclude_columns"
+            )
+        raise ValueError(
+            f"columns {twin!r} and {column.name!r} differ only by case, which no reader of a lake could tell apart; "
+            "leave one of them out by exclude_columns in stream_options, or rename it there"
+        )
+    return renamed
+
+
+def unknown_columns(tables: Sequence[Table], settings: TapSettings) -> list[str]:
+    """Problems with names in `stream_options` that are no column; a mask or an exclusion would hide nothing.
+
+    A pattern, or a name that a pattern for several streams has, is only logged, if none of them has the column.
+    """
+    problems = []
+    for pattern, options in settings.stream_options.items():
+        fitting = [table for table in tables if fits(table.stream, pattern)]
+        known = sorted({column.name for table in fitting for column in table.columns})
+        for option, name in _named(options) if fitting else ():
+            is_glob = option in _GLOBS and is_pattern(name)
+            if any_fits(known, name) if is_glob else fitting_names(name, known):
+                continue
+            problem = f"stream_options.{pattern}.{option}: {name!r} is not a column{nearest(name, known)}"
+            if is_glob:
+                logger.warning("stream_options.%s.%s: %r fits no column", pattern, option, name)
+            elif is_pattern(pattern):
+                logger.warning("%s", problem)
+            else:
+                problems.append(problem)
+    return problems
+
+
+def _named(options: StreamOptions) -> list[tuple[str, str]]:
+    """The columns that a stream's options name, each with the option."""
+    named: Mapping[str, Iterable[str] | None] = {
+        "mask": options.mask,
+        "columns": options.columns,
+        "exclude_columns": options.exclude_columns,
+        "rename": options.rename,
+    }
+    return [(option, name) for option, names in named.items() for name in names or ()]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 from singer_spark.config.setting_problems import nearest
@@ -21,7 +21,6 @@ from tap_spark_jdbc.plan.catalog import (
     possible_tables,
     stream_of,
 )
-from tap_spark_jdbc.plan.masked_columns import unknown_masked
 from tap_spark_jdbc.plan.stream_choice import (
     FULL_TABLE,
     INCREMENTAL,
@@ -35,7 +34,7 @@ from tap_spark_jdbc.plan.stream_choice import (
     specs_by_table,
     unused_patterns,
 )
-from tap_spark_jdbc.plan.stream_columns import selected_columns
+from tap_spark_jdbc.plan.stream_columns import is_wanted, renamed_columns, selected_columns, unknown_columns
 from tap_spark_jdbc.source.discovery_bounds import fits, is_exclusion, taken
 
 if TYPE_CHECKING:
@@ -47,6 +46,7 @@ if TYPE_CHECKING:
 __all__ = ["FULL_TABLE", "INCREMENTAL", "StreamPlan", "plan_streams"]
 
 logger = logging.getLogger(__name__)
+_TOLD = 10
 
 
 @dataclass(frozen=True)
@@ -68,6 +68,8 @@ class StreamPlan:
         late_pages: Up to so many pages `auto` is the whole table.
         settle_seconds: Rows whose key is younger than this are left for the next run.
         null_policy: How rows whose replication key is NULL are treated.
+        renamed: The names under which columns are sent, if not their own.
+        kept: Columns of the keys, which are sent though the user's options leave them out.
     """
 
     table: Table
@@ -87,11 +89,27 @@ class StreamPlan:
     late_pages: int = 0
     settle_seconds: float = 0
     null_policy: Literal["include", "exclude", "error"] = "include"
+    renamed: Mapping[str, str] = field(default_factory=dict)
+    kept: tuple[str, ...] = ()
+
+    def sent_as(self, *columns: str) -> tuple[str, ...]:
+        """The names under which columns are sent."""
+        return tuple(self.renamed.get(name, name) for name in columns)
 
     @property
-    def column_names(self) -> frozenset[str]:
-        """Names of the record's columns."""
-        return frozenset(column.name for column in self.columns)
+    def sent_columns(self) -> dict[str, Column]:
+        """The record's columns, by the names under which they are sent."""
+        return dict(zip(self.sent_as(*(column.name for column in self.columns)), self.columns, strict=True))
+
+    @property
+    def sent_keys(self) -> tuple[str, ...]:
+        """The record's key, by the names under which its columns are sent."""
+        return self.sent_as(*self.key_properties)
+
+    @property
+    def sent_replication_key(self) -> str | None:
+        """The name under which the replication key is sent."""
+        return None if self.replication_key is None else self.sent_as(self.replication_key.column.name)[0]
 
     @property
     def masked_names(self) -> frozenset[str]:
@@ -126,7 +144,8 @@ class StreamPlan:
     def schema(self) -> dict[str, Any]:
         """JSON Schema of the records, without stream annotations."""
         properties = {
-            column.name: property_schema(column.sql_type, nullable=column.nullable) for column in self.columns
+            name: property_schema(column.sql_type, nullable=column.nullable)
+            for name, column in self.sent_columns.items()
         }
         return {"type": "object", "properties": properties}
 
@@ -179,7 +198,7 @@ def plan_streams(
     specs = specs_by_table(tables, deselected, settings, problems)
     streams = [*(table.stream for table in tables), *map(stream_of, (catalog or {}).get("streams", []))]
     problems += unused_patterns(list(dict.fromkeys(streams)), settings, by_catalog=catalog is not None)
-    problems += unknown_masked(tables, settings)
+    problems += unknown_columns(tables, settings)
     plans = []
     selected = _selected(tables, catalog, of_streams)
     if only:
@@ -218,7 +237,18 @@ def plan_streams(
         raise ConfigurationError("; ".join([*problems, *(refused or {}).values()]))
     if not plans and not refused:
         raise ConfigurationError(_why_none(settings, catalog))
+    _tell_kept(plans)
     return plans
+
+
+def _tell_kept(plans: Sequence[StreamPlan]) -> None:
+    kept = [f"{plan.stream} ({', '.join(plan.kept)})" for plan in plans if plan.kept]
+    if kept:
+        more = f" and {len(kept) - _TOLD} more" if len(kept) > _TOLD else ""
+        logger.info(
+            "columns of keys always come, though `columns` or `exclude_columns` leaves them out: %s%s",
+            *(", ".join(kept[:_TOLD]), more),
+        )
 
 
 def _why_none(settings: TapSettings, catalog: Mapping[str, Any] | None) -> str:
@@ -295,6 +325,8 @@ def _plan(
         late_pages=settings.late_rows_pages,
         settle_seconds=0 if key is None else _settle_seconds(key, options.settle_seconds, settings.settle_seconds),
         null_policy=settings.null_replication_key,
+        renamed=renamed_columns(table, columns, options),
+        kept=tuple(each.name for each in columns if not is_wanted(each.name, options)),
     )
 
 

@@ -28,7 +28,7 @@ class BatchColumns:
     @property
     def metadata(self) -> bool:
         """Whether files have metadata columns; a source column of the same name is left to the target."""
-        return self.place.metadata and not METADATA_COLUMNS.keys() & self.plan.column_names
+        return self.place.metadata and not METADATA_COLUMNS.keys() & self.plan.sent_columns.keys()
 
     @cached_property
     def metadata_values(self) -> dict[str, int | None]:
@@ -49,7 +49,7 @@ class BatchColumns:
         keys = {*self.plan.key_properties}
         if self.plan.replication_key is not None:
             keys.add(self.plan.replication_key.column.name)
-        return [column.name for column in long_columns(self.plan) if column.name not in keys]
+        return [*self.plan.sent_as(*(each.name for each in long_columns(self.plan) if each.name not in keys))]
 
 
 def _microseconds(moment: datetime) -> int:

@@ -90,7 +90,8 @@ def _checksum(extraction: Extraction, at: Point) -> tuple[str, str] | None:
         return None
     # Rendering is part of it: rendered differently, the same rows are other records.
     rendering = [
-        (each.name, sql.dialect.select(each), each.reading.read_as, each.reading.becomes) for _, each in sql.aliased
+        (name, sql.dialect.select(each), each.reading.read_as, each.reading.becomes)
+        for name, each in sql.plan.sent_columns.items()
     ]
     text = repr((FORMAT, rendering, sums))
     return str(snapshot), hashlib.sha256(text.encode()).hexdigest()[:CHARACTERS]

@@ -147,7 +147,7 @@ def _condition(dialect: Dialect, bounds: Bounds) -> str:
         terms.append(_among(dialect, "table_name", names))
     if dialect.has_schemas and (schemas := bounds.schema_names()) is not None:
         terms.append(_among(dialect, "table_schema", schemas))
-    elif dialect.has_schemas and bounds.only is None and not bounds.schemas:
+    elif dialect.has_schemas and bounds.only is None and not bounds.names_system_schemas:
         terms += [f"NOT table_schema LIKE {dialect.string(_like(each))} ESCAPE '!'" for each in dialect.system_schemas]
     return f"WHERE {' AND '.join(terms)}" if terms else ""
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 
 Name = tuple[str | None, str]
-LEAVE_OUT = "!"
+LEAVE_OUT, EVERYTHING = "!", "*"
 
 
 @dataclass(frozen=True)
@@ -15,14 +15,16 @@ class Bounds:
     """The limits of discovery; patterns match names in any case.
 
     Attributes:
-        schemas: Glob patterns; empty: all but the system's.
+        schemas: Glob patterns; empty, only negative ones, or `*`: all but the system's.
         tables: Glob patterns `schema.table` or `table`; empty: all.
         only: Exact (schema, table) pairs, of a catalog's selected streams; None: no such limit.
+        left_out: The negative patterns that a table met so far.
     """
 
     schemas: tuple[str, ...] = ()
     tables: tuple[str, ...] = ()
     only: Collection[Name] | None = None
+    left_out: set[str] = field(default_factory=set, compare=False)
 
     def admit(self, schema: str | None, table: str, system_schemas: Iterable[str]) -> bool:
         """Whether this table is within the limits."""
@@ -31,12 +33,23 @@ class Bounds:
         if schema is not None and not self._admit_schema(schema, system_schemas):
             return False
         full = table if schema is None else f"{schema}.{table}"
+        self._note((full, table), self.tables)
         return taken((full, table), self.tables)
 
     def _admit_schema(self, schema: str, system_schemas: Iterable[str]) -> bool:
-        if self.schemas:
-            return taken((schema,), self.schemas)
-        return not any(fnmatchcase(schema, pattern) for pattern in system_schemas)
+        self._note((schema, *system_schemas), self.schemas)
+        is_system = any(fnmatchcase(schema, pattern) for pattern in system_schemas)
+        if is_system and not any(fits(schema, each) for each in self.schemas if each != EVERYTHING):
+            return False
+        return taken((schema,), self.schemas)
+
+    def _note(self, names: Iterable[str], patterns: Sequence[str]) -> None:
+        self.left_out.update(each for each in patterns if is_exclusion(each) and any_fits(names, each))
+
+    @property
+    def names_system_schemas(self) -> bool:
+        """Whether a schema of the system may be meant."""
+        return any(each != EVERYTHING and not is_exclusion(each) for each in self.schemas)
 
     def is_named(self, schema: str | None, table: str) -> bool:
         """Whether the user names exactly this table."""
@@ -62,13 +75,18 @@ class Bounds:
 
 
 def taken(names: Iterable[str], patterns: Sequence[str]) -> bool:
-    """Whether patterns take one of a table's names: the last that fits decides, one with `!` in front leaves out."""
+    """Whether patterns take a thing of these names: the last that fits decides, one with `!` in front leaves out."""
     names = tuple(names)
     found = not patterns or is_exclusion(patterns[0])
     for pattern in patterns:
-        if any(fits(name, pattern.removeprefix(LEAVE_OUT)) for name in names):
+        if any_fits(names, pattern):
             found = not is_exclusion(pattern)
     return found
+
+
+def any_fits(names: Iterable[str], pattern: str) -> bool:
+    """Whether one of the names matches a pattern, be it negative or not."""
+    return any(fits(name, pattern.removeprefix(LEAVE_OUT)) for name in names)
 
 
 def is_exclusion(pattern: str) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from singer_spark.config.setting_problems import nearest
 from tap_spark_jdbc.config.settings import TapSettings
@@ -14,17 +14,24 @@ logger = logging.getLogger("tap-spark-jdbc")
 
 
 def unknown_names(
-    found: Sequence[Table], settings: TapSettings, all_within: Callable[[tuple[str, ...]], Sequence[Table]]
+    found: Sequence[Table],
+    settings: TapSettings,
+    all_within: Callable[[tuple[str, ...]], Sequence[Table]],
+    left_out: Collection[str] = (),
 ) -> list[str]:
-    """Problems of plain names, warnings for patterns; `all_within` finds the tables within schemas, or all."""
+    """Problems of plain names, warnings for patterns; `all_within` finds the tables within schemas, or all.
+
+    `left_out` are the negative patterns that met a table.
+    """
     tables = [each for each in settings.tables if not any(_is_table(each, table) for table in found)]
     schemas = [each for each in settings.schemas if not any(_is_schema(each, table) for table in found)]
+    tables, schemas = ([each for each in names if each not in left_out] for names in (tables, schemas))
     # A schema may exist without any table that matches `tables`.
-    if schemas and settings.tables:
-        inside = all_within(tuple(schemas))
+    if settings.tables and (positive := tuple(each for each in schemas if not is_exclusion(each))):
+        inside = all_within(positive)
         schemas = [each for each in schemas if not any(_is_schema(each, table) for table in inside)]
     for setting, names in (("tables", tables), ("schemas", schemas)):
-        for name in (each for each in names if is_pattern(each) and not is_exclusion(each)):
+        for name in (each for each in names if is_pattern(each)):
             logger.warning("setting %s: %r fits no %s", setting, name, setting.removesuffix("s"))
     tables, schemas = ([each for each in names if not is_pattern(each)] for names in (tables, schemas))
     if not tables and not schemas:

@@ -26,7 +26,7 @@ from tap_spark_jdbc.streams.stream_lines import LineReading
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Iterator, Mapping
 
-    from singer_sdk.singerlib import RecordMessage, SchemaMessage
+    from singer_sdk.singerlib import Catalog, RecordMessage, SchemaMessage
 
     from singer_spark.program.progress import Progress
     from tap_spark_jdbc.config.settings import TapSettings
@@ -76,8 +76,8 @@ class JdbcStream(Stream):
         super().__init__(tap, schema=plan.schema, name=plan.stream)
         self.plan = plan
         self._run = run
-        self.primary_keys = list(plan.key_properties)
-        self.replication_key = plan.replication_key.column.name if plan.replication_key else None
+        self.primary_keys = list(plan.sent_keys)
+        self.replication_key = plan.sent_replication_key
         self.forced_replication_method = plan.replication_method
         self._tap_state = {}
         self.log_start: LogStart | None = None
@@ -189,6 +189,9 @@ class JdbcStream(Stream):
             self.reading.lane.snapshots.end()
             self._reading = None
 
+    def apply_catalog(self, catalog: Catalog) -> None:
+        """Do nothing: the plan holds what a catalog sets, which speaks of the source's names."""
+
     def get_batch_config(self, config: Mapping[str, Any]) -> Any:
         """The configured one; none in a connection test, which sends one record."""
         return super().get_batch_config(config) if self.ABORT_AT_RECORD_COUNT is None else None
@@ -256,7 +259,7 @@ class JdbcStream(Stream):
             messages.schema_message(
                 self.name,
                 plan.sent_schema(),
-                list(plan.key_properties),
+                list(plan.sent_keys),
                 [self.replication_key] if self.replication_key else [],
                 replication_method=plan.replication_method,
                 extent=self.extraction.progress.extent,

@@ -30,7 +30,7 @@ class KeyReading(LineReading):
 
     def announce(self, stream: str) -> None:
         """Write their SCHEMA: a target that can't use keys can refuse them before it takes in a record."""
-        plan, keys = self.plan, list(self.plan.key_properties)
+        plan, keys = self.plan, list(self.plan.sent_keys)
         line = messages.schema_message(
             plan.stream, plan.schema, keys, [], replication_method=FULL_TABLE, extent="full", keys_of=stream
         )

@@ -29,7 +29,7 @@ def unsummed(sql: StreamSql, names: Sequence[str]) -> str | None:
     """Why these columns can't be summed up, naming those without a text of their values; None: they can."""
     if sql.dialect.checksums is None:
         return f"{sql.dialect.name} is not known to make checksums of rows"
-    columns = {column.name: column for column in sql.plan.columns}
+    columns = sql.plan.sent_columns
     lacking = [name for name in names if _template(columns[name], sql.dialect.checksums) is None]
     return f"{', '.join(lacking)} can't be summed up there" if lacking else None
 
@@ -80,7 +80,7 @@ class ChecksumSql:
         return self._templates.number.replace("{bits}", str(4 * digits)).replace("{h}", part)
 
     def _hash(self, names: Sequence[str]) -> str:
-        columns = {column.name: column for column in self.sql.plan.columns}
+        columns = self.sql.plan.sent_columns
         return self._templates.sha256.replace("{t}", _joined([self.text(columns[name]) for name in names]))
 
 

@@ -126,7 +126,6 @@ class SourceView:
             return [each for found in results for each in found]
 
         one = f"SELECT 1 AS n {sql.source} {sql.dialect.limited(1, ordered=False)}"
-        key = plan.replication_key
         return SourceRows(
             plan.stream,
             plan.schema,
@@ -136,8 +135,8 @@ class SourceView:
             _buckets(plan, slices),
             lambda names: unsummed(sql, names),
             sums,
-            plan.key_properties,
-            None if key is None else key.column.name,
+            plan.sent_keys,
+            plan.sent_replication_key,
             None if extraction.bookmark is None else extraction.bookmark.value.text,
         )
 

@@ -69,7 +69,7 @@ def snapshot_view(storage: Storage, layout: Layout, settings: TargetSettings, st
         other = other_engine if record.format == PARQUET else "load_method upsert"
         raise ConfigurationError(
             f"stream {stream}: table {table} has a column {taken}, by which {engine} tells where in its files a row "
-            f"is; use {other}, or rename the column (stream_maps)"
+            f"is; use {other}, or rename the column (the tap's `rename`, or stream_maps)"
         )
     url = storage.url_for_spark(table) if engine == SPARK else f"{storage.url}/{table}"
     folders = Partitioning.of(stream, record.partition_by)
