@@ -7,8 +7,8 @@ are too many for one slice, they are cut along a second column, the first one of
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Generic, Protocol, TypeVar
 
