@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import replace
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from tap.opened import connected, login, source_of
+from tap_spark_jdbc.plan.slices import Range, Slice, joined
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -68,3 +70,14 @@ def test_a_run_s_own_sessions_bear_the_tap_s_name(postgres: Any, tmp_path: Path,
     else:
         names = [[each["a"] for each in sent.records("public-named")]]
     assert names == [["tap-spark-jdbc"]]
+
+
+@pytest.mark.parametrize("at_most", [1, 2, 3, 5, 9])
+def test_joined_slices_cover_what_they_were_made_of(at_most: int) -> None:
+    edges = [None, 1, 3, 7, 9, None]
+    slices = [Slice(None, Range(*pair)) for pair in pairwise(edges)]
+    found = joined(slices, at_most)
+    assert len(found) <= at_most
+    assert (found[0].split.lower, found[-1].split.upper) == (None, None)
+    assert [each.split.upper for each in found[:-1]] == [each.split.lower for each in found[1:]]
+    assert joined([Slice()], at_most) == [Slice()]

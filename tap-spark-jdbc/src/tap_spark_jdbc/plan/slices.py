@@ -7,8 +7,8 @@ are too many for one slice, they are cut along a second column, the first one of
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Generic, Protocol, TypeVar
 
@@ -152,3 +152,17 @@ def page_slices(pages: int, most: int, at_least: int) -> Iterator[Slice[K]]:
     bounds = [None, *(pages * number // count for number in range(1, count)), None]
     for lower, upper in pairwise(bounds):
         yield Slice(pages=Range(lower, upper))
+
+
+def joined(slices: Sequence[Slice[K]], at_most: int) -> list[Slice[K]]:
+    """Neighbouring slices of `split_slices` joined, so that there are at most `at_most`."""
+    size = -(-len(slices) // at_most)
+    found = []
+    for first in range(0, len(slices), size):
+        low, high = slices[first], slices[min(first + size, len(slices)) - 1]
+        if low.split is None or high.split is None:
+            found.append(low)
+            continue
+        whole = Range(low.split.lower, high.split.upper, closed=high.split.closed, after=low.split.after)
+        found.append(replace(low, split=whole, most=None))
+    return found
