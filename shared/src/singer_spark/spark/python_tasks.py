@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import copyreg
 import os
 import pickle
 import sys
 import warnings
 from contextlib import contextmanager
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pyspark import SparkContext, cloudpickle
@@ -95,6 +97,16 @@ def _by_value(package: ModuleType) -> None:
     for each in (package, singer_spark):
         # PySpark's copy of cloudpickle has no types.
         cloudpickle.register_pickle_by_value(each)  # type: ignore[no-untyped-call]
+
+
+def _cached(function: Callable[[Any], Any], name: str) -> cached_property[Any]:
+    made = cached_property(function)
+    made.__set_name__(object, name)
+    return made
+
+
+# In a class that is sent along; Python 3.11's own has a lock.
+copyreg.pickle(cached_property, lambda each: (_cached, (each.func, each.attrname)))
 
 
 def _settle(context: SparkContext) -> None:

@@ -1,7 +1,7 @@
 """Where a batch is written: the staging folder, or the local disk first if the writer can't reach the bucket.
 
 Spark can access disks and the big clouds' stores (and a cluster's executors whatever they have connectors for); Arrow
-writes to disks only. What Spark can't access, it reads from copies on the local disk.
+writes to disks only.
 """
 
 from __future__ import annotations
@@ -9,47 +9,26 @@ from __future__ import annotations
 import shutil
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from singer_spark.errors import StorageError, cut
 from singer_spark.spark.cluster import shares_disk
-from singer_spark.storage.parquet_footer import download, open_parquet
+from singer_spark.storage.parquet_footer import open_parquet
 from singer_spark.storage.storage import Storage
 from target_spark_lake.columns.partitioning import folders_of
 from target_spark_lake.tables.changes import StagedFile
 from target_spark_lake.tables.table_index import FOOTERS_AT_ONCE
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from pyspark.sql import SparkSession
 
     from target_spark_lake.columns.partitioning import Partitioning
-
-COPIES_AT_ONCE = 8
 
 
 def _reaches(session: SparkSession, storage: Storage) -> bool:
     """Whether Spark can read and write the bucket directly."""
     return storage.local or bool(storage.kind) or not shares_disk(session)
-
-
-def spark_urls(session: SparkSession, storage: Storage, paths: Sequence[str], copies: Path) -> list[str]:
-    """The URLs under which Spark reads files of the bucket, in order; the caller removes the folder of `copies`."""
-    if _reaches(session, storage):
-        return [storage.url_for_spark(path) for path in paths]
-    copies.mkdir(parents=True, exist_ok=True)
-
-    def copied(path: str) -> str:
-        copy = copies / f"{sha256(path.encode()).hexdigest()}.parquet"
-        if not copy.exists():
-            download(storage, path, copy)
-        return copy.as_uri()
-
-    with ThreadPoolExecutor(COPIES_AT_ONCE) as pool:
-        return list(pool.map(copied, paths))
 
 
 def _rows_of(storage: Storage, path: str) -> int:
