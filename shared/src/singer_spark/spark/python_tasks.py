@@ -76,6 +76,14 @@ def values(rows: DataFrame) -> list[bytes]:
         return [row[0] for row in rows.collect()]
 
 
+def small_values(rows: DataFrame) -> list[bytes]:
+    """The values of a single column, as `values`, and in several threads at once."""
+    if is_remote(rows.sparkSession):
+        return values(rows)
+    # The JVM's own `collect`, as in `in_task`: warnings can't be silenced for one thread alone.
+    return [bytes(row.get(0)) for row in rows._jdf.collectAsList()]
+
+
 def values_in_pieces(rows: DataFrame, pieces: int) -> Iterator[bytes]:
     """The values of a single column, which executors keep on their disks in so many pieces, one piece after another."""
     found = rows.hint("rebalance", pieces).toLocalIterator()

@@ -76,7 +76,7 @@ def staged_files(storage: Storage, rewrite: Rewrite, verdicts: pa.Table | None, 
         ConfigurationError: there are too many hive folders.
         StorageError: files can't be read or written.
     """
-    place, names = StagingPlace.of_python(storage, rewrite.folder, scratch), list(rewrite.columns.types)
+    place, names = StagingPlace.of(storage, rewrite.folder, scratch), list(rewrite.columns.types)
     rows = _new_rows(ArrowRows(storage), rewrite, verdicts)
     selected = (each if isinstance(each, StoredGroup) else each.select(names) for each in rows)
     stage_rows(selected, place, rewrite.columns, rewrite.codec, rewrite.partitioning, rewrite.file_bytes)

@@ -5,15 +5,11 @@ Keys and verdicts pass between tasks; rows and verdicts never come to the driver
 
 from __future__ import annotations
 
-import pickle
-import tempfile
 import warnings
 from collections import defaultdict
-from dataclasses import astuple, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
-from uuid import uuid4
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -21,11 +17,10 @@ from pyspark import StorageLevel
 from pyspark.sql import functions as F
 
 import target_spark_lake
-from singer_spark.errors import ConfigurationError, RecordError
 from singer_spark.singer.lake_type import Struct, columns_from_text
 from singer_spark.singer.metadata_columns import DELETED_AT
 from singer_spark.spark.lake_columns import spark_columns
-from singer_spark.spark.python_tasks import send_along, values
+from singer_spark.spark.python_tasks import send_along
 from target_spark_lake.columns.arrow_columns import fitted
 from target_spark_lake.formats.merging.arrow_rows import ArrowRows
 from target_spark_lake.formats.merging.conflicts import PRESENT, RUN, SIDE, TABLE, contenders, key_names, resolve
@@ -40,10 +35,11 @@ from target_spark_lake.formats.merging.rules import (
     VERDICT,
     Verdicts,
 )
-from target_spark_lake.tables.changes import StagedFile
+from target_spark_lake.staging.spark_staging import staged_by_tasks
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
+    from pathlib import Path
 
     from pyspark.sql import Column, DataFrame, SparkSession
 
@@ -51,6 +47,7 @@ if TYPE_CHECKING:
     from target_spark_lake.formats.merging.merge_engine import Contest
     from target_spark_lake.formats.merging.placed_files import PlacedFile
     from target_spark_lake.formats.merging.rules import MergeRules
+    from target_spark_lake.tables.changes import StagedFile
     from target_spark_lake.tables.file_statistics import FileStatistics
 
     MayHold = Callable[[FileStatistics], bool]
@@ -63,8 +60,6 @@ _OWN = columns_from_text(
 )
 # A task that rewrites files, and the number above the row's bits in the places of rows that it needs.
 _TASK, _NUMBER = "task", "number"
-# Errors of the data or the config, which another attempt would find again.
-_REFUSALS = {each.__name__: each for each in (RecordError, ConfigurationError)}
 
 
 @dataclass(frozen=True)
@@ -139,15 +134,7 @@ class SparkMerge:
         if verdicts is not None:
             rows = self._of_tasks(parts, verdicts.rows).unionByName(rows, allowMissingColumns=True)
             rows = rows.repartitionById(len(parts), F.col(_TASK).cast("int"))
-        staged = rows.mapInArrow(partial(_rewritten, self.storage, parts), "result binary")
-        found: list[StagedFile] = []
-        for result in values(staged):
-            files, refusal = pickle.loads(result)
-            if refusal is not None:
-                name, text = refusal
-                raise _REFUSALS[name](text)
-            found += (StagedFile(*each) for each in files)
-        return sorted(found, key=lambda file: file.path)
+        return staged_by_tasks(rows, partial(_rewritten, self.storage, parts), rewrite.partitioning)
 
     def _of_tasks(self, parts: Sequence[Rewrite], verdicts: DataFrame) -> DataFrame:
         """The verdicts that each task needs: on the rows of its files, and on those that complete some of them."""
@@ -226,25 +213,11 @@ def _parts(rewrite: Rewrite) -> list[Rewrite]:
 
 
 def _rewritten(
-    storage: Storage, parts: Sequence[Rewrite], batches: Iterator[pa.RecordBatch]
-) -> Iterator[pa.RecordBatch]:
-    """Rewrite the files of a task, given its number and verdicts; yields the staged files, or why there are none.
-
-    What another attempt of the same task writes is in another folder, and not among the files of the result.
-    """
-    found = list(batches)
-    if not found:
-        return
-    rows = pa.Table.from_batches(found)
-    part, verdicts = parts[rows[_TASK][0].as_py()], None
+    storage: Storage, parts: Sequence[Rewrite], batches: Iterator[pa.RecordBatch], scratch: Path, attempt: str
+) -> list[StagedFile]:
+    """Rewrite the files of a task, given its number and verdicts."""
+    rows, verdicts = pa.Table.from_batches(batches), None
     if PLACE in rows.column_names:
         verdicts = rows.filter(pc.is_valid(rows[PLACE])).sort_by(PLACE)
-    part = replace(part, folder=f"{part.folder}-{uuid4().hex}")
-    with tempfile.TemporaryDirectory() as scratch:
-        result: tuple[list[tuple[Any, ...]], tuple[str, str] | None]
-        try:
-            files = staged_files(storage, part, verdicts, Path(scratch, "staged"))
-            result = [astuple(file) for file in files], None
-        except (RecordError, ConfigurationError) as error:
-            result = [], (type(error).__name__, str(error))
-    yield pa.RecordBatch.from_pydict({"result": [pickle.dumps(result)]})
+    part = parts[rows[_TASK][0].as_py()]
+    return staged_files(storage, replace(part, folder=f"{part.folder}-{attempt}"), verdicts, scratch)
