@@ -1,7 +1,7 @@
 """Decides which row of each key survives a merge, and what becomes of the others: the newest wins.
 
-The same functions run over all rows in this process, and in Spark's tasks over the rows of some keys; a worker imports
-no more than this module. The decision uses only keys, cursors and versions.
+The same functions run over all rows in this process, and in Spark's tasks over the rows of some keys. The
+decision uses only keys, cursors and versions.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from singer_spark.singer.metadata_columns import DELETED_AT, TABLE_VERSION, UNCHANGED
+from target_spark_lake.columns.arrow_json import json_values
 from target_spark_lake.formats.merging.rules import (
     DELETE,
     DROP,
@@ -127,8 +128,6 @@ def _one_zero(values: pa.Array) -> pa.Array:
 
 def _code(values: pa.Array) -> pa.Array:
     if pa.types.is_nested(values.type):
-        from target_spark_lake.columns.arrow_json import json_values
-
         values = json_values(values)
     return pc.cast(pc.dictionary_encode(values, null_encoding="encode").indices, pa.int64())
 

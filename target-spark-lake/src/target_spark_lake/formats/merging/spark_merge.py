@@ -29,9 +29,11 @@ from target_spark_lake.formats.merging.rewriting import Rewrite, staged_files
 from target_spark_lake.formats.merging.rules import (
     DELETED_AT_COLUMN,
     GONE,
+    LAST_VALUES,
     PLACE,
     ROW_BITS,
     TAKER,
+    VALUES,
     VERDICT,
     Verdicts,
 )
@@ -129,7 +131,7 @@ class SparkMerge:
 
     def rewrite(self, rewrite: Rewrite, verdicts: Verdicts | None) -> list[StagedFile]:
         """Stage new files; each task writes some files again."""
-        parts = _parts(rewrite)
+        parts = _parts(rewrite, verdicts)
         rows = self._tasks(len(parts))
         if verdicts is not None:
             rows = self._of_tasks(parts, verdicts.rows).unionByName(rows, allowMissingColumns=True)
@@ -190,10 +192,12 @@ def _resolved(rules: MergeRules, batches: Iterator[pa.RecordBatch]) -> Iterator[
         yield from resolve(pa.Table.from_batches(found), rules).to_batches()
 
 
-def _parts(rewrite: Rewrite) -> list[Rewrite]:
+def _parts(rewrite: Rewrite, verdicts: Verdicts | None) -> list[Rewrite]:
     """What each task writes again: files of about the size of a new one, those of a hive folder together."""
     brought = {file.path for file in rewrite.brought}
     files = [*sorted(rewrite.opened, key=lambda file: file.folders), *rewrite.brought]
+    counts = {file.path: {} if verdicts is None else verdicts.of_file(file.numbers) for file in files}
+    givers = [file for file in files if VALUES in counts[file.path] or LAST_VALUES in counts[file.path]]
     parts = []
     for number, group in enumerate(divided(files, rewrite.file_bytes)):
         own = {file.path for file in group}
@@ -205,7 +209,7 @@ def _parts(rewrite: Rewrite) -> list[Rewrite]:
                 brought=came,
                 # Only rows of the run take values from others.
                 replaced=rewrite.replaced if came else (),
-                others=[file for file in files if file.path not in own] if came else (),
+                others=[file for file in givers if file.path not in own] if came else (),
                 folder=f"{rewrite.folder}/{number:05d}",
             )
         )
