@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 import subprocess
 import sys
 from pathlib import Path
@@ -78,7 +77,6 @@ def test_tasks_bring_their_code() -> None:
     for each in (singer_spark, target_spark_lake):
         python_tasks._by_value(each)
     sent = cloudpickle.dumps((Storage("s3://lake", options), staged_files))
-    assert pickle.loads(sent)[0].url == "s3://lake"
     command = [sys.executable, "-c", WITHOUT_PACKAGES]
     done = subprocess.run(command, input=sent, capture_output=True, timeout=120, check=True)
     said, known = done.stdout.decode().splitlines()
