@@ -1,23 +1,19 @@
-"""Buckets and beginnings by Arrow and by Spark are those that Iceberg's readers compute."""
+"""Buckets and beginnings are those that Iceberg's readers compute."""
 
 from __future__ import annotations
 
 import random
 from datetime import UTC, date, datetime
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from pyiceberg.transforms import BucketTransform, TruncateTransform
 from pyiceberg.types import DateType, IcebergType, LongType, StringType, TimestampType, TimestamptzType
-from pyspark.sql import Column, SparkSession
-from pyspark.sql import functions as F
 
 from singer_spark.singer.arrow_schema import arrow_type
 from singer_spark.singer.lake_type import Scalar
-from target_spark_lake.columns import bucket_hash, spark_bucket
+from target_spark_lake.columns import bucket_hash
 
 RANDOM = random.Random(7)
 TEXTS = [
@@ -52,30 +48,15 @@ def as_iceberg(value: Any) -> Any:
 
 
 @pytest.mark.parametrize(("kind", "iceberg", "values"), CASES, ids=[case[0] for case in CASES])
-def test_buckets_are_iceberg_s(
-    spark: SparkSession, tmp_path: Path, kind: str, iceberg: IcebergType, values: list[Any]
-) -> None:
+def test_buckets_are_iceberg_s(kind: str, iceberg: IcebergType, values: list[Any]) -> None:
     array = pa.array(values, arrow_type(Scalar(kind)))
     wanted = [BucketTransform(17).transform(iceberg)(as_iceberg(each)) for each in values]
     assert bucket_hash.bucketed(array, 17).to_pylist() == wanted
-    assert by_spark(spark, tmp_path, array, spark_bucket.bucketed(F.col("value"), kind, 17)) == wanted
 
 
 @pytest.mark.parametrize(("kind", "iceberg", "values"), CASES[:2], ids=["string", "bigint"])
-def test_beginnings_are_iceberg_s(
-    spark: SparkSession, tmp_path: Path, kind: str, iceberg: IcebergType, values: list[Any]
-) -> None:
+def test_beginnings_are_iceberg_s(kind: str, iceberg: IcebergType, values: list[Any]) -> None:
     values = [each for each in values if each != -(2**63)]  # below it there is no multiple of 3
     array = pa.array(values, arrow_type(Scalar(kind)))
     wanted = [TruncateTransform(3).transform(iceberg)(each) for each in values]
     assert bucket_hash.truncated(array, 3).to_pylist() == wanted
-    assert by_spark(spark, tmp_path, array, spark_bucket.truncated(F.col("value"), kind, 3)) == wanted
-
-
-def by_spark(spark: SparkSession, folder: Path, array: pa.Array, made: Column) -> list[Any]:
-    path = folder / "values.parquet"
-    pq.write_table(pa.table({"number": range(len(array)), "value": array}), path)
-    written = folder / "written"
-    spark.read.parquet(str(path)).select("number", made.alias("made")).write.parquet(str(written))
-    found: list[Any] = pq.read_table(written).sort_by("number")["made"].to_pylist()
-    return found

@@ -37,20 +37,9 @@ def test_streams_whose_names_are_encoded_are_loaded_by_arrow_and_by_spark(
     assert lake.rows("nested%2050%25", "point.x") == [(2,)]
 
 
-@pytest.mark.parametrize(("url", "straight"), [("s3://lake", True), ("/lake", True), ("memory://lake", False)])
-def test_spark_on_this_machine_writes_straight_to_disks_and_to_s3(
-    spark: SparkSession, tmp_path: Path, url: str, straight: bool
-) -> None:
-    place = StagingPlace.of(spark, Storage(url), "staging/batch", tmp_path)
-    assert (place.local is None) == straight
-    assert StagingPlace.of_python(Storage(url), "staging/batch", tmp_path).local == (
-        None if url == "/lake" else tmp_path
-    )
-
-
 def test_what_was_written_on_this_machine_is_brought_whole_and_its_space_given_back(tmp_path: Path) -> None:
     storage = Storage("memory://brought")
-    place = StagingPlace.of_python(storage, "staging/batch", tmp_path / "written")
+    place = StagingPlace.of(storage, "staging/batch", tmp_path / "written")
     path = place.path("lines/a.parquet")
     path.parent.mkdir(parents=True)
     pq.write_table(pa.table({"id": [1, 2]}), path)

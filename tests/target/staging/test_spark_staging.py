@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark import cloudpickle
 
+import singer_spark
+import target_spark_lake
 from singer_spark.errors import ConfigurationError
+from singer_spark.spark import python_tasks
+from singer_spark.storage.storage import Storage
 from target.loading import Lake, record, schema
 from target_spark_lake.config.settings import TargetSettings
+from target_spark_lake.formats.merging.rewriting import staged_files
 
 ID = {"id": {"type": "integer"}}
 
@@ -48,3 +56,29 @@ def test_executors_without_python_are_an_error_that_names_the_way_out(
     with pytest.raises(ConfigurationError, match=r"lack Python 3\.\d+ with pyarrow.* set engine to local"):
         lake.load(schema("s", ID), record("s", id=1), staging="spark")
     assert lake.tables() == []
+
+
+WITHOUT_PACKAGES = """
+import pickle, sys
+sys.meta_path[:] = [each for each in sys.meta_path if "editable" not in repr(each)]
+sys.path[:] = [each for each in sys.path if not each.endswith("src")]
+storage, stage = pickle.load(sys.stdin.buffer)
+try:
+    storage.read("x")
+except Exception as error:
+    print(error)
+print([each for each in sys.modules if each.startswith(("singer_spark", "target_spark"))])
+"""
+
+
+def test_tasks_bring_their_code() -> None:
+    """Executors need not have the programs' packages to reach a bucket and to rewrite files."""
+    options = {"key": "k", "secret": "s", "endpoint_url": "http://127.0.0.1:9"}
+    for each in (singer_spark, target_spark_lake):
+        python_tasks._by_value(each)
+    sent = cloudpickle.dumps((Storage("s3://lake", options), staged_files))
+    command = [sys.executable, "-c", WITHOUT_PACKAGES]
+    done = subprocess.run(command, input=sent, capture_output=True, timeout=120, check=True)
+    said, known = done.stdout.decode().splitlines()
+    assert "nothing listens at 127.0.0.1:9" in said
+    assert known == "[]"

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import copyreg
 import os
 import pickle
 import sys
 import warnings
 from contextlib import contextmanager
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pyspark import SparkContext, cloudpickle
@@ -74,6 +76,14 @@ def values(rows: DataFrame) -> list[bytes]:
         return [row[0] for row in rows.collect()]
 
 
+def small_values(rows: DataFrame) -> list[bytes]:
+    """The values of a single column, as `values`, and in several threads at once."""
+    if is_remote(rows.sparkSession):
+        return values(rows)
+    # The JVM's own `collect`, as in `in_task`: warnings can't be silenced for one thread alone.
+    return [bytes(row.get(0)) for row in rows._jdf.collectAsList()]
+
+
 def values_in_pieces(rows: DataFrame, pieces: int) -> Iterator[bytes]:
     """The values of a single column, which executors keep on their disks in so many pieces, one piece after another."""
     found = rows.hint("rebalance", pieces).toLocalIterator()
@@ -95,6 +105,16 @@ def _by_value(package: ModuleType) -> None:
     for each in (package, singer_spark):
         # PySpark's copy of cloudpickle has no types.
         cloudpickle.register_pickle_by_value(each)  # type: ignore[no-untyped-call]
+
+
+def _cached(function: Callable[[Any], Any], name: str) -> cached_property[Any]:
+    made = cached_property(function)
+    made.__set_name__(object, name)
+    return made
+
+
+# In a class that is sent along; Python 3.11's own has a lock.
+copyreg.pickle(cached_property, lambda each: (_cached, (each.func, each.attrname)))
 
 
 def _settle(context: SparkContext) -> None:

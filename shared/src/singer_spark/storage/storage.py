@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import IO, Any, BinaryIO, cast
 
@@ -69,6 +70,10 @@ class Storage:
             bucket, root = open_bucket(self.url, self.options)
             files = ObjectFiles(bucket, root, url.partition("://")[0], conditional=not accept_unconditional)
         self.files = files
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Opened again where it is sent to."""
+        return partial(Storage, accept_unconditional=self.accept_unconditional), (self.url, self.options)
 
     def read(self, path: str) -> bytes | None:
         """The content, or None if there is none."""

@@ -17,10 +17,6 @@ from singer_spark.errors import ConfigurationError, RecordError
 from singer_spark.singer.lake_type import Field, LakeType, Scalar, Struct
 
 NULL_VALUE = "__HIVE_DEFAULT_PARTITION__"
-# Written for a value that no folder name can hold, until the run fails because of it.
-UNHOLDABLE = "__SPARK_LAKE_UNHOLDABLE__"
-# Written for a value that has no truncated value of its type, until the run fails because of it.
-UNDERFLOW = "__SPARK_LAKE_UNDERFLOW__"
 # What Hive and Spark escape in the names of folders.
 ESCAPED = r"[\x01-\x1f\x7f\"#%'*/:=?\\{\[\]^]"
 # File systems take no longer names.
@@ -87,11 +83,7 @@ class Part:
 
     def is_unholdable(self, value: str) -> bool:
         """Whether no folder name can hold this value: readers would find NULL, or the name would be too long."""
-        return (
-            value in ("", NULL_VALUE, UNHOLDABLE, UNDERFLOW)
-            or "\0" in value
-            or len(self.folder(value).encode()) > LONGEST_FOLDER
-        )
+        return value in ("", NULL_VALUE) or "\0" in value or len(self.folder(value).encode()) > LONGEST_FOLDER
 
 
 @dataclass(frozen=True)
@@ -160,42 +152,24 @@ class Partitioning:
             return f"its folders would be named {part.name}, as a column of the table is"
         return None
 
-    def unholdable(self, name: str, value: str | None = None) -> RecordError:
+    def unholdable(self, name: str, value: str) -> RecordError:
         """The error for a value that no folder name can hold."""
-        what = "a value" if value is None else f"the value {value[:60]!r}"
         return RecordError(
-            f"stream {self.stream}: {what} of column {name} can't be the name of a hive folder (an empty text would be "
-            f"read as NULL, a name has {LONGEST_FOLDER} bytes at most); take {name} out of partition_by in "
-            "stream_options, or correct the value at the source"
+            f"stream {self.stream}: the value {value[:60]!r} of column {name} can't be the name of a hive folder (an "
+            f"empty text would be read as NULL, a name has {LONGEST_FOLDER} bytes at most); take {name} out of "
+            "partition_by in stream_options, or correct the value at the source"
         )
 
-    def underflow(self, part: Part, value: str | None = None) -> RecordError:
+    def underflow(self, part: Part, value: str) -> RecordError:
         """The error for an integer whose truncated value is below the least of its Iceberg type.
 
         Readers wrap it around or don't, so that no partition value is found by all of their filters.
         """
-        what = "a value" if value is None else f"the value {value}"
         return RecordError(
-            f"stream {self.stream}: {what} of column {part.column} has no {part}, as that is less than the least "
-            f"number of the column's type; take {part} out of partition_by in stream_options, use a power of two as "
-            "its width, or correct the value at the source"
+            f"stream {self.stream}: the value {value} of column {part.column} has no {part}, as that is less than the "
+            f"least number of the column's type; take {part} out of partition_by in stream_options, use a power of two "
+            "as its width, or correct the value at the source"
         )
-
-    def check_written(self, folders: Iterable[str]) -> None:
-        """Check the folders that were written.
-
-        Raises:
-            RecordError: one stands for a value that no folder name can hold.
-            ConfigurationError: there are too many.
-        """
-        found = set(folders)
-        for part in self.parts:
-            below, lost = part.folder(UNDERFLOW), part.folder(UNHOLDABLE)
-            if any(below in each.split("/") for each in found):
-                raise self.underflow(part)
-            if any(lost in each.split("/") for each in found):
-                raise self.unholdable(part.column)
-        self.refuse_many(len(found))
 
     def refuse_many(self, folders: int) -> None:
         """Refuse to write too many files at once.

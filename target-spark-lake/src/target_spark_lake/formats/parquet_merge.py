@@ -13,12 +13,13 @@ from singer_spark.singer.metadata_columns import DELETED_AT, TABLE_VERSION
 from singer_spark.spark.engine import AUTO, LOCAL, SPARK, check_pandas
 from singer_spark.spark.session import import_pyspark
 from target_spark_lake.columns.staged_metadata import CONTROL_COLUMNS, merging_columns
-from target_spark_lake.formats.merging.merge_engine import Contest, Rewrite
+from target_spark_lake.formats.merging.merge_engine import Contest
 from target_spark_lake.formats.merging.placed_files import PlacedFile, brought_files, table_files, undeleted_rows
+from target_spark_lake.formats.merging.rewriting import Rewrite
 from target_spark_lake.formats.merging.rules import DELETE, DROP, Verdicts
 from target_spark_lake.formats.merging.survey import survey
 from target_spark_lake.formats.stream_load import refuse_shrink
-from target_spark_lake.layout import HISTORY
+from target_spark_lake.layout import HISTORY, folder_name
 from target_spark_lake.tables.table_index import TableIndex, file_statistics
 
 if TYPE_CHECKING:
@@ -61,6 +62,7 @@ class _Merge:
     def _engine(self) -> MergeEngine:
         """Who decides and rewrites."""
         keys, settings, stream = self._compared_keys, self._writer.settings, self._load.schema.stream
+        storage = self._writer.run.storage
         by_spark, why = settings.by_spark, settings.engine_and_why
         if settings.engine == AUTO and not by_spark and keys > KEYS_IN_PROCESS:
             # PySpark asks for it where Python runs in tasks.
@@ -73,11 +75,11 @@ class _Merge:
         if not by_spark:
             from target_spark_lake.formats.merging.arrow_merge import ArrowMerge
 
-            return ArrowMerge(self._writer, self._load.schema)
+            return ArrowMerge(storage, self._writer.scratch / f"{folder_name(self._load.table)}.merged")
         import_pyspark()  # a session's thread may be importing it as well
         from target_spark_lake.formats.merging.spark_merge import SparkMerge
 
-        return SparkMerge(self._writer.session(), self._writer, self._load.schema, self._load.table)
+        return SparkMerge(self._writer.session(), storage, settings.file_bytes)
 
     @property
     def _compared_keys(self) -> int:
@@ -140,7 +142,7 @@ class _Merge:
         written: list[StagedFile] = []
         if opened or mixed:
             rewrite = self._rewrite("merged", mixed, opened, changed)
-            written = self._engine.rewrite(rewrite, verdicts, self._found.rules)
+            written = self._engine.rewrite(rewrite, verdicts)
         logger.debug(
             "stream %s: merged %d record(s): of the table's %d file(s) %d were looked into, %d replaced",
             *(self._load.schema.stream, self._load.rows),
@@ -155,8 +157,21 @@ class _Merge:
         opened: Sequence[PlacedFile] = (),
         replaced: Sequence[PlacedFile] = (),
     ) -> Rewrite:
-        moment = self._writer.run.started_at
-        return Rewrite(opened, brought, replaced, self._foreign, self._types, self._columns, moment, name)
+        run, settings, schema = self._writer.run, self._writer.settings, self._load.schema
+        return Rewrite(
+            opened,
+            brought,
+            replaced,
+            keys=self._found.rules.keys,
+            foreign=self._foreign,
+            types=self._types,
+            columns=self._columns,
+            marked_at=run.started_at,
+            folder=f"{run.staging_path(schema.stream)}/{name}/rows",
+            codec=settings.compression,
+            file_bytes=settings.file_bytes,
+            partitioning=schema.partitioning,
+        )
 
     def _change(self, staged: Sequence[StagedFile], retire: Sequence[str]) -> TableChange:
         """The change of the table, with the statistics of its files afterwards."""
@@ -177,7 +192,7 @@ class _Merge:
         own = [file for file in self._brought if self._is_internal(file)]
         written: list[StagedFile] = []
         if own:
-            written = self._engine.rewrite(self._rewrite("history", own), None, self._found.rules)
+            written = self._engine.rewrite(self._rewrite("history", own), None)
         kept = columns_from_text(before.columns if before else {})
         columns = Struct.of({**kept.types, **self._columns.without(self._foreign).types})
         files: Sequence[StagedFile] = [*self._others(own), *written]

@@ -98,7 +98,7 @@ class _Comparison:
             return file
         folder = f"{self._writer.run.staging_path(self._schema.stream)}/unrepeated/{folder_name(self._table)}"
         scratch = self._writer.scratch / "unrepeated" / folder_name(self._schema.stream)
-        place, name = StagingPlace.of_python(self._writer.run.storage, folder, scratch), f"{number:05d}/rows.parquet"
+        place, name = StagingPlace.of(self._writer.run.storage, folder, scratch), f"{number:05d}/rows.parquet"
         target, marks, kept = place.path(name), iter(repeated), 0
         with LakeFile(target, columns_inside(self._columns, file), self._writer.settings.compression) as written:
             for group in self._groups(file, every=True):

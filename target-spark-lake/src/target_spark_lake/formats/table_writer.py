@@ -8,19 +8,16 @@ from typing import TYPE_CHECKING
 from singer_spark.singer.lake_type import columns_to_text
 from target_spark_lake.columns.lake_parquet import LakeFile
 from target_spark_lake.layout import folder_name
-from target_spark_lake.staging.place import StagingPlace
 from target_spark_lake.tables.changes import StagedFile, TableChange
 from target_spark_lake.tables.table_record import TableRecord
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    import pyarrow as pa
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
     from singer_spark.singer.lake_type import Struct
-    from target_spark_lake.columns.stored_group import StoredGroup
     from target_spark_lake.commit.pipeline_run import PipelineRun
     from target_spark_lake.config.settings import TargetSettings
     from target_spark_lake.formats.stream_load import StreamLoad
@@ -35,33 +32,6 @@ class TableWriter:
     settings: TargetSettings
     session: Callable[[], SparkSession]
     scratch: Path
-
-    def rows(self, rows: DataFrame, columns: Struct, schema: StreamSchema, name: str, size: int) -> list[StagedFile]:
-        """Stage rows of about `size` bytes in a folder of this name, which must be unique per stream."""
-        # Only here: a run that merges nothing loads no PySpark.
-        from target_spark_lake.columns.spark_columns import column
-        from target_spark_lake.columns.spark_partitions import write_parquet
-
-        folder = f"{self.run.staging_path(schema.stream)}/{name}/rows"
-        place = StagingPlace.of(rows.sparkSession, self.run.storage, folder, self.scratch / f"{name}.staged")
-        files, partitioning = max(1, -(-size // self.settings.file_bytes)), schema.partitioning
-        written = rows.select(*map(column, columns.types))
-        write_parquet(written, place.url(), self.settings.compression, partitioning, files)
-        return [file for file in place.bring(partitioning) if file.rows]
-
-    def staged(
-        self, rows: Iterator[pa.RecordBatch | StoredGroup], columns: Struct, schema: StreamSchema, name: str
-    ) -> list[StagedFile]:
-        """Stage rows in this process, as `rows` does by Spark; other columns of theirs are left out."""
-        from target_spark_lake.columns.stored_group import StoredGroup
-        from target_spark_lake.staging.arrow_staging import stage_rows
-
-        folder = f"{self.run.staging_path(schema.stream)}/{name}/rows"
-        place = StagingPlace.of_python(self.run.storage, folder, self.scratch / f"{name}.staged")
-        written, names = self.settings, list(columns.types)
-        selected = (each if isinstance(each, StoredGroup) else each.select(names) for each in rows)
-        stage_rows(selected, place, columns, written.compression, schema.partitioning, written.file_bytes)
-        return [file for file in place.bring(schema.partitioning) if file.rows]
 
     def nothing(self, schema: StreamSchema, columns: Struct) -> StagedFile:
         """Stage a file without rows, since an empty table still has its columns."""

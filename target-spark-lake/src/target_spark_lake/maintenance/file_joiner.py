@@ -79,7 +79,7 @@ class FileJoiner:
 
     def _written(self, groups: Iterator[pa.Table], columns: Struct, join: Join, name: str) -> Iterator[StagedFile]:
         """Write at least one file; a file ends before a further row group would make it too large."""
-        place = StagingPlace.of_python(self.storage, self.folder, self.scratch)
+        place = StagingPlace.of(self.storage, self.folder, self.scratch)
         group, wanted = next(groups, None), self.file_bytes
         for number in count():
             file = f"{name}/{number:05d}.parquet"

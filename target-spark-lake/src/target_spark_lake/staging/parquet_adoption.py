@@ -127,7 +127,7 @@ class AdoptionJob:
     def _fit(self, storage: Storage, number: int, file: FoundFile) -> tuple[StagedFile, ...]:
         """Rewrite a file with the table's columns, in its hive folders."""
         folders = self.plan.partitioning
-        place = StagingPlace.of_python(storage, f"{self.folder}/{number:05d}", self.scratch / f"{number:05d}")
+        place = StagingPlace.of(storage, f"{self.folder}/{number:05d}", self.scratch / f"{number:05d}")
         with open_parquet(file.place.storage, file.place.path) as source:
             batches = pyarrow.parquet.ParquetFile(source).iter_batches(ROWS_AT_ONCE)
             parts = (fitted(self._stamped(batch), self.plan.staged) for batch in batches)

@@ -1,55 +1,22 @@
-"""Where a batch is written: the staging folder, or the local disk first if the writer can't reach the bucket.
-
-Spark can access disks and the big clouds' stores (and a cluster's executors whatever they have connectors for); Arrow
-writes to disks only. What Spark can't access, it reads from copies on the local disk.
-"""
+"""Where a batch is written: the staging folder, or the local disk first if the bucket is elsewhere."""
 
 from __future__ import annotations
 
 import shutil
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from singer_spark.errors import StorageError, cut
-from singer_spark.spark.cluster import shares_disk
-from singer_spark.storage.parquet_footer import download, open_parquet
+from singer_spark.storage.parquet_footer import open_parquet
 from singer_spark.storage.storage import Storage
 from target_spark_lake.columns.partitioning import folders_of
 from target_spark_lake.tables.changes import StagedFile
 from target_spark_lake.tables.table_index import FOOTERS_AT_ONCE
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from pyspark.sql import SparkSession
-
     from target_spark_lake.columns.partitioning import Partitioning
-
-COPIES_AT_ONCE = 8
-
-
-def _reaches(session: SparkSession, storage: Storage) -> bool:
-    """Whether Spark can read and write the bucket directly."""
-    return storage.local or bool(storage.kind) or not shares_disk(session)
-
-
-def spark_urls(session: SparkSession, storage: Storage, paths: Sequence[str], copies: Path) -> list[str]:
-    """The URLs under which Spark reads files of the bucket, in order; the caller removes the folder of `copies`."""
-    if _reaches(session, storage):
-        return [storage.url_for_spark(path) for path in paths]
-    copies.mkdir(parents=True, exist_ok=True)
-
-    def copied(path: str) -> str:
-        copy = copies / f"{sha256(path.encode()).hexdigest()}.parquet"
-        if not copy.exists():
-            download(storage, path, copy)
-        return copy.as_uri()
-
-    with ThreadPoolExecutor(COPIES_AT_ONCE) as pool:
-        return list(pool.map(copied, paths))
 
 
 def _rows_of(storage: Storage, path: str) -> int:
@@ -88,12 +55,7 @@ class StagingPlace:
     local: Path | None
 
     @classmethod
-    def of(cls, session: SparkSession, storage: Storage, folder: str, local: Path) -> StagingPlace:
-        """The place this session can write to; `local` is an unused path."""
-        return cls(storage, folder, None if _reaches(session, storage) else local)
-
-    @classmethod
-    def of_python(cls, storage: Storage, folder: str, local: Path) -> StagingPlace:
+    def of(cls, storage: Storage, folder: str, local: Path) -> StagingPlace:
         """The place this process can write files to."""
         return cls(storage, folder, None if storage.local else local)
 
@@ -101,23 +63,18 @@ class StagingPlace:
         """The path of a file inside; only for a place this process can write to."""
         return (self.local or Path(self.storage.url, self.folder)) / name
 
-    def url(self) -> str:
-        """The URL of the folder, for Spark."""
-        return self.local.as_uri() if self.local is not None else self.storage.url_for_spark(self.folder)
-
     def bring(self, partitioning: Partitioning | None) -> tuple[StagedFile, ...]:
         """The Parquet files, uploaded first if they are not in the bucket yet; those without rows are among them.
 
         Raises:
-            RecordError: a value can't be the name of a hive folder.
-            ConfigurationError: there are too many hive folders.
+                ConfigurationError: there are too many hive folders.
             StorageError: files can't be read or written.
         """
         here, above = (self.storage, self.folder) if self.local is None else (Storage(str(self.local)), "")
         found = [file for file in here.list(above) if file.path.endswith(".parquet")]
         folders = ["" if partitioning is None else folders_of(file.path) for file in found]
         if partitioning is not None:
-            partitioning.check_written(folders)
+            partitioning.refuse_many(len(set(folders)))
         with ThreadPoolExecutor(FOOTERS_AT_ONCE) as pool:
             rows = list(pool.map(lambda file: _rows_of(here, file.path), found))
         paths = [file.path for file in found]

@@ -1,39 +1,90 @@
-"""Converts a batch's lines to Parquet files in Spark tasks, which run `line_rows` as this process does."""
+"""Staging of files by Spark's tasks, and of a batch's lines, which they convert and write as this process does."""
 
 from __future__ import annotations
 
+import pickle
+import tempfile
+from dataclasses import astuple
 from functools import partial
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
 
 import pyarrow as pa
 from pyspark.sql import functions as F
 
 import target_spark_lake
+from singer_spark.errors import ConfigurationError, RecordError
 from singer_spark.singer.lake_type import Field, Scalar, Struct
 from singer_spark.spark.lake_columns import spark_columns
-from singer_spark.spark.python_tasks import send_along
-from target_spark_lake.columns.spark_partitions import write_parquet
+from singer_spark.spark.python_tasks import send_along, small_values
 from target_spark_lake.columns.staged_metadata import POSITION
+from target_spark_lake.staging.arrow_staging import stage_rows
 from target_spark_lake.staging.line_rows import rows_of
+from target_spark_lake.staging.place import StagingPlace
+from target_spark_lake.tables.changes import StagedFile
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from pyspark.sql import DataFrame, SparkSession
 
+    from singer_spark.storage.storage import Storage
+    from target_spark_lake.columns.partitioning import Partitioning
     from target_spark_lake.staging.batch_plan import BatchPlan
 
+    # Given a task's batches, an unused local path, and a name that no other attempt has.
+    Stage = Callable[[Iterator[pa.RecordBatch], Path, str], list[StagedFile]]
+
+# Errors of the data or the config, which another attempt would find again.
+_REFUSALS = {each.__name__: each for each in (RecordError, ConfigurationError)}
 _PLACE = Field(POSITION, Scalar("bigint"))
 
 
-def stage_pieces(session: SparkSession, source: str, destination: str, plan: BatchPlan) -> None:
-    """Write the rows of all lines that are certainly valid; for a merge with their positions in the batch.
+def stage_pieces(
+    session: SparkSession, storage: Storage, source: str, folder: str, plan: BatchPlan
+) -> tuple[StagedFile, ...]:
+    """Stage the rows of all lines that are certainly valid; for a merge with their positions in the batch.
 
-    Both URLs are of folders: that of the lines in pieces, and one that does not exist yet.
+    The source is the URL of a folder with the lines in pieces.
     """
-    columns = staged_columns(plan)
-    rows = _pieces(session, source).mapInArrow(partial(_right_rows, plan), spark_columns(columns))
-    write_parquet(rows, destination, plan.codec, plan.partitioning)
+    pieces = _pieces(session, source)
+    return tuple(staged_by_tasks(pieces, partial(_staged, storage, folder, plan), plan.partitioning))
+
+
+def staged_by_tasks(rows: DataFrame, stage: Stage, partitioning: Partitioning | None) -> list[StagedFile]:
+    """The files that a function stages in each task, in the order of their paths.
+
+    Each attempt stages in a folder of its own; files of an attempt whose result was not used are in no list.
+    """
+    found: list[StagedFile] = []
+    for result in small_values(rows.mapInArrow(partial(_answered, stage), "result binary")):
+        files, refusal = pickle.loads(result)
+        if refusal is not None:
+            name, text = refusal
+            raise _REFUSALS[name](text)
+        found += (StagedFile(*each) for each in files)
+    if partitioning is not None:
+        partitioning.refuse_many(len({file.partition for file in found}))
+    return sorted(found, key=lambda file: file.path)
+
+
+def _answered(stage: Stage, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    with tempfile.TemporaryDirectory() as scratch:
+        result: tuple[list[tuple[Any, ...]], tuple[str, str] | None]
+        try:
+            result = [astuple(file) for file in stage(batches, Path(scratch, "staged"), uuid4().hex)], None
+        except (RecordError, ConfigurationError) as error:
+            result = [], (type(error).__name__, str(error))
+    yield pa.RecordBatch.from_pydict({"result": [pickle.dumps(result)]})
+
+
+def _staged(
+    storage: Storage, folder: str, plan: BatchPlan, pieces: Iterator[pa.RecordBatch], scratch: Path, attempt: str
+) -> list[StagedFile]:
+    place = StagingPlace.of(storage, f"{folder}/lines-{attempt}", scratch)
+    stage_rows(_right_rows(plan, pieces), place, staged_columns(plan), plan.codec, plan.partitioning)
+    return [file for file in place.bring(plan.partitioning) if file.rows]
 
 
 def doubtful_lines(session: SparkSession, source: str, plan: BatchPlan) -> list[int]:

@@ -109,7 +109,7 @@ class BatchJob:
     def _here(self, storage: Storage, rejected: RejectedRecords | None) -> tuple[StagedFile, ...]:
         from target_spark_lake.staging.arrow_staging import stage_rows
 
-        place = StagingPlace.of_python(storage, self.folder, self._local)
+        place = StagingPlace.of(storage, self.folder, self._local)
         rows = self._rows(rejected) if len(self.ways) == 1 else self._rows_in_turn(rejected)
         stage_rows(rows, place, self.plan.staged, self.plan.codec, self.plan.partitioning)
         return place.bring(self.plan.partitioning)
@@ -172,10 +172,8 @@ class BatchJob:
         from target_spark_lake.staging.shared_lines import shared_pieces
         from target_spark_lake.staging.spark_staging import doubtful_lines, stage_pieces
 
-        place = StagingPlace.of(session, storage, f"{self.folder}/lines", self._local / "lines")
         with shared_pieces(session, storage, self.folder, self.batch.path) as url:
-            stage_pieces(session, url, place.url(), self.plan)
-            files = place.bring(self.plan.partitioning)
+            files = stage_pieces(session, storage, url, self.folder, self.plan)
             doubtful = sum(file.rows for file in files) < self.batch.rows
             positions = doubtful_lines(session, url, self.plan) if doubtful else []
         if positions:
@@ -196,7 +194,7 @@ class BatchJob:
                 part, kept = self._judged(some, next(iter(self.ways)), _in_order(rejected))
                 yield with_positions(part, kept) if self.plan.merging else part
 
-        place = StagingPlace.of_python(storage, f"{self.folder}/judged", self._local / "judged")
+        place = StagingPlace.of(storage, f"{self.folder}/judged", self._local / "judged")
         stage_rows(rows(), place, staged_columns(self.plan), self.plan.codec, self.plan.partitioning)
         return place.bring(self.plan.partitioning)
 

@@ -109,7 +109,7 @@ class TableRewriter:
 
     def _write(self, source: pyarrow.parquet.ParquetFile, columns: Struct, name: str) -> int:
         """Decode a file and write it with the new columns, some rows at a time; returns the new size."""
-        place = StagingPlace.of_python(self.storage, self.folder, self.scratch)
+        place = StagingPlace.of(self.storage, self.folder, self.scratch)
         target = place.path(name)
         with LakeFile(target, columns, self.codec) as writer:
             groups = range(source.metadata.num_row_groups)

@@ -230,9 +230,7 @@ class StreamRepair:
         """Stage rows in files; rows for a merge are in no hive folders."""
         repair, partitioning = self.repair, None if self._merges else self._schema.partitioning
         folder = f"{repair.run.staging_path(self.rows.stream)}/repair/{kind}"
-        place = StagingPlace.of_python(
-            repair.run.storage, folder, repair.scratch / f"{folder_name(self.rows.stream)}-{kind}"
-        )
+        place = StagingPlace.of(repair.run.storage, folder, repair.scratch / f"{folder_name(self.rows.stream)}-{kind}")
         stage_rows(rows, place, self._staged_columns, repair.settings.compression, partitioning)
         return tuple(replace(file, late=late) for file in place.bring(partitioning) if file.rows)
 

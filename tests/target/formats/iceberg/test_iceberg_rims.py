@@ -17,13 +17,10 @@ from pyiceberg.expressions import (
     LessThanOrEqual,
     NotEqualTo,
 )
-from pyspark.sql import SparkSession
 
 from singer_spark.errors import RecordError
 from target.iceberg_lake import IcebergLake
 from target.loading import record, schema
-from target_spark_lake.columns.partitioning import Partitioning
-from target_spark_lake.columns.spark_partitions import write_parquet
 
 INT = {"type": ["integer", "null"], "x-sql-datatype": "INTEGER"}
 SMALL = {"type": ["integer", "null"], "x-sql-datatype": "SMALLINT"}
@@ -111,16 +108,3 @@ def test_truncated_below_the_least(tmp_path: Path, kind: dict[str, Any], value: 
             stream_options={"s": {"partition_by": ["truncate(v, 10)"]}},
         )
     assert not list((lake.folder / "raw").rglob("*.parquet"))
-
-
-@pytest.mark.parametrize(("kind", "least"), [("bigint", LEAST), ("int", -(1 << 31))])
-def test_truncated_below_the_least_by_spark(spark: SparkSession, tmp_path: Path, kind: str, least: int) -> None:
-    """Spark marks such a value, and the run fails by it."""
-    parts = Partitioning.of("s", ["truncate(v, 10)"])
-    assert parts is not None
-    rows = spark.createDataFrame([(least, 1), (least + 8, 2), (None, 3)], f"v {kind}, n int")
-    write_parquet(rows, str(tmp_path / "rows"), "zstd", parts)
-    folders = {each.name for each in (tmp_path / "rows").iterdir() if each.is_dir()}
-    assert f"v_truncate={least + 8}" in folders
-    with pytest.raises(RecordError, match=r"stream s: a value of column v has no truncate\(v, 10\)"):
-        parts.check_written(folders)

@@ -6,18 +6,19 @@ import pytest
 
 from target import loading
 from target_spark_lake.columns import lake_parquet, stored_group
-from target_spark_lake.formats.merging import arrow_merge
+from target_spark_lake.formats.merging import arrow_merge, spark_merge
 from target_spark_lake.staging import arrow_staging
 
 
-@pytest.fixture(params=["local", "local in pieces", "spark"])
+@pytest.fixture(params=["local", "local in pieces", "spark", "spark in pieces"])
 def engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Who decides and rewrites; in this process, all at once, or some ranges of keys and small row groups."""
+    """Who decides and rewrites; all at once, or some ranges of keys, small row groups, and in Spark a task a file."""
     name = str(request.param)
     monkeypatch.setitem(loading.DEFAULTS, "engine", name.split()[0])
     if "pieces" in name:
         monkeypatch.setattr(arrow_merge, "KEYS_AT_ONCE", 3)
         monkeypatch.setattr(arrow_merge, "SAMPLED", 2)
+        monkeypatch.setattr(spark_merge, "divided", lambda files, _: [[file] for file in files])
         small_row_groups(monkeypatch)
     return name
 

@@ -1,4 +1,4 @@
-"""How a merge in this process writes files again: unchanged row groups as they are, the others in bounded memory."""
+"""How a merge writes files again: unchanged row groups as they are, the others in bounded memory."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ROWS = 400
 
 def load(lake: Lake, ids: Any, note: str, **settings: Any) -> None:
     rows = (record("s", id=id, tenant="ab"[id % 2], note=f"{note} {id}") for id in ids)
-    lake.load(UPSERT, *rows, engine="local", add_record_metadata=False, **settings)
+    lake.load(UPSERT, *rows, add_record_metadata=False, **{"engine": "local", **settings})
 
 
 def files(lake: Lake) -> list[Path]:
@@ -41,16 +41,20 @@ def expected(changed: set[int]) -> dict[int, str]:
     return {id: f"{'second' if id in changed else 'first'} {id}" for id in range(ROWS)}
 
 
-@pytest.mark.parametrize("kind", [Lake, DeltaLake, IcebergLake])
-def test_untouched_row_groups_keep_their_bytes(kind: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Only the row groups with a changed row are decoded; those of several merges after each other, too."""
+@pytest.mark.parametrize(
+    ("kind", "engine"), [(Lake, "local"), (DeltaLake, "local"), (IcebergLake, "local"), (Lake, "spark")]
+)
+def test_untouched_row_groups_keep_their_bytes(
+    kind: Any, engine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only the row groups with a changed row are decoded; those of several merges after each other, and by Spark."""
     small_row_groups(monkeypatch)
     lake = kind(tmp_path / "lake")
     load(lake, range(ROWS), "first")
     changed: set[int] = set()
     for ids in ({200, 201, 202}, {5, 390}, {200, 7}):
         before, old = files(lake), {each for path in files(lake) for each in chunks(path)}
-        load(lake, ids, "second")
+        load(lake, ids, "second", engine=engine, staging="local")
         changed |= ids
         assert notes(lake) == expected(changed)
         new = [path for path in files(lake) if path not in before]

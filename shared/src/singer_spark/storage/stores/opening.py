@@ -1,11 +1,18 @@
-"""Opening the bucket of a URL."""
+"""Opening the bucket of a URL.
+
+Its modules are imported here, not where one is opened: Spark's executors have only what is sent to them.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
 from singer_spark.errors import ConfigurationError
+from singer_spark.storage.stores.azure_bucket import AzureBucket
+from singer_spark.storage.stores.fsspec_bucket import open_filesystem
+from singer_spark.storage.stores.google_bucket import GoogleBucket
 from singer_spark.storage.stores.option_names import AZURE, GOOGLE, KINDS, S3, check_names
+from singer_spark.storage.stores.s3_bucket import S3Bucket
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -27,8 +34,6 @@ def open_bucket(url: str, options: Mapping[str, Any]) -> tuple[Bucket, str]:
     kind = kind_of(url)
     place, _, path = url.partition("://")[2].partition("/")
     if not kind:
-        from singer_spark.storage.stores.fsspec_bucket import open_filesystem
-
         return open_filesystem(url, options)
     check_names(kind, options)
     if not place:
@@ -44,13 +49,7 @@ def open_bucket(url: str, options: Mapping[str, Any]) -> tuple[Bucket, str]:
 
 def _bucket(kind: str, place: str, url: str, options: Mapping[str, Any]) -> Bucket:
     if kind == S3:
-        from singer_spark.storage.stores.s3_bucket import S3Bucket
-
         return S3Bucket(place, options)
     if kind == GOOGLE:
-        from singer_spark.storage.stores.google_bucket import GoogleBucket
-
         return GoogleBucket(place, options)
-    from singer_spark.storage.stores.azure_bucket import AzureBucket
-
     return AzureBucket(url, options)

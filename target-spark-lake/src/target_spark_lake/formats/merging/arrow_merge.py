@@ -1,11 +1,7 @@
-"""Merging in this process: memory holds some of the keys that are compared, and some of the rows that are rewritten.
-
-Row groups without changed rows are copied as they are stored; only the others are decoded.
-"""
+"""Merging in this process: memory holds some of the keys that are compared, and some of the rows that are rewritten."""
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
@@ -15,9 +11,7 @@ import pyarrow.compute as pc
 
 from singer_spark.singer.lake_type import FLOATING_TYPES, Array, Struct
 from singer_spark.singer.metadata_columns import DELETED_AT
-from target_spark_lake.columns.partitioning import folder_values
 from target_spark_lake.formats.merging.arrow_rows import ArrowRows
-from target_spark_lake.formats.merging.completion import completed, filled_in, last_values
 from target_spark_lake.formats.merging.conflicts import (
     PRESENT,
     RUN,
@@ -27,28 +21,16 @@ from target_spark_lake.formats.merging.conflicts import (
     key_names,
     resolve,
 )
-from target_spark_lake.formats.merging.rules import (
-    DELETE,
-    DELETED_AT_COLUMN,
-    FILL,
-    GONE,
-    LAST_VALUES,
-    MARK,
-    PLACE,
-    VALUES,
-    VERDICT,
-    Verdicts,
-)
+from target_spark_lake.formats.merging.rewriting import Rewrite, staged_files
+from target_spark_lake.formats.merging.rules import DELETED_AT_COLUMN, GONE, PLACE, VERDICT, Verdicts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
+    from pathlib import Path
 
-    from target_spark_lake.columns.stored_group import StoredGroup
-    from target_spark_lake.formats.merging.merge_engine import Contest, Rewrite
+    from singer_spark.storage.storage import Storage
+    from target_spark_lake.formats.merging.merge_engine import Contest
     from target_spark_lake.formats.merging.placed_files import PlacedFile
-    from target_spark_lake.formats.merging.rules import MergeRules
-    from target_spark_lake.formats.table_writer import TableWriter
-    from target_spark_lake.intake.stream_schema import StreamSchema
     from target_spark_lake.tables.changes import StagedFile
     from target_spark_lake.tables.file_statistics import FileStatistics
 
@@ -79,14 +61,14 @@ class KeyRange:
 
 @dataclass(frozen=True)
 class ArrowMerge:
-    """The engine in this process, for one stream."""
+    """The engine in this process, for one stream; `scratch` is a local path of its own."""
 
-    writer: TableWriter
-    schema: StreamSchema
+    storage: Storage
+    scratch: Path
 
     @property
     def _rows(self) -> ArrowRows:
-        return ArrowRows(self.writer.run.storage)
+        return ArrowRows(self.storage)
 
     def resolve(self, contest: Contest) -> Verdicts:
         """What becomes of each row; some ranges of keys after each other, so that memory has a bound."""
@@ -155,115 +137,12 @@ class ArrowMerge:
             rows.column(DELETED_AT).null_count for file in files for rows in self._rows.read(file, DELETED_AT_COLUMN)
         )
 
-    def rewrite(self, rewrite: Rewrite, verdicts: Verdicts | None, rules: MergeRules) -> list[StagedFile]:
+    def rewrite(self, rewrite: Rewrite, verdicts: Verdicts | None) -> list[StagedFile]:
         """Stage new files, some rows at a time."""
-        return self.writer.staged(self._new_rows(rewrite, verdicts, rules), rewrite.columns, self.schema, rewrite.name)
+        return staged_files(self.storage, rewrite, None if verdicts is None else verdicts.rows, self.scratch)
 
     def release(self, verdicts: Verdicts) -> None:
         """Nothing is held elsewhere."""
-
-    def _new_rows(
-        self, rewrite: Rewrite, verdicts: Verdicts | None, rules: MergeRules
-    ) -> Iterator[pa.RecordBatch | StoredGroup]:
-        brought = self._brought(rewrite, rules)
-        if verdicts is None:
-            yield from brought
-            return
-        set_aside: dict[str, list[pa.RecordBatch]] = {name: [] for name in (FILL, VALUES, DELETE, LAST_VALUES)}
-        decided = _ByFile(verdicts.rows)
-        for file in rewrite.opened:
-            stored_alike = self._stored_alike(file, rewrite.columns)
-            for group in self._rows.groups(file):
-                alike = None if stored_alike is None or decided.hold(group.spans) else group.stored(stored_alike)
-                if alike is not None:
-                    yield alike
-                    continue
-                for rows in group.read(rewrite.types):
-                    yield from decided.kept(rows, rewrite, set_aside, (VALUES, LAST_VALUES))
-        for rows in brought:
-            yield from decided.kept(rows, rewrite, set_aside, tuple(set_aside))
-        aside = {name: pa.Table.from_batches(rows) for name, rows in set_aside.items() if rows}
-        for lacking, before, complete in ((FILL, VALUES, completed), (DELETE, LAST_VALUES, last_values)):
-            if lacking in aside:
-                known = aside.get(before, aside[lacking].slice(0, 0))
-                yield from complete(aside[lacking], known, rules.keys).to_batches()
-
-    def _stored_alike(self, file: PlacedFile, columns: Struct) -> Struct | None:
-        """The columns inside new files for this file's rows; None if its folders are not those of the new files."""
-        partitioning = self.schema.partitioning
-        if partitioning is None:
-            return columns
-        names = {part.name for part in partitioning.parts}
-        return partitioning.inside(columns) if set(folder_values(file.folders)) == names else None
-
-    def _each(self, files: Sequence[PlacedFile], types: Struct) -> Iterator[pa.RecordBatch]:
-        for file in files:
-            yield from self._rows.read(file, types)
-
-    def _brought(self, rewrite: Rewrite, rules: MergeRules) -> Iterator[pa.RecordBatch]:
-        """The run's rows, with the values of columns that the stream lacks."""
-        if not (rewrite.foreign and rewrite.replaced):
-            yield from self._each(rewrite.brought, rewrite.types)
-            return
-        wanted = [*rules.keys, *rewrite.foreign]
-        columns = Struct.of({name: rewrite.types.types[name] for name in wanted})
-        sent = self._rows.table(list(rewrite.brought), Struct.of({name: columns.types[name] for name in rules.keys}))
-        first = rules.keys[0]
-        known = [
-            rows.filter(pc.is_in(rows.column(first), value_set=pc.unique(sent[first])))
-            for rows in self._each(rewrite.replaced, columns)
-        ]
-        before = pa.Table.from_batches(known)
-        for rows in self._each(rewrite.brought, rewrite.types):
-            filled = filled_in(pa.Table.from_batches([rows]), before, rules.keys, rewrite.foreign)
-            yield from filled.to_batches()
-
-
-class _ByFile:
-    """Verdicts, found by the places of rows."""
-
-    def __init__(self, decided: pa.Table) -> None:
-        """Take verdicts in the order of their places."""
-        self._places = decided[PLACE].combine_chunks()
-        self._verdicts = decided[VERDICT].combine_chunks()
-
-    def hold(self, spans: Sequence[tuple[int, int]]) -> bool:
-        """Whether there is a verdict on a row at a place in these spans."""
-        return any(self._between(*span) for span in spans)
-
-    def kept(
-        self,
-        rows: pa.RecordBatch,
-        rewrite: Rewrite,
-        set_aside: dict[str, list[pa.RecordBatch]],
-        wanted: Sequence[str],
-    ) -> Iterator[pa.RecordBatch]:
-        """The rows that stay, marked if they are to be; those with the `wanted` verdicts are set aside."""
-        bounds = pc.min_max(rows.column(PLACE)).as_py()
-        decided = self._between(bounds["min"], bounds["max"]) if rows.num_rows else range(0)
-        if not decided:
-            yield rows
-            return
-        first, last = decided.start, decided.stop
-        found = pc.index_in(rows.column(PLACE), value_set=self._places.slice(first, last - first))
-        verdicts = self._verdicts.slice(first, last - first).take(found)
-        for name in wanted:
-            is_meant = pc.fill_null(pc.equal(verdicts, name), False)
-            if pc.any(is_meant).as_py():
-                set_aside[name].append(rows.filter(is_meant))
-        marked = pc.fill_null(pc.equal(verdicts, MARK), False)
-        if pc.any(marked).as_py():
-            place = rows.schema.get_field_index(DELETED_AT)
-            moment = pa.scalar(rewrite.marked_at, rows.schema.field(place).type)
-            rows = rows.set_column(place, rows.schema.field(place), pc.if_else(marked, moment, rows.column(place)))
-        stays = rows.filter(pc.or_(marked, pc.is_null(verdicts)))
-        if stays.num_rows:
-            yield stays
-
-    def _between(self, low: int, high: int) -> range:
-        """Which verdicts are on rows at places from `low` to `high`."""
-        every, at = range(len(self._places)), lambda number: self._places[number].as_py()
-        return range(bisect_left(every, low, key=at), bisect_right(every, high, key=at))
 
 
 def _counts(decided: pa.Table) -> dict[int, dict[str, int]]:

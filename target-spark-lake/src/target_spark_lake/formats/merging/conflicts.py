@@ -1,7 +1,7 @@
 """Decides which row of each key survives a merge, and what becomes of the others: the newest wins.
 
-The same functions run over all rows in this process, and in Spark's tasks over the rows of some keys; a worker imports
-no more than this module. The decision uses only keys, cursors and versions.
+The same functions run over all rows in this process, and in Spark's tasks over the rows of some keys. The
+decision uses only keys, cursors and versions.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from singer_spark.singer.metadata_columns import DELETED_AT, TABLE_VERSION, UNCHANGED
+from target_spark_lake.columns.arrow_json import json_values
 from target_spark_lake.formats.merging.rules import (
     DELETE,
     DROP,
@@ -22,6 +23,7 @@ from target_spark_lake.formats.merging.rules import (
     MARK,
     PLACE,
     ROW_BITS,
+    TAKER,
     VALUES,
     VERDICT,
 )
@@ -61,7 +63,7 @@ def contenders(rows: pa.RecordBatch, rules: MergeRules, side: int) -> pa.RecordB
 
 
 def resolve(rows: pa.Table, rules: MergeRules) -> pa.Table:
-    """Decide what becomes of each row: `PLACE`, `VERDICT` and `GONE` of each that does not stay as it is.
+    """Decide what becomes of each row: `PLACE`, `VERDICT`, `GONE`, `TAKER` of each that does not stay as it is.
 
     Args:
         rows: All contenders of some keys, those of the table only if they may be affected; a column that the side of a
@@ -69,7 +71,8 @@ def resolve(rows: pa.Table, rules: MergeRules) -> pa.Table:
         rules: How to decide between the rows of a key.
     """
     if not rows.num_rows:
-        return pa.schema([(PLACE, pa.int64()), (VERDICT, pa.string()), (GONE, pa.bool_())]).empty_table()
+        kinds = [(PLACE, pa.int64()), (VERDICT, pa.string()), (GONE, pa.bool_()), (TAKER, pa.int64())]
+        return pa.schema(kinds).empty_table()
     rows = rows.combine_chunks()
     groups = key_codes([_whole(rows, name) for name in key_names(rules)])
     rows = rows.append_column("group", groups).append_column("gone", _gone(rows, groups, rules))
@@ -125,8 +128,6 @@ def _one_zero(values: pa.Array) -> pa.Array:
 
 def _code(values: pa.Array) -> pa.Array:
     if pa.types.is_nested(values.type):
-        from target_spark_lake.columns.arrow_json import json_values
-
         values = json_values(values)
     return pc.cast(pc.dictionary_encode(values, null_encoding="encode").indices, pa.int64())
 
@@ -202,7 +203,9 @@ def _judged(rows: pa.Table, rules: MergeRules) -> pa.Table:
         verdict = pc.if_else(pc.and_(pc.and_(lacks, pc.invert(wins)), came_before), VALUES, verdict)
         fills = pc.and_(pc.and_(lacks, wins), pc.invert(pc.or_(removed, leaves)))
         verdict = pc.if_else(fills, FILL, verdict)
-    return pa.table({PLACE: place, VERDICT: verdict, GONE: only_gone}).filter(pc.is_valid(verdict))
+    gives = pc.is_in(verdict, value_set=pa.array([VALUES, LAST_VALUES]))
+    taker = pc.if_else(gives, best_place, pa.scalar(None, pa.int64()))
+    return pa.table({PLACE: place, VERDICT: verdict, GONE: only_gone, TAKER: taker}).filter(pc.is_valid(verdict))
 
 
 def _inherited(rows: pa.Table, groups: pa.Array, is_delete: pa.Array, rules: MergeRules) -> pa.Array:

@@ -1,4 +1,4 @@
-"""What an engine does for a merge: the decision and the rewriting, in this process or in Spark."""
+"""What an engine does for a merge: decision and rewriting, in this process or in Spark."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from singer_spark.singer.lake_type import Struct
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from datetime import datetime
 
     from target_spark_lake.formats.merging.placed_files import PlacedFile
+    from target_spark_lake.formats.merging.rewriting import Rewrite
     from target_spark_lake.formats.merging.rules import MergeRules, Verdicts
     from target_spark_lake.formats.merging.staged_keys import StagedKeys
     from target_spark_lake.tables.changes import StagedFile
@@ -42,36 +42,6 @@ class Contest:
         return Struct.of({name: self.types.types[name] for name in names})
 
 
-@dataclass(frozen=True)
-class Rewrite:
-    """The files that become new ones.
-
-    Attributes:
-        opened: The table's files of which some rows stay.
-        brought: The run's files that can't be published as they are.
-        replaced: All of the table's files that are replaced.
-        foreign: Columns that the stream lacks: their values are taken from the rows of the same keys in `replaced`.
-        types: All columns of the rows.
-        columns: The columns of the new files.
-        marked_at: The time set on deleted rows.
-        name: The name of the staging folder, unique per stream.
-    """
-
-    opened: Sequence[PlacedFile]
-    brought: Sequence[PlacedFile]
-    replaced: Sequence[PlacedFile]
-    foreign: Sequence[str]
-    types: Struct
-    columns: Struct
-    marked_at: datetime
-    name: str
-
-    @property
-    def size(self) -> int:
-        """Bytes of the files that are read whole."""
-        return sum(file.bytes for file in (*self.opened, *self.brought))
-
-
 class MergeEngine(Protocol):
     """Decides and rewrites."""
 
@@ -81,7 +51,7 @@ class MergeEngine(Protocol):
     def undeleted(self, files: Sequence[PlacedFile]) -> int:
         """Number of rows of the table's files that are not marked as deleted."""
 
-    def rewrite(self, rewrite: Rewrite, verdicts: Verdicts | None, rules: MergeRules) -> list[StagedFile]:
+    def rewrite(self, rewrite: Rewrite, verdicts: Verdicts | None) -> list[StagedFile]:
         """Stage new files with the rows that stay; without verdicts with all rows."""
 
     def release(self, verdicts: Verdicts) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from singer_spark.singer.metadata_columns import DELETED_AT
 from target_spark_lake.columns.partitioning import folder_values
+from target_spark_lake.formats.merging.rules import ROW_BITS
 from target_spark_lake.layout import table_folders
 from target_spark_lake.tables.row_order import Parts, numbered, own_parts
 
@@ -47,9 +48,22 @@ class PlacedFile:
         return {name: text for name, text in folder_values(self.folders).items() if name in self.columns.types}
 
     @property
-    def kind(self) -> tuple[Struct, bool, frozenset[str], bool]:
-        """Files of the same kind are read together."""
-        return self.columns, self.positioned, frozenset(self.folder_texts), len(self.numbers) > 1
+    def spans(self) -> list[tuple[int, int]]:
+        """The least and the greatest place that a row of its parts may have."""
+        return [(number << ROW_BITS, ((number + 1) << ROW_BITS) - 1) for _, number in self.numbers]
+
+
+def divided(files: Sequence[PlacedFile], size: int) -> list[list[PlacedFile]]:
+    """The files in their order, in groups that each have about this size."""
+    groups: list[list[PlacedFile]] = []
+    room = 0
+    for file in files:
+        if room <= 0:
+            groups.append([])
+            room = size
+        groups[-1].append(file)
+        room -= file.bytes
+    return groups
 
 
 def brought_files(staged: Sequence[StagedFile], columns: Struct) -> list[PlacedFile]:

@@ -21,6 +21,8 @@ ROW_BITS = 32
 PLACE = "_spark_lake_place"
 VERDICT = "_spark_lake_verdict"
 GONE = "_spark_lake_gone"
+# The place of the row that takes values from a row with the verdict VALUES or LAST_VALUES.
+TAKER = "_spark_lake_taker"
 DELETED_AT_COLUMN = columns_from_text({DELETED_AT: METADATA_COLUMNS[DELETED_AT]})
 # The verdicts; a row without one stays as it is.
 DROP, MARK, DELETE, LAST_VALUES = "drop", "mark", "delete", "last values"

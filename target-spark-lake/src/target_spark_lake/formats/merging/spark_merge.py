@@ -1,13 +1,18 @@
-"""Merging in Spark: keys are compared by its tasks, and whole rows are read from files in which some row changes."""
+"""Merging in Spark: its tasks read, decide and rewrite by the functions that this process uses.
+
+Keys and verdicts pass between tasks; rows and verdicts never come to the driver.
+"""
 
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass
+from collections import defaultdict
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark import StorageLevel
 from pyspark.sql import functions as F
 
@@ -16,126 +21,145 @@ from singer_spark.singer.lake_type import Struct, columns_from_text
 from singer_spark.singer.metadata_columns import DELETED_AT
 from singer_spark.spark.lake_columns import spark_columns
 from singer_spark.spark.python_tasks import send_along
-from target_spark_lake.columns.spark_columns import column
-from target_spark_lake.formats.merging.completion import completed, filled_in, last_values
+from target_spark_lake.columns.arrow_columns import fitted
+from target_spark_lake.formats.merging.arrow_rows import ArrowRows
 from target_spark_lake.formats.merging.conflicts import PRESENT, RUN, SIDE, TABLE, contenders, key_names, resolve
+from target_spark_lake.formats.merging.placed_files import divided
+from target_spark_lake.formats.merging.rewriting import Rewrite, staged_files
 from target_spark_lake.formats.merging.rules import (
-    DELETE,
     DELETED_AT_COLUMN,
-    FILL,
     GONE,
     LAST_VALUES,
-    MARK,
     PLACE,
     ROW_BITS,
+    TAKER,
     VALUES,
     VERDICT,
     Verdicts,
 )
-from target_spark_lake.formats.merging.spark_rows import PlacedRows
+from target_spark_lake.staging.spark_staging import staged_by_tasks
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
-    from datetime import datetime
+    from pathlib import Path
 
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
 
-    from target_spark_lake.formats.merging.merge_engine import Contest, Rewrite
+    from singer_spark.storage.storage import Storage
+    from target_spark_lake.formats.merging.merge_engine import Contest
     from target_spark_lake.formats.merging.placed_files import PlacedFile
     from target_spark_lake.formats.merging.rules import MergeRules
-    from target_spark_lake.formats.table_writer import TableWriter
-    from target_spark_lake.intake.stream_schema import StreamSchema
     from target_spark_lake.tables.changes import StagedFile
+    from target_spark_lake.tables.file_statistics import FileStatistics
 
-    Complete = Callable[[pa.Table, pa.Table], pa.Table]
+    MayHold = Callable[[FileStatistics], bool]
 
-# Up to this many verdicts are broadcast to each task, which avoids sorting the rows they apply to.
-BROADCAST_VERDICTS = 2_000_000
 # A task holds this many of the keys that it compares.
 KEYS_OF_A_TASK = 500_000
-_VERDICTS = columns_from_text({PLACE: "bigint", VERDICT: "string", GONE: "boolean"})
+_VERDICTS = columns_from_text({PLACE: "bigint", VERDICT: "string", GONE: "boolean", TAKER: "bigint"})
 _OWN = columns_from_text(
     {"version": "bigint", "is_marked": "boolean", "partial": "boolean", PLACE: "bigint", SIDE: "tinyint"}
 )
+# A task that rewrites files, and the number above the row's bits in the places of rows that it needs.
+_TASK, _NUMBER = "task", "number"
 
 
 @dataclass(frozen=True)
 class SparkMerge:
-    """The engine in Spark, for one stream."""
+    """The engine in Spark, for one stream; a task reads or writes about `file_bytes`."""
 
     session: SparkSession
-    writer: TableWriter
-    schema: StreamSchema
-    table: str
+    storage: Storage
+    file_bytes: int
 
     def __post_init__(self) -> None:
         """Let the session's tasks call this package."""
         send_along(self.session, target_spark_lake)
 
-    @property
-    def _rows(self) -> PlacedRows:
-        return PlacedRows(self.session, self.writer.run.storage, self.writer.scratch / "copies" / self.table)
-
     def resolve(self, contest: Contest) -> Verdicts:
         """What becomes of each row; the result is persisted, as it is read several times."""
         rules = contest.rules
-        decisive, keys = contest.columns(rules.columns), contest.columns(rules.keys)
-        shape = _contender_columns(rules, contest.types)
-        rows = self._contenders(contest.brought, decisive, rules, RUN, shape)
+        may_hold = None if rules.examines_all else contest.keys.may_be_in
+        rows = self._contenders(contest, contest.brought, RUN)
         if contest.candidates:
-            rows = rows.unionByName(self._contenders(contest.candidates, decisive, rules, TABLE, shape))
+            rows = rows.unionByName(self._contenders(contest, contest.candidates, TABLE, may_hold))
         if contest.present is not None:
-            rows = rows.unionByName(self._contenders(contest.present, keys, rules, PRESENT, shape))
+            rows = rows.unionByName(self._contenders(contest, contest.present, PRESENT))
         count = sum(file.rows for file in (*contest.brought, *contest.candidates, *(contest.present or ())))
-        by_key = _by_key(rows, key_names(rules), count)
+        by_key = rows.repartition(max(1, -(-count // KEYS_OF_A_TASK)), *key_names(rules))
         decided = by_key.mapInArrow(partial(_resolved, rules), spark_columns(_VERDICTS))
         decided = decided.persist(StorageLevel.MEMORY_AND_DISK)
-        number = F.shiftright(PLACE, ROW_BITS).alias("number")
         with warnings.catch_warnings():
             # PySpark leaves the socket of a `collect` to the garbage collector.
             warnings.simplefilter("ignore", ResourceWarning)
             sums = F.count("*").alias("rows"), F.count_if(GONE).alias("gone")
-            counts = decided.groupBy(number, VERDICT).agg(*sums).collect()
+            counts = decided.groupBy(_number(PLACE), VERDICT).agg(*sums).collect()
         by_number: dict[int, dict[str, int]] = {}
         for row in counts:
-            by_number.setdefault(row["number"], {})[row[VERDICT]] = row["rows"]
+            by_number.setdefault(row[_NUMBER], {})[row[VERDICT]] = row["rows"]
         return Verdicts(decided, by_number, sum(row["gone"] for row in counts))
 
     def _contenders(
-        self, files: Sequence[PlacedFile], columns: Struct, rules: MergeRules, side: int, shape: Struct
+        self, contest: Contest, files: Sequence[PlacedFile], side: int, may_hold: MayHold | None = None
     ) -> DataFrame:
-        made = partial(_contending, rules, side, shape)
-        return self._rows.read(files, columns).mapInArrow(made, spark_columns(shape))
+        rules = contest.rules
+        columns = contest.columns(rules.keys if side == PRESENT else rules.columns)
+        shape = _contender_columns(rules, contest.types)
+        return self._read(files, columns, partial(_contending, rules, side, shape), shape, may_hold)
 
     def undeleted(self, files: Sequence[PlacedFile]) -> int:
         """Number of rows that are not marked as deleted."""
-        return int(self._rows.read(files, DELETED_AT_COLUMN).where(F.col(DELETED_AT).isNull()).count())
+        rows = self._read(files, DELETED_AT_COLUMN, partial(fitted, columns=DELETED_AT_COLUMN), DELETED_AT_COLUMN)
+        return int(rows.where(F.col(DELETED_AT).isNull()).count())
 
-    def rewrite(self, rewrite: Rewrite, verdicts: Verdicts | None, rules: MergeRules) -> list[StagedFile]:
-        """Stage new files."""
-        rows = self._rows.read(rewrite.brought, rewrite.types)
+    def _read(
+        self,
+        files: Sequence[PlacedFile],
+        columns: Struct,
+        made: Callable[[pa.RecordBatch], pa.RecordBatch],
+        shape: Struct,
+        may_hold: MayHold | None = None,
+    ) -> DataFrame:
+        """What a function makes of these columns of the rows."""
+        groups = divided(files, self.file_bytes)
+        read = partial(_made, self.storage, groups, columns, made, may_hold)
+        return self._tasks(len(groups)).mapInArrow(read, spark_columns(shape))
+
+    def _tasks(self, count: int) -> DataFrame:
+        """The number of each task, in a partition of its own."""
+        return self.session.range(0, count, 1, max(1, count)).withColumnRenamed("id", _TASK)
+
+    def rewrite(self, rewrite: Rewrite, verdicts: Verdicts | None) -> list[StagedFile]:
+        """Stage new files; each task writes some files again."""
+        parts = _parts(rewrite, verdicts)
+        rows = self._tasks(len(parts))
         if verdicts is not None:
-            rows = self._merged(rows, rewrite, verdicts, rules)
-        return self.writer.rows(rows, rewrite.columns, self.schema, rewrite.name, rewrite.size)
+            rows = self._of_tasks(parts, verdicts.rows).unionByName(rows, allowMissingColumns=True)
+            rows = rows.repartitionById(len(parts), F.col(_TASK).cast("int"))
+        return staged_by_tasks(rows, partial(_rewritten, self.storage, parts), rewrite.partitioning)
+
+    def _of_tasks(self, parts: Sequence[Rewrite], verdicts: DataFrame) -> DataFrame:
+        """The verdicts that each task needs: on the rows of its files, and on those that complete some of them."""
+        tasks: dict[int, set[int]] = defaultdict(set)
+        for task, part in enumerate(parts):
+            for file in (*part.opened, *part.brought):
+                for _, number in file.numbers:
+                    tasks[number].add(task)
+        pairs = [{_TASK: task, _NUMBER: number} for number, some in tasks.items() for task in some]
+        # Sending an Arrow table needs no job.
+        known = F.broadcast(self.session.createDataFrame(pa.Table.from_pylist(pairs)))
+        own = verdicts.select(_number(PLACE), PLACE, VERDICT)
+        taken = verdicts.where(F.col(TAKER).isNotNull()).select(_number(TAKER), PLACE, VERDICT)
+        # A row that completes one of its own file is there twice, which changes nothing.
+        return own.unionByName(taken).join(known, _NUMBER).select(_TASK, PLACE, VERDICT)
 
     def release(self, verdicts: Verdicts) -> None:
         """Let the session forget the verdicts."""
         verdicts.rows.unpersist()
 
-    def _merged(self, brought: DataFrame, rewrite: Rewrite, verdicts: Verdicts, rules: MergeRules) -> DataFrame:
-        keys, read = rules.keys, self._rows
-        if rewrite.foreign and rewrite.replaced:
-            wanted = Struct.of({name: rewrite.types.types[name] for name in [*keys, *rewrite.foreign]})
-            known = read.read(rewrite.replaced, wanted)
-            fill = partial(filled_in, keys=keys, names=rewrite.foreign)
-            brought = _completed(brought, known, keys, fill, sum(file.rows for file in rewrite.replaced))
-        rows = read.read(rewrite.opened, rewrite.types).unionByName(brought)
-        kept = rows.transform(_staying, verdicts, rewrite.marked_at)
-        for lacking, before, complete in ((FILL, VALUES, completed), (DELETE, LAST_VALUES, last_values)):
-            if count := verdicts.count(lacking):
-                own, known = brought.transform(_judged, verdicts, lacking), rows.transform(_judged, verdicts, before)
-                kept = kept.unionByName(_completed(own, known, keys, partial(complete, keys=keys), 2 * count))
-        return kept
+
+def _number(place: str) -> Column:
+    return F.shiftright(place, ROW_BITS).alias(_NUMBER)
 
 
 def _contender_columns(rules: MergeRules, types: Struct) -> Struct:
@@ -144,13 +168,22 @@ def _contender_columns(rules: MergeRules, types: Struct) -> Struct:
     return Struct.of({**keys, **cursors, **_OWN.types})
 
 
-def _contending(
-    rules: MergeRules, side: int, shape: Struct, batches: Iterator[pa.RecordBatch]
-) -> Iterator[pa.RecordBatch]:
-    from target_spark_lake.columns.arrow_columns import fitted
+def _contending(rules: MergeRules, side: int, shape: Struct, rows: pa.RecordBatch) -> pa.RecordBatch:
+    return fitted(contenders(rows, rules, side), shape)
 
-    for rows in batches:
-        yield fitted(contenders(rows, rules, side), shape)
+
+def _made(
+    storage: Storage,
+    groups: Sequence[Sequence[PlacedFile]],
+    columns: Struct,
+    made: Callable[[pa.RecordBatch], pa.RecordBatch],
+    may_hold: MayHold | None,
+    batches: Iterator[pa.RecordBatch],
+) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        for task in batch.column(0).to_pylist():
+            for file in groups[task]:
+                yield from map(made, ArrowRows(storage).read(file, columns, may_hold))
 
 
 def _resolved(rules: MergeRules, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -159,46 +192,36 @@ def _resolved(rules: MergeRules, batches: Iterator[pa.RecordBatch]) -> Iterator[
         yield from resolve(pa.Table.from_batches(found), rules).to_batches()
 
 
-def _by_key(rows: DataFrame, keys: Sequence[str], count: int) -> DataFrame:
-    """The rows in tasks that each have all rows of their keys."""
-    tasks = max(1, -(-count // KEYS_OF_A_TASK))
-    return rows.repartition(tasks, *map(column, keys))
+def _parts(rewrite: Rewrite, verdicts: Verdicts | None) -> list[Rewrite]:
+    """What each task writes again: files of about the size of a new one, those of a hive folder together."""
+    brought = {file.path for file in rewrite.brought}
+    files = [*sorted(rewrite.opened, key=lambda file: file.folders), *rewrite.brought]
+    counts = {file.path: {} if verdicts is None else verdicts.of_file(file.numbers) for file in files}
+    givers = [file for file in files if VALUES in counts[file.path] or LAST_VALUES in counts[file.path]]
+    parts = []
+    for number, group in enumerate(divided(files, rewrite.file_bytes)):
+        own = {file.path for file in group}
+        came = [file for file in group if file.path in brought]
+        parts.append(
+            replace(
+                rewrite,
+                opened=[file for file in group if file.path not in brought],
+                brought=came,
+                # Only rows of the run take values from others.
+                replaced=rewrite.replaced if came else (),
+                others=[file for file in givers if file.path not in own] if came else (),
+                folder=f"{rewrite.folder}/{number:05d}",
+            )
+        )
+    return parts
 
 
-def _completed(rows: DataFrame, before: DataFrame, keys: Sequence[str], complete: Complete, count: int) -> DataFrame:
-    """Rows that take values from others of their keys, by a function of both."""
-    known = before.withColumn(SIDE, F.lit(TABLE))
-    both = rows.withColumn(SIDE, F.lit(RUN)).unionByName(known, allowMissingColumns=True)
-    return _by_key(both, keys, count).mapInArrow(partial(_completing, complete, before.columns), rows.schema)
-
-
-def _completing(
-    complete: Complete, known: Sequence[str], batches: Iterator[pa.RecordBatch]
-) -> Iterator[pa.RecordBatch]:
-    import pyarrow.compute as pc
-
-    found = list(batches)
-    if found:
-        both = pa.Table.from_batches(found)
-        side = both[SIDE]
-        rows = both.filter(pc.equal(side, RUN)).drop_columns([SIDE])
-        before = both.filter(pc.equal(side, TABLE)).select(list(known))
-        yield from complete(rows, before).to_batches()
-
-
-def _staying(rows: DataFrame, verdicts: Verdicts, marked_at: datetime) -> DataFrame:
-    """The rows that stay, with the mark set on those with the verdict MARK."""
-    known = rows.join(_sent(verdicts, verdicts.rows), PLACE, "left")
-    stays = known.where(F.col(VERDICT).isNull() | (F.col(VERDICT) == MARK))
-    mark = F.when(F.col(VERDICT) == MARK, F.lit(marked_at)).otherwise(F.col(DELETED_AT))
-    return stays.withColumn(DELETED_AT, mark).drop(VERDICT)
-
-
-def _judged(rows: DataFrame, verdicts: Verdicts, verdict: str) -> DataFrame:
-    """The rows with this verdict."""
-    return rows.join(_sent(verdicts, verdicts.rows.where(F.col(VERDICT) == verdict)), PLACE, "left_semi")
-
-
-def _sent(verdicts: Verdicts, rows: DataFrame) -> DataFrame:
-    verdict_rows = rows.select(PLACE, VERDICT)
-    return F.broadcast(verdict_rows) if verdicts.count() <= BROADCAST_VERDICTS else verdict_rows
+def _rewritten(
+    storage: Storage, parts: Sequence[Rewrite], batches: Iterator[pa.RecordBatch], scratch: Path, attempt: str
+) -> list[StagedFile]:
+    """Rewrite the files of a task, given its number and verdicts."""
+    rows, verdicts = pa.Table.from_batches(batches), None
+    if PLACE in rows.column_names:
+        verdicts = rows.filter(pc.is_valid(rows[PLACE])).sort_by(PLACE)
+    part = parts[rows[_TASK][0].as_py()]
+    return staged_files(storage, replace(part, folder=f"{part.folder}-{attempt}"), verdicts, scratch)
