@@ -160,7 +160,12 @@ def _again(options: dict[str, Any]) -> str:
         raise ConfigurationError("--replace and --append-again exclude each other: give one of them")
     if (replace or append) and not options["full"]:
         raise ConfigurationError("--replace and --append-again are for full runs: give --full, too")
-    return REPLACE if replace else APPEND if append else ASK if options["full"] else UNASKED
+    if replace or append:
+        return REPLACE if replace else APPEND
+    if not options["full"]:
+        return UNASKED
+    # A script can't answer; its next full run must not double the table either.
+    return ASK if sys.stdin.isatty() and sys.stderr.isatty() else REPLACE
 
 
 def _begin_jvm(config: dict[str, Any]) -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
+import pty
 import signal
 import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
@@ -129,16 +131,42 @@ def test_a_part_of_the_streams_leaves_tables_and_bookmarks_of_the_others(two_tab
 
 @pytest.mark.slow
 def test_a_full_run_of_append_only_tables_asks_whether_to_replace_or_to_append_again(two_tables: Path) -> None:
-    refused = run(two_tables, "--full")
-    assert refused.returncode == 1
-    assert "items, orders" in refused.stderr
-    assert "--replace" in refused.stderr and "--append-again" in refused.stderr
+    code, said = run_on_a_terminal(two_tables, "--full")
+    assert code == 1
+    assert "items, orders" in said
+    assert "--replace" in said and "--append-again" in said
     assert (ids(two_tables), bookmarks(two_tables)) == ([*range(100)], {"orders": 99, "items": 99})
     assert run(two_tables, "--full", "--append-again", "--stream", "orders").returncode == 0
     assert ids(two_tables) == sorted([*range(100), *range(101)])
-    assert run(two_tables, "--full", "--replace").returncode == 0
+    assert run_on_a_terminal(two_tables, "--full", "--replace")[0] == 0
     assert (ids(two_tables), ids(two_tables, "items")) == ([*range(101)], [*range(101)])
     assert bookmarks(two_tables) == {"orders": 100, "items": 100}
+
+
+@pytest.mark.slow
+def test_a_full_run_of_a_script_replaces_append_only_tables(two_tables: Path) -> None:
+    """A script can't answer."""
+    assert run(two_tables, "--full").returncode == 0
+    assert (ids(two_tables), ids(two_tables, "items")) == ([*range(101)], [*range(101)])
+    assert bookmarks(two_tables) == {"orders": 100, "items": 100}
+
+
+def run_on_a_terminal(folder: Path, *flags: str) -> tuple[int, str]:
+    """The exit code, and what the terminal shows."""
+    master, terminal = pty.openpty()
+    with (
+        subprocess.Popen(
+            [SPARK_LAKE, "run", *flags], cwd=folder, stdin=terminal, stdout=subprocess.DEVNULL, stderr=terminal
+        ) as process,
+        os.fdopen(master, "rb", buffering=0) as shown,
+    ):
+        os.close(terminal)
+        said = b""
+        # Linux ends a terminal that nobody holds any more with EIO.
+        with suppress(OSError):
+            while data := shown.read(4096):
+                said += data
+    return process.returncode, said.decode()
 
 
 @pytest.mark.slow
