@@ -202,8 +202,8 @@ class TapSparkJdbc(Tap):
         plans = [stream.plan for stream in self._jdbc_streams()]
         dialect, checkpoint, state = self.database.source.dialect, self._opening.checkpoint, self.run_state
         wanted = fingerprint(plans, self.settings, self._config, dialect)
-        # Without it no run continues this one: it would not know that the tables are to be replaced.
-        state.fingerprint = None if self._opening.full else wanted
+        # Without it no run continues this one: it would read the streams of others, or append what replaces a table.
+        state.fingerprint = None if self._opening.full and self._opening.is_part else wanted
         streams = continued(checkpoint, plans, wanted, dialect)
         if checkpoint is not None and streams is not None:
             state.go_on(checkpoint, streams)

@@ -79,6 +79,9 @@ class RowQuery:
 @contextmanager
 def rows(query: RowQuery) -> Iterator[Iterator[pa.RecordBatch]]:
     """The batches of a query's rows, over a connection of its own; raises SupplyError."""
+    if "\\" in query.sql:
+        # It asks for the types before the session is set, in which a backslash is no escape.
+        raise SupplyError("its statement has a backslash", began=True)
     with ExitStack() as opened:
         server = opened.enter_context(_connected(query.login))
         listener = opened.enter_context(socket.create_server((HERE, 0)))

@@ -14,7 +14,8 @@ import pyarrow as pa
 from pyspark.sql import functions as F
 
 import target_spark_lake
-from singer_spark.errors import ConfigurationError, RecordError
+from singer_spark.errors import ConfigurationError, RecordError, ResourceError, StorageError
+from singer_spark.process.shortage import shortage
 from singer_spark.singer.lake_type import Field, Scalar, Struct
 from singer_spark.spark.lake_columns import spark_columns
 from singer_spark.spark.python_tasks import send_along, small_values
@@ -36,8 +37,8 @@ if TYPE_CHECKING:
     # Given a task's batches, an unused local path, and a name that no other attempt has.
     Stage = Callable[[Iterator[pa.RecordBatch], Path, str], list[StagedFile]]
 
-# Errors of the data or the config, which another attempt would find again.
-_REFUSALS = {each.__name__: each for each in (RecordError, ConfigurationError)}
+# Errors of the data, the config or the disk, which another attempt would find again.
+_REFUSALS = {each.__name__: each for each in (RecordError, ConfigurationError, ResourceError)}
 _PLACE = Field(POSITION, Scalar("bigint"))
 
 
@@ -76,6 +77,10 @@ def _answered(stage: Stage, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Re
             result = [astuple(file) for file in stage(batches, Path(scratch, "staged"), uuid4().hex)], None
         except (RecordError, ConfigurationError) as error:
             result = [], (type(error).__name__, str(error))
+        except (OSError, StorageError) as error:
+            if (lacking := shortage(error, "the bucket")) is None:
+                raise
+            result = [], (type(lacking).__name__, str(lacking))
     yield pa.RecordBatch.from_pydict({"result": [pickle.dumps(result)]})
 
 

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 DOUBTFUL_AT_ONCE = 1 << 12
 _LACKS_PYTHON = ("No module named", "PYTHON_VERSION_MISMATCH", "Cannot run program")
+_TRACE = "Traceback (most recent call last)"
 
 
 @dataclass(frozen=True)
@@ -236,7 +237,9 @@ def spark_failure(error: Exception, what: str, place: str) -> SingerSparkError:
     known = jvm_failure() or shortage(error, place)
     if known is not None:
         return known
-    cause = " ".join(str(error).split())
+    text = str(error)
+    # Of a failure in a task's Python, the last line says what it was.
+    cause = " ".join((text.strip().splitlines()[-1] if _TRACE in text else text).split())
     if any(each in cause for each in _LACKS_PYTHON):
         version = f"{sys.version_info.major}.{sys.version_info.minor}"
         return ConfigurationError(
