@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 import tempfile
 from dataclasses import astuple
@@ -71,7 +72,9 @@ def staged_by_tasks(rows: DataFrame, stage: Stage, partitioning: Partitioning | 
 
 
 def _answered(stage: Stage, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    with tempfile.TemporaryDirectory() as scratch:
+    # Spark removes its own folder, also where a worker was killed.
+    folder = os.environ.get("SPARK_LOCAL_DIRS", "").partition(",")[0] or None
+    with tempfile.TemporaryDirectory(dir=folder) as scratch:
         result: tuple[list[tuple[Any, ...]], tuple[str, str] | None]
         try:
             result = [astuple(file) for file in stage(batches, Path(scratch, "staged"), uuid4().hex)], None
