@@ -8,7 +8,6 @@ CI they fail. `python -m servers.mysql [--data DIR]` prints a JSON line and serv
 from __future__ import annotations
 
 import argparse
-import itertools
 import os
 import re
 import secrets
@@ -18,13 +17,12 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from servers.built import made, run
 from servers.child import FOLLOW, serve
-from servers.mariadb import MariaDatabase, wait_until_ready
+from servers.mariadb import MariaDatabase, MariaDB, wait_until_ready
 from servers.postgresql import free_port
 from singer_spark.jvm.java import cache_folder
 
@@ -64,25 +62,11 @@ class MySQLDatabase(MariaDatabase):
         return f"jdbc:mysql://{self.host}:{self.port}/{self.name}?allowPublicKeyRetrieval=true"
 
 
-@dataclass(frozen=True)
-class MySQL:
+class MySQL(MariaDB):
     """A running server and its superuser."""
-
-    host: str
-    port: int
-    user: str
-    password: str
-    numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1), repr=False)
 
     def database(self, name: str) -> MySQLDatabase:
         return MySQLDatabase(name, self.host, self.port, self.user, self.password)
-
-    def new_database(self) -> MySQLDatabase:
-        """An empty database that no one else uses."""
-        database = self.database(f"test_{next(self.numbers)}")
-        with self.database("mysql").connect() as connection, connection.cursor() as cursor:
-            cursor.execute(f"create database {database.name}")
-        return database
 
 
 def unpacked() -> Path | None:

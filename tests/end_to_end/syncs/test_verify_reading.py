@@ -139,14 +139,20 @@ def test_wide_rows_come_to_verify_few_at_a_time(
     assert set(fetched) == {100}
 
 
-def test_verify_starts_no_session(postgresql: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nor does a repair, unless `engine` says so, whose reading then passes through Spark's tasks."""
+def with_a_changed_row(postgresql: Any, tmp_path: Path) -> Any:
+    """A pipe of 100 rows, of which row 7 has changed at the source since its run."""
     trip, connection = postgresql_trip(postgresql, tmp_path, "public.t:k:integer!upsert")
     with connection:
         connection.execute("create table t (id integer primary key, k integer, tags text[])")
         connection.execute("insert into t select n, n, array[n::text] from generate_series(1, 100) n")
         trip.run(with_state=True)
         connection.execute("update t set tags = null where id = 7")
+    return trip
+
+
+def test_verify_starts_no_session(postgresql: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor does a repair, unless `engine` says so, whose reading then passes through Spark's tasks."""
+    trip = with_a_changed_row(postgresql, tmp_path)
     for module in (opened_database, repairing):
         monkeypatch.setattr(module, "get_session" if module is opened_database else "start_session", needless)
     for reader in ("jdbc", "arrow"):
@@ -158,12 +164,7 @@ def test_verify_starts_no_session(postgresql: Any, tmp_path: Path, monkeypatch: 
 
 @pytest.mark.usefixtures("spark", "with_pandas")
 def test_verify_reads_in_tasks(postgresql: Any, tmp_path: Path, spark: SparkSession) -> None:
-    trip, connection = postgresql_trip(postgresql, tmp_path, "public.t:k:integer!upsert")
-    with connection:
-        connection.execute("create table t (id integer primary key, k integer, tags text[])")
-        connection.execute("insert into t select n, n, array[n::text] from generate_series(1, 100) n")
-        trip.run(with_state=True)
-        connection.execute("update t set tags = null where id = 7")
+    trip = with_a_changed_row(postgresql, tmp_path)
     trip.config["engine"] = "spark"
     before = jobs(spark)
     assert differences(verified(trip, "public-t")) == ([], [], [7])

@@ -113,7 +113,7 @@ class ColumnarSource:
             raise self._error(outcome, place)
         if outcome.state == LEFT and self.is_apart:
             reason = "it could not read all of them" if self._source.hides_values else outcome.refused
-            logger.info("stream %s: rows are read over JDBC, not by %s: %s", self.sql.plan.stream, CONNECTORX, reason)
+            self._say(f"rows are read over JDBC, not by {CONNECTORX}: {reason}")
         return outcome.state is None
 
     def _may_hold_sent_rows(self, each: Slice[Point]) -> bool:

@@ -149,9 +149,8 @@ class SliceWriter:
     def _found(self, folder: str, outcome: Outcome, found: FileFound, look: Look) -> Written:
         """The file that was written in a folder, and what was found meanwhile."""
         name, at_bookmark, at_upper, unread = found
-        nulls = outcome.nulls if look.nulls else 0
         width = outcome.size / outcome.read if outcome.read else None
-        in_slice = Found(outcome.read - unread, nulls, tuple(at_bookmark), tuple(at_upper))
+        in_slice = Found.of(look, outcome.read, outcome.nulls, at_bookmark, at_upper, unread)
         return Written(in_slice, self._place.file(folder, outcome.rows, name), width)
 
 

@@ -54,9 +54,7 @@ class EdgeRows:
 
     def found(self, rows: int, nulls: int) -> Found:
         """What was found in a slice of so many rows, and so many of them without replication key."""
-        return Found(
-            rows - self.unread, nulls if self._look.nulls else 0, tuple(self.at_bookmark), tuple(self.at_upper)
-        )
+        return Found.of(self._look, rows, nulls, self.at_bookmark, self.at_upper, self.unread)
 
     def _takes(self, at: int, hashed: bytes, other: bytes | None) -> bool:
         """Take note of a row, and return whether it is to be sent."""

@@ -44,6 +44,13 @@ class Found:
     at_bookmark: Iterable[bytes] = ()
     at_upper: Iterable[bytes] = ()
 
+    @classmethod
+    def of(
+        cls, look: Look, read: int, nulls: int, at_bookmark: Iterable[bytes], at_upper: Iterable[bytes], unread: int
+    ) -> Found:
+        """What a slice has of so many rows, `unread` of which don't count, and `nulls` without replication key."""
+        return cls(read - unread, nulls if look.nulls else 0, tuple(at_bookmark), tuple(at_upper))
+
 
 @dataclass(frozen=True)
 class Frame:

@@ -67,7 +67,7 @@ class StagingPlace:
         """The Parquet files, uploaded first if they are not in the bucket yet; those without rows are among them.
 
         Raises:
-                ConfigurationError: there are too many hive folders.
+            ConfigurationError: there are too many hive folders.
             StorageError: files can't be read or written.
         """
         here, above = (self.storage, self.folder) if self.local is None else (Storage(str(self.local)), "")

@@ -1,23 +1,20 @@
-"""Opening the bucket of a URL.
-
-Its modules are imported here, not where one is opened: Spark's executors have only what is sent to them.
-"""
+"""Opening the bucket of a URL."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
 from singer_spark.errors import ConfigurationError
-from singer_spark.storage.stores.azure_bucket import AzureBucket
-from singer_spark.storage.stores.fsspec_bucket import open_filesystem
-from singer_spark.storage.stores.google_bucket import GoogleBucket
 from singer_spark.storage.stores.option_names import AZURE, GOOGLE, KINDS, S3, check_names
-from singer_spark.storage.stores.s3_bucket import S3Bucket
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from singer_spark.storage.stores.bucket import Bucket
+
+# By the kinds of the stores opened so far. A task is sent this with the function that reads it, and has no modules to
+# import them from; a program imports none that it does not open.
+_OPENERS: dict[str, Callable[..., Any]] = {}
 
 
 def kind_of(url: str) -> str:
@@ -34,12 +31,13 @@ def open_bucket(url: str, options: Mapping[str, Any]) -> tuple[Bucket, str]:
     kind = kind_of(url)
     place, _, path = url.partition("://")[2].partition("/")
     if not kind:
-        return open_filesystem(url, options)
+        found: tuple[Bucket, str] = _opener(kind)(url, options)
+        return found
     check_names(kind, options)
     if not place:
         raise ConfigurationError(f"{url} names no bucket")
     try:
-        return _bucket(kind, place, url, options), path.strip("/")
+        return _opener(kind)(url if kind == AZURE else place, options), path.strip("/")
     except ImportError as error:
         extra = {S3: "s3", GOOGLE: "gcs", AZURE: "azure"}[kind]
         raise ConfigurationError(
@@ -47,9 +45,26 @@ def open_bucket(url: str, options: Mapping[str, Any]) -> tuple[Bucket, str]:
         ) from error
 
 
-def _bucket(kind: str, place: str, url: str, options: Mapping[str, Any]) -> Bucket:
+def _opener(kind: str) -> Callable[..., Any]:
+    """What opens a store of this kind."""
+    if kind not in _OPENERS:
+        _OPENERS[kind] = _imported(kind)
+    return _OPENERS[kind]
+
+
+def _imported(kind: str) -> Callable[..., Any]:
     if kind == S3:
-        return S3Bucket(place, options)
+        from singer_spark.storage.stores.s3_bucket import S3Bucket
+
+        return S3Bucket
     if kind == GOOGLE:
-        return GoogleBucket(place, options)
-    return AzureBucket(url, options)
+        from singer_spark.storage.stores.google_bucket import GoogleBucket
+
+        return GoogleBucket
+    if kind == AZURE:
+        from singer_spark.storage.stores.azure_bucket import AzureBucket
+
+        return AzureBucket
+    from singer_spark.storage.stores.fsspec_bucket import open_filesystem
+
+    return open_filesystem
