@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import tempfile
@@ -116,6 +117,20 @@ def _forget_secrets() -> Iterator[None]:
     known = set(errors._secrets)
     yield
     errors._secrets.intersection_update(known)
+
+
+@pytest.fixture(autouse=True)
+def _forget_log_levels() -> Iterator[None]:
+    """A program that one test runs in this process sets the levels of its loggers: the next test has its own."""
+    known = _log_levels()
+    yield
+    for name in _log_levels():
+        logging.getLogger(name).setLevel(known.get(name, logging.NOTSET))
+
+
+def _log_levels() -> dict[str | None, int]:
+    loggers = [each for each in logging.root.manager.loggerDict.values() if isinstance(each, logging.Logger)]
+    return {None: logging.root.level} | {each.name: each.level for each in loggers}
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -202,7 +202,7 @@ def test_a_list_of_tables_that_the_driver_cuts_is_asked_for_schema_by_schema(cap
     assert caplog.messages == ["schema B: the driver lists 10 tables at most; further ones are not found"]
 
 
-def test_negative_patterns_leave_out_tables_and_schemas_and_one_that_meets_nothing_is_told(
+def test_negative_patterns_leave_out_tables_and_schemas_and_one_that_meets_nothing_is_named(
     postgres: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     script = """

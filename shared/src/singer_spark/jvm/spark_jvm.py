@@ -79,9 +79,12 @@ def start_jvm(command: Sequence[str], variables: Mapping[str, str] = {}, *, grac
         except subprocess.TimeoutExpired:
             continue
         _jvm.process = None
+        process.communicate()
         output.join()
-        cause = output.shortage() or output.cause()
-        raise cause or ConfigurationError(f"its JVM {_ending(process.returncode)} and said nothing")
+        # A killed JVM says nothing of its end: what it printed before are warnings.
+        killed = process.returncode == -signal.SIGKILL
+        cause = output.shortage() or (None if killed else output.cause())
+        raise cause or ConfigurationError(f"its JVM {_ending(process.returncode)} before it was ready")
     output.release()
     port, size = struct.unpack_from(">ii", data := address.read_bytes())
     return Gateway(port, data[8 : 8 + size].decode())

@@ -1,0 +1,18 @@
+"""The JVM's start, by commands that end in its place."""
+
+import pytest
+
+from singer_spark.errors import ConfigurationError
+from singer_spark.jvm import spark_jvm
+
+
+@pytest.mark.parametrize(
+    "end, cause",
+    [("kill -9 $$", "was ended by SIGKILL"), ("echo 'no such option' >&2; exit 1", "no such option")],
+)
+def test_a_jvm_that_ends_in_its_start(end: str, cause: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last line of a killed JVM is a warning and says nothing of its end."""
+    monkeypatch.setattr(spark_jvm, "_jvm", spark_jvm._Jvm())
+    warning = "WARNING: Using incubator modules: jdk.incubator.vector"
+    with pytest.raises(ConfigurationError, match=cause):
+        spark_jvm.start_jvm(["sh", "-c", f"echo '{warning}' >&2; {end}"], grace_seconds=0)
