@@ -81,7 +81,6 @@ lock: | $(UV)
 	@$(UV) pip sync --quiet --python $(PYTHON) --require-hashes requirements.lock
 	@$(UV) pip install --quiet --python $(PYTHON) --no-deps --no-build-isolation $(PACKAGES:%=--editable ./%)
 	@$(PYTHON) -m tap_spark_jdbc.source.drivers $(DRIVERS)
-	@$(PYTHON) -m singer_spark.spark.store_connectors s3 || echo "Spark's S3 connector is fetched when a bucket on S3 first needs it" >&2
 	@$(PYTHON) -m singer_spark.jvm.class_archive || echo "Spark starts without an archive of its classes: slower, else the same" >&2
 	@touch $@
 

@@ -251,7 +251,7 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    """The one Spark session of this process; it reaches S3 too, once a test says where that is.
+    """The one Spark session of this process.
 
     A handful of rows needs no adaptive planning and few partitions: programs under test have what users have, and a
     merge here takes a third less. They replace ours, as a program in this process would set ours again.
@@ -259,11 +259,10 @@ def spark() -> Iterator[SparkSession]:
     from singer_spark.jvm import gateway
     from singer_spark.spark import session_conf
     from singer_spark.spark.session import SparkOptions, get_session
-    from singer_spark.spark.store_connectors import connector_jars
 
     small = {"spark.sql.adaptive.enabled": "false", "spark.sql.shuffle.partitions": "2"}
     with mock.patch.dict(session_conf.BASE_CONF, small):
-        session = get_session(SparkOptions(app_name="tests", master="local[2]", jars=connector_jars("s3", {})))
+        session = get_session(SparkOptions(app_name="tests", master="local[2]"))
         yield session
         session.stop()
         gateway.close()

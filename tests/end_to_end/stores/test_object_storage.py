@@ -1,4 +1,4 @@
-"""The lake and its state on S3: the tap reads the state by its URL. On each store Spark writes by its connector."""
+"""The lake and its state on S3: the tap reads the state by its URL. On each store Spark's tasks write by themselves."""
 
 from __future__ import annotations
 
@@ -19,7 +19,6 @@ from end_to_end.pipe import TIMEOUT_SECONDS, Pipe
 from servers.processes import command_lines
 from singer_spark.jvm.class_archive import archive_path
 from singer_spark.jvm.java import find_java_home
-from singer_spark.spark.store_connectors import S3_SHA256, connector_jars
 from singer_spark.state.source import open_state_source
 from singer_spark.storage.storage import Storage
 from tap.in_process import send, tap_of
@@ -110,53 +109,3 @@ def test_what_spark_stages_goes_straight_to_the_bucket(store: Any, tmp_path: Pat
     for secret in {store.storage_options.get("secret"), getattr(store, "key", None)} - {None, "tester"}:
         assert not [line for line in seen if secret in line]
         assert secret not in done.stderr.decode()
-
-
-def test_the_connector_is_that_of_spark_s_own_hadoop_and_brings_nothing_that_spark_has() -> None:
-    import pyspark
-
-    carried = [jar.name for jar in (Path(pyspark.__file__).parent / "jars").glob("*.jar")]
-    assert "org.apache.hadoop:hadoop-aws:3.4.2" in S3_SHA256
-    assert "hadoop-client-api-3.4.2.jar" in carried
-    ours = {Path(jar).name for jar in connector_jars("s3", {})}
-    assert ours.isdisjoint(carried)
-    assert len(ours) == len(S3_SHA256)
-
-
-def test_a_connector_of_the_user_s_own_is_taken_instead() -> None:
-    assert connector_jars("s3", {"spark.jars": "/opt/jars/hadoop-aws-3.4.2.jar,/opt/jars/bundle.jar"}) == ()
-    assert connector_jars("s3", {"spark.jars.packages": "org.apache.hadoop:hadoop-aws:3.4.2"}) == ()
-
-
-@pytest.mark.usefixtures("with_pandas")
-def test_a_connector_that_can_t_be_had_is_one_clear_line_with_a_way_out(s3: Any, tmp_path: Path) -> None:
-    settings = tmp_path / "ivysettings.xml"
-    settings.write_text(
-        '<ivysettings><settings defaultResolver="here"/><resolvers><filesystem name="here">'
-        f'<artifact pattern="{tmp_path}/[artifact].[ext]"/></filesystem></resolvers></ivysettings>'
-    )
-    bucket = s3.new_bucket()
-    conf = {"spark.jars.ivySettings": str(settings)}
-    target = {"bucket": bucket, "storage_options": s3.storage_options, "spark": {"conf": conf}, "staging": "spark"}
-    pipe = Pipe(tmp_path, {}, target)
-    schema = {"type": "object", "properties": {"at": POINT}}
-    messages = [
-        {"type": "SCHEMA", "stream": "points", "schema": schema, "key_properties": []},
-        {"type": "RECORD", "stream": "points", "record": {"at": {"x": 1}}},
-    ]
-    done = subprocess.run(
-        pipe.target_command(),
-        input="\n".join(map(json.dumps, messages)),
-        capture_output=True,
-        text=True,
-        env={**os.environ, "XDG_CACHE_HOME": str(tmp_path / "cache")},
-        timeout=TIMEOUT_SECONDS,
-        check=False,
-    )
-    assert done.returncode == 1
-    *_, last = done.stderr.splitlines()
-    assert last.startswith("target-spark-lake: Spark's S3 connector org.apache.hadoop:hadoop-aws:3.4.2 and 33 more")
-    assert "can't be fetched" in last
-    assert "`spark.jars`" in last
-    assert "Traceback" not in done.stderr
-    assert s3.filesystem().glob(f"{bucket}/raw/**/*.parquet") == []

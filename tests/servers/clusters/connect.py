@@ -22,11 +22,10 @@ from servers.child import FOLLOW, serve
 from servers.clusters.standalone import SPARK, START_SECONDS, short_lived
 from servers.postgresql import free_port
 from singer_spark.jvm.java import find_java_home
-from singer_spark.spark.store_connectors import connector_jars
 
 
 @contextmanager
-def running(zone: str, jars: tuple[str, ...]) -> Iterator[dict[str, str]]:
+def running(zone: str) -> Iterator[dict[str, str]]:
     """A server of one machine; ended at the end."""
     port = free_port()
     conf = {
@@ -37,7 +36,6 @@ def running(zone: str, jars: tuple[str, ...]) -> Iterator[dict[str, str]]:
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.memory": "1g",
         "spark.driver.extraJavaOptions": shlex.join([f"-Duser.timezone={zone}", *short_lived()]),
-        "spark.jars": ",".join(jars),
     }
     command = [str(SPARK / "bin" / "spark-submit"), "--master", "local[2]"]
     command += [word for name, value in conf.items() for word in ("--conf", f"{name}={value}")]
@@ -76,10 +74,9 @@ def _wait(port: int, process: subprocess.Popen[bytes], log: Path) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--zone", default="UTC", help="of the server's JVM")
-    parser.add_argument("--no-s3", action="store_true", help="leave the connector to S3 out")
     parser.add_argument(FOLLOW, action="store_true", help="end with standard input")
     arguments = parser.parse_args()
-    with running(arguments.zone, () if arguments.no_s3 else connector_jars("s3", {})) as facts:
+    with running(arguments.zone) as facts:
         serve(facts, follow_stdin=arguments.follow_stdin)
 
 

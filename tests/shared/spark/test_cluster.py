@@ -10,13 +10,10 @@ import pytest
 from servers.postgresql import free_port
 from singer_spark.errors import ConfigurationError
 from singer_spark.spark import connect_session
-from singer_spark.spark.connect_session import _own_files, check_reach, check_zone
+from singer_spark.spark.connect_session import check_zone
 from singer_spark.spark.session import SparkOptions, get_session, session_conf
-from singer_spark.storage.storage import Storage
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from pyspark.sql import SparkSession
 
 MOST = "spark.dynamicAllocation.maxExecutors"
@@ -66,12 +63,6 @@ def test_a_server_in_another_zone_is_refused(spark: SparkSession) -> None:
             zones.setDefault(before)
 
 
-def test_a_server_that_does_not_reach_the_bucket_is_refused(spark: SparkSession, tmp_path: Path) -> None:
-    check_reach(spark, f"{tmp_path.as_uri()}/nothing-is-there-yet")
-    with pytest.raises(ConfigurationError, match=r"no connector to lake://.*spark\.jars"):
-        check_reach(spark, "lake://bucket/.dataspoc/staging/reach")
-
-
 @pytest.mark.slow
 def test_a_server_that_is_not_there_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("grpc")
@@ -81,18 +72,3 @@ def test_a_server_that_is_not_there_is_one_line(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(connect_session, "RETRIES", 1)
     with pytest.raises(ConfigurationError, match=r"no session on the Spark Connect server.*look at spark\.remote"):
         get_session(SparkOptions("test", remote=f"sc://127.0.0.1:{free_port()}"))
-
-
-@pytest.mark.parametrize(
-    ("url", "options", "schemes"),
-    [
-        ("s3://b", {"key": "k", "secret": "a-secret"}, {"s3a"}),
-        ("gs://b", {"token": "anon"}, {"gs"}),
-        ("az://c", {"account_name": "a", "account_key": "c2VjcmV0"}, {"abfs", "abfss"}),
-    ],
-)
-def test_two_sessions_of_one_connect_server_share_no_connection_to_a_store(
-    url: str, options: dict[str, str], schemes: set[str]
-) -> None:
-    conf = _own_files(Storage(url, options).hadoop_conf())
-    assert {name for name in conf if "cache" in name} == {f"fs.{scheme}.impl.disable.cache" for scheme in schemes}

@@ -45,7 +45,8 @@ def test_yarn_learns_that_executors_need_pyspark() -> None:
 def test_spark_submit_itself_starts_the_jvm_for_a_resource_manager(master: str) -> None:
     """It alone knows the manager's folders of settings, and what its JVM needs on its class path."""
     assert "HADOOP_CONF_DIR" not in KNOWN_VARIABLES
-    options = SparkOptions("test", master=master, hadoop_conf={"fs.s3a.secret.key": SECRET}, jars=("/jars/driver.jar",))
+    conf = {"spark.hadoop.fs.s3a.secret.key": SECRET}
+    options = SparkOptions("test", master=master, conf=conf, jars=("/jars/driver.jar",))
     words = command_for(options).words
     assert words[0].endswith("bin/spark-submit")
     assert f"spark.master={master_url(master)}" in " ".join(words)
@@ -77,8 +78,7 @@ def pod_of(session: SparkSession, options: SparkOptions) -> dict[str, Any]:
 
 def test_an_executors_pod_is_what_the_settings_say_and_holds_no_secret(spark: SparkSession) -> None:
     conf = {**IMAGE, "spark.executor.memory": "2g", "spark.hadoop.fs.s3a.session.token": SECRET}
-    keys = {"fs.s3a.secret.key": SECRET}
-    options = SparkOptions("tap-spark-jdbc", master="k8s://api.example:6443", conf=conf, hadoop_conf=keys)
+    options = SparkOptions("tap-spark-jdbc", master="k8s://api.example:6443", conf=conf)
     pod = pod_of(spark, options)
     container = pod["container"]
     assert container["image"] == "registry.example/spark:4.1"

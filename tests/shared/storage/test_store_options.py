@@ -48,10 +48,6 @@ def test_what_only_fsspec_s_caches_read_is_taken() -> None:
 def test_spellings_of_one_azure_account_are_told_alike(url: str, options: dict[str, Any]) -> None:
     storage = Storage(url, options)
     assert storage.url_for_spark("raw") == "abfss://lake@acc.dfs.core.windows.net/p/raw"
-    assert storage.hadoop_conf() == {
-        "fs.azure.account.auth.type.acc.dfs.core.windows.net": "SharedKey",
-        "fs.azure.account.key.acc.dfs.core.windows.net": "c2VjcmV0LWtleS0x",
-    }
     assert storage.delta_options() == {
         "azure_storage_account_name": "acc",
         "azure_storage_account_key": "c2VjcmV0LWtleS0x",
@@ -59,31 +55,14 @@ def test_spellings_of_one_azure_account_are_told_alike(url: str, options: dict[s
     assert "c2VjcmV0LWtleS0x" not in redact(str(options))
 
 
-def test_azure_logins_reach_hadoop() -> None:
-    def told(**options: Any) -> dict[str, str]:
-        conf = Storage("az://lake", {"account_name": "acc", **options}).hadoop_conf()
-        return {name.removesuffix(".acc.dfs.core.windows.net"): value for name, value in conf.items()}
-
-    assert told(sas_token="?sv=1&sig=hush-hush")["fs.azure.sas.fixed.token"] == "sv=1&sig=hush-hush"
-    principal = told(tenant_id="t", client_id="c", client_secret="s-e-c")
-    assert principal["fs.azure.account.oauth2.client.endpoint"] == "https://login.microsoftonline.com/t/oauth2/token"
-    assert principal["fs.azure.account.oauth.provider.type"].endswith("ClientCredsTokenProvider")
-    assert told()["fs.azure.account.oauth.provider.type"].endswith("MsiTokenProvider")
-
-
 def test_an_azure_url_without_an_account_is_a_configuration_error() -> None:
     with pytest.raises(ConfigurationError, match="give account_name, connection_string"):
         Storage("az://lake", {"account_key": "x"})
 
 
-def test_google_s_logins_reach_hadoop_and_delta() -> None:
+def test_google_s_logins_reach_delta() -> None:
     storage = Storage("gs://lake/p", {"token": KEY, "project": "p"})
-    conf = storage.hadoop_conf()
-    assert conf["fs.gs.auth.service.account.private.key"] == "very-private-key"
-    assert conf["fs.gs.project.id"] == "p"
     assert "very-private-key" in storage.delta_options()["google_service_account_key"]
     anonymous = Storage("gcs://lake", {"token": "anon", "endpoint_url": "http://localhost:1"})
     assert anonymous.url_for_spark("x") == "gs://lake/x"
-    assert anonymous.hadoop_conf()["fs.gs.auth.null.enable"] == "true"
-    assert anonymous.hadoop_conf()["fs.gs.storage.root.url"] == "http://localhost:1/"
     assert "very-private-key" not in redact(str(KEY))

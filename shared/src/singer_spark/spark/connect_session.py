@@ -20,12 +20,10 @@ _ZONE = "reflect('java.time.ZoneId', 'systemDefault') AS zone"
 RETRIES = 6
 # Number of tasks that check, so that several executors are covered, if there are any.
 ZONE_LOOKS = 8
-# URL schemes for each kind of Hadoop setting.
-_SCHEMES = {"s3a": ("s3a",), "gs": ("gs",), "azure": ("abfs", "abfss")}
 _SERVER_WAY = "the server owns it: set it where the server is started"
 
 
-def connect(url: str, conf: Mapping[str, str], hadoop_conf: Mapping[str, str], jars: Sequence[str]) -> SparkSession:
+def connect(url: str, conf: Mapping[str, str], jars: Sequence[str]) -> SparkSession:
     """A new session on the server at `sc://host:port/;…`, to which local jars are sent.
 
     Raises:
@@ -38,7 +36,7 @@ def connect(url: str, conf: Mapping[str, str], hadoop_conf: Mapping[str, str], j
         session: Any = SparkSession.builder.remote(url).create()
         _be_patient(session, RETRIES)
         atexit.register(_leave, session)
-        _set_all(session, {**conf, **_own_files(hadoop_conf)})
+        _set_all(session, conf)
         if jars:
             session.addArtifacts(*jars)
         check_zone(session)
@@ -70,13 +68,6 @@ def _leave(session: Any) -> None:
         session.stop()
 
 
-def _own_files(hadoop_conf: Mapping[str, str]) -> dict[str, str]:
-    """Disable the server's cache of filesystems, which is by host only: another session's account must not be used."""
-    kinds = {name.split(".")[1] for name in hadoop_conf}
-    schemes = [scheme for kind, schemes in _SCHEMES.items() if kind in kinds for scheme in schemes]
-    return {**hadoop_conf, **{f"fs.{scheme}.impl.disable.cache": "true" for scheme in schemes}}
-
-
 def _set_all(session: Any, conf: Mapping[str, str]) -> None:
     """Set everything in one request; if the server refuses, one by one, to name the setting."""
     try:
@@ -105,20 +96,3 @@ def check_zone(session: SparkSession) -> None:
             f"the Spark Connect server runs in the zone {', '.join(wrong)}, in which times without a zone may shift; "
             "start it with -Duser.timezone=UTC in spark.driver.extraJavaOptions and spark.executor.extraJavaOptions"
         )
-
-
-def check_reach(session: SparkSession, url: str) -> None:
-    """Check that the server itself can access a bucket."""
-    try:
-        session.read.text(url).schema  # noqa: B018
-    except Exception as error:
-        text = " ".join(str(error).split())
-        if "PATH_NOT_FOUND" in text:
-            return
-        if "ClassNotFound" in text or "UnsupportedFileSystem" in text or "No FileSystem for scheme" in text:
-            kind = url.partition("://")[0]
-            raise ConfigurationError(
-                f"the Spark Connect server has no connector to {kind}://, which a session can't bring: start it with "
-                "one (hadoop-aws of its own Hadoop, for S3) in spark.jars"
-            ) from error
-        raise ConfigurationError(f"the Spark Connect server does not reach {url}: {cut(text, 300)}") from error

@@ -65,7 +65,7 @@ def get_session(options: SparkOptions) -> SparkSession:
     """Start the session, or return the one that runs in this process."""
     if options.remote:
         import_pyspark()
-        return connect(options.remote, remote_conf(options), hadoop_conf(options), options.jars)
+        return connect(options.remote, {**remote_conf(options), **hadoop_conf(options)}, options.jars)
     get_context(options)
     from pyspark.sql import SparkSession
 

@@ -47,11 +47,6 @@ LOCAL_CONF = {
     # Spark makes the secret itself.
     "spark.authenticate": "true",
 }
-BASE_HADOOP_CONF = {
-    # Everything Spark writes is staged where readers do not look, so the fast committer is safe.
-    "mapreduce.fileoutputcommitter.algorithm.version": "2",
-    "mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
-}
 
 
 @dataclass(frozen=True)
@@ -63,8 +58,7 @@ class SparkOptions:
         master: The Spark master; `local[*]` if None.
         remote: A Spark Connect URL, instead of a master.
         conf: The user's own settings; they override ours, except the time zone.
-        jars: Local paths of drivers and connectors.
-        hadoop_conf: Storage options, without the `spark.hadoop.` prefix.
+        jars: Local paths of drivers.
         rows: Whether rows are expected to pass through the JVM; if not, it begins with a smaller heap.
         log_level: The JVM's log level: `ERROR`, `WARN`, `INFO`; by default `WARN` if the user wants tracebacks, else
             `OFF`: Spark reports a failed job several times, with traces, and the program reports it in one line.
@@ -75,13 +69,12 @@ class SparkOptions:
     remote: str | None = None
     conf: Mapping[str, str] = field(default_factory=dict)
     jars: tuple[str, ...] = ()
-    hadoop_conf: Mapping[str, str] = field(default_factory=dict)
     rows: bool = True
     log_level: str | None = None
 
 
 def session_conf(options: SparkOptions) -> dict[str, str]:
-    """All settings of the session except the storage's and our jars; the user's override ours."""
+    """All settings of the session except Hadoop's and our jars; the user's override ours."""
     conf = dict(BASE_CONF)
     if is_local(options.master):
         conf |= LOCAL_CONF
@@ -104,10 +97,9 @@ def remote_conf(options: SparkOptions) -> dict[str, str]:
 
 
 def hadoop_conf(options: SparkOptions) -> dict[str, str]:
-    """Hadoop settings, including the storage's: ours, and all of the user's."""
+    """The user's settings of Hadoop, which may be secrets."""
     prefixed = {name: str(value) for name, value in options.conf.items() if name.startswith(HADOOP_PREFIX)}
-    user = {name.removeprefix(HADOOP_PREFIX): value for name, value in prefixed.items()}
-    return {**BASE_HADOOP_CONF, **options.hadoop_conf, **user}
+    return {name.removeprefix(HADOOP_PREFIX): value for name, value in prefixed.items()}
 
 
 def local_cores(options: SparkOptions) -> int | None:

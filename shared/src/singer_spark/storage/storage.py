@@ -15,7 +15,7 @@ from typing import IO, Any, BinaryIO, cast
 from singer_spark.config.config_secrets import register_secrets
 from singer_spark.errors import ConfigurationError, StorageError
 from singer_spark.storage.engines.delta_options import delta_options, delta_url
-from singer_spark.storage.engines.hadoop_conf import hadoop_conf, hadoop_url
+from singer_spark.storage.engines.hadoop_url import hadoop_url
 from singer_spark.storage.files import FileInfo
 from singer_spark.storage.local_files import LocalFiles
 from singer_spark.storage.object_files import ObjectFiles
@@ -229,13 +229,9 @@ class Storage:
             self.files.sweep()
 
     def url_for_spark(self, path: str) -> str:
-        """The URL under which Spark's executors reach a path: `file:///…`, `s3a://…`."""
+        """The URL under which a Spark session reads a path: `file:///…`, `s3a://…`."""
         place = f"{self.url}/{path}".rstrip("/")
         return f"file://{place}" if self.local else hadoop_url(place, self.options)
-
-    def hadoop_conf(self) -> dict[str, str]:
-        """Hadoop settings (`fs.s3a.…`, `fs.gs.…`, `fs.azure.…`) equivalent to the options; they contain secrets."""
-        return {} if self.local else hadoop_conf(self.url, self.options)
 
     def delta_options(self) -> dict[str, str]:
         """delta-rs options equivalent to the storage options; they contain secrets."""

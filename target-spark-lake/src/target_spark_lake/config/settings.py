@@ -52,7 +52,7 @@ class TargetSettings:
 
     bucket: str = _setting(
         "string",
-        "Directory or URL of the lake: ./lake, file:///..., s3://..., any other that both fsspec and Hadoop know.",
+        "Directory or URL of the lake: ./lake, file:///..., s3://..., any other that fsspec knows.",
         type="string",
     )
     path: str = _setting("string", "Data root inside the bucket.", "raw")
@@ -193,7 +193,7 @@ class TargetSettings:
     )
     storage_options: Mapping[str, Any] = _setting(
         "object",
-        "fsspec's options (endpoint_url, key, secret, ...); the same values configure Spark's S3A.",
+        "fsspec's options (endpoint_url, key, secret, ...); Spark's tasks use them too.",
         secret=True,
     )
     spark: SparkSettings = _setting(  # noqa: RUF009

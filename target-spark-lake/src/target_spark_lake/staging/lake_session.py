@@ -1,9 +1,12 @@
-"""The Spark session that reads and writes a bucket."""
+"""The Spark session whose tasks read and write a bucket."""
 
 from __future__ import annotations
 
 import logging
+from functools import partial
 from typing import TYPE_CHECKING
+
+from singer_spark.errors import ConfigurationError, cut
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -17,10 +20,8 @@ PROGRAM = "target-spark-lake"
 def start_session(settings: TargetSettings, storage: Storage) -> SparkSession:
     """Start Spark for this bucket, where the settings say."""
     from singer_spark.spark.cluster import is_local
-    from singer_spark.spark.connect_session import check_reach
     from singer_spark.spark.session import get_session
     from singer_spark.spark.session_conf import SparkOptions
-    from singer_spark.spark.store_connectors import connector_jars
 
     spark = settings.spark
     if storage.local and (spark.remote or not is_local(spark.master)):
@@ -28,10 +29,23 @@ def start_session(settings: TargetSettings, storage: Storage) -> SparkSession:
             "the bucket %s is a folder: every executor of %s must reach it, and may write to it, under this very path",
             storage.url, spark.remote or spark.master,
         )  # fmt: skip
-    # A Spark Connect server can't load a file system for a session: it must have the connector.
-    jars = () if spark.remote else connector_jars(storage.kind, spark.conf)
-    options = SparkOptions(PROGRAM, spark.master, spark.remote, spark.conf, jars, storage.hadoop_conf())
-    session = get_session(options)
+    session = get_session(SparkOptions(PROGRAM, spark.master, spark.remote, spark.conf))
     if spark.remote:
-        check_reach(session, storage.url_for_spark(".dataspoc/staging/reach"))
+        check_reach(session, storage)
     return session
+
+
+def check_reach(session: SparkSession, storage: Storage) -> None:
+    """Check that tasks of a Spark Connect server reach the bucket."""
+    import target_spark_lake
+    from singer_spark.spark.python_tasks import in_remote_task
+
+    try:
+        in_remote_task(session, target_spark_lake, partial(storage.exists, ".dataspoc/staging/reach"))
+    except Exception as error:
+        causes = [line.strip() for line in str(error).splitlines() if "Error: " in line]
+        cause = cut(causes[0] if causes else str(error), 300)
+        raise ConfigurationError(
+            f"the Spark Connect server does not reach {storage.url}: {cause}; its Python needs pyarrow, fsspec and the "
+            "store's library, and its network a way to the store"
+        ) from error

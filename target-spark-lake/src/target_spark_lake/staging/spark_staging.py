@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 import pyarrow as pa
-from pyspark.sql import functions as F
 
 import target_spark_lake
 from singer_spark.errors import ConfigurationError, RecordError, ResourceError, StorageError
@@ -34,6 +33,7 @@ if TYPE_CHECKING:
     from singer_spark.storage.storage import Storage
     from target_spark_lake.columns.partitioning import Partitioning
     from target_spark_lake.staging.batch_plan import BatchPlan
+    from target_spark_lake.staging.shared_lines import SharedLines
 
     # Given a task's batches, an unused local path, and a name that no other attempt has.
     Stage = Callable[[Iterator[pa.RecordBatch], Path, str], list[StagedFile]]
@@ -44,14 +44,11 @@ _PLACE = Field(POSITION, Scalar("bigint"))
 
 
 def stage_pieces(
-    session: SparkSession, storage: Storage, source: str, folder: str, plan: BatchPlan
+    session: SparkSession, storage: Storage, lines: SharedLines, folder: str, plan: BatchPlan
 ) -> tuple[StagedFile, ...]:
-    """Stage the rows of all lines that are certainly valid; for a merge with their positions in the batch.
-
-    The source is the URL of a folder with the lines in pieces.
-    """
-    pieces = _pieces(session, source)
-    return tuple(staged_by_tasks(pieces, partial(_staged, storage, folder, plan), plan.partitioning))
+    """Stage the rows of all lines that are certainly valid; for a merge with their positions in the batch."""
+    stage = partial(_staged, storage, lines, folder, plan)
+    return tuple(staged_by_tasks(_numbers(session, lines), stage, plan.partitioning))
 
 
 def staged_by_tasks(rows: DataFrame, stage: Stage, partitioning: Partitioning | None) -> list[StagedFile]:
@@ -88,16 +85,22 @@ def _answered(stage: Stage, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Re
 
 
 def _staged(
-    storage: Storage, folder: str, plan: BatchPlan, pieces: Iterator[pa.RecordBatch], scratch: Path, attempt: str
+    storage: Storage,
+    lines: SharedLines,
+    folder: str,
+    plan: BatchPlan,
+    numbers: Iterator[pa.RecordBatch],
+    scratch: Path,
+    attempt: str,
 ) -> list[StagedFile]:
     place = StagingPlace.of(storage, f"{folder}/lines-{attempt}", scratch)
-    stage_rows(_right_rows(plan, pieces), place, staged_columns(plan), plan.codec, plan.partitioning)
+    stage_rows(_right_rows(lines, plan, numbers), place, staged_columns(plan), plan.codec, plan.partitioning)
     return [file for file in place.bring(plan.partitioning) if file.rows]
 
 
-def doubtful_lines(session: SparkSession, source: str, plan: BatchPlan) -> list[int]:
+def doubtful_lines(session: SparkSession, lines: SharedLines, plan: BatchPlan) -> list[int]:
     """The positions of all other lines, as sorted line numbers of the batch."""
-    found = _pieces(session, source).mapInArrow(partial(_doubtful, plan), spark_columns(Struct((_PLACE,))))
+    found = _numbers(session, lines).mapInArrow(partial(_doubtful, lines, plan), spark_columns(Struct((_PLACE,))))
     return sorted(found.toArrow().column(0).to_pylist())
 
 
@@ -106,31 +109,34 @@ def staged_columns(plan: BatchPlan) -> Struct:
     return Struct((*plan.staged, _PLACE)) if plan.merging else plan.staged
 
 
-def _pieces(session: SparkSession, source: str) -> DataFrame:
+def _numbers(session: SparkSession, lines: SharedLines) -> DataFrame:
+    """The numbers of the pieces, one a task."""
     send_along(session, target_spark_lake)
-    first = F.element_at(F.split("path", "/"), -1).cast("bigint")
-    return session.read.format("binaryFile").load(source).select(first.alias("first"), "content")
+    count = len(lines.firsts)
+    return session.range(0, count, 1, count)
 
 
-def _right_rows(plan: BatchPlan, pieces: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    for first, part in _parts(plan, pieces):
+def _right_rows(lines: SharedLines, plan: BatchPlan, numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for first, part in _parts(lines, plan, numbers):
         if isinstance(part, pa.RecordBatch):
             yield with_positions(part, range(first, first + part.num_rows)) if plan.merging else part
 
 
-def _doubtful(plan: BatchPlan, pieces: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    for first, part in _parts(plan, pieces):
+def _doubtful(lines: SharedLines, plan: BatchPlan, numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for first, part in _parts(lines, plan, numbers):
         if isinstance(part, bytes):
             positions = pa.array(range(first, first + part.count(b"\n")), pa.int64())
             yield pa.RecordBatch.from_arrays([positions], [POSITION])
 
 
-def _parts(plan: BatchPlan, pieces: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, pa.RecordBatch | bytes]]:
-    """The converted parts, each with the number of its first line."""
-    for batch in pieces:
-        for first, content in zip(batch.column("first").to_pylist(), batch.column("content"), strict=True):
-            position = first
-            for part in rows_of(content.as_py(), plan):
+def _parts(
+    lines: SharedLines, plan: BatchPlan, numbers: Iterator[pa.RecordBatch]
+) -> Iterator[tuple[int, pa.RecordBatch | bytes]]:
+    """The converted parts of pieces, each with the number of its first line."""
+    for batch in numbers:
+        for number in batch.column(0).to_pylist():
+            position = lines.firsts[number]
+            for part in rows_of(lines.piece(number), plan):
                 yield position, part
                 position += part.count(b"\n") if isinstance(part, bytes) else part.num_rows
 

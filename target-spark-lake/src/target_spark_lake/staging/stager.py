@@ -170,13 +170,13 @@ class BatchJob:
         self, session: SparkSession, storage: Storage, rejected: RejectedRecords | None
     ) -> tuple[StagedFile, ...]:
         """Stage certainly valid lines by Spark, and the others in this process."""
-        from target_spark_lake.staging.shared_lines import shared_pieces
+        from target_spark_lake.staging.shared_lines import shared_lines
         from target_spark_lake.staging.spark_staging import doubtful_lines, stage_pieces
 
-        with shared_pieces(session, storage, self.folder, self.batch.path) as url:
-            files = stage_pieces(session, storage, url, self.folder, self.plan)
+        with shared_lines(session, storage, self.folder, self.batch.path) as lines:
+            files = stage_pieces(session, storage, lines, self.folder, self.plan)
             doubtful = sum(file.rows for file in files) < self.batch.rows
-            positions = doubtful_lines(session, url, self.plan) if doubtful else []
+            positions = doubtful_lines(session, lines, self.plan) if doubtful else []
         if positions:
             files += self._by_validator(storage, positions, rejected)
         return tuple(replace(file, positioned=self.plan.merging) for file in files)

@@ -1,4 +1,4 @@
-"""Settings for other engines' access to a bucket, from the same `storage_options`: Hadoop's connectors, and delta-rs.
+"""What other engines are given of a bucket: its URL for Hadoop, and options of delta-rs.
 
-It may import `stores`. Start with `hadoop_conf`.
+It may import `stores`. Start with `delta_options`.
 """

@@ -1,0 +1,29 @@
+"""What is checked when a session begins."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import target_spark_lake
+from singer_spark.errors import ConfigurationError
+from singer_spark.spark.python_tasks import send_along
+from singer_spark.storage.storage import Storage
+from target_spark_lake.staging.lake_session import check_reach
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+
+def test_a_server_that_does_not_reach_the_bucket_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+    """The check is a task like any other, so a session of this process does it as well."""
+    send_along(spark, target_spark_lake)
+    check_reach(spark, Storage(str(tmp_path)))
+    lacking: Any = SimpleNamespace(url="s3://lake", exists=import_module)
+    with pytest.raises(ConfigurationError, match=r"does not reach s3://lake: .*Error: .*; its Python needs"):
+        check_reach(spark, lacking)
