@@ -18,10 +18,12 @@ def unknown_names(
     settings: TapSettings,
     all_within: Callable[[tuple[str, ...]], Sequence[Table]],
     left_out: Collection[str] = (),
+    *,
+    hides_tables: bool = False,
 ) -> list[str]:
     """Problems of plain names, warnings for patterns; `all_within` finds the tables within schemas, or all.
 
-    `left_out` are the negative patterns that met a table.
+    `left_out` are the negative patterns that met a table; `hides_tables` is that of the dialect.
     """
     tables = [each for each in settings.tables if not any(_is_table(each, table) for table in found)]
     schemas = [each for each in settings.schemas if not any(_is_schema(each, table) for table in found)]
@@ -39,8 +41,10 @@ def unknown_names(
     known = all_within(settings.schemas) or all_within(()) if not schemas else all_within(())
     names = sorted({name for table in known for name in (table.qualified_name, table.name)})
     inside_of = sorted({table.schema for table in known if table.schema is not None})
+    # What has another spelling of a known name is a slip; else it may be there.
+    hidden = ", or this user may not read it: check its name, or GRANT SELECT on it" if hides_tables else ""
     return [
-        *(f"tables: there is no table {each!r}{nearest(each, _alike(each, names))}" for each in tables),
+        *(f"tables: there is no table {each!r}{nearest(each, _alike(each, names)) or hidden}" for each in tables),
         *(f"schemas: there is no table in a schema {each!r}{nearest(each, inside_of)}" for each in schemas),
     ]
 
