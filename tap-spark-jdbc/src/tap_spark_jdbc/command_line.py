@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,8 +13,16 @@ import click
 import orjson
 
 from singer_spark.config.environment import expand
-from singer_spark.errors import ConfigurationError, SourceError
+from singer_spark.errors import (
+    ConfigurationError,
+    SingerSparkError,
+    SkippedStreamsError,
+    SourceError,
+    StorageError,
+    one_line,
+)
 from singer_spark.imports.singer_sdk_import import import_singer_sdk
+from singer_spark.program.frame import root_failure
 from singer_spark.program.logs import LEVELS, set_up_logs
 
 if TYPE_CHECKING:
@@ -60,7 +69,7 @@ def command(**options: Any) -> None:
         if options["version"] or options["about"]:
             _print_about(options)
         else:
-            _run(options)
+            _run_and_leave_failure(options)
         sys.stdout.flush()
     except BrokenPipeError as error:
         raise SourceError(
@@ -88,6 +97,30 @@ def _print_about(options: dict[str, Any]) -> None:
         TapSparkJdbc.print_version()
     else:
         TapSparkJdbc.print_about(options["about_format"])
+
+
+def _run_and_leave_failure(options: dict[str, Any]) -> None:
+    """Run; a run that fails leaves the reason for the target, whose report else knows only that the input ended."""
+    try:
+        _run(options)
+    except (BrokenPipeError, SkippedStreamsError):
+        raise
+    except Exception as error:
+        if not (options["discover"] or options["dry_run"] or options["test"]):
+            _leave_failure(options, root_failure(error))
+        raise
+
+
+def _leave_failure(options: dict[str, Any], error: Exception) -> None:
+    from singer_spark.state.tap_failure import leave_failure
+
+    source: StateSource | None = None
+    # A bucket that refused to be read would keep the error waiting.
+    with suppress(SingerSparkError, KeyError, TypeError):
+        if not isinstance(error, StorageError) and (opening := _state_source(options, _config(options["config"])[0])):
+            source = opening()
+    lake, pipeline = (None, "") if source is None else (source.lake, source.pipeline)
+    leave_failure(one_line(error), lake, pipeline, os.environ)
 
 
 def _run(options: dict[str, Any]) -> None:

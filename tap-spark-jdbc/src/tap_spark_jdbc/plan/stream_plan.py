@@ -247,7 +247,8 @@ def refusal(of_streams: Sequence[str], others: Sequence[str] = (), *, can_skip: 
     """The error for problems of streams and of other settings; several streams are also a line of the log each."""
     for problem in of_streams if len(of_streams) > 1 else ():
         logger.error("%s", problem)
-    return ConfigurationError("; ".join(filter(None, [*others, first_of(of_streams), can_skip and SKIP_HINT])))
+    parts = [*others, first_of(of_streams), SKIP_HINT if can_skip else ""]
+    return ConfigurationError("; ".join(filter(None, parts)))
 
 
 def _tell_kept(plans: Sequence[StreamPlan]) -> None:

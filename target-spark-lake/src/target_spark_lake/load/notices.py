@@ -23,11 +23,18 @@ JSON = dict[str, Any]
 FORMAT_VERSION = 1
 # Chat tools refuse much longer texts.
 LONGEST_TEXT = 2000
+# What begins the reason of a run whose tap failed; the tap's own error follows.
+TAP_FAILED = "the tap failed: "
 # What an error quotes from a record or a line follows these words.
 _QUOTING = re.compile(
     r"( is not JSON| a record is invalid at .*?(?=: )|: the value(?= )| The last one(?=: )"
     r"| can't hold| can't be read(?=: )|, so it can't be merged(?=: )"
     r"| has no record object(?=: )| version is not an integer(?=: )| it has no type(?=: )| is nested too deeply(?=: ))"
+)
+# The same in errors of the tap: the database's own words quote values where it reads them.
+_TAP_QUOTING = re.compile(
+    r"( holds a value(?: in the log)? that (?:is not a valid|does not fit)"
+    r"| reading failed(?=: (?!(?:key )?column .* holds a value))| the saved bookmark can't be used(?=: ))"
 )
 logger = logging.getLogger("target-spark-lake")
 
@@ -63,7 +70,7 @@ def notify_of_success(run: PipelineRun, receivers: Sequence[Receiver], reports: 
 
 def without_values(reason: str) -> str:
     """A failure's reason without the values of records: receivers may not be allowed to read the data."""
-    found = _QUOTING.search(reason)
+    found = (_TAP_QUOTING if reason.startswith(TAP_FAILED) else _QUOTING).search(reason)
     return f"{reason[: found.end()]}…; `spark-lake runs` shows it whole" if found else reason
 
 
