@@ -232,6 +232,7 @@ class LoadRun:
         for sink in self._batches.loaded.values():
             if not sink.is_settled and whole.may_change(sink):
                 self._batches.settle(sink)
+            self._batches.check(sink)
         self._pool.finish()
         rejected = rejected_records(self._run, self._batches.loaded, self._spool)
         self._count_rejected(rejected)
@@ -250,7 +251,8 @@ class LoadRun:
         last = self.left_out.without(self._state, committed)
         state = state_to_save(self._saving, last, committed, self._batches.loaded)
         self._progress.phase("committing")
-        reports = self._run.commit(Commit(changes, state, rejected))
+        shapes = {name: sink.shape(self._settings) for name, sink in self._batches.loaded.items()}
+        reports = self._run.commit(Commit(changes, state, rejected, shapes=shapes))
         self._happened = True
         self._files.clean()
         self._clean()
