@@ -263,7 +263,9 @@ class LoadRun:
         try:
             self._print_state(state)
         finally:
-            notify_of_success(self._run, self._settings.notify, reports)
+            changed = {name: sink.changes for name, sink in self._batches.loaded.items() if sink.changes}
+            limit = self._settings.max_lag_minutes
+            notify_of_success(self._run, self._settings.notify, reports, changed, known, limit)
 
     def fail(self, error: BaseException) -> None:
         """Abort the run; whole parts of a dead tap's output are kept for the next run. Raises nothing."""
@@ -284,7 +286,7 @@ class LoadRun:
                 emit_failure(self._run, self._settings.metrics_file)
                 # A signal cuts the wait for an answer short; the run has failed for its original reason.
                 with suppress(Stopped, KeyboardInterrupt):
-                    notify_of_failure(self._run, self._settings.notify, error)
+                    notify_of_failure(self._run, self._settings.notify, error, self._settings.max_lag_minutes)
 
     def _root(self, error: BaseException) -> BaseException:
         """The tap's own error where the input ended because of it, else the error itself."""
