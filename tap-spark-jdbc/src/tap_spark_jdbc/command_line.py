@@ -7,6 +7,7 @@ import os
 import sys
 from contextlib import suppress
 from pathlib import Path
+from threading import Thread
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from singer_spark.state.source import StateSource
 
 PROGRAM = "tap-spark-jdbc"
+SECONDS_TO_LEAVE = 10.0
 
 
 @click.command(
@@ -107,7 +109,10 @@ def _run_and_leave_failure(options: dict[str, Any]) -> None:
         raise
     except Exception as error:
         if not (options["discover"] or options["dry_run"] or options["test"]):
-            _leave_failure(options, root_failure(error))
+            # The user shall not wait long for the error because the bucket does not answer.
+            leaving = Thread(target=_leave_failure, args=(options, root_failure(error)), daemon=True)
+            leaving.start()
+            leaving.join(SECONDS_TO_LEAVE)
         raise
 
 
@@ -115,8 +120,8 @@ def _leave_failure(options: dict[str, Any], error: Exception) -> None:
     from singer_spark.state.tap_failure import leave_failure
 
     source: StateSource | None = None
-    # A bucket that refused to be read would keep the error waiting.
-    with suppress(SingerSparkError, KeyError, TypeError):
+    # A bucket that can't be read can't be written either.
+    with suppress(SingerSparkError, OSError, KeyError, TypeError, ValueError):
         if not isinstance(error, StorageError) and (opening := _state_source(options, _config(options["config"])[0])):
             source = opening()
     lake, pipeline = (None, "") if source is None else (source.lake, source.pipeline)

@@ -82,6 +82,16 @@ def test_a_refusal_comes_in_the_run_that_reads_the_changed_config(lake: Lake, se
     assert lake.rows("s", "a") == [(1,)]
 
 
+def test_a_stream_that_comes_whole_into_another_place_says_where_its_rows_were(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    lake = Lake(tmp_path / "lake")
+    for path in ("raw", "other", "other"):
+        lake.load(schema("s", AB, ("a",), **{"x-extent": "full"}), record("s", a=1), load_method="overwrite", path=path)
+    (line,) = said(caplog)
+    assert line.startswith("stream s: its table is other/s from now on; raw/s, where its rows were so far, stays")
+
+
 def test_a_format_that_a_table_can_not_go_back_to_is_refused_without_rows(tmp_path: Path) -> None:
     lake = Lake(tmp_path / "lake")
     load(lake, AB, ("a",), {"a": 1}, format="delta")

@@ -148,6 +148,13 @@ def _table_before(
     record = run.table_record(schema.stream, sink.table)
     if record is None:
         _refuse_gap(sink, run)
+        _, _, former = run.shapes.get(schema.stream, "").partition(" ")
+        if former not in ("", sink.table):
+            logger.warning(
+                "stream %s: its table is %s from now on; %s, where its rows were so far, stays as it is: remove it, or "
+                "set `path` back",
+                *(schema.stream, sink.table, former),
+            )
     if schema.method.has_history:
         run.table_record(schema.stream, f"{sink.table}{HISTORY}")  # refused if it is another stream's
     check_format(run.storage, run.logs, schema.stream, sink.table, record, settings.format)

@@ -116,13 +116,14 @@ class StreamSink:
     is_checked: bool = False
 
     def shape(self, settings: TargetSettings) -> str:
-        """A short text that changes as soon as SCHEMA or settings ask for another table than before."""
+        """The table's folder, after a mark that changes as soon as SCHEMA or settings ask for another table."""
         schema, options = self.announced or self.schema, settings.options_of(self.schema.stream)
         properties = {name: each for name, each in schema.schema["properties"].items() if not name.startswith("_sdc_")}
         key = schema.key_properties if schema.merges else ()
         place = self.table, settings.format, schema.partition_by, settings.schema_evolution
         asked = [place, schema.load_method, key, properties, options.columns]
-        return blake2b(json.dumps(asked, sort_keys=True, default=str).encode(), digest_size=6).hexdigest()
+        mark = blake2b(json.dumps(asked, sort_keys=True, default=str).encode(), digest_size=6).hexdigest()
+        return f"{mark} {self.table}"
 
     @property
     def is_settled(self) -> bool:
