@@ -129,6 +129,7 @@ class TapSparkJdbc(Tap):
             may_refuse=errors.skips,
             unknown=self._unknown,
             only=self._only,
+            hides_tables=self.database.source.dialect.hides_tables,
         )
         if not plans and not errors.skips_all:
             raise refusal([*refused.values()])

@@ -135,6 +135,15 @@ def test_each_server_names_the_mistake_and_the_way_out(logins: Logins, server: s
 
 
 @pytest.mark.usefixtures("spark")
+@pytest.mark.parametrize("server", SERVERS)
+def test_a_spec_of_a_table_without_a_grant_says_so_too(logins: Logins, server: str) -> None:
+    """Also where the server hides the table."""
+    schema = "public." if server == "postgresql" else ""
+    spec = {"incremental_tables": [f"{schema}secret:id:integer"]}
+    check_refused({**logins.of(server), **spec}, *MISTAKES["grant"])
+
+
+@pytest.mark.usefixtures("spark")
 def test_sqlite_names_the_tables_that_a_misspelt_one_is_like(sqlite_shop: JSON) -> None:
     check_refused(mistaken(sqlite_shop, "table"), *MISTAKES["table"])
 

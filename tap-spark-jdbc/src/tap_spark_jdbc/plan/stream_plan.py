@@ -178,6 +178,7 @@ def plan_streams(
     may_refuse: Callable[[str], bool] = lambda stream: True,
     unknown: Sequence[str] = (),
     only: Sequence[str] = (),
+    hides_tables: bool = False,
 ) -> list[StreamPlan]:
     """One plan for each selected stream, in the catalog's order, else the tables'.
 
@@ -190,13 +191,14 @@ def plan_streams(
         may_refuse: Whether a stream's problem goes there; by default, of any stream.
         unknown: Problems with the names in `schemas` and `tables`, raised together with all others.
         only: Globs of the streams to plan; empty: all.
+        hides_tables: `Dialect.hides_tables`.
     """
     problems = list(unknown)
     deselected = [] if catalog is None else named_tables(catalog, selected=False)
     of_streams: dict[str, str] = {}
     if catalog is not None and refused is not None:
         deselected += named_tables(catalog)  # a spec may name one that is gone
-    specs = specs_by_table(tables, deselected, settings, problems)
+    specs = specs_by_table(tables, deselected, settings, problems, hides_tables=hides_tables)
     streams = [*(table.stream for table in tables), *map(stream_of, (catalog or {}).get("streams", []))]
     problems += unused_patterns(list(dict.fromkeys(streams)), settings, by_catalog=catalog is not None)
     problems += unknown_columns(tables, settings)
