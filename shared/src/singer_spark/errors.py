@@ -28,12 +28,13 @@ import os
 import re
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from urllib.parse import quote, quote_plus, unquote, unquote_plus
 
 MASK = "*****"
 SHORTEST_SECRET = 3
 LONG_LINE = 16
+SHOWN_REASONS = 3
 _ENCODED = re.compile(r"%[0-9A-F]{2}")
 _secrets: set[str] = set()
 
@@ -151,6 +152,12 @@ def wants_traceback(program: str) -> bool:
     levels.append(following.get("--log-level", ""))
     levels.extend(word.partition("=")[2] for word in sys.argv if word.startswith("--log-level="))
     return any(level.lower() == "debug" for level in levels)
+
+
+def first_of(reasons: Sequence[str]) -> str:
+    """The first few reasons in one line; where there are more, each is a line of the log."""
+    more = f"; and {len(reasons) - SHOWN_REASONS} more, named above" if len(reasons) > SHOWN_REASONS else ""
+    return "; ".join(reasons[:SHOWN_REASONS]) + more
 
 
 def cut(text: str, length: int) -> str:

@@ -5,15 +5,25 @@ from __future__ import annotations
 import logging
 import os
 import sys
+from contextlib import suppress
 from pathlib import Path
+from threading import Thread
 from typing import TYPE_CHECKING, Any
 
 import click
 import orjson
 
 from singer_spark.config.environment import expand
-from singer_spark.errors import ConfigurationError, SourceError
+from singer_spark.errors import (
+    ConfigurationError,
+    SingerSparkError,
+    SkippedStreamsError,
+    SourceError,
+    StorageError,
+    one_line,
+)
 from singer_spark.imports.singer_sdk_import import import_singer_sdk
+from singer_spark.program.frame import root_failure
 from singer_spark.program.logs import LEVELS, set_up_logs
 
 if TYPE_CHECKING:
@@ -22,6 +32,7 @@ if TYPE_CHECKING:
     from singer_spark.state.source import StateSource
 
 PROGRAM = "tap-spark-jdbc"
+SECONDS_TO_LEAVE = 10.0
 
 
 @click.command(
@@ -60,7 +71,7 @@ def command(**options: Any) -> None:
         if options["version"] or options["about"]:
             _print_about(options)
         else:
-            _run(options)
+            _run_and_leave_failure(options)
         sys.stdout.flush()
     except BrokenPipeError as error:
         raise SourceError(
@@ -88,6 +99,33 @@ def _print_about(options: dict[str, Any]) -> None:
         TapSparkJdbc.print_version()
     else:
         TapSparkJdbc.print_about(options["about_format"])
+
+
+def _run_and_leave_failure(options: dict[str, Any]) -> None:
+    """Run; a run that fails leaves the reason for the target, whose report else knows only that the input ended."""
+    try:
+        _run(options)
+    except (BrokenPipeError, SkippedStreamsError):
+        raise
+    except Exception as error:
+        if not (options["discover"] or options["dry_run"] or options["test"]):
+            # The user shall not wait long for the error because the bucket does not answer.
+            leaving = Thread(target=_leave_failure, args=(options, root_failure(error)), daemon=True)
+            leaving.start()
+            leaving.join(SECONDS_TO_LEAVE)
+        raise
+
+
+def _leave_failure(options: dict[str, Any], error: Exception) -> None:
+    from singer_spark.state.tap_failure import leave_failure
+
+    source: StateSource | None = None
+    # A bucket that can't be read can't be written either.
+    with suppress(SingerSparkError, OSError, KeyError, TypeError, ValueError):
+        if not isinstance(error, StorageError) and (opening := _state_source(options, _config(options["config"])[0])):
+            source = opening()
+    lake, pipeline = (None, "") if source is None else (source.lake, source.pipeline)
+    leave_failure(one_line(error), lake, pipeline, os.environ)
 
 
 def _run(options: dict[str, Any]) -> None:

@@ -113,7 +113,7 @@ class TapSparkJdbc(Tap):
     def plans(self) -> list[StreamPlan]:
         """The plan of each stream in this run."""
         from tap_spark_jdbc.plan.stream_choice import is_named
-        from tap_spark_jdbc.plan.stream_plan import plan_streams
+        from tap_spark_jdbc.plan.stream_plan import plan_streams, refusal
 
         moments = self.database.source.dialect.text_moments
         tables, errors = self.tables(), self.stream_errors
@@ -129,9 +129,11 @@ class TapSparkJdbc(Tap):
             may_refuse=errors.skips,
             unknown=self._unknown,
             only=self._only,
+            hides_tables=self.database.source.dialect.hides_tables,
         )
         if not plans and not errors.skips_all:
-            raise ConfigurationError("; ".join(refused.values()))
+            raise refusal([*refused.values()])
+        errors.others = len(plans) > 1
         for stream, reason in refused.items():
             errors.skip(stream, reason)
             self.run_state.skip(stream, [stream])
@@ -160,6 +162,7 @@ class TapSparkJdbc(Tap):
                     self.settings,
                     lambda schemas: discover_tables(connection, dialect, Bounds(schemas)),
                     bounds.left_out,
+                    hides_tables=dialect.hides_tables,
                 )
             tables += described_queries(connection, dialect, queries, [table.stream for table in tables])
             self._tables = [with_computed_key(connection, dialect, each, self.settings) for each in tables]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import os
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import IO, TYPE_CHECKING, Any, ClassVar
 
 import click
@@ -66,6 +67,7 @@ class TargetSparkLake(Target):
         self._accept_shrink = accept_shrink
         self._load: LoadRun | None = None
         self._progress = Progress("loaded")
+        self._began = datetime.now(UTC)
         kwargs.setdefault("message_reader", LineReader(self._check, self._fail))
         super().__init__(**kwargs)
         self._mapping = StreamMapping(self.mapper) if wants_mapping(self.config) else None
@@ -122,6 +124,7 @@ class TargetSparkLake(Target):
                 saving_under_meltano(*meltano),
                 self._progress,
                 refreshes=refreshes_under_meltano(*meltano),
+                began=self._began,
             )
             self._load.begin()
         return self._load

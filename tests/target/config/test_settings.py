@@ -21,6 +21,7 @@ CONTRACT = {
     *("catalog", "namespace", "engine", "staging", "max_shrink_percent"),
     *("max_invalid_records", "schema_evolution", "resume", "lock_ttl_seconds", "accept_any_start", "state_backend"),
     *("accept_unconditional_storage", "batch_max_expanded_mb", "batch_roots", "metrics_file", "notify"),
+    "max_lag_minutes",
     *("storage_options", "spark"),
 }
 

@@ -78,11 +78,11 @@ def _run(main: Callable[[], int | None], program: str) -> int | str | None:
     except Exception as error:
         if stopped := _stopped_before(error):
             raise stopped from error
-        failed, code = True, report(_root_failure(error), program)
+        failed, code = True, report(root_failure(error), program)
     try:
         output.close()
     except OSError as error:
-        return code if failed else report(_root_failure(error), program)
+        return code if failed else report(root_failure(error), program)
     return code
 
 
@@ -93,7 +93,7 @@ def _stopped_before(error: BaseException | None) -> Stopped | None:
     return error
 
 
-def _root_failure(error: Exception) -> Exception:
+def root_failure(error: Exception) -> Exception:
     """The error to report to the user: the cause rather than what it led to."""
     if isinstance(error, ResourceError):
         return error

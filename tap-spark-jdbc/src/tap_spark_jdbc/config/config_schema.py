@@ -15,6 +15,8 @@ SECONDS: JSON = {"type": "number", "minimum": 0}
 COUNT: JSON = {"type": "integer", "minimum": 1}
 OPTIONS: JSON = {"type": "object"}
 KEY: JSON = {"type": ["string", "array"], "minLength": 1, "items": TEXT, "minItems": 1, "maxItems": 2}
+# What helps where some streams of many fail.
+SKIP_HINT = "set on_stream_error to skip, and the other streams arrive"
 LATE_ROWS = ["auto", "all", "window", "open"]
 LOAD_METHODS = ["append-only", "upsert", "append-dedup", "overwrite", "overwrite-delete-stale"]
 

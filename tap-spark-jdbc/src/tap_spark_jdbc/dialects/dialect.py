@@ -143,6 +143,7 @@ class Dialect:
             column; None: there is none that is known to be cheap.
         fetch_bound: The URL's parameter for how many bytes a round trip may bring before it is aborted; None: the
             driver has none.
+        hides_tables: A user does not see a table on which the user has no privilege.
         key_ranges: A range of a primary key costs less than a scan of the table; else tables are not cut along it.
         secondary_ranges: A large range of a secondary key costs less than a scan of the table; else a first load is
             cut along the primary key.
@@ -202,6 +203,7 @@ class Dialect:
     fetch_bound: str | None = None
     fetch_size: int | None = None
     text_as_bytes: bool = False
+    hides_tables: bool = False
     key_ranges: bool = True
     secondary_ranges: bool = True
     columnar_driver: str | None = None

@@ -173,6 +173,7 @@ def _for_mysql_driver(parameters: list[str]) -> list[str]:
 
 _DIALECT = Dialect(
     name="mariadb",
+    hides_tables=True,
     url_prefixes=("jdbc:mariadb:", "jdbc:mysql:"),
     # Spark quotes by the URL, and only recognises MySQL's: with MariaDB's, a quoted column would be a string.
     url_form=("jdbc:mysql:", "permitMysqlScheme"),

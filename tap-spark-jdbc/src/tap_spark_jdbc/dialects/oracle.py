@@ -48,6 +48,7 @@ _RULES = (
 
 ORACLE = Dialect(
     name="oracle",
+    hides_tables=True,
     url_prefixes=("jdbc:oracle:",),
     driver="oracle.jdbc.OracleDriver",
     # Only transactions that have written are listed there.

@@ -30,6 +30,7 @@ _RULES = (
 
 SNOWFLAKE = Dialect(
     name="snowflake",
+    hides_tables=True,
     url_prefixes=("jdbc:snowflake:",),
     driver="net.snowflake.client.api.driver.SnowflakeDriver",
     driver_package="net.snowflake:snowflake-jdbc:4.4.1",

@@ -62,6 +62,7 @@ _RULES = (
 
 SQLSERVER = Dialect(
     name="sqlserver",
+    hides_tables=True,
     url_prefixes=("jdbc:sqlserver:",),
     driver="com.microsoft.sqlserver.jdbc.SQLServerDriver",
     # Those of sessions that can write: 1 is a transaction of this server, 4 a distributed one.

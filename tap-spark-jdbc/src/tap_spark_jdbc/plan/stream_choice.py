@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from singer_spark.config.setting_problems import nearest
 from tap_spark_jdbc.config.settings import StreamOptions, TapSettings
 from tap_spark_jdbc.source.discovery_bounds import fits, is_pattern
+from tap_spark_jdbc.source.unknown_names import PERHAPS_HIDDEN
 
 if TYPE_CHECKING:
     from singer_spark.singer.bookmark import KeyType
@@ -233,11 +234,16 @@ def _hiding(options: StreamOptions) -> str | None:
 
 
 def specs_by_table(
-    tables: Sequence[Table], deselected: Sequence[Name], settings: TapSettings, problems: list[str]
+    tables: Sequence[Table],
+    deselected: Sequence[Name],
+    settings: TapSettings,
+    problems: list[str],
+    *,
+    hides_tables: bool = False,
 ) -> dict[Name, IncrementalSpec]:
     """The spec of each table, the last one if there are several; `problems` gets a line for each unclear spec.
 
-    A spec may name a table that the catalog deselects.
+    A spec may name a table that the catalog deselects; `hides_tables` is that of the dialect.
     """
     found: dict[Name, IncrementalSpec] = {}
     names: list[Name] = [*((table.schema, table.name) for table in tables), *deselected]
@@ -252,7 +258,8 @@ def specs_by_table(
             problems.append(f"incremental_tables: {wanted!r} could be {both}; spell it as the database does")
         else:
             known = sorted({name[1] if spec.schema is None else shown[name] for name in names})
-            problems.append(f"incremental_tables: there is no table {wanted!r}{nearest(wanted, known)}")
+            why = nearest(wanted, known) or (PERHAPS_HIDDEN if hides_tables else "")
+            problems.append(f"incremental_tables: there is no table {wanted!r}{why}")
     return found
 
 

@@ -8,10 +8,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 from singer_spark.config.setting_problems import nearest
-from singer_spark.errors import ConfigurationError
+from singer_spark.errors import ConfigurationError, first_of
 from singer_spark.singer.messages import keys_stream
 from singer_spark.singer.metadata_columns import DELETED_AT, LOG_PLACE, UNCHANGED
 from singer_spark.singer.sql_type import SqlType, property_schema
+from tap_spark_jdbc.config.config_schema import SKIP_HINT
 from tap_spark_jdbc.dialects.tables import Column, Key, Table
 from tap_spark_jdbc.plan.catalog import (
     catalog_options,
@@ -177,6 +178,7 @@ def plan_streams(
     may_refuse: Callable[[str], bool] = lambda stream: True,
     unknown: Sequence[str] = (),
     only: Sequence[str] = (),
+    hides_tables: bool = False,
 ) -> list[StreamPlan]:
     """One plan for each selected stream, in the catalog's order, else the tables'.
 
@@ -189,13 +191,14 @@ def plan_streams(
         may_refuse: Whether a stream's problem goes there; by default, of any stream.
         unknown: Problems with the names in `schemas` and `tables`, raised together with all others.
         only: Globs of the streams to plan; empty: all.
+        hides_tables: `Dialect.hides_tables`.
     """
     problems = list(unknown)
     deselected = [] if catalog is None else named_tables(catalog, selected=False)
     of_streams: dict[str, str] = {}
     if catalog is not None and refused is not None:
         deselected += named_tables(catalog)  # a spec may name one that is gone
-    specs = specs_by_table(tables, deselected, settings, problems)
+    specs = specs_by_table(tables, deselected, settings, problems, hides_tables=hides_tables)
     streams = [*(table.stream for table in tables), *map(stream_of, (catalog or {}).get("streams", []))]
     problems += unused_patterns(list(dict.fromkeys(streams)), settings, by_catalog=catalog is not None)
     problems += unknown_columns(tables, settings)
@@ -221,7 +224,7 @@ def plan_streams(
             of_streams[table.stream] = f"stream {table.stream}: {error}"
     if refused is not None:
         refused |= {stream: problem for stream, problem in of_streams.items() if may_refuse(stream)}
-    problems += [problem for stream, problem in of_streams.items() if stream not in (refused or {})]
+    failing = [problem for stream, problem in of_streams.items() if stream not in (refused or {})]
     for stream, count in Counter(plan.stream for plan in plans).items():
         if count > 1:
             both = " and ".join(plan.table.qualified_name for plan in plans if plan.stream == stream)
@@ -233,12 +236,21 @@ def plan_streams(
         for plan in plans
         if plan.detect_deletes and keys_stream(plan.stream) in names
     ]
-    if problems:
-        raise ConfigurationError("; ".join([*problems, *(refused or {}).values()]))
+    if problems or failing:
+        can_skip = bool(plans) and not problems and refused is not None
+        raise refusal([*failing, *(refused or {}).values()], problems, can_skip=can_skip)
     if not plans and not refused:
         raise ConfigurationError(_why_none(settings, catalog))
     _tell_kept(plans)
     return plans
+
+
+def refusal(of_streams: Sequence[str], others: Sequence[str] = (), *, can_skip: bool = False) -> ConfigurationError:
+    """The error for problems of streams and of other settings; several streams are also a line of the log each."""
+    for problem in of_streams if len(of_streams) > 1 else ():
+        logger.error("%s", problem)
+    parts = [*others, first_of(of_streams), SKIP_HINT if can_skip else ""]
+    return ConfigurationError("; ".join(filter(None, parts)))
 
 
 def _tell_kept(plans: Sequence[StreamPlan]) -> None:

@@ -10,6 +10,8 @@ from tap_spark_jdbc.config.settings import TapSettings
 from tap_spark_jdbc.dialects.tables import Table
 from tap_spark_jdbc.source.discovery_bounds import fits, is_exclusion, is_pattern
 
+# Where a user sees no table that the user may not read. A name that is like a known one is rather a slip.
+PERHAPS_HIDDEN = ", or this user may not read it: check its name, or GRANT SELECT on it"
 logger = logging.getLogger("tap-spark-jdbc")
 
 
@@ -18,10 +20,12 @@ def unknown_names(
     settings: TapSettings,
     all_within: Callable[[tuple[str, ...]], Sequence[Table]],
     left_out: Collection[str] = (),
+    *,
+    hides_tables: bool = False,
 ) -> list[str]:
     """Problems of plain names, warnings for patterns; `all_within` finds the tables within schemas, or all.
 
-    `left_out` are the negative patterns that met a table.
+    `left_out` are the negative patterns that met a table; `hides_tables` is that of the dialect.
     """
     tables = [each for each in settings.tables if not any(_is_table(each, table) for table in found)]
     schemas = [each for each in settings.schemas if not any(_is_schema(each, table) for table in found)]
@@ -39,8 +43,9 @@ def unknown_names(
     known = all_within(settings.schemas) or all_within(()) if not schemas else all_within(())
     names = sorted({name for table in known for name in (table.qualified_name, table.name)})
     inside_of = sorted({table.schema for table in known if table.schema is not None})
+    hidden = PERHAPS_HIDDEN if hides_tables else ""
     return [
-        *(f"tables: there is no table {each!r}{nearest(each, _alike(each, names))}" for each in tables),
+        *(f"tables: there is no table {each!r}{nearest(each, _alike(each, names)) or hidden}" for each in tables),
         *(f"schemas: there is no table in a schema {each!r}{nearest(each, inside_of)}" for each in schemas),
     ]
 

@@ -15,8 +15,10 @@ from singer_spark.errors import (
     SkippedStreamsError,
     SourceError,
     StateError,
+    first_of,
     one_line,
 )
+from tap_spark_jdbc.config.config_schema import SKIP_HINT
 
 logger = logging.getLogger("tap-spark-jdbc")
 # Errors of the stream or its table; a failure of the machine or the pipe always ends the run.
@@ -29,12 +31,14 @@ class StreamErrors:
 
     Attributes:
         skips_all: Whether any failing stream is left out, instead of ending the run.
+        others: Whether the run has other streams, which would arrive if one were left out.
         strangers: Streams that are left out in any case: no setting names them, and they never arrived.
         reasons: Why each stream was left out, by stream.
     """
 
     def __init__(self, policy: Literal["fail", "skip"]) -> None:
         self.skips_all = policy == "skip"
+        self.others = False
         self.strangers: frozenset[str] = frozenset()
         self.reasons: dict[str, str] = {}
 
@@ -58,8 +62,10 @@ class StreamErrors:
             if not named.startswith(f"stream {stream}"):
                 named = f"stream {stream}: {named}"
             # What passes by itself does not speak against a stream: the next run goes on where this one stopped.
-            if not self.skips(stream) or (not self.skips_all and isinstance(error, _PASSING)):
+            if not self.skips_all and isinstance(error, _PASSING):
                 raise type(error)(named) from error
+            if not self.skips(stream):
+                raise type(error)(f"{named}; {SKIP_HINT}" if self.others else named) from error
             self.skip(stream, named)
             if skipped is not None:
                 skipped()
@@ -79,12 +85,12 @@ class StreamErrors:
     def check(self, streams: int) -> None:
         """Before the run's end: SourceError if none of its `streams` arrived, unless the user wants to skip any."""
         if self.reasons and not streams and not self.skips_all:
-            raise SourceError("; ".join(self.reasons.values()))
+            raise SourceError(first_of([*self.reasons.values()]))
 
     def finish(self, streams: int) -> None:
         """End the run, in which `streams` arrived; SkippedStreamsError: others were left out."""
         if self.reasons:
             raise SkippedStreamsError(
                 f"{len(self.reasons)} of {streams + len(self.reasons)} streams did not arrive, their tables and "
-                f"bookmarks stay (on_stream_error): {'; '.join(self.reasons.values())}"
+                f"bookmarks stay (on_stream_error): {first_of([*self.reasons.values()])}"
             )

@@ -35,6 +35,7 @@ PRUNED_AT_ONCE = 100
 GIVES_UP, GIVEN_UP_BY = "gives_up", "given_up_by"
 # Only in the journals of runs that have such files: older programs leave them to the next such run.
 EXPENDABLE = "expendable"
+SHAPES = "shapes"
 
 
 @dataclass(frozen=True)
@@ -120,8 +121,12 @@ def committed_body(
     state: Mapping[str, Any] | None,
     previous_state: Mapping[str, Any] | None,
     state_place: str | None,
+    shapes: Mapping[str, str] = {},
 ) -> JSON:
-    """A commit as a JSON object; `state` is None if the saved one stays, `state_place` if it is in the bucket."""
+    """A commit as a JSON object; `state` is None if the saved one stays, `state_place` if it is in the bucket.
+
+    `shapes` are those of all streams that runs have brought so far.
+    """
     return {
         **head,
         "phase": COMMITTED,
@@ -135,6 +140,7 @@ def committed_body(
         "retire": list(plan.retire),
         **logs_to_body(plan.logs),
         "tables": {path: record.to_body() for path, record in plan.tables.items()},
+        SHAPES: dict(shapes),
         **({EXPENDABLE: [asdict(each) for each in plan.expendable]} if plan.expendable else {}),
     }
 

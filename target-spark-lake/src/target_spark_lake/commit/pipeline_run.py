@@ -86,6 +86,15 @@ class PipelineRun:
             return False
         return GIVES_UP in source.body or str(source.body.get("command")).startswith("state ")
 
+    @property
+    def shapes(self) -> Mapping[str, str]:
+        """What determined each stream's table (`StreamSink.shape`) when a committed run last brought it.
+
+        Streams that only version 0.1.0 brought are not known.
+        """
+        last = self.recovery.last
+        return last.body.get(journal.SHAPES, {}) if last is not None else {}
+
     def check_start(self, start: str | None, value: Mapping[str, Any]) -> None:
         """Refuse a run that started from another state than the committed one (`state.start_check`)."""
         check_start(start, value, self.committed_state(), self.layout.pipeline, self._before)
@@ -190,7 +199,8 @@ class PipelineRun:
         # Not by `same_state`: the saved state must equal the printed one down to the order of its members.
         state = None if commit.state is None or to_json(commit.state) == to_json(saved) else commit.state
         reports = journal.stream_reports(commit)
-        body = journal.committed_body(self._head(), plan, reports, state, saved, self._store.place)
+        shapes = {**self.shapes, **commit.shapes}
+        body = journal.committed_body(self._head(), plan, reports, state, saved, self._store.place, shapes)
         entry = journal.commit(self.storage, self.layout, body)
         if entry is None:
             raise LockedError(

@@ -11,7 +11,9 @@ from urllib.parse import urlsplit
 from singer_spark.errors import LONG_LINE, register_secret
 
 FAILED, RECOVERED, SUCCEEDED = "failed", "recovered", "succeeded"
-OUTCOMES = (FAILED, RECOVERED, SUCCEEDED)
+# Beside the outcome: a run changed the columns or the key of a table; a lag passed its bound.
+SCHEMA, LAG = "schema", "lag"
+OUTCOMES = (FAILED, RECOVERED, SUCCEEDED, SCHEMA, LAG)
 USUAL = (FAILED, RECOVERED)
 SCHEMES = ("http", "https")
 _NOT_IN_URLS = re.compile(r"[^!-~]|[<>\"\\^`{|}]")
@@ -23,7 +25,7 @@ class Receiver:
 
     Attributes:
         url: Where to post; anyone who knows it can post there.
-        on: The outcomes it receives.
+        on: What it is notified of.
     """
 
     url: str = field(repr=False)
@@ -41,9 +43,17 @@ class Receiver:
         return f"{parts.scheme}://{parts.netloc}"
 
 
-def receiver_problems(given: object) -> list[str]:
-    """Problems of the setting, apart from its types; never shows any part of a URL."""
-    problems = []
+def receiver_problems(given: object, max_lag: object) -> list[str]:
+    """Problems of the setting, apart from its types; never shows any part of a URL.
+
+    `max_lag` is the bound for notices of a lag; None if there is none.
+    """
+    wants_lag = [each.get("on") for each in given if isinstance(each, Mapping)] if isinstance(given, list) else []
+    problems = [
+        f"notify.{number}.on: lag needs max_lag_minutes, the bound to be notified of"
+        for number, on in enumerate(wants_lag)
+        if isinstance(on, list) and LAG in on and max_lag is None
+    ]
     for number, url in _urls(given):
         if problem := _url_problem(url):
             problems.append(f"notify.{number}.url: {problem}")

@@ -186,10 +186,16 @@ class TargetSettings:
     notify: tuple[Receiver, ...] = _setting(
         "array",
         "Receivers of each run's outcome, notified by a POST of JSON: url (http or https), on (failed, recovered, "
-        "succeeded; by default the first two). A failed notification does not affect the run.",
+        "succeeded, schema, lag; by default the first two). A failed notification does not affect the run.",
         (),
         items={**object_schema({"url": TEXT, "on": {"type": "array", "items": OUTCOME}}), "required": ["url"]},
         secret=True,
+    )
+    max_lag_minutes: float | None = _setting(
+        "number",
+        "Receivers of `notify` with `lag` are notified when the newest time of a replication key in the lake becomes "
+        "older than this, or when no run has succeeded for so long.",
+        exclusiveMinimum=0,
     )
     storage_options: Mapping[str, Any] = _setting(
         "object",
@@ -280,7 +286,7 @@ def _unavailable(given: Mapping[str, Any]) -> list[str]:
     local = is_directory(str(given.get("bucket", "")))
     problems = [*StateBackend.problems(given.get("state_backend")), *root_problems(given.get("batch_roots"))]
     problems += [*data_root_problems(given.get("path")), *pipeline_problems(given.get("pipeline"), local=local)]
-    problems += receiver_problems(given.get("notify"))
+    problems += receiver_problems(given.get("notify"), given.get("max_lag_minutes"))
     problems += catalog_problems(given, local=local)
     if isinstance(given.get("spark"), Mapping):
         problems += SparkSettings.problems(given["spark"])

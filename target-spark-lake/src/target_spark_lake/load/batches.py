@@ -194,6 +194,15 @@ class Batches:
                 sink.known.append((sink.announced, settled))
         return sink.settled
 
+    def check(self, sink: StreamSink) -> None:
+        """Check a stream without records against its table, if it asks for another one than the last run did.
+
+        Raises:
+            SingerSparkError: as `settle`, which its first record would raise.
+        """
+        if not sink.is_settled and self._run.shapes.get(sink.schema.stream) not in (None, sink.shape(self._settings)):
+            settle(replace(sink, settled=None, is_checked=True), self._settings, self._run)
+
     def ready(self, stream: str) -> StreamSink:
         """The settled sink of a stream whose records arrived in files."""
         sink = self._known(stream, "a BATCH")

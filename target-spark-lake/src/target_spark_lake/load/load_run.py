@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import logging
+import os
 import shutil
 import tempfile
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +19,7 @@ from singer_spark.process.signals import Stopped, too_late_to_stop
 from singer_spark.program.progress import Progress
 from singer_spark.singer.messages import PART, RESTARTED, ROW_ESTIMATE, SKIPPED, bare_state
 from singer_spark.state.store import same_state
+from singer_spark.state.tap_failure import take_failure
 from target_spark_lake.formats.stream_load import ShrunkTableError
 from target_spark_lake.intake.batch_message import BatchMessage
 from target_spark_lake.intake.singer_lines import DeadTapError, RecordLines
@@ -25,7 +28,7 @@ from target_spark_lake.load.batches import Batches
 from target_spark_lake.load.checkpointing import Checkpointing, adopt, settings_of_rows
 from target_spark_lake.load.extent import Extents, WholeStreams, replaced_streams
 from target_spark_lake.load.left_out import LeftOut
-from target_spark_lake.load.notices import notify_of_dead, notify_of_failure, notify_of_success
+from target_spark_lake.load.notices import TAP_FAILED, notify_of_dead, notify_of_failure, notify_of_success
 from target_spark_lake.load.run_changes import changes_of, log_rejected, rejected_records
 from target_spark_lake.load.run_metrics import emit_failure, emit_success
 from target_spark_lake.load.sink import SinkStaging
@@ -54,6 +57,10 @@ class EmptyInputError(SingerSparkError):
     """The tap sent nothing at all; its own log says why, so it is no error of the target's own."""
 
 
+class TapFailedError(SingerSparkError):
+    """The tap ended with an error, which it left for the run's report."""
+
+
 class LoadRun:
     """Processes the messages of one run in order, up to `finish` or `fail`."""
 
@@ -67,8 +74,9 @@ class LoadRun:
         progress: Progress | None = None,
         *,
         refreshes: bool = False,
+        began: datetime | None = None,
     ) -> None:
-        """Prepare for an open run.
+        """Prepare for an open run, in a program that began then.
 
         `refreshes` is whether Meltano makes a full refresh: append-only tables are replaced then.
         `start_session` is called once, in the background, when a record needs Spark; `mapping` has the settings of
@@ -76,6 +84,7 @@ class LoadRun:
         """
         self._saving = saving
         self._refreshes = refreshes
+        self._began = began or datetime.now(UTC)
         self._settings = settings
         self._settings_of_rows = settings_of_rows(settings, mapping or {})
         self._run = run
@@ -223,6 +232,7 @@ class LoadRun:
         for sink in self._batches.loaded.values():
             if not sink.is_settled and whole.may_change(sink):
                 self._batches.settle(sink)
+            self._batches.check(sink)
         self._pool.finish()
         rejected = rejected_records(self._run, self._batches.loaded, self._spool)
         self._count_rejected(rejected)
@@ -241,7 +251,8 @@ class LoadRun:
         last = self.left_out.without(self._state, committed)
         state = state_to_save(self._saving, last, committed, self._batches.loaded)
         self._progress.phase("committing")
-        reports = self._run.commit(Commit(changes, state, rejected))
+        shapes = {name: sink.shape(self._settings) for name, sink in self._batches.loaded.items()}
+        reports = self._run.commit(Commit(changes, state, rejected, shapes=shapes))
         self._happened = True
         self._files.clean()
         self._clean()
@@ -252,7 +263,9 @@ class LoadRun:
         try:
             self._print_state(state)
         finally:
-            notify_of_success(self._run, self._settings.notify, reports)
+            changed = {name: sink.changes for name, sink in self._batches.loaded.items() if sink.changes}
+            limit = self._settings.max_lag_minutes
+            notify_of_success(self._run, self._settings.notify, reports, changed, known, limit)
 
     def fail(self, error: BaseException) -> None:
         """Abort the run; whole parts of a dead tap's output are kept for the next run. Raises nothing."""
@@ -266,13 +279,22 @@ class LoadRun:
             self._progress.stop()
             self._batches.drop_all()
             self._keys.drop_all()
+            error = self._root(error)
             self._run.fail(error)
             self._clean()
             if not self._happened:
                 emit_failure(self._run, self._settings.metrics_file)
                 # A signal cuts the wait for an answer short; the run has failed for its original reason.
                 with suppress(Stopped, KeyboardInterrupt):
-                    notify_of_failure(self._run, self._settings.notify, error)
+                    notify_of_failure(self._run, self._settings.notify, error, self._settings.max_lag_minutes)
+
+    def _root(self, error: BaseException) -> BaseException:
+        """The tap's own error where the input ended because of it, else the error itself."""
+        if isinstance(error, DeadTapError | EmptyInputError):
+            reason = take_failure(self._run.storage, self._run.layout.pipeline, os.environ, self._began)
+            if reason is not None:
+                return TapFailedError(f"{TAP_FAILED}{reason}")
+        return error
 
     def _start(self, message: JSON, value: JSON) -> None:
         """Handle the first STATE: where the run starts, and what becomes of a dead run's checkpoint."""

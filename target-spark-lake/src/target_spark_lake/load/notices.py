@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +12,8 @@ from singer_spark.errors import SingerSparkError
 from singer_spark.program.amounts import span_text
 from singer_spark.state.run_log import ABORTED, RunEntry, read_entry
 from target_spark_lake.commit.journal import reason_of
-from target_spark_lake.config.receivers import FAILED, RECOVERED, SUCCEEDED, Receiver
+from target_spark_lake.config.receivers import FAILED, LAG, RECOVERED, SCHEMA, SUCCEEDED, Receiver
+from target_spark_lake.state.watermark import lags_at
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -23,80 +25,164 @@ JSON = dict[str, Any]
 FORMAT_VERSION = 1
 # Chat tools refuse much longer texts.
 LONGEST_TEXT = 2000
+# What begins the reason of a run whose tap failed; the tap's own error follows.
+TAP_FAILED = "the tap failed: "
 # What an error quotes from a record or a line follows these words.
 _QUOTING = re.compile(
     r"( is not JSON| a record is invalid at .*?(?=: )|: the value(?= )| The last one(?=: )"
     r"| can't hold| can't be read(?=: )|, so it can't be merged(?=: )"
     r"| has no record object(?=: )| version is not an integer(?=: )| it has no type(?=: )| is nested too deeply(?=: ))"
 )
+# The same in errors of the tap: the database's own words quote values where it reads them.
+_TAP_QUOTING = re.compile(
+    r"( holds a value(?: in the log)? that (?:is not a valid|does not fit)"
+    r"| reading failed(?=: (?!(?:key )?column .* holds a value))| the saved bookmark can't be used(?=: ))"
+)
 logger = logging.getLogger("target-spark-lake")
+
+
+@dataclass(frozen=True)
+class _Notice:
+    """One message: each receiver gets it by the first of its outcomes that the receiver wants, if any."""
+
+    outcomes: Sequence[str]
+    text: str
+    error: str | None = None
+    streams: Mapping[str, int] = field(default_factory=dict)
+    more: JSON = field(default_factory=dict)
 
 
 def notify_of_dead(run: PipelineRun, receivers: Sequence[Receiver]) -> None:
     """Notify of runs killed before they could do so; this run found them and recorded that they failed."""
-    for run_id in run.recovery.rolled_back if any(FAILED in each.on for each in receivers) else ():
+    for run_id in run.recovery.rolled_back if _wants(receivers, FAILED) else ():
         entry = _newest_sync(run, [run_id])
         if entry is not None:
             error = without_values(entry.body["error"])
-            _notify(run, receivers, (FAILED,), f"failed: {error}", run_id=run_id, error=error)
+            _notify(run, receivers, [_Notice((FAILED,), f"failed: {error}", error)], run_id)
 
 
-def notify_of_failure(run: PipelineRun, receivers: Sequence[Receiver], error: BaseException) -> None:
-    """Notify of a failed run, after the failure is recorded."""
+def notify_of_failure(
+    run: PipelineRun, receivers: Sequence[Receiver], error: BaseException, max_lag_minutes: float | None = None
+) -> None:
+    """Notify of a failed run, after the failure is recorded, and of a lag that passed its bound by then."""
     if receivers:
-        took = span_text((datetime.now(UTC) - run.started_at).total_seconds())
+        now = datetime.now(UTC)
+        took = span_text((now - run.started_at).total_seconds())
         reason = without_values(reason_of(error))
-        _notify(run, receivers, (FAILED,), f"failed after {took}: {reason}", error=reason)
+        failed = _Notice((FAILED,), f"failed after {took}: {reason}", reason)
+        lags = lags_at(run.committed_state(), now)
+        _notify(run, receivers, [failed, *_lag(run, receivers, max_lag_minutes, now, lags, has_failed=True)])
 
 
-def notify_of_success(run: PipelineRun, receivers: Sequence[Receiver], reports: Mapping[str, StreamReport]) -> None:
-    """Notify of a published run; its outcome is `recovered` if the run before it failed."""
+def notify_of_success(
+    run: PipelineRun,
+    receivers: Sequence[Receiver],
+    reports: Mapping[str, StreamReport],
+    changes: Mapping[str, Sequence[str]] = {},
+    state: Mapping[str, Any] | None = None,
+    max_lag_minutes: float | None = None,
+) -> None:
+    """Notify of a published run; its outcome is `recovered` if the run before it failed.
+
+    Args:
+        run: The run.
+        receivers: Those of the setting.
+        reports: What it published.
+        changes: How columns and keys of streams have changed, in words.
+        state: The state after the run.
+        max_lag_minutes: The bound for lags.
+    """
+    if not receivers:
+        return
     streams = {stream: report.records for stream, report in reports.items()}
     text = f"{sum(streams.values())} records in {sum(map(bool, streams.values()))} stream(s)"
-    failure = _failure_before(run) if any(RECOVERED in each.on for each in receivers) else None
+    failure = _failure_before(run) if _wants(receivers, RECOVERED) else None
     if failure is None:
-        _notify(run, receivers, (SUCCEEDED,), text, streams=streams)
+        notices = [_Notice((SUCCEEDED,), text, streams=streams)]
     else:
         text = f"recovered: {text}; the last run had failed: {failure}"
-        _notify(run, receivers, (RECOVERED, SUCCEEDED), text, streams=streams)
+        notices = [_Notice((RECOVERED, SUCCEEDED), text, streams=streams)]
+    if changes:
+        text = "; ".join(f"stream {stream}: {', '.join(words)}" for stream, words in changes.items())
+        more = {"changes": {stream: list(words) for stream, words in changes.items()}}
+        notices.append(_Notice((SCHEMA,), f"changed: {text}", streams=streams, more=more))
+    now = datetime.now(UTC)
+    _notify(run, receivers, [*notices, *_lag(run, receivers, max_lag_minutes, now, lags_at(state, now))])
+
+
+def _lag(
+    run: PipelineRun,
+    receivers: Sequence[Receiver],
+    max_minutes: float | None,
+    now: datetime,
+    lags: Mapping[str, float],
+    *,
+    has_failed: bool = False,
+) -> list[_Notice]:
+    """A notice of the lags that passed the bound since the run before; of those only, so that it is sent once."""
+    if max_minutes is None or not _wants(receivers, LAG):
+        return []
+    bound, last = max_minutes * 60, run.recovery.last
+    success = datetime.fromisoformat(last.body["committed_at"]) if last is not None and has_failed else None
+    idle = (now - success).total_seconds() if success is not None else 0.0
+    passed = {stream: lag for stream, lag in lags.items() if lag > bound}
+    if not passed and idle <= bound:
+        return []
+    if (before := _newest_sync(run, run.recovery.decided)) is not None:
+        ended = datetime.fromisoformat(before.body["finished_at"] or before.body["committed_at"])
+        earlier = lags_at(run.committed_state(), ended)
+        passed = {stream: lag for stream, lag in passed.items() if earlier.get(stream, 0.0) <= bound}
+        idle = idle if success is not None and (ended - success).total_seconds() <= bound else 0.0
+    said = [f"stream {stream}: its newest row in the lake is {span_text(lag)} old" for stream, lag in passed.items()]
+    said += [f"no run has succeeded for {span_text(idle)}"] if idle > bound else []
+    more = {"lags": {stream: round(lag) for stream, lag in passed.items()}}
+    return [_Notice((LAG,), f"lag above {max_minutes:g} min: {'; '.join(said)}", more=more)] if said else []
+
+
+def _wants(receivers: Sequence[Receiver], outcome: str) -> bool:
+    return any(outcome in each.on for each in receivers)
 
 
 def without_values(reason: str) -> str:
     """A failure's reason without the values of records: receivers may not be allowed to read the data."""
-    found = _QUOTING.search(reason)
+    found = (_TAP_QUOTING if reason.startswith(TAP_FAILED) else _QUOTING).search(reason)
     return f"{reason[: found.end()]}…; `spark-lake runs` shows it whole" if found else reason
 
 
 def _notify(
-    run: PipelineRun,
-    receivers: Sequence[Receiver],
-    outcomes: Sequence[str],
-    text: str,
-    *,
-    run_id: str | None = None,
-    error: str | None = None,
-    streams: Mapping[str, int] | None = None,
+    run: PipelineRun, receivers: Sequence[Receiver], notices: Sequence[_Notice], run_id: str | None = None
 ) -> None:
-    """Send each receiver the first of these outcomes that it wants, if any."""
-    found = [(each, next((outcome for outcome in outcomes if outcome in each.on), None)) for each in receivers]
-    addressed = [(receiver, outcome) for receiver, outcome in found if outcome is not None]
+    """Send all at once, each to the receivers that want one of its outcomes."""
+    found = [
+        (receiver, next((outcome for outcome in notice.outcomes if outcome in receiver.on), None), notice)
+        for notice in notices
+        for receiver in receivers
+    ]
+    addressed = [(receiver, outcome, notice) for receiver, outcome, notice in found if outcome is not None]
     if not addressed:
         return
     from target_spark_lake.load.webhook import post
 
-    text = f"{run.layout.pipeline}: {text}"
-    notice: JSON = {
+    contents = [
+        (receiver.url, {**_content(run, notice, run_id), "outcome": outcome}) for receiver, outcome, notice in addressed
+    ]
+    for (receiver, outcome, _), problem in zip(addressed, post(contents), strict=True):
+        if problem is not None:
+            what = {SCHEMA: "of a changed schema", LAG: "of a lag"}.get(outcome, f"that a run {outcome}")
+            logger.warning("notify: %s was not told %s: %s", receiver.place, what, problem)
+
+
+def _content(run: PipelineRun, notice: _Notice, run_id: str | None) -> JSON:
+    text = f"{run.layout.pipeline}: {notice.text}"
+    return {
         "format_version": FORMAT_VERSION,
         "text": text if len(text) <= LONGEST_TEXT else f"{text[:LONGEST_TEXT]}…",
         "pipeline": run.layout.pipeline,
         "run_id": run_id or run.run_id,
-        "error": error,
-        "streams": streams or {},
+        "error": notice.error,
+        "streams": dict(notice.streams),
+        **notice.more,
     }
-    problems = post([(receiver.url, {**notice, "outcome": outcome}) for receiver, outcome in addressed])
-    for (receiver, outcome), problem in zip(addressed, problems, strict=True):
-        if problem is not None:
-            logger.warning("notify: %s was not told that a run %s: %s", receiver.place, outcome, problem)
 
 
 def _failure_before(run: PipelineRun) -> str | None:

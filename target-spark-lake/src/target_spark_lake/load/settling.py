@@ -88,6 +88,8 @@ def _settle(sink: StreamSink, settings: TargetSettings, run: PipelineRun) -> Set
     texts = _settle_texts(sink, record, columns, records)
     schema = sink.schema
     columns = _evolved(sink, columns, rows.found.without(hidden))
+    if sink.settled is None and record is not None and not record.is_claim():
+        _tell_changes(sink, record, rows.found, is_new=run.shapes.get(schema.stream) != sink.shape(settings))
     _check_depth(schema.stream, columns)
     evolves = settings.format == ICEBERG  # its files keep the partitions they were written for
     if record is not None and not record.is_claim() and not schema.method.replaces and not evolves:
@@ -146,6 +148,13 @@ def _table_before(
     record = run.table_record(schema.stream, sink.table)
     if record is None:
         _refuse_gap(sink, run)
+        _, _, former = run.shapes.get(schema.stream, "").partition(" ")
+        if former not in ("", sink.table):
+            logger.warning(
+                "stream %s: its table is %s from now on; %s, where its rows were so far, stays as it is: remove it, or "
+                "set `path` back",
+                *(schema.stream, sink.table, former),
+            )
     if schema.method.has_history:
         run.table_record(schema.stream, f"{sink.table}{HISTORY}")  # refused if it is another stream's
     check_format(run.storage, run.logs, schema.stream, sink.table, record, settings.format)
@@ -298,7 +307,10 @@ def _evolved(sink: StreamSink, table: Struct | None, incoming: Struct) -> Struct
     stream, rules = sink.schema.stream, sink.rules
     evolution = evolve(stream, table, incoming, rules)
     if evolution.changes:
-        logger.info("stream %s: its table gets %s", stream, ", ".join(evolution.changes))
+        when = " with its next row" if sink.is_checked else ""
+        logger.info("stream %s: its table gets %s%s", stream, ", ".join(evolution.changes), when)
+        if not sink.is_checked:
+            sink.changes += evolution.changes
     if evolution.left_out:
         names = ", ".join(evolution.left_out)
         logger.warning("stream %s: new column(s) %s left out (schema_evolution discard)", stream, names)
@@ -306,3 +318,26 @@ def _evolved(sink: StreamSink, table: Struct | None, incoming: Struct) -> Struct
     if unknown:
         logger.info("stream %s: it has no column %s, which stream_options (columns) names", stream, unknown)
     return evolution.columns
+
+
+def _tell_changes(sink: StreamSink, record: TableRecord, incoming: Struct, *, is_new: bool) -> None:
+    """Say what a lost column or another key means for the table, in the first run that meets it."""
+    schema, stored = sink.schema, columns_from_text(record.own_columns)
+    own = {name: kind for name, kind in stored.types.items() if not name.startswith("_sdc_")}
+    gone = [name for name in own if name not in incoming.types]
+    new = [name for name in incoming.types if name not in stored.types]
+    said = []
+    for name in gone:
+        kept = "so it leaves the table, too" if schema.method.replaces else "rows from before keep it"
+        # A column that takes another's place with the same type is often the same one.
+        twin = new[0] if len(gone) == len(new) == 1 and incoming.types[new[0]] == own[name] else None
+        way = f" (if {twin} is its new name, `rename` in the tap's stream_options keeps one column)" if twin else ""
+        said.append(f"column {name} is gone from the source; {kept}{way}")
+    if schema.merges and record.method.merges and record.key_properties != schema.key_properties:
+        before, now = (", ".join(key) for key in (record.key_properties, schema.key_properties))
+        said.append(f"the merge key changes from ({before}) to ({now}); rows from before are compared by the new key")
+    if not is_new:
+        return
+    for each in said:
+        logger.warning("stream %s: %s", schema.stream, each)
+    sink.changes += said

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cached_property
+from hashlib import blake2b
 from typing import TYPE_CHECKING
 
 from target_spark_lake.columns.evolution import EvolutionRules
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     from singer_spark.singer.lake_type import Struct
     from target_spark_lake.commit.pipeline_run import PipelineRun
     from target_spark_lake.commit.staged_stream import StagedStream
+    from target_spark_lake.config.settings import TargetSettings
     from target_spark_lake.intake.singer_lines import RecordLines
     from target_spark_lake.intake.stream_schema import StreamSchema
     from target_spark_lake.load.staging_pool import StagingJob, StagingPool
@@ -85,7 +88,7 @@ class StreamSink:
         table: Folder of the table, relative to the bucket.
         rules: The user's rules for column changes.
         adopted: What a dead run had staged, and this run resumes from.
-        announced: The last SCHEMA as it came; None before a second one.
+        announced: The last SCHEMA as it came.
         settled: The stream settled under the last SCHEMA with records; None before the first record.
         known: The SCHEMAs with records as they came, and the stream settled under each: a tap may repeat them in turn.
         batch: Lines not staged yet.
@@ -93,6 +96,8 @@ class StreamSink:
         is_uniform: Whether everything staged is certain to have the table's current columns.
         size: Bytes of the records so far, without those in `batch`.
         folder: Where its batches are staged, relative to the bucket; empty before the first.
+        changes: How the stream's columns and key differ from those of its table before the run, in words.
+        is_checked: The stream is only checked against its table, which stays: it has no record so far.
     """
 
     schema: StreamSchema
@@ -107,6 +112,18 @@ class StreamSink:
     is_uniform: bool = True
     size: int = 0
     folder: str = ""
+    changes: list[str] = field(default_factory=list)
+    is_checked: bool = False
+
+    def shape(self, settings: TargetSettings) -> str:
+        """The table's folder, after a mark that changes as soon as SCHEMA or settings ask for another table."""
+        schema, options = self.announced or self.schema, settings.options_of(self.schema.stream)
+        properties = {name: each for name, each in schema.schema["properties"].items() if not name.startswith("_sdc_")}
+        key = schema.key_properties if schema.merges else ()
+        place = self.table, settings.format, schema.partition_by, settings.schema_evolution
+        asked = [place, schema.load_method, key, properties, options.columns]
+        mark = blake2b(json.dumps(asked, sort_keys=True, default=str).encode(), digest_size=6).hexdigest()
+        return f"{mark} {self.table}"
 
     @property
     def is_settled(self) -> bool:

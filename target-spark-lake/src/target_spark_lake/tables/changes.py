@@ -148,9 +148,11 @@ class Commit:
         state: The Singer STATE value to save; None if no STATE came, which leaves the saved one as it is.
         rejected: Stream to the file of its quarantined records, one per line.
         expendable: Files to remove because they are no longer needed.
+        shapes: Stream to what determines its table (`StreamSink.shape`), of the streams of this run.
     """
 
     changes: tuple[TableChange, ...] = ()
     state: Mapping[str, Any] | None = field(default=None)
     rejected: Mapping[str, StagedFile] = field(default_factory=dict)
     expendable: tuple[Expendable, ...] = ()
+    shapes: Mapping[str, str] = field(default_factory=dict)

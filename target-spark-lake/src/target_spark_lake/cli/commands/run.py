@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+import tempfile
 from argparse import ArgumentParser, Namespace
+from typing import TYPE_CHECKING
 
 from singer_spark.errors import ConfigurationError
+from singer_spark.process.scratch import scratch_folder
 from singer_spark.process.signals import Stopped
 from singer_spark.program.logs import LEVELS
+from singer_spark.state.tap_failure import VARIABLE
 from target_spark_lake.cli.command import DEFAULT_CONFIG, Command, installed
 from target_spark_lake.cli.meltano_yml import TAP, TARGET
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
 
 
 def _flags(parser: ArgumentParser) -> None:
@@ -46,10 +54,17 @@ def _run(chosen: Namespace) -> int:
     named = [word for name in chosen.stream or () for word in ("--stream", name)]
     asked = {"--full": chosen.full, "--replace": chosen.replace, "--append-again": chosen.append_again}
     words = [*configs, "--state-from", chosen.config, *named, *(name for name, given in asked.items() if given), *level]
-    source = subprocess.Popen([tap, *words], stdout=subprocess.PIPE)
     accepted = ["--accept-shrink"] if chosen.accept_shrink else []
-    words = [target, "--config", chosen.config, *accepted, *level]
-    sink = subprocess.Popen(words, stdin=source.stdout, stdout=sys.stdout)
+    with tempfile.TemporaryDirectory(prefix="run-", dir=scratch_folder()) as folder:
+        # By this file the tap hands its error over to the target, which records it.
+        environ = {**os.environ, VARIABLE: f"{folder}/tap_failure.json"}
+        return _pipe([tap, *words], [target, "--config", chosen.config, *accepted, *level], environ)
+
+
+def _pipe(tap: Sequence[str], target: Sequence[str], environ: Mapping[str, str]) -> int:
+    """Run both as one pipe; returns the exit code."""
+    source = subprocess.Popen(tap, stdout=subprocess.PIPE, env=environ)
+    sink = subprocess.Popen(target, stdin=source.stdout, stdout=sys.stdout, env=environ)
     assert source.stdout is not None
     # Only the target may hold it: the tap must notice when the target is gone.
     source.stdout.close()

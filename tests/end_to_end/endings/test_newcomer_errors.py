@@ -1,0 +1,321 @@
+"""What a newcomer meets: each error by its class, its exit code and the names in its one line, at `spark-lake run`."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import socket
+import sqlite3
+import subprocess
+import sys
+import threading
+from contextlib import closing, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+import pytest
+
+from singer_spark.errors import SingerSparkError
+from singer_spark.storage.storage import Storage
+from tap.in_process import tap_of
+from target_spark_lake.commit.pipeline_run import open_run
+from target_spark_lake.layout import Layout
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+JSON = dict[str, Any]
+SPARK_LAKE = Path(sys.executable).with_name("spark-lake")
+TAP, TARGET = "tap-spark-jdbc", "target-spark-lake"
+PASSWORD = "reader-secret"
+TABLES = ("create table orders (id int primary key)", "create table secret (id int primary key)")
+# No retry of the store's client: our own come on top.
+FAST = {"retries": {"max_attempts": 1}, "connect_timeout": 1, "read_timeout": 1}
+
+
+@dataclass(frozen=True)
+class Said:
+    """How `spark-lake run` ended, and its standard error, with the traces of `--log-level debug`."""
+
+    code: int
+    errors: str
+
+    def line(self, program: str) -> str:
+        """The one line with which a program ends."""
+        (line,) = [each for each in self.errors.splitlines() if each.startswith(f"{program}: ")]
+        return line
+
+    @property
+    def classes(self) -> set[str]:
+        """The classes of all errors in the traces."""
+        return set(re.findall(r"^[\w.]*?(\w+Error): ", self.errors, re.MULTILINE))
+
+
+def run(folder: Path, tap: JSON, target: JSON | None = None, **environment: str) -> Said:
+    (folder / "tap.json").write_text(json.dumps(tap))
+    (folder / "target.json").write_text(json.dumps({"bucket": "./lake", "pipeline": "shop", **(target or {})}))
+    words, environ = [SPARK_LAKE, "run", "--log-level", "debug"], {**os.environ, **environment}
+    done = subprocess.run(words, cwd=folder, env=environ, capture_output=True, text=True, check=False, timeout=300)
+    assert PASSWORD not in done.stderr
+    return Said(done.returncode, done.stderr)
+
+
+class Logins:
+    """A user of each server who may read `orders` and not `secret`; made once."""
+
+    def __init__(self, request: pytest.FixtureRequest) -> None:
+        self.request = request
+        self.known: dict[str, JSON] = {}
+
+    def of(self, server: str) -> JSON:
+        if server not in self.known:
+            database = self.request.getfixturevalue(server).new_database()
+            user = f"reader_{database.name}"
+            if server == "postgresql":
+                statements = f"create role {user} login password '{PASSWORD}'", f"grant select on orders to {user}"
+                with psycopg.connect(database.dsn, autocommit=True) as connection:
+                    for each in (*TABLES, *statements):
+                        connection.execute(each)
+            else:
+                statements = f"create user {user} identified by '{PASSWORD}'", f"grant select on orders to {user}"
+                with closing(database.connect()) as connection, connection.cursor() as cursor:
+                    for each in (*TABLES, *statements):
+                        cursor.execute(each)
+            self.known[server] = {"jdbc_url": database.jdbc_url, "user": user, "password": PASSWORD}
+        return dict(self.known[server])
+
+
+@pytest.fixture(scope="module")
+def logins(request: pytest.FixtureRequest) -> Logins:
+    return Logins(request)
+
+
+@pytest.fixture
+def sqlite_shop(tmp_path: Path) -> JSON:
+    with closing(sqlite3.connect(tmp_path / "shop.db")) as database, database:
+        database.execute("create table orders (id integer primary key, v text)")
+        database.execute("insert into orders values (1, 'one')")
+    return {"jdbc_url": f"jdbc:sqlite:{tmp_path / 'shop.db'}"}
+
+
+# The mistake, the class of its error, and what its line must name.
+MISTAKES = {
+    "password": ("SourceError", ["user and password"]),
+    "host": ("ConnectionLostError", ["no-such-host.invalid", "jdbc_url"]),
+    "port": ("ConnectionLostError", [":1/", "jdbc_url"]),
+    "database": ("SourceError", ["no_such_shop"]),
+    "table": ("ConfigurationError", ["'ordres'", "'orders'"]),
+    "grant": ("ConfigurationError", ["secret", "GRANT SELECT"]),
+}
+SERVERS = ["postgresql", "mariadb", "mysql"]
+
+
+def mistaken(config: JSON, mistake: str) -> JSON:
+    url = config["jdbc_url"]
+    changed = {
+        "password": {"password": "wrong-secret"},
+        "host": {"jdbc_url": re.sub(r"//[^:/]+:", "//no-such-host.invalid:", url)},
+        "port": {"jdbc_url": re.sub(r":\d+/", ":1/", url)},
+        "database": {"jdbc_url": re.sub(r"(:\d+)/\w+", r"\1/no_such_shop", url)},
+        "table": {"tables": ["ordres"]},
+        "grant": {"tables": ["orders", "secret"]},
+    }
+    return {**config, **changed[mistake]}
+
+
+@pytest.mark.usefixtures("spark")
+@pytest.mark.parametrize("mistake", MISTAKES)
+@pytest.mark.parametrize("server", SERVERS)
+def test_each_server_names_the_mistake_and_the_way_out(logins: Logins, server: str, mistake: str) -> None:
+    """A wrong password, host, port or database, a misspelt table, a missing grant."""
+    check_refused(mistaken(logins.of(server), mistake), *MISTAKES[mistake])
+
+
+@pytest.mark.usefixtures("spark")
+@pytest.mark.parametrize("server", SERVERS)
+def test_a_spec_of_a_table_without_a_grant_says_so_too(logins: Logins, server: str) -> None:
+    """Also where the server hides the table."""
+    schema = "public." if server == "postgresql" else ""
+    spec = {"incremental_tables": [f"{schema}secret:id:integer"]}
+    check_refused({**logins.of(server), **spec}, *MISTAKES["grant"])
+
+
+@pytest.mark.usefixtures("spark")
+def test_sqlite_names_the_tables_that_a_misspelt_one_is_like(sqlite_shop: JSON) -> None:
+    check_refused(mistaken(sqlite_shop, "table"), *MISTAKES["table"])
+
+
+def check_refused(config: JSON, kind: str, names: list[str]) -> None:
+    with pytest.raises(SingerSparkError) as raised:
+        tap_of(config).plans()
+    assert type(raised.value).__name__ == kind
+    assert [each for each in names if each not in str(raised.value)] == [], raised.value
+    assert "\n" not in str(raised.value)
+
+
+# Each mistake once, and each server.
+@pytest.mark.parametrize(("mistake", "server"), [*zip(MISTAKES, SERVERS * 2, strict=True)])
+def test_at_the_command_a_mistake_is_one_line_and_exit_code_1(
+    logins: Logins, tmp_path: Path, mistake: str, server: str
+) -> None:
+    kind, names = MISTAKES[mistake]
+    said = run(tmp_path, mistaken(logins.of(server), mistake))
+    assert said.code == 1
+    assert kind in said.classes
+    assert [each for each in names if each not in said.line(TAP)] == [], said.line(TAP)
+    assert not (tmp_path / "lake/raw").exists()
+
+
+@pytest.mark.parametrize(
+    ("mistake", "kind", "names"),
+    [
+        ({"jdbc_url": "jdbc:sqlite:no_such_shop.db"}, "SourceError", ["no_such_shop.db"]),
+        ({"incremental_tables": ["orders:v:integer"]}, "ConfigurationError", ["orders", "'v'", "TEXT"]),
+    ],
+    ids=["file", "key type"],
+)
+def test_mistakes_with_sqlite(sqlite_shop: JSON, tmp_path: Path, mistake: JSON, kind: str, names: list[str]) -> None:
+    """A file that is not there, which SQLite would make; a key that can't be of its type."""
+    said = run(tmp_path, {**sqlite_shop, **mistake})
+    assert said.code == 1
+    assert kind in said.classes
+    assert [each for each in names if each not in said.line(TAP)] == [], said.line(TAP)
+    assert not (tmp_path / "no_such_shop.db").exists()
+
+
+def test_what_only_a_part_of_can_be_read_stops_nothing_and_is_named_with_the_way_out(
+    postgresql: Any, tmp_path: Path
+) -> None:
+    """Grants on some columns, a materialized view without rows, a view that divides by zero, hidden rows."""
+    database = postgresql.new_database()
+    user = f"reader_{database.name}"
+    with psycopg.connect(database.dsn, autocommit=True) as connection:
+        connection.execute(
+            f"""
+            create role {user} login password '{PASSWORD}';
+            create table orders (id int primary key); insert into orders values (1);
+            create table partly (id int primary key, open text, hidden text);
+            create materialized view empty as select 1 as id with no data;
+            create view fails as select 1 / (id - 1) as x from orders;
+            create table policed (id int primary key); insert into policed values (1), (2);
+            alter table policed enable row level security; create policy one on policed using (id = 1);
+            grant select on orders, empty, fails, policed to {user}; grant select (id, open) on partly to {user};
+            """
+        )
+    config: JSON = {"jdbc_url": database.jdbc_url, "user": user, "password": PASSWORD}
+
+    said = run(tmp_path, config)
+
+    assert said.code == 3
+    assert "SkippedStreamsError" in said.classes
+    errors = [each for each in said.errors.splitlines() if "the other streams go on" in each]
+    for stream, names in {
+        "public-partly": ["hidden", "GRANT SELECT ON public.partly", "exclude_columns"],
+        "public-empty": ["REFRESH MATERIALIZED VIEW public.empty"],
+        "public-fails": ["division by zero"],
+    }.items():
+        (line,) = [each for each in errors if f"stream {stream}: " in each]
+        assert [each for each in names if each not in line] == [], line
+    (hidden,) = [each for each in said.errors.splitlines() if "row-level security" in each]
+    assert "public-policed" in hidden
+    assert {path.name for path in (tmp_path / "lake/raw").iterdir()} == {"public-orders", "public-policed"}
+
+
+def test_all_tables_that_can_not_be_read_are_named_at_once_before_anything_is_read(
+    postgresql: Any, tmp_path: Path
+) -> None:
+    """One line each; the last line says how the others arrive."""
+    database = postgresql.new_database()
+    user = f"reader_{database.name}"
+    with psycopg.connect(database.dsn, autocommit=True) as connection:
+        connection.execute(f"create role {user} login password '{PASSWORD}'")
+        for number in range(8):
+            connection.execute(f"create table t{number} (id int primary key)")
+        connection.execute(f"grant select on t0, t1 to {user}")
+    config: JSON = {"jdbc_url": database.jdbc_url, "user": user, "password": PASSWORD}
+    config["tables"] = [f"t{number}" for number in range(8)]
+
+    said = run(tmp_path, config)
+
+    assert said.code == 1
+    assert "ConfigurationError" in said.classes
+    for number in range(2, 8):
+        lines = [each for each in said.errors.splitlines() if f"stream public-t{number}: " in each]
+        assert any(f"GRANT SELECT ON public.t{number}" in each for each in lines)
+    last = said.line(TAP)
+    assert "on_stream_error" in last and "3 more" in last
+    assert "public-t5" not in last
+    assert not (tmp_path / "lake/raw").exists()
+
+
+def test_another_bucket_in_one_of_the_files_is_named_as_such(sqlite_shop: JSON, tmp_path: Path) -> None:
+    storage = {"root": f"{tmp_path}/other/.dataspoc/staging/batches"}
+    batches = {"encoding": {"format": "parquet"}, "storage": storage}
+    said = run(tmp_path, {**sqlite_shop, "batch_config": batches})
+    assert said.code == 1
+    assert "OtherBucketError" in said.classes
+    assert f"{tmp_path}/other" in said.line(TARGET)
+
+
+@pytest.fixture
+def deaf_store() -> Iterator[str]:
+    """The URL of a server that hangs up on each request."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def hang_up() -> None:
+            with suppress(OSError):
+                while True:
+                    server.accept()[0].close()
+
+        threading.Thread(target=hang_up, daemon=True).start()
+        yield f"http://127.0.0.1:{server.getsockname()[1]}"
+        server.shutdown(socket.SHUT_RDWR)
+
+
+def test_a_store_without_keys_and_a_store_without_an_answer(
+    sqlite_shop: JSON, tmp_path: Path, deaf_store: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in [each for each in os.environ if each.startswith("AWS_")]:
+        monkeypatch.delenv(name)
+    none = str(tmp_path / "none")
+    options: JSON = {"endpoint_url": deaf_store, "config_kwargs": FAST}
+    target = {"bucket": "s3://lake", "storage_options": options}
+    said = run(tmp_path, sqlite_shop, target, AWS_SHARED_CREDENTIALS_FILE=none, AWS_CONFIG_FILE=none)
+    assert said.code == 1
+    assert "NoLoginError" in said.classes
+    assert "169.254" not in said.line(TAP)
+
+    options |= {"key": "someone", "secret": PASSWORD}
+    said = run(tmp_path, sqlite_shop, target)
+    assert said.code == 1
+    assert "UnreachableError" in said.classes
+    assert deaf_store.removeprefix("http://") in said.line(TAP)
+
+
+def test_a_folder_that_can_not_be_written_is_no_matter_of_a_store_s_options(sqlite_shop: JSON, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    said = run(tmp_path, sqlite_shop, {"bucket": str(tmp_path / "file/lake")})
+    assert said.code == 1
+    assert "StorageError" in said.classes
+    assert str(tmp_path / "file") in said.errors
+    assert "storage_options" not in said.line(TARGET) + said.line(TAP)
+
+
+def test_a_held_pipeline_names_the_holder_and_the_tap_names_the_target(sqlite_shop: JSON, tmp_path: Path) -> None:
+    """Taking it by force is the last resort, and the tap speaks of the target that ended, not of its own output."""
+    with closing(sqlite3.connect(tmp_path / "shop.db")) as database, database:
+        # More than a pipe holds, so that the tap meets the target's end.
+        database.executemany("insert into orders values (?, ?)", [(n, "x" * 100) for n in range(2, 20_000)])
+    holder = open_run(Storage(str(tmp_path / "lake")), Layout("shop"))
+    said = run(tmp_path, sqlite_shop)
+    holder.leave()
+    assert said.code == 1
+    assert {"LockedError", "SourceError"} <= said.classes
+    line = said.line(TARGET)
+    assert str(os.getpid()) in line
+    assert "wait for its end" in line.partition("--force")[0]
+    assert "the target ended first" in said.line(TAP)
+    assert not (tmp_path / "lake/raw").exists()
