@@ -131,7 +131,7 @@ def test_the_config_is_target_json_where_none_is_named(
     tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(ConfigurationError, match=r"can't read config target\.json: .*; name it by --config"):
+    with pytest.raises(ConfigurationError, match=r"--config target\.json: .*; name it by --config"):
         spark_lake.command(["runs"])
     Path("target.json").write_text(json.dumps({"bucket": "lake", "pipeline": "shop"}))
     assert spark_lake.command(["runs"]) == 1

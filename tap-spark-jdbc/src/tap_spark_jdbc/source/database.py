@@ -155,7 +155,7 @@ class Database:
     def batch_storage(self) -> Storage | None:
         """The storage for batches; None if none are configured."""
         batches = self.settings.batch_config
-        return None if batches is None else Storage(batches.root, self.settings.storage_options)
+        return None if batches is None or batches.root is None else Storage(batches.root, self.settings.storage_options)
 
     @property
     def may_be_columnar(self) -> bool:

@@ -10,6 +10,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from singer_spark.config.config_file import read_variables
 from singer_spark.errors import ConfigurationError, SingerSparkError
 from singer_spark.program.logs import LEVELS
 from target_spark_lake.cli.command import Command, installed
@@ -78,8 +79,9 @@ def _run(chosen: argparse.Namespace) -> None:
         raise ConfigurationError(f"nothing was written: {flags} must be given (on a terminal init asks)")
     values: JSON = {name: tuple(each) if name in SEVERAL else each for name, each in known.items() if each is not None}
     new = NewPipeline(**values)
-    new.check()
     directory = Path(chosen.directory).expanduser()
+    read_variables(directory)
+    new.check()
     files = {"tap_config": chosen.tap_config, "config": chosen.config}
     notes = [] if asks else _tried(new, directory)
     report = init(new, directory, **files, force=chosen.force, notes=notes)
@@ -106,9 +108,11 @@ def _text(report: InitReport) -> str:
     here = report.directory == "."
     lines = [f"Pipeline {report.pipeline}: wrote {', '.join(report.files)}{'' if here else f' in {report.directory}'}"]
     if report.variables:
-        lines += ["", "Secrets are not in them. Set these, or put them into the file .env, for your eyes only:"]
+        lines += [
+            "",
+            "Secrets are not in them. Set these, or put them into a .env beside them, for your eyes only:",
+        ]
         lines += [f"  {name}=..." for name in report.variables]
-        lines += ["A shell takes them from there by: set -a; . ./.env; set +a"]
     lines += ["", f"{'To' if here else f'In {report.directory}, to'} see what a run would read, and to run it:"]
     lines += [f"  {report.dry_run}", f"  {report.run}", "or as a pipe, or by Meltano:"]
     lines += [f"  {report.pipe}", f"  {report.meltano}"]

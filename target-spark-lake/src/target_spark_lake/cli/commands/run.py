@@ -6,6 +6,7 @@ import subprocess
 import sys
 from argparse import ArgumentParser, Namespace
 
+from singer_spark.config.config_file import usual_config
 from singer_spark.errors import ConfigurationError
 from singer_spark.process.signals import Stopped
 from singer_spark.program.logs import LEVELS
@@ -15,9 +16,11 @@ from target_spark_lake.cli.meltano_yml import TAP, TARGET
 
 def _flags(parser: ArgumentParser) -> None:
     parser.add_argument(
-        "--tap-config", action="append", metavar="FILE", help="tap.json if not given; repeatable, or ENV"
+        "--tap-config", action="append", metavar="FILE", help="tap.json (or .yml) if not given; repeatable, or ENV"
     )
-    parser.add_argument("--config", default=DEFAULT_CONFIG, metavar="FILE", help=f"{DEFAULT_CONFIG} if not given")
+    parser.add_argument(
+        "--config", dest="target_config", metavar="FILE", help=f"{DEFAULT_CONFIG} (or .yml) if not given"
+    )
     parser.add_argument(
         "--stream", action="append", metavar="NAME", help="these streams alone; a glob; repeatable; all others stay"
     )
@@ -40,15 +43,16 @@ def _flags(parser: ArgumentParser) -> None:
 def _run(chosen: Namespace) -> int:
     tap, target = map(_path, (TAP, TARGET))
     level = ["--log-level", chosen.log_level]
-    configs = [word for file in chosen.tap_config or ["tap.json"] for word in ("--config", file)]
+    config = chosen.target_config or usual_config("target")
+    configs = [word for file in chosen.tap_config or [usual_config("tap")] for word in ("--config", file)]
     if (chosen.replace or chosen.append_again) and not chosen.full:
         raise ConfigurationError("--replace and --append-again are for full runs: give --full, too")
     named = [word for name in chosen.stream or () for word in ("--stream", name)]
     asked = {"--full": chosen.full, "--replace": chosen.replace, "--append-again": chosen.append_again}
-    words = [*configs, "--state-from", chosen.config, *named, *(name for name, given in asked.items() if given), *level]
+    words = [*configs, "--state-from", config, *named, *(name for name, given in asked.items() if given), *level]
     source = subprocess.Popen([tap, *words], stdout=subprocess.PIPE)
     accepted = ["--accept-shrink"] if chosen.accept_shrink else []
-    words = [target, "--config", chosen.config, *accepted, *level]
+    words = [target, "--config", config, *accepted, *level]
     sink = subprocess.Popen(words, stdin=source.stdout, stdout=sys.stdout)
     assert source.stdout is not None
     # Only the target may hold it: the tap must notice when the target is gone.
