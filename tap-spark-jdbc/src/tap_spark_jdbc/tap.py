@@ -147,8 +147,11 @@ class TapSparkJdbc(Tap):
             self.run_state.skip(stream, [stream])
         return plans
 
-    def tables(self) -> Sequence[Table]:
-        """Tables within the settings' bounds, and queries; with a catalog, only those it selects."""
+    def tables(self, *, defaults: bool = False) -> Sequence[Table]:
+        """Tables within the settings' bounds, and queries; with a catalog, only those it selects.
+
+        With `defaults`, each with the SQL that fills its columns.
+        """
         from tap_spark_jdbc.plan.catalog import named_tables
         from tap_spark_jdbc.plan.computed_key import with_computed_key
         from tap_spark_jdbc.source.discovery import discover_tables
@@ -163,7 +166,7 @@ class TapSparkJdbc(Tap):
                 only = [name for name in only if name not in {(None, query.name) for query in queries}]
             bounds = Bounds(self.settings.schemas, self.settings.tables, only)
             connection, dialect = self.database.connection, self.database.source.dialect
-            tables = discover_tables(connection, dialect, bounds)
+            tables = discover_tables(connection, dialect, bounds, defaults=defaults)
             if only is None:
                 self._unknown = unknown_names(
                     tables,
@@ -190,7 +193,7 @@ class TapSparkJdbc(Tap):
         """The catalog of everything discovery finds."""
         from tap_spark_jdbc.plan.catalog import catalog_of
 
-        return catalog_of(self.tables(), self.settings, self._unknown)
+        return catalog_of(self.tables(defaults=True), self.settings, self._unknown)
 
     def check_staging(self) -> None:
         """Check that a run knows where its batch files go; ConfigurationError: no one says where."""

@@ -53,9 +53,20 @@ def shop(tmp_path: Path) -> Path:
 @pytest.mark.slow
 def test_on_a_terminal_each_answer_is_checked_and_tables_and_keys_are_chosen_from_what_is_there(shop: Path) -> None:
     answers = [
-        *("a/b", "", "postgres://x", "jdbc:sqlite:nowhere/x.db", "", "maybe", "yes", "jdbc:sqlite:my shop.db", ""),
+        *(
+            "a/b",
+            "",
+            "postgres://x",
+            "jdbc:postgressql://h/x",
+            "jdbc:sqlite:nowhere/x.db",
+            "",
+            "maybe",
+            "yes",
+            "jdbc:sqlite:my shop.db",
+            "",
+        ),
         *("1 7", "nothing", "1,3 odd*", "customers=at", "customers=id odd:name=-", "merge", ""),
-        *("", "../x", "lake", "61 5", "@daily"),
+        *("", "../x", "lake", "avro", "delta", "61 5", "@daily"),
     ]
     code, screen = on_a_terminal(shop, answers, "--compression", "snappy")
     assert code == 0, screen
@@ -67,7 +78,9 @@ def test_on_a_terminal_each_answer_is_checked_and_tables_and_keys_are_chosen_fro
         "  1  customers\n   2  odd:name\n   3  orders\n",
         "7: the numbers go from 1 to 3",
         "nothing: no table has this name",
-        "orders: at  (or id, amount)",
+        "orders: at  (or id); misses rows that are changed later, unless at changes too",
+        "Table format: parquet, delta, iceberg [parquet]: avro",
+        "did you mean 'postgresql'?",
         "customers=at: customers can have id, -",
         "answer upsert or append",
         "the URL of the database is needed",
@@ -82,13 +95,13 @@ def test_on_a_terminal_each_answer_is_checked_and_tables_and_keys_are_chosen_fro
         "incremental_tables": ["customers:id:integer!upsert", "orders:at:datetime!upsert"],
         "batch_config": {
             "encoding": {"format": "parquet"},
-            "storage": {"root": f"{shop}/lake/.dataspoc/staging/batches"},
         },
     }
     assert json.loads((shop / "target.json").read_text()) == {
         "bucket": f"{shop}/lake",
         "path": "lake",
         "pipeline": "a/b",
+        "format": "delta",
         "compression": "snappy",
     }
     assert "file://$MELTANO_PROJECT_ROOT/lake" in (shop / "meltano.yml").read_text()

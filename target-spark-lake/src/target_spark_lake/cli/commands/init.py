@@ -6,8 +6,10 @@ import argparse
 import json
 import os
 import sys
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 from singer_spark.config.config_file import read_variables
@@ -18,11 +20,13 @@ from target_spark_lake.cli.init import InitReport, init
 from target_spark_lake.cli.meltano_yml import TAP
 from target_spark_lake.cli.new_pipeline import REFERENCE, NewPipeline
 from target_spark_lake.cli.questions import SEVERAL, ask
-from target_spark_lake.cli.source_tables import source_tables
+from target_spark_lake.cli.source_tables import SourceTable, source_tables
 from target_spark_lake.config.config_schema import CODECS, FORMATS, LOAD_METHODS
 
 JSON = dict[str, Any]
 NEEDED = ("jdbc_url", "bucket", "pipeline")
+# Of the keys that are suggested where none is given.
+SHOWN_SPECS = 5
 
 
 def _flags(parser: argparse.ArgumentParser) -> None:
@@ -89,7 +93,7 @@ def _run(chosen: argparse.Namespace) -> None:
 
 
 def _tried(new: NewPipeline, directory: Path) -> list[str]:
-    """Obstacles to a first run that the database reports now."""
+    """Obstacles to a first run that the database reports now, and keys that its tables could be read by."""
     tap = installed(TAP)
     if tap is None:
         return [f"{TAP} is not installed beside this program: its settings were not checked"]
@@ -98,10 +102,24 @@ def _tried(new: NewPipeline, directory: Path) -> list[str]:
     try:
         # From the folder it will run in: a file named by the URL may be relative to that.
         folder = directory if directory.is_dir() else None
-        source_tables(tap, {**new.tap_config, "batch_config": None}, os.environ, folder)
+        tables = source_tables(tap, {**new.tap_config, "batch_config": None}, os.environ, folder)
     except SingerSparkError as error:
         return [f"the database was tried, and this would fail: {error}"]
-    return []
+    return [] if new.incremental_tables else _suggested(tables)
+
+
+def _suggested(tables: Sequence[SourceTable]) -> list[str]:
+    """Keys that would spare each run most of a table, where the user chose none."""
+    keys = [(table, key) for table in tables if (key := table.likely_key)]
+    if not keys:
+        return []
+    specs = []
+    for table, key in keys[:SHOWN_SPECS]:
+        missed = table.missed_by(key)
+        spec = f"--incremental-table {quote(table.spec(key, 'upsert' if table.has_key else 'append'))}"
+        specs.append(f"{spec} ({missed})" if missed else spec)
+    more = f", and {len(keys) - SHOWN_SPECS} more" if len(keys) > SHOWN_SPECS else ""
+    return [f"each run reads every table whole; to read only what is new: {', '.join(specs)}{more}"]
 
 
 def _text(report: InitReport) -> str:
