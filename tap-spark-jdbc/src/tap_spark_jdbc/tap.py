@@ -147,6 +147,16 @@ class TapSparkJdbc(Tap):
             self.run_state.skip(stream, [stream])
         return plans
 
+    def readable(self, refused: dict[str, str]) -> list[StreamPlan]:
+        """The plan of each stream that can be read; `refused` gets what is wrong with each of the others."""
+        from tap_spark_jdbc.plan.stream_plan import plan_streams
+
+        moments, unknown = self.database.source.dialect.text_moments, self._unknown
+        return plan_streams(
+            self.tables(), self.settings, text_moments=moments, refused=refused, may_refuse=lambda _: True,
+            unknown=unknown,
+        )  # fmt: skip
+
     def tables(self, *, defaults: bool = False) -> Sequence[Table]:
         """Tables within the settings' bounds, and queries; with a catalog, only those it selects.
 

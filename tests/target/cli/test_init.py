@@ -49,7 +49,9 @@ def test_hostile_values_arrive_as_they_are_in_the_configs_and_through_meltano(tm
     # The bucket is the target's.
     assert tap["batch_config"] == {"encoding": {"format": "parquet"}}
     assert report["variables"] == [tap["password"].strip("${}"), "TABLES"]
-    assert report["notes"] == ["the connection was not tried: set GR_SSE_X_1_D_PASSWORD and TABLES for that"]
+    assert report["notes"] == [
+        "the connection was not tried: set GR_SSE_X_1_D_PASSWORD and TABLES, then run `spark-lake check`"
+    ]
 
     name = report["meltano"].removeprefix("meltano run ")
     clean = {k: v for k, v in os.environ.items() if not k.startswith(("MELTANO_", "TAP_", "TARGET_"))}

@@ -104,6 +104,9 @@ def test_on_a_terminal_each_answer_is_checked_and_tables_and_keys_are_chosen_fro
         "format": "delta",
         "compression": "snappy",
     }
+    # It ends with a look at what a run would meet.
+    assert "✓ tables: 3 of 3 can be read" in screen
+    assert screen.rstrip().endswith("A run can start.")
     assert "file://$MELTANO_PROJECT_ROOT/lake" in (shop / "meltano.yml").read_text()
 
 
@@ -119,5 +122,6 @@ def test_by_flags_alone_a_database_that_can_t_be_reached_is_said_and_the_files_a
     flags = ["--jdbc-url", "jdbc:sqlite:nowhere/x.db", "--bucket", "lake", "--pipeline", "shop"]
     done = spark_lake(*flags, folder=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert "Note: the database was tried, and this would fail: can't connect to jdbc:sqlite:nowhere/x.db" in done.stdout
+    assert "✗ database: can't connect to jdbc:sqlite:nowhere/x.db" in done.stdout
+    assert done.stdout.endswith("1 problem: see above\n")
     assert {path.name for path in tmp_path.iterdir()} == {"tap.json", "target.json", "meltano.yml"}

@@ -176,6 +176,15 @@ class Database:
         """A connection for metadata and bounds; starts the JVM, but no session."""
         return self._connection(lasting=True)
 
+    def another_connection(self) -> JdbcConnection:
+        """One more connection; its user closes it."""
+        return self._connection(lasting=False)
+
+    @property
+    def hides_transactions(self) -> bool:
+        """Whether the user was refused the list of open transactions."""
+        return self._root._hidden
+
     @cached_property
     def watch(self) -> ServerWatch | None:
         """The watch over all connections of the run; None if the database is no server, or asked by another one."""

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from shlex import quote
+from typing import Any
 
 from singer_spark.errors import ConfigurationError
 from singer_spark.process.signals import too_late_to_stop
@@ -31,6 +31,7 @@ class InitReport:
     meltano: str
     crontab: str | None
     notes: list[str]
+    check: dict[str, Any] | None = None
 
 
 def init(
@@ -40,7 +41,6 @@ def init(
     tap_config: str = "tap.json",
     config: str = "target.json",
     force: bool = False,
-    notes: Sequence[str] = (),
 ) -> InitReport:
     """Write the tap's and the target's config and the entry in `meltano.yml`; nothing if anything is wrong.
 
@@ -78,7 +78,7 @@ def init(
         pipe=f"set -o pipefail; {pipe} | {TARGET} --config {quote(config)}",
         meltano=f"meltano run {entry.name}",
         crontab=_crontab(new, directory, tap_config, config, log=f"{entry.name}.log") if new.cron else None,
-        notes=[*notes, *said],
+        notes=said,
     )
 
 

@@ -188,7 +188,7 @@ def _with_variables(text: str) -> str:
 
 def _placeholder(found: re.Match[str]) -> str:
     whole_url = found.start() == 0 and found.string.endswith("URL}")
-    return os.environ.get(found[1]) or ("jdbc:" if whole_url else "") + found[1]
+    return os.environ.get(found[1]) or ("jdbc:sqlite:" if whole_url else "") + found[1]
 
 
 def _cron_problems(cron: str | None) -> list[str]:

@@ -72,16 +72,20 @@ def _connected(known: JSON) -> list[SourceTable]:
     tap = installed(TAP)
     if tap is None or known.get("tables") is not None:
         return []
+    asked: list[str] = []
     while True:
         chosen = {name: value for name, value in known.items() if value is not None}
         new = NewPipeline(**{"bucket": _RIGHT.bucket, **chosen})
-        environment = dict(os.environ)
-        for variable in (each for each in new.variables if each not in environment):
-            environment[variable] = getpass(f"{variable} (only to connect now, stored nowhere): ", sys.stderr)
+        for variable in (each for each in new.variables if each not in os.environ):
+            os.environ[variable] = getpass(f"{variable} (only to connect now, stored nowhere): ", sys.stderr)
+            asked.append(variable)
         _say("Connecting ...")
         try:
-            return source_tables(tap, new.tap_config, environment)
+            return source_tables(tap, new.tap_config, os.environ)
         except SingerSparkError as error:
+            # The password may have been the wrong one.
+            while asked:
+                del os.environ[asked.pop()]
             _say(str(error))
         if not _answer("Change the answers and try again? yes or no", "yes", _yes_or_no):
             return []

@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import re
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from glob import escape
 from pathlib import Path
+from shlex import quote
 from tempfile import NamedTemporaryFile
 from typing import Any
 
@@ -61,6 +62,7 @@ class SourceTable:
         has_key: Whether it has a primary key.
         key_types: Columns that could be the replication key, indexed ones first, with their types in a spec.
         defaults: SQL that fills such a column when a row is inserted or changed.
+        is_whole: Whether each run reads all of it, by the config.
     """
 
     schema: str | None
@@ -69,9 +71,10 @@ class SourceTable:
     has_key: bool
     key_types: Mapping[str, str]
     defaults: Mapping[str, str] = field(default_factory=dict)
+    is_whole: bool = True
 
     @classmethod
-    def of(cls, stream: JSON) -> SourceTable:
+    def of(cls, stream: Mapping[str, Any]) -> SourceTable:
         """A table as described by a stream of the catalog."""
         (root,) = (each["metadata"] for each in stream["metadata"] if not each["breadcrumb"])
         properties = stream["schema"]["properties"]
@@ -82,8 +85,9 @@ class SourceTable:
             if _may_grow(name, kind := _key_type(properties[name]), str(columns[name].get("sql-datatype")))
         }
         defaults = {name: text for name in keys if (text := columns[name].get("sql-default"))}
+        is_whole = root.get("replication-method", "FULL_TABLE") == "FULL_TABLE"
         rows, has_key = root.get("row-count"), bool(root.get("table-key-properties"))
-        return cls(root.get("schema-name"), root["table-name"], rows, has_key, keys, defaults)
+        return cls(root.get("schema-name"), root["table-name"], rows, has_key, keys, defaults, is_whole)
 
     @property
     def pattern(self) -> str:
@@ -138,7 +142,23 @@ def source_tables(
     if done.returncode:
         said = [line for line in done.stderr.splitlines() if line.startswith(f"{TAP}: ")]
         raise SourceError(said[-1].removeprefix(f"{TAP}: ") if said else done.stderr.strip())
-    return [SourceTable.of(each) for each in json.loads(done.stdout)["streams"]]
+    return tables_of(json.loads(done.stdout)["streams"])
+
+
+def tables_of(streams: Sequence[Mapping[str, Any]]) -> list[SourceTable]:
+    """The tables of a catalog's streams; those of other SQL are left out."""
+    return [SourceTable.of(each) for each in streams]
+
+
+def suggestions(tables: Sequence[SourceTable]) -> list[str]:
+    """A spec for each table that is read whole and has a likely key, with what runs by that key miss."""
+    found = []
+    for table in tables:
+        if table.is_whole and (key := table.likely_key) is not None:
+            missed = table.missed_by(key)
+            spec = table.spec(key, "upsert" if table.has_key else "append")
+            found.append(f"--incremental-table {quote(spec)}" + (f" ({missed})" if missed else ""))
+    return found
 
 
 def _key_type(schema: JSON) -> str:

@@ -11,6 +11,7 @@ from singer_spark.config.config_file import usual_config
 from singer_spark.program.frame import run_program
 from singer_spark.program.logs import LEVELS
 from target_spark_lake.cli.command import DEFAULT_CONFIG, PROGRAM
+from target_spark_lake.cli.commands.check import CHECK
 from target_spark_lake.cli.commands.compact import COMPACT
 from target_spark_lake.cli.commands.completion import COMPLETION
 from target_spark_lake.cli.commands.convert import CONVERT
@@ -28,6 +29,7 @@ from target_spark_lake.cli.commands.view import VIEW
 
 COMMANDS = (
     INIT,
+    CHECK,
     RUN,
     STATUS,
     RUNS,
