@@ -147,7 +147,7 @@ def test_a_pipeline_that_never_ran_is_refused_with_the_near_name_and_leaves_noth
         "convert": ["--format", "delta"],
         "report": ["--output", "page.html"],
     }
-    others = ("init", "run", "completion", "verify", "log drop")
+    others = ("init", "check", "run", "completion", "verify", "log drop")
     named = [each.name for each in COMMANDS if each.name not in others]
     for name in named:
         with pytest.raises(ConfigurationError, match=r"pipeline tset never ran in .* \(did you mean 'test'\?\)"):
