@@ -17,6 +17,7 @@ from threading import Lock, Thread
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from singer_spark.errors import ConnectionLostError, SourceError
+from singer_spark.jvm.spark_jvm import KEEPER
 from singer_spark.spark.cluster import is_local, tasks_at_once
 from singer_spark.spark.session import begin_jvm, get_context, get_gateway, get_session
 from singer_spark.spark.session_conf import PARALLELISM, SparkOptions, local_cores, session_conf
@@ -237,6 +238,9 @@ class Database:
     @cached_property
     def _options(self) -> SparkOptions:
         spark = self.settings.spark
+        if self.by_spark:
+            # A session is of one run: its JVM can't be kept for the next one.
+            os.environ.pop(KEEPER, None)
         return SparkOptions(
             "tap-spark-jdbc",
             spark.master,
