@@ -18,9 +18,11 @@ from pathlib import Path
 from typing import Any
 
 from singer_spark.errors import ConfigurationError, SingerSparkError
-from singer_spark.jvm.spark_jvm import KEEPER, Gateway, end_jvm, jvm_is_alive, jvm_process_id, start_jvm
+from singer_spark.jvm.spark_jvm import Gateway, end_jvm, jvm_is_alive, jvm_process_id, start_jvm, use_kept_jvm
 from singer_spark.process.scratch import scratch_folder
 
+# The descriptor over which this process asks another one for its JVM; not set: it starts its own.
+KEEPER = "SPARK_LAKE_JVM_KEEPER"
 MOST_RUNS = 100
 MOST_BYTES = 512 * 2**20
 # Files with secret arguments: of the run that asks, under another name each time.
@@ -93,12 +95,14 @@ class JvmKeeper:
         return self._gateway
 
 
-def ask_keeper(command: Sequence[str], variables: Mapping[str, str], grace_seconds: float) -> tuple[Gateway, int]:
-    """The kept JVM for a command, and its process id.
+def started_or_kept(command: Sequence[str], variables: Mapping[str, str], *, grace_seconds: float) -> Gateway:
+    """The JVM for a command: the one that is kept for this process, else a new one, as `start_jvm`.
 
     Raises:
         ConfigurationError: it can't be started.
     """
+    if KEEPER not in os.environ:
+        return start_jvm(command, variables, grace_seconds=grace_seconds)
     everything = {name: value for name, value in {**os.environ, **variables}.items() if name != KEEPER}
     asked = {
         "command": list(command), "variables": everything, "grace_seconds": grace_seconds,
@@ -113,7 +117,8 @@ def ask_keeper(command: Sequence[str], variables: Mapping[str, str], grace_secon
     answer = json.loads(line)
     if "error" in answer:
         raise ConfigurationError(answer["error"])
-    return Gateway(answer["port"], answer["secret"]), answer["id"]
+    use_kept_jvm(answer["id"])
+    return Gateway(answer["port"], answer["secret"])
 
 
 def _moved(text: str, scratch: str, own: str) -> str:

@@ -23,8 +23,6 @@ from singer_spark.process.scratch import scratch_folder
 
 OUT_OF_MEMORY = (3, 52)  # exit codes of a JVM under -XX:+ExitOnOutOfMemoryError, and of Spark itself
 LOOK_SECONDS = 0.02
-# The descriptor over which this process asks another one for its JVM (`kept_jvm`); not set: it starts its own.
-KEEPER = "SPARK_LAKE_JVM_KEEPER"
 # A dying JVM's connections break a moment before it is gone.
 SECONDS_TO_BE_GONE = 0.5
 
@@ -71,11 +69,6 @@ def start_jvm(command: Sequence[str], variables: Mapping[str, str] = {}, *, grac
     Raises:
         ConfigurationError: it ended instead.
     """
-    if KEEPER in os.environ:
-        from singer_spark.jvm.kept_jvm import ask_keeper
-
-        found, _jvm.kept = ask_keeper(command, variables, grace_seconds)
-        return found
     address = scratch_folder() / f"gateway-{uuid.uuid4().hex}"
     # As in `spark-submit`.
     environment = {**os.environ, **variables, "PYTHONHASHSEED": "0", "SPARK_CONNECT_MODE": "0"}
@@ -115,6 +108,11 @@ def _launch(command: Sequence[str], environment: dict[str, str], grace_seconds: 
 def jvm_process_id() -> int | None:
     """The process id of the JVM; None if none was started."""
     return _jvm.kept if _jvm.process is None else _jvm.process.pid
+
+
+def use_kept_jvm(process_id: int) -> None:
+    """Note the JVM that another process keeps for this one."""
+    _jvm.kept = process_id
 
 
 def jvm_is_alive() -> bool:

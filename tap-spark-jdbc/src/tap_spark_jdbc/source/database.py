@@ -17,7 +17,7 @@ from threading import Lock, Thread
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from singer_spark.errors import ConnectionLostError, SourceError
-from singer_spark.jvm.spark_jvm import KEEPER
+from singer_spark.jvm.kept_jvm import KEEPER
 from singer_spark.spark.cluster import is_local, tasks_at_once
 from singer_spark.spark.session import begin_jvm, get_context, get_gateway, get_session
 from singer_spark.spark.session_conf import PARALLELISM, SparkOptions, local_cores, session_conf
