@@ -11,8 +11,8 @@ from threading import Thread
 from typing import TYPE_CHECKING, Any
 
 import click
-import orjson
 
+from singer_spark.config.config_file import FROM_ENVIRONMENT, read_config, read_variables
 from singer_spark.config.environment import expand
 from singer_spark.errors import (
     ConfigurationError,
@@ -122,21 +122,26 @@ def _leave_failure(options: dict[str, Any], error: Exception) -> None:
     source: StateSource | None = None
     # A bucket that can't be read can't be written either.
     with suppress(SingerSparkError, OSError, KeyError, TypeError, ValueError):
-        if not isinstance(error, StorageError) and (opening := _state_source(options, _config(options["config"])[0])):
+        config, target = _config(options["config"])[0], _target(options)
+        if not isinstance(error, StorageError) and (opening := _state_source(options, config, target)):
             source = opening()
     lake, pipeline = (None, "") if source is None else (source.lake, source.pipeline)
     leave_failure(one_line(error), lake, pipeline, os.environ)
 
 
 def _run(options: dict[str, Any]) -> None:
+    from tap_spark_jdbc.config.batch_settings import with_staging
+
     set_up_logs(PROGRAM, options["log_level"])
     config, from_environment = _config(options["config"])
+    target = _target(options)
+    config = with_staging(config, target)
     if options["incremental_table"]:
         config["incremental_tables"] = [*config.get("incremental_tables", []), *options["incremental_table"]]
     again = _again(options)
-    test, catalog = options["test"], _json_of(options["catalog"], "--catalog") if options["catalog"] else None
+    test, catalog = options["test"], read_config(options["catalog"], "--catalog") if options["catalog"] else None
     stateless = bool(test) or options["discover"]
-    source = None if stateless else _state_source(options, config)
+    source = None if stateless else _state_source(options, config, target)
     if not from_environment:
         _begin_jvm(config)
     # Imported while the JVM starts: both take long.
@@ -155,12 +160,15 @@ def _run(options: dict[str, Any]) -> None:
         )
     tap = TapSparkJdbc(
         config=config,
+        target=target,
         catalog=catalog,
         opening=opening,
         only=options["stream"],
         parse_env_config=from_environment,
         setup_mapper=False,
     )
+    if not (stateless or options["dry_run"]):
+        tap.check_staging()
     if not (options["discover"] or options["dry_run"] or test == "schema"):
         tap.begin_session()
     tap.progress.phase("connecting")
@@ -220,18 +228,29 @@ def _build_class_archive() -> None:
         logging.getLogger(PROGRAM).info("an archive of Spark's classes is being made: later runs start faster")
 
 
-def _state_source(options: dict[str, Any], config: dict[str, Any]) -> Callable[[], StateSource | None] | None:
+def _target(options: dict[str, Any]) -> dict[str, Any] | None:
+    """The target's config that `--state-from` names."""
+    if not options["state_from"]:
+        return None
+    from tap_spark_jdbc.extraction.run_state import read_target_config
+
+    if options["state"]:
+        raise ConfigurationError("--state and --state-from both name the state: give one of them")
+    return read_target_config(options["state_from"])
+
+
+def _state_source(
+    options: dict[str, Any], config: dict[str, Any], target: dict[str, Any] | None
+) -> Callable[[], StateSource | None] | None:
     """A function that opens the state's location; the options are checked before anything is started."""
     from singer_spark.state.handed_state import handed_over
     from singer_spark.state.source import check_state_url, open_state_source, source_of_target
     from tap_spark_jdbc.extraction.meltano_start import source_under_meltano
-    from tap_spark_jdbc.extraction.run_state import read_target_config
+    from tap_spark_jdbc.extraction.run_state import settings_of_the_state
 
-    if options["state"] and options["state_from"]:
-        raise ConfigurationError("--state and --state-from both name the state: give one of them")
-    if options["state_from"]:
-        target = read_target_config(options["state_from"])
-        return lambda: source_of_target(target)
+    if target is not None:
+        settings = settings_of_the_state(target, options["state_from"])
+        return lambda: source_of_target(settings)
     handed = handed_over(os.environ)
     if handed is not None:
         return lambda: source_under_meltano(options["state"], handed)
@@ -247,19 +266,8 @@ def _state_source(options: dict[str, Any], config: dict[str, Any]) -> Callable[[
 def _config(paths: tuple[str, ...]) -> tuple[dict[str, Any], bool]:
     config: dict[str, Any] = {}
     for path in paths:
-        if path != "ENV":
-            config.update(_json_of(Path(path), "--config"))
-    return config, "ENV" in paths
-
-
-def _json_of(path: Path, option: str) -> dict[str, Any]:
-    try:
-        value = orjson.loads(path.read_bytes())
-    except OSError as error:
-        way_out = "; `spark-lake init` writes one" if option == "--config" and not path.exists() else ""
-        raise ConfigurationError(f"{option} {path}: {error.strerror}{way_out}") from error
-    except orjson.JSONDecodeError as error:
-        raise ConfigurationError(f"{option} {path}, line {error.lineno}, column {error.colno}: {error.msg}") from error
-    if not isinstance(value, dict):
-        raise ConfigurationError(f"{option} {path}: it must hold a JSON object")
-    return value
+        if path == FROM_ENVIRONMENT:
+            read_variables(Path())
+        else:
+            config.update(read_config(path, "--config", way_out="`spark-lake init` writes one"))
+    return config, FROM_ENVIRONMENT in paths

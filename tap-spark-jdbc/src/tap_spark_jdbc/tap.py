@@ -8,14 +8,17 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from singer_sdk import Tap
+from singer_sdk.helpers._classproperty import classproperty
 from singer_sdk.helpers._state import StateWriter
 from singer_sdk.helpers.capabilities import PluginCapabilities, TapCapabilities
 
 import singer_spark.program.about  # noqa: F401  the text of --about
 from singer_spark.config.environment import expand
 from singer_spark.errors import ConfigurationError
+from singer_spark.imports.singer_sdk_import import environment_config
 from singer_spark.program.progress import Progress
 from singer_spark.singer.messages import HOW, STREAMS
+from tap_spark_jdbc.config.batch_settings import with_staging
 from tap_spark_jdbc.config.settings import CONFIG_JSONSCHEMA, TapSettings
 from tap_spark_jdbc.extraction.late_window import LateWindow
 from tap_spark_jdbc.extraction.run_budget import RunBudget
@@ -69,13 +72,15 @@ class TapSparkJdbc(Tap):
         state: dict[str, Any] | None = None,
         opening: OpeningState | None = None,
         only: Sequence[str] = (),
+        target: dict[str, Any] | None = None,
         **options: Any,
     ) -> None:
         """Prepare a run from `opening`; `state`, a Singer STATE value, is for callers without an opening state.
 
-        `only` are globs of the streams to send; empty: all.
+        `only` are globs of the streams to send; empty: all. `target` is the target's config, which completes the tap's.
         """
         self._only = tuple(only)
+        self._target = target
         self._raw_catalog = catalog
         self._tables: Sequence[Table] | None = None
         self._unknown: Sequence[str] = ()
@@ -85,7 +90,12 @@ class TapSparkJdbc(Tap):
         super().__init__(config=config, catalog=catalog, state=state, **options)
         self._state_writer = _SilentStateWriter(self.message_writer)
 
+    @classproperty
+    def _env_var_config(cls) -> dict[str, Any]:
+        return environment_config(cls)
+
     def _validate_config(self, *, raise_errors: bool = True) -> list[str]:
+        self._config = with_staging(self._config, self._target)
         self.settings = TapSettings.from_config(self._config)
         self._config = expand(self._config, CONFIG_JSONSCHEMA["properties"])
         self.database = Database(self.settings, moved_at=self.progress.moved_at)
@@ -139,8 +149,21 @@ class TapSparkJdbc(Tap):
             self.run_state.skip(stream, [stream])
         return plans
 
-    def tables(self) -> Sequence[Table]:
-        """Tables within the settings' bounds, and queries; with a catalog, only those it selects."""
+    def readable(self, refused: dict[str, str]) -> list[StreamPlan]:
+        """The plan of each stream that can be read; `refused` gets what is wrong with each of the others."""
+        from tap_spark_jdbc.plan.stream_plan import plan_streams
+
+        moments, unknown = self.database.source.dialect.text_moments, self._unknown
+        return plan_streams(
+            self.tables(), self.settings, text_moments=moments, refused=refused, may_refuse=lambda _: True,
+            unknown=unknown,
+        )  # fmt: skip
+
+    def tables(self, *, defaults: bool = False) -> Sequence[Table]:
+        """Tables within the settings' bounds, and queries; with a catalog, only those it selects.
+
+        With `defaults`, each with the SQL that fills its columns.
+        """
         from tap_spark_jdbc.plan.catalog import named_tables
         from tap_spark_jdbc.plan.computed_key import with_computed_key
         from tap_spark_jdbc.source.discovery import discover_tables
@@ -155,7 +178,7 @@ class TapSparkJdbc(Tap):
                 only = [name for name in only if name not in {(None, query.name) for query in queries}]
             bounds = Bounds(self.settings.schemas, self.settings.tables, only)
             connection, dialect = self.database.connection, self.database.source.dialect
-            tables = discover_tables(connection, dialect, bounds)
+            tables = discover_tables(connection, dialect, bounds, defaults=defaults)
             if only is None:
                 self._unknown = unknown_names(
                     tables,
@@ -183,7 +206,15 @@ class TapSparkJdbc(Tap):
         """The catalog of everything discovery finds."""
         from tap_spark_jdbc.plan.catalog import catalog_of
 
-        return catalog_of(self.tables(), self.settings, self._unknown)
+        return catalog_of(self.tables(defaults=True), self.settings, self._unknown)
+
+    def check_staging(self) -> None:
+        """Check that a run knows where its batch files go; ConfigurationError: no one says where."""
+        if self.settings.batch_config is not None and self.settings.batch_config.root is None:
+            raise ConfigurationError(
+                "batch_config.storage.root: is missing: start with --state-from target.json, then the files go into "
+                "the bucket of that config, or name their folder"
+            )
 
     def begin_session(self) -> None:
         """Start Spark in the background if rows are sure to be read; meanwhile discovery goes on without it.

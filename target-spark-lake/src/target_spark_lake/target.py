@@ -6,16 +6,20 @@ import copy
 import os
 from dataclasses import replace
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, ClassVar
 
 import click
 from singer_sdk import Target
+from singer_sdk.helpers._classproperty import classproperty
 from singer_sdk.helpers.capabilities import CapabilitiesEnum, PluginCapabilities, TargetCapabilities
 from singer_sdk.plugin_base import _ConfigInput
 
 import singer_spark.program.about  # noqa: F401  the text of --about
+from singer_spark.config.config_file import FROM_ENVIRONMENT, read_config, read_variables
 from singer_spark.config.environment import expand
 from singer_spark.errors import ConfigurationError
+from singer_spark.imports.singer_sdk_import import environment_config
 from singer_spark.program.logs import LEVELS, set_up_logs
 from singer_spark.program.progress import Progress
 from singer_spark.singer.messages import AGAIN, RESTARTED, SKIPPED, STRANGERS, STREAMS
@@ -77,6 +81,10 @@ class TargetSparkLake(Target):
     def append_builtin_config(cls, config_jsonschema: JSON) -> None:
         """Add the SDK's settings for stream maps and flattening; its others have no effect here."""
         super(Target, cls).append_builtin_config(config_jsonschema)
+
+    @classproperty
+    def _env_var_config(cls) -> JSON:
+        return environment_config(cls)
 
     def _validate_config(self, *, raise_errors: bool = True) -> list[str]:
         default = pipeline_under_meltano(os.environ, parent_arguments())
@@ -185,16 +193,15 @@ class TargetSparkLake(Target):
         """Read the config files.
 
         Raises:
-            ConfigurationError: one is missing or not JSON.
+            ConfigurationError: one is missing or malformed.
         """
-        try:
-            return _ConfigInput.from_cli_args(*value)
-        except OSError as error:
-            raise ConfigurationError(
-                f"config: {error}; name your config by --config (`spark-lake init` writes one)"
-            ) from error
-        except (ValueError, TypeError) as error:
-            raise ConfigurationError(f"config: one of {', '.join(value)} is not a JSON object: {error}") from error
+        config: JSON = {}
+        for file in value:
+            if file == FROM_ENVIRONMENT:
+                read_variables(Path())
+            else:
+                config |= read_config(file, "--config", way_out="`spark-lake init` writes one")
+        return _ConfigInput(config=config, parse_env=FROM_ENVIRONMENT in value)
 
     @classmethod
     def invoke(  # type: ignore[override]

@@ -53,9 +53,20 @@ def shop(tmp_path: Path) -> Path:
 @pytest.mark.slow
 def test_on_a_terminal_each_answer_is_checked_and_tables_and_keys_are_chosen_from_what_is_there(shop: Path) -> None:
     answers = [
-        *("a/b", "", "postgres://x", "jdbc:sqlite:nowhere/x.db", "", "maybe", "yes", "jdbc:sqlite:my shop.db", ""),
+        *(
+            "a/b",
+            "",
+            "postgres://x",
+            "jdbc:postgressql://h/x",
+            "jdbc:sqlite:nowhere/x.db",
+            "",
+            "maybe",
+            "yes",
+            "jdbc:sqlite:my shop.db",
+            "",
+        ),
         *("1 7", "nothing", "1,3 odd*", "customers=at", "customers=id odd:name=-", "merge", ""),
-        *("", "../x", "lake", "61 5", "@daily"),
+        *("", "../x", "lake", "avro", "delta", "61 5", "@daily"),
     ]
     code, screen = on_a_terminal(shop, answers, "--compression", "snappy")
     assert code == 0, screen
@@ -67,7 +78,9 @@ def test_on_a_terminal_each_answer_is_checked_and_tables_and_keys_are_chosen_fro
         "  1  customers\n   2  odd:name\n   3  orders\n",
         "7: the numbers go from 1 to 3",
         "nothing: no table has this name",
-        "orders: at  (or id, amount)",
+        "orders: at  (or id); misses rows that are changed later, unless at changes too",
+        "Table format: parquet, delta, iceberg [parquet]: avro",
+        "did you mean 'postgresql'?",
         "customers=at: customers can have id, -",
         "answer upsert or append",
         "the URL of the database is needed",
@@ -82,15 +95,18 @@ def test_on_a_terminal_each_answer_is_checked_and_tables_and_keys_are_chosen_fro
         "incremental_tables": ["customers:id:integer!upsert", "orders:at:datetime!upsert"],
         "batch_config": {
             "encoding": {"format": "parquet"},
-            "storage": {"root": f"{shop}/lake/.dataspoc/staging/batches"},
         },
     }
     assert json.loads((shop / "target.json").read_text()) == {
         "bucket": f"{shop}/lake",
         "path": "lake",
         "pipeline": "a/b",
+        "format": "delta",
         "compression": "snappy",
     }
+    # It ends with a look at what a run would meet.
+    assert "✓ tables: 3 of 3 can be read" in screen
+    assert screen.rstrip().endswith("A run can start.")
     assert "file://$MELTANO_PROJECT_ROOT/lake" in (shop / "meltano.yml").read_text()
 
 
@@ -106,5 +122,6 @@ def test_by_flags_alone_a_database_that_can_t_be_reached_is_said_and_the_files_a
     flags = ["--jdbc-url", "jdbc:sqlite:nowhere/x.db", "--bucket", "lake", "--pipeline", "shop"]
     done = spark_lake(*flags, folder=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert "Note: the database was tried, and this would fail: can't connect to jdbc:sqlite:nowhere/x.db" in done.stdout
+    assert "✗ database: can't connect to jdbc:sqlite:nowhere/x.db" in done.stdout
+    assert done.stdout.endswith("1 problem: see above\n")
     assert {path.name for path in tmp_path.iterdir()} == {"tap.json", "target.json", "meltano.yml"}

@@ -13,8 +13,10 @@ from collections.abc import Iterator
 from contextlib import closing, suppress
 from pathlib import Path
 
+import psycopg
 import pytest
 
+from servers.postgresql import PostgreSQL
 from target.loading import Lake
 from target_spark_lake.cli import spark_lake
 from target_spark_lake.cli.commands import run as run_module
@@ -201,3 +203,39 @@ def test_a_signal_reaches_both_programs_and_nothing_is_published(folder: Path) -
     assert "tap-spark-jdbc: stopped by SIGTERM" in rest
     assert "target-spark-lake: stopped by SIGTERM; nothing was published" in rest
     assert not (folder / "lake/raw").exists()
+
+
+@pytest.mark.slow
+def test_the_bucket_is_said_once_and_secrets_are_in_env(tmp_path: Path, postgresql: PostgreSQL) -> None:
+    """YAML with comments, and a `.env` beside it that the environment overrides; it is not printed."""
+    shop = postgresql.new_database()
+    with psycopg.connect(shop.dsn) as connection:
+        connection.execute("create table orders as select generate_series(1, 100) as id")
+    (tmp_path / "tap.yml").write_text(
+        "# The source. Where its files go is the target's matter.\n"
+        "jdbc_url: jdbc:postgresql://${SHOP_HOST}/${SHOP_DATABASE}\n"
+        "user: ${SHOP_USER}\npassword: ${SHOP_PASSWORD}\n"
+        "tables: [public.orders]\nbatch_config: {encoding: {format: parquet}}\n"
+    )
+    (tmp_path / "target.yaml").write_text("bucket: ./${SHOP_LAKE}  # here\npipeline: shop\n")
+    host = f"{shop.host}:{shop.port}"
+    variables = {"HOST": host, "DATABASE": "not this", "USER": shop.user, "PASSWORD": shop.password}
+    lines = [f"SHOP_{name}='{value}'\n" for name, value in {**variables, "LAKE": "lake"}.items()]
+    (tmp_path / ".env").write_text("".join(lines))
+    real = {**os.environ, "SHOP_DATABASE": shop.name}
+    done = subprocess.run([SPARK_LAKE, "run"], cwd=tmp_path, env=real, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "public-orders: 100 records loaded" in done.stderr
+    status = subprocess.run(
+        [SPARK_LAKE, "status", "--json"], cwd=tmp_path, env=real, capture_output=True, text=True, check=False
+    )
+    assert json.loads(status.stdout)[0]["streams"].keys() == {"public-orders"}, status.stderr
+    # Files went to the lake's own staging folder, so none was copied.
+    assert (tmp_path / "lake/.dataspoc/staging").is_dir()
+
+    alone = subprocess.run(
+        [SPARK_LAKE.with_name("tap-spark-jdbc"), "--config", "tap.yml"],
+        cwd=tmp_path, env=real, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert (alone.returncode, alone.stdout) == (1, "")
+    assert "batch_config.storage.root: is missing: start with --state-from target.json" in alone.stderr

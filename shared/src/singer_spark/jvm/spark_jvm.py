@@ -42,6 +42,7 @@ class _Jvm:
         process: Its process; None if none was started.
         grace_seconds: How long it may take to exit when asked to; 0: it is killed.
         output: What it wrote to standard error.
+        kept: The process id of a JVM that another process keeps for it; None if there is none.
         forbidden: Whether this process is ending and must not start another.
     """
 
@@ -49,6 +50,7 @@ class _Jvm:
         self.process: subprocess.Popen[bytes] | None = None
         self.grace_seconds = 0.0
         self.output = JvmOutput()
+        self.kept: int | None = None
         self.forbidden = False
         self.starting = threading.Lock()
 
@@ -105,7 +107,17 @@ def _launch(command: Sequence[str], environment: dict[str, str], grace_seconds: 
 
 def jvm_process_id() -> int | None:
     """The process id of the JVM; None if none was started."""
-    return None if _jvm.process is None else _jvm.process.pid
+    return _jvm.kept if _jvm.process is None else _jvm.process.pid
+
+
+def use_kept_jvm(process_id: int) -> None:
+    """Note the JVM that another process keeps for this one."""
+    _jvm.kept = process_id
+
+
+def jvm_is_alive() -> bool:
+    """Whether this process has a JVM that runs."""
+    return _jvm.process is not None and _jvm.process.poll() is None
 
 
 def end_jvm(*, for_good: bool = False) -> None:
@@ -144,7 +156,7 @@ def jvm_failure() -> ResourceError | None:
     """The error for a JVM that ended by itself; None while it runs, or if there is none."""
     process = _jvm.process
     if process is None:
-        return None
+        return _kept_failure()
     gone_at = time.monotonic() + SECONDS_TO_BE_GONE
     # Not by `wait`, which never releases its lock if a signal's exception meets it.
     while (code := process.poll()) is None:
@@ -159,6 +171,20 @@ def jvm_failure() -> ResourceError | None:
     elif code == -signal.SIGKILL:
         way_out = "it was killed by hand, or the machine has too little memory for spark.driver.memory"
     return ResourceError(f"Spark's JVM {_ending(code)} in the middle of the run; {way_out}")
+
+
+def _kept_failure() -> ResourceError | None:
+    """The error for a kept JVM that is gone: how it ended is logged by its keeper."""
+    if _jvm.kept is None:
+        return None
+    gone_at = time.monotonic() + SECONDS_TO_BE_GONE
+    while time.monotonic() < gone_at:
+        try:
+            os.kill(_jvm.kept, 0)
+        except ProcessLookupError:
+            return ResourceError("Spark's JVM ended in the middle of the run; run it again")
+        time.sleep(LOOK_SECONDS)
+    return None
 
 
 def _ending(code: int) -> str:

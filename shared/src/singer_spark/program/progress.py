@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
 LOG_SECONDS = 5.0
+# With this variable only the line that says a run is done is printed: for one of many runs in a row.
+QUIET = "SPARK_LAKE_QUIET"
+DONE = "Done! "
 BAR_WIDTH = 20
 logger = logging.getLogger(__name__)
 
@@ -140,7 +143,7 @@ class Progress:
         `next_runs` is where the next run begins, by incremental stream.
         """
         counts = self._ended()
-        _print(f"Done! {self._total(counts)}: {place}")
+        _print(f"{DONE}{self._total(counts)}: {place}")
         self._print_streams(counts, next_runs)
 
     def _ended(self) -> dict[str, Count]:
@@ -232,6 +235,8 @@ def _console() -> Console:
 
 
 def _print(line: str) -> None:
+    if QUIET in os.environ and not line.startswith(DONE):
+        return
     if is_structured():
         logger.info("%s", line.strip())
         return

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from singer_spark.errors import ConfigurationError, ResourceError, SingerSparkError, cut, wants_traceback
 from singer_spark.jvm import gateway
 from singer_spark.jvm.command import with_jars
-from singer_spark.jvm.spark_jvm import start_jvm
+from singer_spark.jvm.kept_jvm import started_or_kept
 from singer_spark.process.shortage import shortage
 from singer_spark.spark.cluster import is_local, master_url, warn_while_waiting
 from singer_spark.spark.connect_session import connect
@@ -39,7 +39,7 @@ def begin_jvm(options: SparkOptions) -> None:
     if not wants_traceback(options.app_name):
         logging.getLogger().addFilter(_is_not_of_py4j)
     command, variables, grace = command_for(options), own_variables(options), grace_seconds(options)
-    gateway.begin(lambda: start_jvm(command.words, variables, grace_seconds=grace), command.jars)
+    gateway.begin(lambda: started_or_kept(command.words, variables, grace_seconds=grace), command.jars)
 
 
 def get_gateway(options: SparkOptions) -> Any:

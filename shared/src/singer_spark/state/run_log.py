@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from singer_spark.storage.storage import Storage
 
 LAKE_FOLDER = ".dataspoc"
+# Where a tap writes its batch files in the lake's bucket, if it is told no other place.
+BATCHES = f"{LAKE_FOLDER}/staging/batches"
 FORMAT_VERSION = 1
 COMMITTED, PUBLISHED, ABORTED = "committed", "published", "aborted"
 _RUN_ID_TIME = "%Y%m%dT%H%M%S%fZ"

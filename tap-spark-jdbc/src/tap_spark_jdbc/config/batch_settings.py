@@ -6,31 +6,51 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from singer_spark.state.run_log import BATCHES
+
 # The codecs that each format's readers support; the first is the default.
 CODECS = {"parquet": ("zstd", "snappy", "gzip", "lz4", "none"), "jsonl": ("gzip", "none")}
 
 
 @dataclass(frozen=True)
 class BatchSettings:
-    """Format and location of batches: codec `none` for none; each path below the root begins with the prefix."""
+    """Format and location of batches: codec `none` for none; each path below the root begins with the prefix.
+
+    The root is None if it is to be in the bucket of a target that no one has named yet.
+    """
 
     format: Literal["parquet", "jsonl"]
     compression: str
-    root: str
+    root: str | None = None
     prefix: str = ""
 
     @classmethod
     def of(cls, setting: Mapping[str, Any]) -> BatchSettings:
         """Parse the setting, which must have no problems."""
-        encoding, storage = setting["encoding"], setting["storage"]
+        encoding, storage = setting["encoding"], setting.get("storage") or {}
         kind = encoding["format"]
         codec = encoding.get("compression") or CODECS[kind][0]
-        return cls(kind, codec, storage["root"], storage.get("prefix") or "")
+        return cls(kind, codec, storage.get("root"), storage.get("prefix") or "")
 
     @property
     def encoding(self) -> dict[str, str]:
         """The encoding as in a BATCH message."""
         return {"format": self.format, "compression": self.compression}
+
+
+def with_staging(config: dict[str, Any], target: Mapping[str, Any] | None) -> dict[str, Any]:
+    """The tap's config with what it leaves to the target's: where batch files go, and by which storage options."""
+    batches = config.get("batch_config")
+    if target is None or not isinstance(batches, dict):
+        return config
+    storage = batches.get("storage") or {}
+    if not isinstance(storage, dict) or storage.get("root"):
+        return config
+    root = f"{str(target['bucket']).rstrip('/')}/{BATCHES}"
+    completed = {**config, "batch_config": {**batches, "storage": {**storage, "root": root}}}
+    if not config.get("storage_options") and target.get("storage_options"):
+        completed["storage_options"] = target["storage_options"]
+    return completed
 
 
 def batch_problems(setting: Any) -> list[str]:

@@ -99,13 +99,14 @@ BATCH_CONFIG = _object(
         ),
         "storage": _object(
             {
-                "root": _setting(TEXT, "Path or URL of the files' folder"),
+                "root": _setting(
+                    TEXT, "Path or URL of the files' folder; in the bucket of `--state-from` where not given"
+                ),
                 "prefix": _setting({"type": "string"}, "Prefix of each file's path below it"),
             },
-            required=("root",),
         ),
     },
-    required=("encoding", "storage"),
+    required=("encoding",),
 )
 SPARK = _object(
     {

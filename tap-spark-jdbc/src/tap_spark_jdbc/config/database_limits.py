@@ -6,8 +6,9 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from singer_spark.config.setting_problems import nearest
 from singer_spark.spark.cluster import is_local
-from tap_spark_jdbc.dialects import dialect_of
+from tap_spark_jdbc.dialects import dialect_of, known_dialects
 
 _IAM = ("postgresql", "mariadb")
 # Files, or databases within a JVM; Derby, H2 and HSQLDB also have servers.
@@ -19,7 +20,7 @@ def database_problems(config: Mapping[str, Any]) -> list[str]:
     url = config.get("jdbc_url")
     if not isinstance(url, str) or not url.startswith("jdbc:"):
         return []
-    dialect, problems = dialect_of(url), []
+    dialect, problems = dialect_of(url), _scheme_problems(url, config)
     if config.get("auth") == "aws-iam":
         if dialect.name not in _IAM:
             problems.append(f"auth: aws-iam is a login of PostgreSQL, MariaDB and MySQL, not of {dialect.name}")
@@ -36,6 +37,20 @@ def database_problems(config: Mapping[str, Any]) -> list[str]:
     if config.get("statement_timeout") and dialect.statement_timeout is None:
         problems.append(f"statement_timeout: is not supported for {dialect.name}; set a limit for the database's user")
     return problems
+
+
+def _scheme_problems(url: str, config: Mapping[str, Any]) -> list[str]:
+    """A URL that no known driver understands, unless the user names one."""
+    if dialect_of(url).driver or config.get("driver"):
+        return []
+    known = [prefix.split(":")[1] for dialect in known_dialects().values() for prefix in dialect.url_prefixes]
+    scheme = url.split(":")[1]
+    if near := nearest(scheme, known):
+        return [f"jdbc_url: no driver is known for jdbc:{scheme}:{near}"]
+    return [
+        f"jdbc_url: no driver is known for jdbc:{scheme}: (known are {', '.join(known)}); name its class in `driver`, "
+        "and its Maven coordinates in `driver_package` or its jar in `driver_jars`"
+    ]
 
 
 def reach_problems(jdbc_url: object, spark: Mapping[str, Any]) -> list[str]:

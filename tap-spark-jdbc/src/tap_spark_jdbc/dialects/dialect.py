@@ -44,6 +44,8 @@ class CatalogQueries:
         as_json: SQL template over `{columns}` and `{query}` for all rows as one or a few JSON arrays of arrays.
         views: `table_schema, table_name` of all views, for a database in which a single broken one makes the other
             queries fail; None: it does not.
+        defaults: `table_schema, table_name, column_name, position, filled`: the SQL of each column's default, with
+            what fills it when a row changes. A run does not ask for it.
     """
 
     columns: str
@@ -51,6 +53,7 @@ class CatalogQueries:
     indexes: str
     as_json: str
     views: str | None = None
+    defaults: str | None = None
 
 
 @dataclass(frozen=True)

@@ -73,6 +73,12 @@ SELECT schema_name AS table_schema, table_name, unnest(constraint_column_names) 
 FROM duckdb_constraints() WHERE constraint_type = 'PRIMARY KEY' AND database_name = current_database()
 """
 
+_DEFAULTS = """
+SELECT schema_name AS table_schema, table_name, column_name, column_index AS position, column_default AS filled
+FROM duckdb_columns()
+WHERE NOT internal AND database_name = current_database() AND column_default IS NOT NULL
+"""
+
 # DuckDB's indexes only find single values; a range along one costs a full scan.
 _INDEXES = "SELECT '' AS table_schema, '' AS table_name, '' AS column_name, 1 AS position WHERE 1 = 0"
 
@@ -100,7 +106,7 @@ DUCKDB = Dialect(
     text_select=_TEXT,
     now="CAST(get_current_timestamp() AT TIME ZONE 'UTC' AS VARCHAR)",
     system_schemas=("information_schema", "pg_catalog"),
-    catalog=CatalogQueries(_COLUMNS, _PRIMARY_KEYS, _INDEXES, _AS_JSON),
+    catalog=CatalogQueries(_COLUMNS, _PRIMARY_KEYS, _INDEXES, _AS_JSON, defaults=_DEFAULTS),
     # The file is not locked against other readers, and a missing one is an error, not a new database.
     # A result is streamed; else all of it would be built in memory first.
     properties={"duckdb.read_only": "true", "jdbc_stream_results": "true"},

@@ -76,6 +76,12 @@ JOIN INFORMATION_SCHEMA.TABLE_CONSTRAINTS c
 WHERE c.CONSTRAINT_TYPE = 'PRIMARY KEY'
 """
 
+_DEFAULTS = """
+SELECT TABLE_SCHEMA AS table_schema, TABLE_NAME AS table_name, COLUMN_NAME AS column_name,
+  ORDINAL_POSITION AS position, CONCAT_WS(' on update ', COLUMN_DEFAULT, COLUMN_ON_UPDATE) AS filled
+FROM INFORMATION_SCHEMA.COLUMNS WHERE COLUMN_DEFAULT IS NOT NULL OR COLUMN_ON_UPDATE IS NOT NULL
+"""
+
 _INDEXES = """
 SELECT TABLE_SCHEMA AS table_schema, TABLE_NAME AS table_name, COLUMN_NAME AS column_name, 1 AS position
 FROM INFORMATION_SCHEMA.INDEX_COLUMNS WHERE ORDINAL_POSITION = 1
@@ -99,7 +105,7 @@ H2 = Dialect(
     text_select=_TEXT,
     now="CAST(CURRENT_TIMESTAMP(6) AT TIME ZONE 'UTC' AS CHARACTER VARYING)",
     system_schemas=("INFORMATION_SCHEMA",),
-    catalog=CatalogQueries(_COLUMNS, _PRIMARY_KEYS, _INDEXES, _AS_JSON),
+    catalog=CatalogQueries(_COLUMNS, _PRIMARY_KEYS, _INDEXES, _AS_JSON, defaults=_DEFAULTS),
     # A missing file is an error, not a new database.
     properties={"IFEXISTS": "TRUE"},
     session_statements=("SET TIME ZONE 'UTC'",),

@@ -112,6 +112,12 @@ SELECT TABLE_SCHEMA AS table_schema, TABLE_NAME AS table_name, COLUMN_NAME AS co
 FROM information_schema.STATISTICS WHERE INDEX_NAME = 'PRIMARY'
 """
 
+_DEFAULTS = """
+SELECT TABLE_SCHEMA AS table_schema, TABLE_NAME AS table_name, COLUMN_NAME AS column_name,
+  ORDINAL_POSITION AS position, CONCAT_WS(' ', COLUMN_DEFAULT, EXTRA) AS filled
+FROM information_schema.COLUMNS WHERE COLUMN_DEFAULT IS NOT NULL OR EXTRA <> ''
+"""
+
 # An index on a prefix of a text doesn't order the whole text.
 _INDEXES = """
 SELECT TABLE_SCHEMA AS table_schema, TABLE_NAME AS table_name, COLUMN_NAME AS column_name, 1 AS position
@@ -197,7 +203,7 @@ _DIALECT = Dialect(
         sha256="SHA2(CONVERT({t} USING utf8mb4), 256)",
         number="CAST(CONV({h}, 16, 10) AS UNSIGNED)",
     ),
-    catalog=CatalogQueries(_COLUMNS, _PRIMARY_KEYS, _INDEXES, _AS_JSON),
+    catalog=CatalogQueries(_COLUMNS, _PRIMARY_KEYS, _INDEXES, _AS_JSON, defaults=_DEFAULTS),
     described_type=_DESCRIBED_TYPE,
     width="OCTET_LENGTH({s})",
     columnar_driver=CONNECTORX,

@@ -235,6 +235,16 @@ JOIN pg_catalog.pg_attribute a ON a.attrelid = c.oid AND a.attnum = k.attnum
 WHERE i.indisprimary AND k.position <= i.indnkeyatts
 """
 
+_DEFAULTS = """
+SELECT CAST(n.nspname AS text) AS table_schema, CAST(c.relname AS text) AS table_name,
+  CAST(a.attname AS text) AS column_name, CAST(a.attnum AS int) AS position,
+  pg_catalog.pg_get_expr(d.adbin, d.adrelid) AS filled
+FROM pg_catalog.pg_attrdef d
+JOIN pg_catalog.pg_class c ON c.oid = d.adrelid
+JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+JOIN pg_catalog.pg_attribute a ON a.attrelid = c.oid AND a.attnum = d.adnum
+"""
+
 _INDEXES = """
 SELECT CAST(n.nspname AS text) AS table_schema, CAST(c.relname AS text) AS table_name,
   CAST(a.attname AS text) AS column_name, 1 AS position
@@ -331,6 +341,7 @@ POSTGRESQL = Dialect(
         _PRIMARY_KEYS,
         _INDEXES,
         _AS_JSON,
+        defaults=_DEFAULTS,
     ),
     alive=Alive(
         {"loginTimeout": "20", "socketTimeout": "20"},

@@ -127,6 +127,11 @@ SELECT NULL AS table_schema, t.name AS table_name, x.name AS column_name, x.pk A
 {_TABLES} AND x.pk > 0
 """
 
+_DEFAULTS = f"""
+SELECT NULL AS table_schema, t.name AS table_name, x.name AS column_name, x.cid AS position, x.dflt_value AS filled
+{_TABLES} AND x.dflt_value IS NOT NULL
+"""
+
 _INDEXES = f"""
 SELECT NULL AS table_schema, t.name AS table_name, i.name AS column_name, 1 AS position
 FROM pragma_table_list t JOIN pragma_index_list(t.name) l JOIN pragma_index_xinfo(l.name) i
@@ -173,7 +178,7 @@ SQLITE = Dialect(
     has_schemas=False,
     # In double quotes, the name of a dropped column would be a string, and the value of every row.
     quote_mark="`",
-    catalog=CatalogQueries(_COLUMNS, _PRIMARY_KEYS, _INDEXES, _AS_JSON, _VIEWS),
+    catalog=CatalogQueries(_COLUMNS, _PRIMARY_KEYS, _INDEXES, _AS_JSON, _VIEWS, _DEFAULTS),
     # 1 is SQLITE_OPEN_READONLY: a missing file is an error, not a new database.
     properties={"open_mode": "1", "busy_timeout": "60000"},
     text_moments=True,

@@ -141,6 +141,7 @@ class Table:
             read with it, so `primary_key` is empty.
         filtered: Row-level security applies to the user, and may hide rows.
         obstacles: What keeps the user from reading it, by column; under an empty name, from reading any.
+        defaults: SQL that fills columns when a row is inserted or changed, by column, where that was asked for.
     """
 
     schema: str | None
@@ -155,6 +156,7 @@ class Table:
     parent_key: tuple[str, ...] = ()
     filtered: bool = False
     obstacles: Mapping[str, str] = field(default_factory=dict)
+    defaults: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def stream(self) -> str:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import copy
-import json
 import logging
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from singer_spark.config.config_file import read_config
 from singer_spark.config.environment import expand
 from singer_spark.errors import ConfigurationError, DamagedError, StateError
 from singer_spark.process import stdout
@@ -18,6 +17,7 @@ from singer_spark.state.backend import StateBackend
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from pathlib import Path
 
     from singer_spark.state.checkpoint import Checkpoint
     from singer_spark.state.source import StateSource
@@ -34,6 +34,7 @@ CURRENTLY_SYNCING = "currently_syncing"
 _EXPRESSION = "replication_key_expression"
 # Of a target's config.
 SETTINGS_OF_THE_STATE = ("bucket", "pipeline", "storage_options", "state_backend")
+_STATE_FROM = "--state-from"
 
 
 @dataclass(frozen=True)
@@ -267,26 +268,24 @@ def _expression(plan: StreamPlan) -> str | None:
 
 
 def read_target_config(path: Path) -> dict[str, Any]:
+    """The target's config, as written; ConfigurationError: it can't be read, or names no bucket or no pipeline."""
+    config = read_config(path, _STATE_FROM, way_out="name the target's config file (`spark-lake init` writes one)")
+    if missing := [name for name in ("bucket", "pipeline") if not config.get(name)]:
+        raise ConfigurationError(f"{_STATE_FROM} {path}: {' and '.join(missing)} is not set there")
+    return config
+
+
+def settings_of_the_state(config: Mapping[str, Any], path: Path) -> dict[str, Any]:
     """The settings of a target's config that locate its state; ConfigurationError: they are unclear."""
-    named = f"--state-from {path}"
-    try:
-        config = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise ConfigurationError(
-            f"{named}: {error}; name the target's config file (`spark-lake init` writes one)"
-        ) from error
-    config = config if isinstance(config, dict) else {}
-    missing = [name for name in ("bucket", "pipeline") if not config.get(name)]
-    if missing:
-        raise ConfigurationError(f"{named}: {' and '.join(missing)} is not set there")
+    named = f"{_STATE_FROM} {path}"
     given = {name: config[name] for name in SETTINGS_OF_THE_STATE if config.get(name) is not None}
-    config = expand(given, {name: {"type": "object"} for name in ("storage_options", "state_backend")})
-    backend = config.get("state_backend", {"uri": ""})
+    given = expand(given, {name: {"type": "object"} for name in ("storage_options", "state_backend")})
+    backend = given.get("state_backend", {"uri": ""})
     if not isinstance(backend, dict) or not isinstance(backend.get("uri"), str):
         raise ConfigurationError(f"{named}: state_backend must be an object with uri")
-    if problems := StateBackend.problems(config.get("state_backend")):
+    if problems := StateBackend.problems(given.get("state_backend")):
         raise ConfigurationError(f"{named}: {'; '.join(problems)}")
-    return config
+    return given
 
 
 def checked_state(value: dict[str, Any], origin: str) -> dict[str, Any]:

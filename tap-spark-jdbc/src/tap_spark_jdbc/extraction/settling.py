@@ -12,10 +12,12 @@ from singer_spark.singer.key_value import has_zone
 from tap_spark_jdbc.plan.slices import Range
 
 if TYPE_CHECKING:
-    from tap_spark_jdbc.dialects.tables import Key
+    from tap_spark_jdbc.dialects import Dialect
+    from tap_spark_jdbc.dialects.tables import Key, Table
     from tap_spark_jdbc.extraction.slice_bounds import ColumnBounds
     from tap_spark_jdbc.plan.stream_plan import StreamPlan
     from tap_spark_jdbc.plan.stream_sql import Point
+    from tap_spark_jdbc.source.jdbc_connection import JdbcConnection
 
 logger = logging.getLogger("tap-spark-jdbc")
 # A key without a zone may be wall-clock time of any zone.
@@ -33,11 +35,11 @@ def settled_end(bounds: ColumnBounds) -> Point | None:
     return end
 
 
-def _now(bounds: ColumnBounds) -> KeyValue:
+def database_clock(connection: JdbcConnection, dialect: Dialect, table: Table) -> KeyValue:
+    """The moment by the database's clock, in UTC; ValueError: it can't be used."""
     # One row in every database's SQL, also where SELECT wants a FROM; no row of the table is read for it.
-    dialect = bounds.sql.dialect
-    one = f"SELECT COUNT(*) AS n FROM {dialect.table(bounds.sql.plan.table)} WHERE 1=0"
-    ((now,),) = bounds.connection.rows(f"SELECT {dialect.now} FROM ({one}) one")
+    one = f"SELECT COUNT(*) AS n FROM {dialect.table(table)} WHERE 1=0"
+    ((now,),) = connection.rows(f"SELECT {dialect.now} FROM ({one}) one")
     kind = KeyType.TIMESTAMP if dialect.now_has_zone else KeyType.DATETIME
     try:
         # The clock of an unknown database may be in any zone: without a zone, a row's age is unknown.
@@ -45,11 +47,17 @@ def _now(bounds: ColumnBounds) -> KeyValue:
             raise ValueError("it names no time zone")
         moment = KeyValue.parse(now, kind, aware=dialect.now_has_zone)
     except ValueError as error:
-        raise SourceError(
-            f"settle_seconds: the database's clock says {now!r}, which can't be used ({error}); leave young rows out "
-            "by a condition in stream_options.<stream>.where"
-        ) from error
+        raise ValueError(f"the database's clock says {now!r}, which can't be used ({error})") from error
     return KeyValue(KeyType.DATETIME, moment.text.removesuffix("Z"))
+
+
+def _now(bounds: ColumnBounds) -> KeyValue:
+    try:
+        return database_clock(bounds.connection, bounds.sql.dialect, bounds.sql.plan.table)
+    except ValueError as error:
+        raise SourceError(
+            f"settle_seconds: {error}; leave young rows out by a condition in stream_options.<stream>.where"
+        ) from error
 
 
 def _in_form(key: Key, moment: KeyValue) -> KeyValue:

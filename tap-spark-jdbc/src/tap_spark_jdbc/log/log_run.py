@@ -118,6 +118,13 @@ class LogRun:
 
     def outlook(self, plan: StreamPlan, bookmark: LogBookmark) -> str:
         """What the next run will find: how much log the server holds back, or why the stream can't go on."""
+        if why := self.obstacle(plan, bookmark):
+            return f"can't go on: {why}"
+        slot, held_back = self.slot_and_held_back()
+        return f"slot {slot} holds back {held_back} bytes"
+
+    def obstacle(self, plan: StreamPlan, bookmark: LogBookmark) -> str | None:
+        """Why a stream can't go on from its bookmark; None: it can."""
         slot = self._opened()
         try:
             there = slot.look(waits=False)
@@ -125,8 +132,13 @@ class LogRun:
             check_bookmark(table, bookmark, slot, self._system.system, there=there)
             check_partitions(self._database, table, bookmark)
         except SingerSparkError as error:
-            return f"can't go on: {error}"
-        return f"slot {slot.slot} holds back {slot.held_back()} bytes"
+            return str(error)
+        return None
+
+    def slot_and_held_back(self) -> tuple[str, int | None]:
+        """The slot's name, and the bytes of log that the server keeps for it; None: it is not there."""
+        slot = self._opened()
+        return slot.slot, slot.held_back()
 
     def drop(self) -> list[str]:
         """Remove slot and publication from the server; returns what was removed."""

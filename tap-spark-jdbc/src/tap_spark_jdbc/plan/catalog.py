@@ -127,7 +127,12 @@ def _entry(table: Table, choice: Choice) -> JSON:
         "schema": {"type": "object", "properties": properties},
         "metadata": [
             {"breadcrumb": [], "metadata": _root_metadata(table, choice)},
-            *(_column_metadata(column, choice, automatic=column.name in automatic) for column in table.columns),
+            *(
+                _column_metadata(
+                    column, choice, automatic=column.name in automatic, default=table.defaults.get(column.name)
+                )
+                for column in table.columns
+            ),
         ],
     }
     return {name: value for name, value in entry.items() if value is not None}
@@ -152,8 +157,10 @@ def _root_metadata(table: Table, choice: Choice) -> JSON:
     return {name: value for name, value in root.items() if value is not None}
 
 
-def _column_metadata(column: Column, choice: Choice, *, automatic: bool) -> JSON:
+def _column_metadata(column: Column, choice: Choice, *, automatic: bool, default: str | None) -> JSON:
     inclusion = "unsupported" if column.reading.problem else "automatic" if automatic else "available"
     selected = automatic or is_wanted(column.name, choice.options)
     metadata = {"inclusion": inclusion, "selected": selected, "sql-datatype": column.native_type}
+    if default is not None:
+        metadata["sql-default"] = default
     return {"breadcrumb": ["properties", column.name], "metadata": metadata}

@@ -17,6 +17,7 @@ from threading import Lock, Thread
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from singer_spark.errors import ConnectionLostError, SourceError
+from singer_spark.jvm.kept_jvm import KEEPER
 from singer_spark.spark.cluster import is_local, tasks_at_once
 from singer_spark.spark.session import begin_jvm, get_context, get_gateway, get_session
 from singer_spark.spark.session_conf import PARALLELISM, SparkOptions, local_cores, session_conf
@@ -155,7 +156,7 @@ class Database:
     def batch_storage(self) -> Storage | None:
         """The storage for batches; None if none are configured."""
         batches = self.settings.batch_config
-        return None if batches is None else Storage(batches.root, self.settings.storage_options)
+        return None if batches is None or batches.root is None else Storage(batches.root, self.settings.storage_options)
 
     @property
     def may_be_columnar(self) -> bool:
@@ -175,6 +176,15 @@ class Database:
     def connection(self) -> JdbcConnection:
         """A connection for metadata and bounds; starts the JVM, but no session."""
         return self._connection(lasting=True)
+
+    def another_connection(self) -> JdbcConnection:
+        """One more connection; its user closes it."""
+        return self._connection(lasting=False)
+
+    @property
+    def hides_transactions(self) -> bool:
+        """Whether the user was refused the list of open transactions."""
+        return self._root._hidden
 
     @cached_property
     def watch(self) -> ServerWatch | None:
@@ -228,6 +238,9 @@ class Database:
     @cached_property
     def _options(self) -> SparkOptions:
         spark = self.settings.spark
+        if self.by_spark:
+            # A session is of one run: its JVM can't be kept for the next one.
+            os.environ.pop(KEEPER, None)
         return SparkOptions(
             "tap-spark-jdbc",
             spark.master,

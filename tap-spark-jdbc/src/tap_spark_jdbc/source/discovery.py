@@ -6,6 +6,7 @@ import json
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from singer_spark.errors import SourceError, one_line
@@ -18,14 +19,18 @@ from tap_spark_jdbc.source.jdbc_connection import JdbcConnection
 Row = Sequence[Any]
 
 
-def discover_tables(connection: JdbcConnection, dialect: Dialect, bounds: Bounds) -> list[Table]:
-    """The tables and views within bounds, by schema and name."""
+def discover_tables(
+    connection: JdbcConnection, dialect: Dialect, bounds: Bounds, *, defaults: bool = False
+) -> list[Table]:
+    """The tables and views within bounds, by schema and name; optionally with the defaults of their columns."""
     if bounds.only is not None and not bounds.only:
         return []
     if dialect.catalog is None:
         tables = tables_by_driver(connection, dialect, bounds)
     else:
         tables = _tables_by_catalog(connection, dialect, bounds)
+    if defaults and dialect.catalog is not None:
+        tables = _with_defaults(connection, dialect, bounds, tables)
     return sorted(tables, key=lambda table: (table.schema or "", table.name))
 
 
@@ -60,6 +65,21 @@ def _tables_by_catalog(connection: JdbcConnection, dialect: Dialect, bounds: Bou
         *(_table(name, rows, keys, indexes, dialect) for name, rows in columns.items()),
         *(table for table in unseen if bounds.admit(table.schema, table.name, dialect.system_schemas)),
     ]
+
+
+def _with_defaults(
+    connection: JdbcConnection, dialect: Dialect, bounds: Bounds, tables: Sequence[Table]
+) -> list[Table]:
+    """The tables with the defaults of their columns, as far as the database's catalog shows them."""
+    assert dialect.catalog is not None
+    if dialect.catalog.defaults is None:
+        return list(tables)
+    wanted = {dialect.catalog.defaults: ("table_schema", "table_name", "column_name", "position", "filled")}
+    (rows,) = _rows(connection, dialect.catalog, wanted, _condition(dialect, bounds))
+    found: dict[Name, dict[str, str]] = defaultdict(dict)
+    for schema, name, column, _, filled in rows:
+        found[(schema, name)][column] = filled or ""
+    return [replace(table, defaults=found.get((table.schema, table.name), {})) for table in tables]
 
 
 def _broken_views(connection: JdbcConnection, dialect: Dialect) -> dict[Name, str]:

@@ -41,12 +41,13 @@ def tables_by_driver(connection: JdbcConnection, dialect: Dialect, bounds: Bound
         name = (row["TABLE_SCHEM"] if dialect.has_schemas else None, str(row["TABLE_NAME"]))
         if bounds.admit(*name, system):
             found[name] = "VIEW" in str(row["TABLE_TYPE"])
-    columns = _columns(connection, dialect, found)
+    columns, defaults = _columns(connection, dialect, found)
     _report_undescribed([name for name in found if not columns[name]], bounds)
     return [
         Table(
             *name,
             columns=tuple(columns[name]),
+            defaults=defaults[name],
             is_view=is_view,
             primary_key=() if is_view else _primary_key(connection, name),
             indexed=frozenset() if is_view else _indexed(connection, name),
@@ -85,8 +86,10 @@ def _report_undescribed(names: list[Name], bounds: Bounds) -> None:
         logger.warning("left out: %s", why.format(", ".join(shown.values())))
 
 
-def _columns(connection: JdbcConnection, dialect: Dialect, names: Mapping[Name, bool]) -> dict[Name, list[Column]]:
-    """The columns of each schema's tables, at once, or table by table if only a few are needed.
+def _columns(
+    connection: JdbcConnection, dialect: Dialect, names: Mapping[Name, bool]
+) -> tuple[dict[Name, list[Column]], dict[Name, dict[str, str]]]:
+    """The columns, and their defaults, of each schema's tables, at once, or table by table if only a few are needed.
 
     `names` maps each table to whether it is a view.
     """
@@ -98,12 +101,15 @@ def _columns(connection: JdbcConnection, dialect: Dialect, names: Mapping[Name, 
         for schema in sorted(schemas, key=str):
             rows += _columns_of(connection, dialect, schema, [table for other, table in names if other == schema])
     found: dict[Name, list[Column]] = defaultdict(list)
+    defaults: dict[Name, dict[str, str]] = defaultdict(dict)
     for row in sorted(rows, key=lambda each: int(each["ORDINAL_POSITION"] or 0)):
         schema = row["TABLE_SCHEM"] if dialect.has_schemas else None
         name = (schema, str(row["TABLE_NAME"]))
+        if filled := row.get("COLUMN_DEF"):
+            defaults[name][str(row["COLUMN_NAME"])] = filled
         nullable = names.get(name, False) or str(row["NULLABLE"]) != "0"
         found[name].append(dialect.column(str(row["COLUMN_NAME"]), native_type(row), nullable=nullable))
-    return found
+    return found, defaults
 
 
 def _columns_of(connection: JdbcConnection, dialect: Dialect, schema: str | None, tables: list[str]) -> list[Described]:

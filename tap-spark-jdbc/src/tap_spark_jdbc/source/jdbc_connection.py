@@ -118,6 +118,13 @@ class JdbcConnection:
         except (ElementTree.ParseError, _NotAtOnce):
             return self._answer(partial(self._metadata, method, arguments, _row_by_row))
 
+    @property
+    def server(self) -> str:
+        """The database's name and version, as the driver reports them."""
+        with self._refusing("the database refused to describe itself: "):
+            found = self._connection.getMetaData()
+            return f"{found.getDatabaseProductName()} {found.getDatabaseProductVersion()}"
+
     def identifier_quote(self) -> str:
         """The identifier quote that the driver reports."""
         return str(self._connection.getMetaData().getIdentifierQuoteString()).strip()

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from singer_spark.errors import ConfigurationError, redact
+from singer_spark.errors import redact
 from tap_spark_jdbc.access.iam_login import IamLogin
 from tap_spark_jdbc.access.tunnelled_url import first_server, through
 from tap_spark_jdbc.config.settings import TapSettings
@@ -57,16 +57,11 @@ class JdbcSource:
         """Find dialect and driver for the settings' URL (fetching the driver the first time); needs no JVM.
 
         Raises:
-            ConfigurationError: no driver is known, or it is unavailable.
+            ConfigurationError: the driver is unavailable.
         """
         dialect = dialect_of(settings.jdbc_url).with_driver(settings.driver, settings.driver_package)
         driver = settings.driver or dialect.driver
         package = settings.driver_package or dialect.driver_package
-        if not driver:
-            raise ConfigurationError(
-                f"no driver is known for {plain_url(settings.jdbc_url)}; name its class in `driver`, "
-                "and its Maven coordinates in `driver_package` or its jar in `driver_jars`"
-            )
         jars: tuple[str, ...] = ()
         if settings.driver_jars:
             jars = local_jars(settings.driver_jars)

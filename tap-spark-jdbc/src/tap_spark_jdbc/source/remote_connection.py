@@ -61,6 +61,11 @@ class RemoteConnection(JdbcConnection):
         """A ConfigurationError: there is no driver to ask."""
         raise self._no_driver()
 
+    @property
+    def server(self) -> str:
+        """The kind of database: its version is not known."""
+        return self._source.dialect.name
+
     def search_pattern(self, name: str) -> str:
         """The name, unchanged."""
         return name

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shutil
 import sys
@@ -11,7 +10,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from singer_spark.errors import ConfigurationError, redact
+from singer_spark.config.config_file import FROM_ENVIRONMENT, read_variables
+from singer_spark.config.config_file import read_config as read_config_file
+from singer_spark.errors import redact
 from singer_spark.singer.exact_json import to_json
 from singer_spark.state.backend import open_state_store
 from singer_spark.storage.storage import Storage
@@ -113,19 +114,12 @@ def installed(program: str) -> str | None:
     return str(beside) if beside.is_file() else shutil.which(program)
 
 
-def read_config(files: Sequence[str]) -> JSON:
+def read_config(files: Sequence[str], option: str = "--config") -> JSON:
     """The settings of several files; later ones win."""
     merged: JSON = {}
     for file in files:
-        try:
-            value = json.loads(Path(file).expanduser().read_text())
-        except OSError as error:
-            raise ConfigurationError(f"can't read config {file}: {error.strerror}; name it by --config") from error
-        except ValueError as error:
-            raise ConfigurationError(f"config {file} is not JSON: {error}") from error
-        if not isinstance(value, dict):
-            raise ConfigurationError(f"config {file} is not a JSON object")
-        merged |= value
+        way_out = f"name it by {option}, or let `{PROGRAM} init` write one"
+        merged |= read_config_file(file, option, way_out=way_out)
     return merged
 
 
@@ -137,7 +131,11 @@ def add_tap_config(parser: ArgumentParser) -> None:
 
 def tap_config(chosen: Namespace) -> tuple[JSON, bool]:
     """The tap's config, and whether it is completed from environment variables."""
-    return read_config([file for file in chosen.tap_config if file != "ENV"]), "ENV" in chosen.tap_config
+    from_environment = FROM_ENVIRONMENT in chosen.tap_config
+    if from_environment:
+        read_variables(Path())
+    files = [file for file in chosen.tap_config if file != FROM_ENVIRONMENT]
+    return read_config(files, "--tap-config"), from_environment
 
 
 def show(chosen: Namespace, value: Any, for_people: Callable[[Any], RenderableType]) -> None:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from shlex import quote
+from typing import Any
 
 from singer_spark.errors import ConfigurationError
 from singer_spark.process.signals import too_late_to_stop
@@ -31,6 +31,7 @@ class InitReport:
     meltano: str
     crontab: str | None
     notes: list[str]
+    check: dict[str, Any] | None = None
 
 
 def init(
@@ -40,7 +41,6 @@ def init(
     tap_config: str = "tap.json",
     config: str = "target.json",
     force: bool = False,
-    notes: Sequence[str] = (),
 ) -> InitReport:
     """Write the tap's and the target's config and the entry in `meltano.yml`; nothing if anything is wrong.
 
@@ -51,7 +51,7 @@ def init(
     """
     new.check()
     placed = new.in_folder(directory)
-    files = {directory / tap_config: text_of(placed.tap_config), directory / config: text_of(placed.target_config)}
+    files = {directory / tap_config: text_of(placed.tap_file), directory / config: text_of(placed.target_config)}
     if len(files) < 2 or directory / PROJECT in files:
         raise ConfigurationError("nothing was written: the two configs and meltano.yml must be different files")
     there = [str(path) for path in files if path.exists()]
@@ -78,21 +78,19 @@ def init(
         pipe=f"set -o pipefail; {pipe} | {TARGET} --config {quote(config)}",
         meltano=f"meltano run {entry.name}",
         crontab=_crontab(new, directory, tap_config, config, log=f"{entry.name}.log") if new.cron else None,
-        notes=[*notes, *said],
+        notes=said,
     )
 
 
-def _run(tap_config: str, config: str) -> str:
+def _run(tap_config: str, config: str, *, program: str = PROGRAM) -> str:
     flags = [("--tap-config", tap_config, "tap.json"), ("--config", config, DEFAULT_CONFIG)]
-    return " ".join([f"{PROGRAM} run", *(f"{flag} {quote(name)}" for flag, name, usual in flags if name != usual)])
+    return " ".join([f"{program} run", *(f"{flag} {quote(name)}" for flag, name, usual in flags if name != usual)])
 
 
 def _crontab(new: NewPipeline, directory: Path, tap_config: str, config: str, *, log: str) -> str:
-    """The line for `crontab -e`: cron starts elsewhere, in a shell of its own, with hardly any variables set."""
-    tap, target = (quote(installed(program) or program) for program in (TAP, TARGET))
-    pipe = f"{tap} --config {quote(tap_config)} --state-from {quote(config)} | {target} --config {quote(config)}"
-    variables = "set -a; [ ! -f .env ] || . ./.env; set +a; "
-    line = f"cd {quote(str(directory.resolve()))} && bash -o pipefail -c {quote(variables + pipe)} >>{quote(log)} 2>&1"
+    """The line for `crontab -e`: cron starts elsewhere, with hardly any variables set; a run reads `.env`."""
+    run = _run(tap_config, config, program=quote(installed(PROGRAM) or PROGRAM))
+    line = f"cd {quote(str(directory.resolve()))} && {run} >>{quote(log)} 2>&1"
     # cron takes a percent sign as the end of the line.
     return f"{new.cron} {line}".replace("%", "\\%")
 

@@ -14,8 +14,8 @@ from typing import Any
 
 from singer_spark.config.config_secrets import is_secret_name, url_parameters
 from singer_spark.errors import ConfigurationError
+from singer_spark.state.run_log import BATCHES
 from target_spark_lake.config.settings import TargetSettings
-from target_spark_lake.intake.batch_roots import BATCHES
 from target_spark_lake.layout import Layout
 
 JSON = dict[str, Any]
@@ -70,6 +70,14 @@ class NewPipeline:
             batch_config=None if self.records else batches,
             storage_options=self._storage_options,
         )
+
+    @property
+    def tap_file(self) -> JSON:
+        """The tap's config for a pipe, where the bucket and its storage options are those of `--state-from`."""
+        config = {name: value for name, value in self.tap_config.items() if name != "storage_options"}
+        if "batch_config" in config:
+            config["batch_config"] = {"encoding": config["batch_config"]["encoding"]}
+        return config
 
     @property
     def target_config(self) -> JSON:
@@ -180,7 +188,7 @@ def _with_variables(text: str) -> str:
 
 def _placeholder(found: re.Match[str]) -> str:
     whole_url = found.start() == 0 and found.string.endswith("URL}")
-    return os.environ.get(found[1]) or ("jdbc:" if whole_url else "") + found[1]
+    return os.environ.get(found[1]) or ("jdbc:sqlite:" if whole_url else "") + found[1]
 
 
 def _cron_problems(cron: str | None) -> list[str]:

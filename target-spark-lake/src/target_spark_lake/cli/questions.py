@@ -17,7 +17,7 @@ from target_spark_lake.cli.command import installed
 from target_spark_lake.cli.meltano_yml import TAP
 from target_spark_lake.cli.new_pipeline import NewPipeline
 from target_spark_lake.cli.source_tables import SourceTable, source_tables
-from target_spark_lake.config.config_schema import CODECS
+from target_spark_lake.config.config_schema import CODECS, FORMATS
 
 JSON = dict[str, Any]
 T = TypeVar("T")
@@ -32,10 +32,11 @@ QUESTIONS = {
     "incremental_tables": "Incremental tables, e.g. public.orders:updated_at:timestamp (leave empty for none)",
     "bucket": "Where the lake is: a folder or s3://...",
     "path": "Folder for the tables in it",
+    "format": f"Table format: {', '.join(FORMATS)}",
     "compression": f"Compression: {', '.join(CODECS)}",
     "cron": 'Schedule, e.g. "0 5 * * *" or @daily (leave empty for none)',
 }
-USUAL = {"pipeline": "main", "bucket": "./lake", "path": "raw", "compression": "zstd"}
+USUAL = {"pipeline": "main", "bucket": "./lake", "path": "raw", "format": "parquet", "compression": "zstd"}
 SEVERAL = ("tables", "incremental_tables")
 WHOLE = "-"
 _PROGRAM = re.compile(r"^(tap|target): (a setting is wrong: )?")
@@ -53,7 +54,7 @@ def ask(given: JSON) -> JSON:
     _ask(known, "pipeline", "jdbc_url", "user")
     if tables := _connected(known):
         _choose(known, tables)
-    _ask(known, "tables", "incremental_tables", "bucket", "path", "compression", "cron")
+    _ask(known, "tables", "incremental_tables", "bucket", "path", "format", "compression", "cron")
     return known
 
 
@@ -61,7 +62,9 @@ def _ask(known: JSON, *names: str, again: bool = False) -> None:
     for name in names:
         value = known.get(name)
         if value is None or again:
-            known[name] = _answer(QUESTIONS[name], value or USUAL.get(name), partial(_value, name))
+            # Whether a format can be had depends on where the lake is.
+            right = replace(_RIGHT, bucket=known["bucket"]) if name == "format" else _RIGHT
+            known[name] = _answer(QUESTIONS[name], value or USUAL.get(name), partial(_value, name, right=right))
 
 
 def _connected(known: JSON) -> list[SourceTable]:
@@ -69,16 +72,20 @@ def _connected(known: JSON) -> list[SourceTable]:
     tap = installed(TAP)
     if tap is None or known.get("tables") is not None:
         return []
+    asked: list[str] = []
     while True:
         chosen = {name: value for name, value in known.items() if value is not None}
         new = NewPipeline(**{"bucket": _RIGHT.bucket, **chosen})
-        environment = dict(os.environ)
-        for variable in (each for each in new.variables if each not in environment):
-            environment[variable] = getpass(f"{variable} (only to connect now, stored nowhere): ", sys.stderr)
+        for variable in (each for each in new.variables if each not in os.environ):
+            os.environ[variable] = getpass(f"{variable} (only to connect now, stored nowhere): ", sys.stderr)
+            asked.append(variable)
         _say("Connecting ...")
         try:
-            return source_tables(tap, new.tap_config, environment)
+            return source_tables(tap, new.tap_config, os.environ)
         except SingerSparkError as error:
+            # The password may have been the wrong one.
+            while asked:
+                del os.environ[asked.pop()]
             _say(str(error))
         if not _answer("Change the answers and try again? yes or no", "yes", _yes_or_no):
             return []
@@ -105,7 +112,8 @@ def _specs(tables: Sequence[SourceTable]) -> tuple[str, ...]:
         suggested = table.likely_key
         others = [name for name in table.key_types if name != suggested][:SHOWN_KEYS]
         also = f"  (or {', '.join(others)})" if others else ""
-        _say(f"      {table.pattern}: {suggested or f'{WHOLE}, the whole table each time'}{also}")
+        missed = f"; {said}" if suggested and (said := table.missed_by(suggested)) else ""
+        _say(f"      {table.pattern}: {suggested or f'{WHOLE}, the whole table each time'}{also}{missed}")
     first = tables[0].pattern
     example = f"{first}={next(iter(tables[0].key_types))} or {first}={WHOLE}"
     keys = _answer(f"Change any? e.g. {example} (leave empty to accept)", None, lambda text: _keys(text, tables))
@@ -131,12 +139,12 @@ def _answer(question: str, usual: str | None, check: Callable[[str], T]) -> T:
             _say(f"  {error}")
 
 
-def _value(name: str, text: str) -> Any:
+def _value(name: str, text: str, *, right: NewPipeline = _RIGHT) -> Any:
     """The value of a setting; raises ConfigurationError with its problem."""
     value: Any = tuple(text.split()) if name in SEVERAL else text
     if not text and name == "jdbc_url":
         raise ConfigurationError("the URL of the database is needed")
-    if problems := replace(_RIGHT, **{name: value}).problems():
+    if problems := replace(right, **{name: value}).problems():
         raise ConfigurationError("; ".join(_PROGRAM.sub("", problem) for problem in problems))
     return value
 

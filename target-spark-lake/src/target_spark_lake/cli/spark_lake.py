@@ -7,9 +7,11 @@ from argparse import ArgumentParser, RawDescriptionHelpFormatter
 from collections.abc import Sequence
 from importlib.metadata import version
 
+from singer_spark.config.config_file import usual_config
 from singer_spark.program.frame import run_program
 from singer_spark.program.logs import LEVELS
 from target_spark_lake.cli.command import DEFAULT_CONFIG, PROGRAM
+from target_spark_lake.cli.commands.check import CHECK
 from target_spark_lake.cli.commands.compact import COMPACT
 from target_spark_lake.cli.commands.completion import COMPLETION
 from target_spark_lake.cli.commands.convert import CONVERT
@@ -27,6 +29,7 @@ from target_spark_lake.cli.commands.view import VIEW
 
 COMMANDS = (
     INIT,
+    CHECK,
     RUN,
     STATUS,
     RUNS,
@@ -63,7 +66,7 @@ def command(arguments: Sequence[str]) -> int:
         parser.print_help()
         return 0
     if vars(chosen).get("config", True) is None:
-        chosen.config = [DEFAULT_CONFIG]
+        chosen.config = [usual_config("target")]
     return int(chosen.run(chosen) or 0)
 
 

@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from singer_spark.errors import ProtocolError, SingerSparkError, StorageError
+from singer_spark.state.run_log import BATCHES
 from target_spark_lake.config.batch_address import shown
-from target_spark_lake.intake.batch_roots import BATCHES, BatchRoots
+from target_spark_lake.intake.batch_roots import BatchRoots
 
 if TYPE_CHECKING:
     from singer_spark.storage.storage import Storage

@@ -9,11 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from singer_spark.errors import ProtocolError
+from singer_spark.state.run_log import BATCHES, LAKE_FOLDER
 from singer_spark.storage.storage import Storage
 from target_spark_lake.config.batch_address import DiskAddress, StoreAddress, address_of, shown
-from target_spark_lake.layout import LAKE_FOLDER
-
-BATCHES = f"{LAKE_FOLDER}/staging/batches"
 
 
 class OtherBucketError(ProtocolError):

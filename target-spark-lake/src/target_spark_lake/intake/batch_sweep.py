@@ -9,9 +9,9 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
+from singer_spark.state.run_log import BATCHES
 from singer_spark.storage.at_once import each
 from target_spark_lake.intake.batch_places import batch_run_folder
-from target_spark_lake.intake.batch_roots import BATCHES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

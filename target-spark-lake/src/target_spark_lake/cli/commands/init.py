@@ -5,19 +5,22 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import subprocess
 import sys
-from dataclasses import asdict
+from collections.abc import Mapping
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from singer_spark.errors import ConfigurationError, SingerSparkError
+from singer_spark.config.config_file import read_variables
+from singer_spark.errors import ConfigurationError
 from singer_spark.program.logs import LEVELS
-from target_spark_lake.cli.command import Command, installed
+from target_spark_lake.cli.command import PROGRAM, Command, installed
+from target_spark_lake.cli.commands.check import lines_of
 from target_spark_lake.cli.init import InitReport, init
 from target_spark_lake.cli.meltano_yml import TAP
 from target_spark_lake.cli.new_pipeline import REFERENCE, NewPipeline
 from target_spark_lake.cli.questions import SEVERAL, ask
-from target_spark_lake.cli.source_tables import source_tables
 from target_spark_lake.config.config_schema import CODECS, FORMATS, LOAD_METHODS
 
 JSON = dict[str, Any]
@@ -78,43 +81,49 @@ def _run(chosen: argparse.Namespace) -> None:
         raise ConfigurationError(f"nothing was written: {flags} must be given (on a terminal init asks)")
     values: JSON = {name: tuple(each) if name in SEVERAL else each for name, each in known.items() if each is not None}
     new = NewPipeline(**values)
-    new.check()
     directory = Path(chosen.directory).expanduser()
+    read_variables(directory)
+    new.check()
     files = {"tap_config": chosen.tap_config, "config": chosen.config}
-    notes = [] if asks else _tried(new, directory)
-    report = init(new, directory, **files, force=chosen.force, notes=notes)
+    report = init(new, directory, **files, force=chosen.force)
+    found, notes = _checked(new, directory, files)
+    report = replace(report, check=found, notes=[*notes, *report.notes])
     print(json.dumps(asdict(report), indent=2, ensure_ascii=False) if chosen.json else _text(report))
 
 
-def _tried(new: NewPipeline, directory: Path) -> list[str]:
-    """Obstacles to a first run that the database reports now."""
-    tap = installed(TAP)
-    if tap is None:
-        return [f"{TAP} is not installed beside this program: its settings were not checked"]
+def _checked(new: NewPipeline, directory: Path, files: Mapping[str, str]) -> tuple[JSON | None, list[str]]:
+    """What `spark-lake check` says of the new files, where they are; or why it was not asked."""
+    if installed(TAP) is None:
+        return None, [f"{TAP} is not installed beside this program: its settings were not checked"]
     if lacking := [name for name in REFERENCE.findall(repr(new.tap_config)) if name not in os.environ]:
-        return [f"the connection was not tried: set {' and '.join(lacking)} for that"]
+        later = f"set {' and '.join(lacking)}, then run `{PROGRAM} check`"
+        return None, [f"the connection was not tried: {later}"]
+    words = ["check", "--json", "--tap-config", files["tap_config"], "--config", files["config"]]
+    command = [sys.executable, "-c", "from target_spark_lake.cli.spark_lake import main; main()", *words]
+    # From the folder it will run in: a file named by the URL may be relative to that.
+    done = subprocess.run(command, cwd=directory, capture_output=True, text=True, check=False)
     try:
-        # From the folder it will run in: a file named by the URL may be relative to that.
-        folder = directory if directory.is_dir() else None
-        source_tables(tap, {**new.tap_config, "batch_config": None}, os.environ, folder)
-    except SingerSparkError as error:
-        return [f"the database was tried, and this would fail: {error}"]
-    return []
+        return json.loads(done.stdout), []
+    except ValueError:
+        return None, [f"`{PROGRAM} check` failed: {done.stderr.strip()}"]
 
 
 def _text(report: InitReport) -> str:
     here = report.directory == "."
     lines = [f"Pipeline {report.pipeline}: wrote {', '.join(report.files)}{'' if here else f' in {report.directory}'}"]
     if report.variables:
-        lines += ["", "Secrets are not in them. Set these, or put them into the file .env, for your eyes only:"]
+        lines += [
+            "",
+            "Secrets are not in them. Set these, or put them into a .env beside them, for your eyes only:",
+        ]
         lines += [f"  {name}=..." for name in report.variables]
-        lines += ["A shell takes them from there by: set -a; . ./.env; set +a"]
     lines += ["", f"{'To' if here else f'In {report.directory}, to'} see what a run would read, and to run it:"]
     lines += [f"  {report.dry_run}", f"  {report.run}", "or as a pipe, or by Meltano:"]
     lines += [f"  {report.pipe}", f"  {report.meltano}"]
     if report.crontab:
         lines += ["To schedule it, a line for `crontab -e`:", f"  {report.crontab}"]
-    return "\n".join([*lines, *(f"Note: {note}" for note in report.notes)])
+    lines += [f"Note: {note}" for note in report.notes]
+    return "\n".join([*lines, "", "What a run would meet:", *lines_of(report.check)] if report.check else lines)
 
 
 INIT = Command(

@@ -7,25 +7,32 @@ import subprocess
 import sys
 import tempfile
 from argparse import ArgumentParser, Namespace
+from functools import partial
 from typing import TYPE_CHECKING
 
+from singer_spark.config.config_file import usual_config
 from singer_spark.errors import ConfigurationError
 from singer_spark.process.scratch import scratch_folder
-from singer_spark.process.signals import Stopped
+from singer_spark.process.signals import Stopped, too_late_to_stop
 from singer_spark.program.logs import LEVELS
 from singer_spark.state.tap_failure import VARIABLE
 from target_spark_lake.cli.command import DEFAULT_CONFIG, Command, installed
 from target_spark_lake.cli.meltano_yml import TAP, TARGET
+from target_spark_lake.cli.rounds import Ended, Schedule, run_rounds
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from target_spark_lake.cli.rounds import Round
+
 
 def _flags(parser: ArgumentParser) -> None:
     parser.add_argument(
-        "--tap-config", action="append", metavar="FILE", help="tap.json if not given; repeatable, or ENV"
+        "--tap-config", action="append", metavar="FILE", help="tap.json (or .yml) if not given; repeatable, or ENV"
     )
-    parser.add_argument("--config", default=DEFAULT_CONFIG, metavar="FILE", help=f"{DEFAULT_CONFIG} if not given")
+    parser.add_argument(
+        "--config", dest="target_config", metavar="FILE", help=f"{DEFAULT_CONFIG} (or .yml) if not given"
+    )
     parser.add_argument(
         "--stream", action="append", metavar="NAME", help="these streams alone; a glob; repeatable; all others stay"
     )
@@ -40,42 +47,66 @@ def _flags(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--accept-shrink", action="store_true", help="accept tables with far fewer rows, whatever max_shrink_percent"
     )
+    when = parser.add_mutually_exclusive_group()
+    when.add_argument("--every", metavar="TIME", help="run again and again, every 30s, 5m or 2h, until it is stopped")
+    when.add_argument("--at", metavar="CRON", help="run again and again, when cron would: '*/15 * * * *', or @hourly")
     parser.add_argument(
-        "--log-level", default="info", choices=LEVELS, help="of both programs; debug shows the trace of an error"
+        "--log-level",
+        choices=LEVELS,
+        help="of both programs: info, with --every and --at warning; debug shows the trace of an error",
     )
 
 
 def _run(chosen: Namespace) -> int:
+    if chosen.every is None and chosen.at is None:
+        return _pipe(chosen).code
+    if chosen.full:
+        raise ConfigurationError("--full is for one run: give it without --every and --at")
+    return run_rounds(Schedule.of(chosen.every, chosen.at), partial(_pipe, chosen))
+
+
+def _pipe(chosen: Namespace, in_round: Round | None = None) -> Ended:
+    """Run both programs to their end."""
     tap, target = map(_path, (TAP, TARGET))
-    level = ["--log-level", chosen.log_level]
-    configs = [word for file in chosen.tap_config or ["tap.json"] for word in ("--config", file)]
+    level = ["--log-level", chosen.log_level or ("info" if in_round is None else "warning")]
+    config = chosen.target_config or usual_config("target")
+    configs = [word for file in chosen.tap_config or [usual_config("tap")] for word in ("--config", file)]
     if (chosen.replace or chosen.append_again) and not chosen.full:
         raise ConfigurationError("--replace and --append-again are for full runs: give --full, too")
     named = [word for name in chosen.stream or () for word in ("--stream", name)]
     asked = {"--full": chosen.full, "--replace": chosen.replace, "--append-again": chosen.append_again}
-    words = [*configs, "--state-from", chosen.config, *named, *(name for name, given in asked.items() if given), *level]
+    words = [*configs, "--state-from", config, *named, *(name for name, given in asked.items() if given), *level]
     accepted = ["--accept-shrink"] if chosen.accept_shrink else []
     with tempfile.TemporaryDirectory(prefix="run-", dir=scratch_folder()) as folder:
         # By this file the tap hands its error over to the target, which records it.
-        environ = {**os.environ, VARIABLE: f"{folder}/tap_failure.json"}
-        return _pipe([tap, *words], [target, "--config", chosen.config, *accepted, *level], environ)
+        failure = {VARIABLE: f"{folder}/tap_failure.json"}
+        return _piped([tap, *words], [target, "--config", config, *accepted, *level], failure, in_round)
 
 
-def _pipe(tap: Sequence[str], target: Sequence[str], environ: Mapping[str, str]) -> int:
-    """Run both as one pipe; returns the exit code."""
-    source = subprocess.Popen(tap, stdout=subprocess.PIPE, env=environ)
-    sink = subprocess.Popen(target, stdin=source.stdout, stdout=sys.stdout, env=environ)
+def _piped(tap: Sequence[str], target: Sequence[str], variables: Mapping[str, str], in_round: Round | None) -> Ended:
+    """Run both as one pipe."""
+    of_tap, of_target = (
+        {**given, "env": {**given.get("env", os.environ), **variables}}
+        for given in (({}, {}) if in_round is None else (in_round.of_tap, in_round.of_target))
+    )
+    source = subprocess.Popen(tap, stdout=subprocess.PIPE, **of_tap)
+    sink = subprocess.Popen(target, stdin=source.stdout, **{"stdout": sys.stdout, **of_target})
     assert source.stdout is not None
     # Only the target may hold it: the tap must notice when the target is gone.
     source.stdout.close()
-    programs = (source, sink)
+    programs, was_stopped = (source, sink), False
+    summary = None if in_round is None else in_round.read(sink)
     try:
         codes = [program.wait() for program in programs]
     except Stopped as stopped:
+        # The programs end as soon as they may, after a commit that has begun.
+        too_late_to_stop()
+        was_stopped = True
         for program in programs:
             program.send_signal(stopped.number)
         codes = [program.wait() for program in programs]
-    return next((_exit_code(code) for code in reversed(codes) if code), 0)
+    code = next((_exit_code(code) for code in reversed(codes) if code), 0)
+    return Ended(code, was_stopped, summary() if summary else "")
 
 
 def _path(program: str) -> str:
@@ -97,6 +128,8 @@ RUN = Command(
         "run",
         "run --stream 'public-order*'",
         "run --full --replace --stream public-orders",
+        "run --every 5m",
+        "run --at '*/15 6-22 * * *'",
         "run --tap-config tap-books.json --config target-books.json",
     ),
     _run,

@@ -34,7 +34,7 @@ def _run(chosen: Namespace) -> int:
     logging.basicConfig(format="%(message)s", level=chosen.log_level.upper(), stream=sys.stderr)
     leave_out_libraries()
     redact_logs()
-    catalog = read_config([chosen.tap_catalog]) if chosen.tap_catalog else None
+    catalog = read_config([chosen.tap_catalog], "--tap-catalog") if chosen.tap_catalog else None
     config, from_environment = tap_config(chosen)
     tap = TapSide(config, catalog, from_environment)
     if chosen.repair:

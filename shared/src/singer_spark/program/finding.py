@@ -1,0 +1,25 @@
+"""What a look at a pipeline's surroundings found (`spark-lake check`); the same for source and lake."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+OK: Literal["ok"] = "ok"
+NOTE: Literal["note"] = "note"
+PROBLEM: Literal["problem"] = "problem"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One fact, for users.
+
+    Attributes:
+        about: What was looked at, in a word.
+        text: What was found, and what to do about it.
+        outcome: As it should be, worth knowing, or an obstacle to a run.
+    """
+
+    about: str
+    text: str
+    outcome: Literal["ok", "note", "problem"] = OK

@@ -1,0 +1,246 @@
+"""What a run would meet in the source (`spark-lake check`): everything that is wrong, not the first alone."""
+
+from __future__ import annotations
+
+import secrets
+from collections import defaultdict
+from contextlib import closing, suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from singer_spark.errors import ConfigurationError, SingerSparkError, SourceError
+from singer_spark.imports.singer_sdk_import import import_singer_sdk
+from singer_spark.program.amounts import size_text, span_text
+from singer_spark.program.finding import NOTE, PROBLEM, Finding
+from tap_spark_jdbc.extraction.late_window import LateWindow
+from tap_spark_jdbc.extraction.settling import database_clock
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from tap_spark_jdbc.dialects.tables import Table
+    from tap_spark_jdbc.plan.stream_plan import StreamPlan
+    from tap_spark_jdbc.source.jdbc_connection import JdbcConnection
+    from tap_spark_jdbc.tap import TapSparkJdbc
+
+# A difference of the clocks that is worth a word, and one with which signatures of stores or tokens may be refused.
+SLIGHT, GREAT = timedelta(seconds=2), timedelta(seconds=60)
+# Streams named for one fact.
+NAMED = 5
+_MARK = "tap_spark_jdbc.checked"
+_POOLED = (
+    "a pooler in transaction mode (pgBouncer, RDS Proxy) is between: the tap's time zone, date style and search path "
+    "may be lost between two statements, and one connection sees another's settings and prepared statements; name the "
+    "server's own port, or a pool in session mode, in jdbc_url"
+)
+
+
+@dataclass(frozen=True)
+class CheckedSource:
+    """What was found, and the catalog's streams; none if the database could not be asked."""
+
+    findings: Sequence[Finding]
+    streams: Sequence[Mapping[str, Any]] = ()
+
+
+def check_source(
+    config: Mapping[str, Any], target: Mapping[str, Any] | None = None, *, from_environment: bool = False
+) -> CheckedSource:
+    """Look at the source of a tap with this config; `target` is the target's, for the bookmarks that it keeps."""
+    import_singer_sdk()
+    from tap_spark_jdbc.extraction.run_state import OpeningState, settings_of_the_state
+    from tap_spark_jdbc.plan.catalog import catalog_of
+    from tap_spark_jdbc.tap import TapSparkJdbc
+
+    findings: list[Finding] = []
+    opening = None
+    try:
+        if target is not None:
+            from singer_spark.state.source import source_of_target
+
+            settings = settings_of_the_state(target, Path("the target's config"))
+            opening = OpeningState.of(source_of_target(settings), resume=False)
+    except SingerSparkError as error:
+        findings.append(Finding("state", str(error), PROBLEM))
+    try:
+        tap = TapSparkJdbc(
+            config=dict(config),
+            target=None if target is None else dict(target),
+            opening=opening,
+            parse_env_config=from_environment,
+            setup_mapper=False,
+        )
+    except SingerSparkError as error:
+        return CheckedSource([*findings, Finding("settings", str(error), PROBLEM)])
+    try:
+        tables = tap.tables(defaults=True)
+    except SingerSparkError as error:
+        tap.database.close()
+        return CheckedSource([*findings, Finding("database", str(error), PROBLEM)])
+    streams: Sequence[Mapping[str, Any]] = ()
+    try:
+        for each in _found(tap, tables):
+            findings.append(each)
+        # Of settings that fit no table, what is wrong is known by now.
+        with suppress(ConfigurationError):
+            streams = catalog_of([each for each in tables if each.columns], tap.settings)["streams"]
+    except SingerSparkError as error:
+        findings.append(Finding("database", str(error), PROBLEM))
+    finally:
+        tap.database.close()
+    return CheckedSource(findings, streams)
+
+
+def _found(tap: TapSparkJdbc, tables: Sequence[Table]) -> Iterator[Finding]:
+    connection = tap.database.connection
+    yield Finding("database", f"{connection.server}, {tap.database.source.place}")
+    yield from _engine(tap)
+    yield from _pooler(tap, connection)
+    yield from _clock(tap, tables)
+    refused: dict[str, str] = {}
+    plans: list[StreamPlan] = []
+    try:
+        plans = tap.readable(refused)
+    except ConfigurationError as error:
+        yield Finding("settings", str(error), PROBLEM)
+    for plan in [*plans] if tap.database.source.dialect.catalog is None else ():
+        # The catalog of other databases shows what the user may read.
+        try:
+            connection.describe(f"SELECT * FROM {tap.database.source.dialect.table(plan.table)}")
+        except SourceError as error:
+            plans.remove(plan)
+            refused[plan.stream] = f"stream {plan.stream}: it can't be read: {error}"
+    if plans:
+        yield Finding("tables", f"{len(plans)} of {len(plans) + len(refused)} can be read")
+    yield from (Finding("tables", reason, PROBLEM) for reason in refused.values())
+    if filtered := [plan.stream for plan in plans if plan.table.filtered]:
+        yield Finding("tables", f"row-level security may hide rows of {_named(filtered)} from this user", NOTE)
+    keyed = [plan for plan in plans if plan.replication_key is not None and not plan.is_log_based]
+    yield from _late_rows(tap, keyed)
+    yield from _log(tap, [plan for plan in plans if plan.is_log_based])
+
+
+def _engine(tap: TapSparkJdbc) -> Iterator[Finding]:
+    text = f"{tap.settings.engine_and_why}; PySpark {version('pyspark')}"
+    try:
+        if tap.database.by_spark:
+            text += f", a session of Spark {tap.database.spark.version}"
+        java = tap.database.gateway.jvm.java.lang.System.getProperty("java.version")
+    except SingerSparkError as error:
+        yield Finding("engine", str(error), PROBLEM)
+    else:
+        yield Finding("engine", f"{text}, Java {java}")
+
+
+def _pooler(tap: TapSparkJdbc, connection: JdbcConnection) -> Iterator[Finding]:
+    """A pooler tells its clients another process than the server's; in transaction mode they share a session."""
+    if tap.database.source.dialect.name != "postgresql" or (session := connection.session) is None:
+        return
+    ((process,),) = connection.rows("SELECT CAST(pg_catalog.pg_backend_pid() AS text)")
+    if process == session:
+        return
+    mark = secrets.token_hex(8)
+    connection.rows(f"SELECT pg_catalog.set_config('{_MARK}', '{mark}', false)")
+    try:
+        with closing(tap.database.another_connection()) as other:
+            ((seen,),) = other.rows(f"SELECT pg_catalog.current_setting('{_MARK}', true)")
+    except SourceError as error:
+        # The server's session that both share has the statements that the first connection prepared.
+        if "prepared statement" not in str(error):
+            raise
+        seen = mark
+    if seen == mark:
+        yield Finding("pooler", _POOLED, PROBLEM)
+    else:
+        yield Finding("pooler", "a pooler is between, whose sessions hold as long as a connection", NOTE)
+
+
+def _clock(tap: TapSparkJdbc, tables: Sequence[Table]) -> Iterator[Finding]:
+    table = next((each for each in tables if each.columns and not each.obstacles), None)
+    if table is None:
+        return
+    before = datetime.now(UTC)
+    try:
+        clock = database_clock(tap.database.connection, tap.database.source.dialect, table)
+    except (SourceError, ValueError) as error:
+        yield Finding("clock", f"the database's clock can't be compared: {error}", NOTE)
+        return
+    after = datetime.now(UTC)
+    theirs = clock.moment().replace(tzinfo=UTC)
+    # What the answer took is no difference.
+    ahead = theirs - after if theirs > after else theirs - before if theirs < before else timedelta()
+    if abs(ahead) < SLIGHT:
+        yield Finding("clock", "the database's and this machine's agree")
+        return
+    side = "ahead of" if ahead > timedelta() else "behind"
+    yield Finding(
+        "clock",
+        f"the database's is {span_text(abs(ahead).total_seconds())} {side} this machine's; set both by NTP",
+        PROBLEM if abs(ahead) >= GREAT else NOTE,
+    )
+
+
+def _late_rows(tap: TapSparkJdbc, plans: Sequence[StreamPlan]) -> Iterator[Finding]:
+    """How rows that are committed late are found, and the keys that cost a scan."""
+    dialect, searches = tap.database.source.dialect, tap.snapshots.searches
+    told, missing = searches.described(plans), {}
+    by_text: dict[str, list[str]] = defaultdict(list)
+    for plan in plans:
+        search = searches.known(plan)
+        if search is not None and search.missing_index:
+            missing[plan.stream] = search.missing_index
+        elif plan.replication_key is not None and not plan.replication_key.indexed and plan.table.query is None:
+            name = dialect.quote(plan.replication_key.column.name)
+            missing[plan.stream] = (
+                "no index on its replication key, so each run reads the whole table; CREATE INDEX ... ON "
+                f"{dialect.table(plan.table)} ({name}) makes it cheap"
+            )
+        by_text[told.get(plan.stream) or LateWindow.of(plan, tap.settings, dialect).text].append(plan.stream)
+    for text, streams in by_text.items():
+        yield Finding("late rows", f"{text} ({_named(streams)})", NOTE if text.startswith("none") else "ok")
+    for stream, text in missing.items():
+        yield Finding("indexes", f"stream {stream}: {text}", NOTE)
+    if plans and dialect.open_transactions is not None:
+        tap.database.oldest_transaction()
+        if tap.database.hides_transactions:
+            user = tap.settings.user or "the user"
+            grant = dialect.open_transactions_grant.replace("{user}", user)
+            text = f"this user may not see open transactions, which widen the window: run {grant}"
+            yield Finding("late rows", text, NOTE)
+
+
+def _log(tap: TapSparkJdbc, plans: Sequence[StreamPlan]) -> Iterator[Finding]:
+    if not plans:
+        return
+    from tap_spark_jdbc.log.log_run import LogRun
+    from tap_spark_jdbc.log.position import lsn_text
+
+    log = LogRun(tap.database, tap.snapshots, tap.run_state, tap.pipeline)
+    try:
+        slot, held = log.slot_and_held_back()
+    except SingerSparkError as error:
+        yield Finding("log", str(error), PROBLEM)
+        return
+    if held is None:
+        yield Finding("log", f"slot {slot} is not there yet; the first run makes it ({_named([*_names(plans)])})")
+    else:
+        yield Finding("log", f"slot {slot} holds back {size_text(held)}")
+    for plan in plans:
+        bookmark = log.bookmark(plan.stream)
+        if bookmark is None:
+            continue
+        why = log.obstacle(plan, bookmark)
+        text = f"stream {plan.stream}: continues at {lsn_text(bookmark.lsn)}"
+        yield Finding("log", f"{text}: {why}" if why else text, PROBLEM if why else "ok")
+
+
+def _names(plans: Sequence[StreamPlan]) -> Iterator[str]:
+    return (plan.stream for plan in plans)
+
+
+def _named(streams: Sequence[str]) -> str:
+    more = f" and {len(streams) - NAMED} more" if len(streams) > NAMED else ""
+    return f"{', '.join(streams[:NAMED])}{more}"
