@@ -42,6 +42,11 @@ SETTINGS = {
     "default-time-zone": "-03:30",
     "sql-mode": "ANSI_QUOTES,PIPES_AS_CONCAT,PAD_CHAR_TO_FULL_LENGTH,NO_UNSIGNED_SUBTRACTION",
     "character-set-server": "utf8mb4",
+    # For streams that are read from the log; MySQL has these by default.
+    "log-bin": "binlog",
+    "binlog-format": "ROW",
+    "server-id": "1",
+    "sync-binlog": "0",
 }
 
 

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from singer_sdk.singerlib import Catalog
 
     from tap_spark_jdbc.dialects.tables import Table
-    from tap_spark_jdbc.log.log_run import LogRun
+    from tap_spark_jdbc.streams.log_streams import ChangeLog
     from tap_spark_jdbc.plan.stream_plan import StreamPlan
 
 logger = logging.getLogger("tap-spark-jdbc")
@@ -251,7 +251,7 @@ class TapSparkJdbc(Tap):
         }
         return {HOW: self._opening.again, STREAMS: streams} if streams else None
 
-    def _log_start(self, plans: Sequence[StreamPlan], log: LogRun | None = None) -> None:
+    def _log_start(self, plans: Sequence[StreamPlan], log: ChangeLog | None = None) -> None:
         """Log where each stream starts, in one line, for whoever reads the run's log later."""
         starts, dialect, late = [], self.database.source.dialect, self.snapshots.searches.described(plans)
         for plan in plans:

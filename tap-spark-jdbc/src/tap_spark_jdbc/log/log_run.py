@@ -111,6 +111,10 @@ class LogRun:
                 joining.append(table)
         return joining
 
+    def check(self, plan: StreamPlan) -> None:
+        """Raise ConfigurationError if a stream's table can't be read from the log."""
+        log_table(self._database, plan)
+
     def bookmark(self, stream: str) -> LogBookmark | None:
         """Where a stream continues in the log; None: its table must be read."""
         found = LogBookmark.from_json(stream, self._state.entry(stream))
@@ -127,6 +131,11 @@ class LogRun:
         except SingerSparkError as error:
             return f"can't go on: {error}"
         return f"slot {slot.slot} holds back {slot.held_back()} bytes"
+
+    def account(self, plan: StreamPlan) -> tuple[str, str] | None:
+        """Where a stream continues and its outlook, as texts for users; None: its table must be read."""
+        known = self.bookmark(plan.stream)
+        return None if known is None else (lsn_text(known.lsn), self.outlook(plan, known))
 
     def drop(self) -> list[str]:
         """Remove slot and publication from the server; returns what was removed."""

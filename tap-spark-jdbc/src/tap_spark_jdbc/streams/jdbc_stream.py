@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from tap_spark_jdbc.extraction.extraction import Extraction
     from tap_spark_jdbc.extraction.run_budget import RunBudget
     from tap_spark_jdbc.extraction.run_state import RunState
+    from tap_spark_jdbc.binlog.binlog_run import BinlogStart
     from tap_spark_jdbc.log.log_start import LogStart
     from tap_spark_jdbc.plan.slices import Slice
     from tap_spark_jdbc.plan.stream_plan import StreamPlan
@@ -80,7 +81,7 @@ class JdbcStream(Stream):
         self.replication_key = plan.sent_replication_key
         self.forced_replication_method = plan.replication_method
         self._tap_state = {}
-        self.log_start: LogStart | None = None
+        self.log_start: LogStart | BinlogStart | None = None
         self._reading: StreamReading[Any] | None = None
         self._unchanged: Extraction | None = None
         self._in_run = False
@@ -320,7 +321,7 @@ class JdbcStream(Stream):
             bookmark, progress = edges.final()
             state.advance(self.plan, sealed(bookmark, reading.extraction, reading.lane.snapshots), progress)
             if self.log_start is not None:
-                state.note(self.name, replace(self.log_start.bookmark, reading=False).to_json())
+                state.note(self.name, self.log_start.bookmark.read().to_json())
             elif self.plan.replication_key is None:
                 state.note(self.name, None)
         self._write_state()
