@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 from servers.mariadb import MariaDB
 from tap.binlog.piped import committed, piped, records, rows_of
 
@@ -36,14 +34,6 @@ ROWS = [
     st_geomfromtext('LINESTRING(0 0,1.5 1)'), '', '', '', '', '', '', '[]')""",
 ]
 NULLS = "(3)"
-VECTORS = "alter table t add column ve vector(3) {after};\n update t set ve = {function}('[1,2.5,-0.1]') where id = 1"
-
-
-@pytest.fixture(params=["mariadb", "mysql"])
-def server(request: pytest.FixtureRequest) -> MariaDB:
-    """Either server."""
-    found: MariaDB = request.getfixturevalue(request.param)
-    return found
 
 
 def test_values_of_every_type(server: MariaDB, tmp_path: Path) -> None:

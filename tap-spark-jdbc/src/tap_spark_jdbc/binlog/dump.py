@@ -66,10 +66,11 @@ class Dump:
         with closing(self._login.connect()) as connection:
             with refusing():
                 with connection.cursor() as cursor:
-                    for each in filter(None, (_SESSION, statement)):
+                    for each in filter(None, (_SESSION, statement, "SELECT @@global.binlog_checksum")):
                         cursor.execute(each)
+                    ((checksum,),) = cursor.fetchall()
                 file = _asked(connection, begin, gtids)
-            yield from _batches(file)
+            yield from _batches(file, _CHECKSUM_BYTES if checksum == "CRC32" else 0)
 
 
 def _asked(connection: Any, begin: Place | None, gtids: bytes | None) -> Any:
@@ -85,10 +86,14 @@ def _asked(connection: Any, begin: Place | None, gtids: bytes | None) -> Any:
     return connection._rfile
 
 
-def _batches(file: Any) -> Iterator[Events]:
-    """The events of packets, without the packets' heads, until the server says that there are no more."""
+def _batches(file: Any, checksum: int) -> Iterator[Events]:
+    """The events of packets, without the packets' heads, until the server says that there are no more.
+
+    Args:
+        checksum: The bytes of a checksum behind each event, until the file says it.
+    """
     data, begins, ends = bytearray(), [], []
-    at = checksum = 0
+    at = 0
     ended = False
     while not ended:
         with refusing():

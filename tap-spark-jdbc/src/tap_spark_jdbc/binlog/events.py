@@ -6,7 +6,6 @@ https://mariadb.com/docs/server/reference/clientserver-protocol/replication-prot
 
 from __future__ import annotations
 
-import re
 import struct
 import zlib
 from dataclasses import dataclass
@@ -24,7 +23,6 @@ if TYPE_CHECKING:
     Bytes = npt.NDArray[np.uint8]
 
 HEADER_BYTES = 19
-_FILE = re.compile(rb".+\.\d+")
 QUERY, ROTATE, FORMAT, XID, TABLE_MAP, XA_PREPARE, PARTIAL_ROWS, PAYLOAD = 2, 4, 15, 16, 19, 38, 39, 40
 GTID, ANONYMOUS_GTID, TAGGED_GTID = 33, 34, 42
 MARIADB_GTID, MARIADB_QUERY_COMPRESSED = 162, 165
@@ -144,9 +142,7 @@ def statement_of(batch: Events, event: int) -> tuple[str, str]:
 def rotation_of(batch: Events, event: int) -> tuple[str, int]:
     """The file that follows, and where its events begin."""
     body = batch.body(event)
-    # The one that the server makes at the beginning may have a checksum that is not known of yet.
-    found = _FILE.match(body[8:])
-    return (found[0] if found else body[8:]).decode(), int.from_bytes(body[:8], "little")
+    return body[8:].decode(), int.from_bytes(body[:8], "little")
 
 
 def little(content: Bytes, places: Numbers, size: int) -> Numbers:
