@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from singer_sdk.singerlib import Catalog
 
     from tap_spark_jdbc.dialects.tables import Table
-    from tap_spark_jdbc.streams.log_streams import ChangeLog
     from tap_spark_jdbc.plan.stream_plan import StreamPlan
+    from tap_spark_jdbc.streams.log_streams import ChangeLog
 
 logger = logging.getLogger("tap-spark-jdbc")
 STREAMS_NAMED = 10

@@ -19,9 +19,7 @@ LOGGED = {"*": {"replication_method": "LOG_BASED"}}
 
 
 @contextmanager
-def piped(
-    server: MariaDB, folder: Path, script: str, **settings: Any
-) -> Iterator[tuple[Pipe, pymysql.cursors.Cursor]]:
+def piped(server: MariaDB, folder: Path, script: str, **settings: Any) -> Iterator[tuple[Pipe, pymysql.cursors.Cursor]]:
     """A pipeline of log-based streams over a new database."""
     database = server.new_database()
     with database.connect() as connection, connection.cursor() as cursor:

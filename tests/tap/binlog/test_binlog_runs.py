@@ -102,7 +102,7 @@ def test_columns_that_come_and_go(server: MariaDB, tmp_path: Path, metadata: str
                 "insert into t values (2, 20, 30, 'y')",
             )
             assert changes(committed(pipe)) == [
-                {"id": 1, "a": 10, "z": "x"} if metadata else {"id": 1, "a": 10, "z": "x"},
+                {"id": 1, "a": 10, "z": "x"},
                 {"id": 2, "b": 20, "a": 30, "z": "y"},
             ]
             run_script(cursor, "insert into t values (3, 1, 1, 'z');\nalter table t drop column a")
@@ -224,7 +224,10 @@ def test_compressed_transactions(server: MariaDB, tmp_path: Path) -> None:
         try:
             cursor.connection.ping()
             values = ",".join(f"({n}, '{'x' * 1000}')" for n in range(50))
-            run_script(cursor, f"insert into t values {values};\nupdate t set b = 'y' where id = 7;\ndelete from t where id = 8")
+            run_script(
+                cursor,
+                f"insert into t values {values};\nupdate t set b = 'y' where id = 7;\ndelete from t where id = 8",
+            )
         finally:
             cursor.execute(f"set {scope} {name} = 0")
         sent = changes(committed(pipe))

@@ -9,14 +9,16 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote_plus
 
-from singer_spark.errors import ConfigurationError, SourceError, StateError, one_line
+from singer_spark.errors import ConfigurationError, SingerSparkError, SourceError, StateError, one_line
 from tap_spark_jdbc.source.mariadb_login import MARIADB_URL, PORT
 
 if TYPE_CHECKING:
     from tap_spark_jdbc.source.jdbc_source import JdbcSource
 
 _SECONDS = 60
-_LOST = (1236,)
+# Codes of the server: what is asked for is not in its log; the user may not.
+_LOST, _DENIED = 1236, 1227
+_WAY_OUT = "; run GRANT REPLICATION SLAVE, REPLICATION CLIENT ON *.* TO the user"
 
 
 @dataclass(frozen=True)
@@ -102,13 +104,24 @@ def refusing(before: str = "the server does not send its log: ") -> Iterator[Non
         yield
     except pymysql.MySQLError as error:
         code, *said = error.args or (0,)
-        text = one_line(Exception(str(said[0]) if said else str(code)))
-        raise (StateError if code in _LOST else SourceError)(f"{before}{text}") from error
+        raise _error(int(code), before, str(said[0]) if said else str(code)) from error
     except OSError as error:
         raise SourceError(f"{before}{one_line(error)}") from error
 
 
-def refusal(packet: bytes) -> SourceError | StateError:
+def refusal(packet: bytes) -> SingerSparkError:
     """The server's error instead of an event: its code, its state, its words."""
     code, text = int.from_bytes(packet[:2], "little"), packet[8:].decode(errors="replace")
-    return (StateError if code in _LOST else SourceError)(f"the server does not send its log: {text} ({code})")
+    return _error(code, "the server does not send its log: ", f"{text} ({code})")
+
+
+def _error(code: int, before: str, text: str) -> SingerSparkError:
+    text = one_line(Exception(text))
+    if code == _DENIED:
+        return ConfigurationError(f"{before}{text}{_WAY_OUT}")
+    if code == _LOST:
+        return StateError(
+            f"{before}{text}; what comes behind the bookmarks can't be read any more: run the LOG_BASED streams with "
+            "--full, so that their tables are read again"
+        )
+    return SourceError(f"{before}{text}")

@@ -6,7 +6,7 @@ import logging
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from singer_spark.errors import SingerSparkError, StateError
+from singer_spark.errors import ConfigurationError, SingerSparkError, StateError
 from singer_spark.process import stdout
 from singer_spark.singer import messages
 from tap_spark_jdbc.binlog.binlog_server import BinlogServer
@@ -75,6 +75,11 @@ class BinlogRun:
             if bookmark is not None:
                 self._check(server, plan, bookmark)
                 self._bookmarks[plan.stream] = bookmark
+            elif not plan.key_properties and plan.load_method != "append-only":
+                raise ConfigurationError(
+                    f"stream {plan.stream}: its table has no primary key, by which changes find their rows: give it "
+                    "key_properties, or the load_method append-only"
+                )
             self.plans[plan.stream] = replace(plan, has_log_position=True)
         first = [plan for plan in plans if plan.stream not in self._bookmarks]
         if first:
@@ -86,7 +91,6 @@ class BinlogRun:
         from tap_spark_jdbc.binlog.dump import Dump
         from tap_spark_jdbc.binlog.table_snapshot import TableSnapshot, take
 
-        server.check_grants()
         # By engine spark each slice is read at its own moment: what changes meanwhile comes once more from the log.
         by_spark = self._database.by_spark
         executed, end = server.executed, server.end()
@@ -153,7 +157,9 @@ class BinlogRun:
             return f"can't go on: {error}"
         if bookmark.server != server.identifier:
             return "another server, which has its place by GTID"
-        sizes = {name: size for name, size in server.files().items() if Place.of(name, 4).number >= bookmark.place.number}
+        sizes = {
+            name: size for name, size in server.files().items() if Place.of(name, 4).number >= bookmark.place.number
+        }
         return f"{max(0, sum(sizes.values()) - bookmark.place.offset)} bytes of the server's log follow"
 
     def account(self, plan: StreamPlan) -> tuple[str, str] | None:

@@ -20,7 +20,6 @@ _VARIABLES = (
 )  # fmt: skip
 _NAMED_STATUS = 80_200
 _CASCADES_LOGGED = 90_600
-_GRANTS = re.compile(r"\b(REPLICATION SLAVE|REPLICATION REPLICA|ALL PRIVILEGES ON \*\.\*)\b|ALL PRIVILEGES ON \*\.\*")
 
 
 @dataclass(frozen=True)
@@ -77,16 +76,6 @@ class BinlogServer:
     def files(self) -> dict[str, int]:
         """The files that the log still has, and their sizes in bytes."""
         return {str(name): int(size or 0) for name, size, *_ in self._rows("SHOW BINARY LOGS")}
-
-    def check_grants(self) -> None:
-        """Raise ConfigurationError if the user may not read the log."""
-        grants = " ".join(str(row[0]) for row in self.database.connection.rows("SHOW GRANTS"))
-        if not _GRANTS.search(grants.upper()) and " TO " in grants and "REPLICATION" not in grants.upper():
-            user = self.database.connection.rows("SELECT CURRENT_USER()")[0][0]
-            raise ConfigurationError(
-                "LOG_BASED reads the log as a replica does, which the user may not: run GRANT REPLICATION SLAVE, "
-                f"REPLICATION CLIENT ON *.* TO {_quoted(str(user))}"
-            )
 
     def _rows(self, statement: str) -> list[tuple[str | None, ...]]:
         try:

@@ -131,8 +131,8 @@ class BinlogStream:
         if len(logged) != len(table.types) or not all(map(_fits, table.types, logged)):
             raise lost(
                 self.name,
-                f"rows in the log have other columns ({len(table.types)}) than its table: it was altered in between, and "
-                "the server does not log the names of columns (SET GLOBAL binlog_row_metadata = 'FULL' lets it)",
+                f"rows in the log have other columns ({len(table.types)}) than its table: it was altered in between, "
+                "and the server does not log the names of columns (SET GLOBAL binlog_row_metadata = 'FULL' lets it)",
             )
         return {number: each for number, each in enumerate(logged) if each.name in self.values.columns}
 
@@ -153,9 +153,7 @@ class BinlogStream:
         for number, column in columns.items():
             if column.name in self.plan.key_properties:
                 kind = table.types[number]
-                before, after = (
-                    self.values.of(column.name, each.columns[number], kind, column) for each in (old, new)
-                )
+                before, after = (self.values.of(column.name, each.columns[number], kind, column) for each in (old, new))
                 found |= ~np.asarray(pc.fill_null(pc.equal(before, after), False))
         return found
 

@@ -19,8 +19,31 @@ from tap_spark_jdbc.binlog.events import little
 from tap_spark_jdbc.binlog.json_binary import json_text
 from tap_spark_jdbc.binlog.moments import Moments, times
 from tap_spark_jdbc.binlog.table_map import (
-    BIT, DATE, DATETIME, DECIMAL, DOUBLE, ENUM, FLOAT, INT24, JSON, LONG, LONGLONG, NEWDATE, OLD_DATETIME, OLD_TIME,
-    OLD_TIMESTAMP, SET, SHORT, STRING, GEOMETRY, TIME, TIMESTAMP, TINY, VARCHAR_COMPRESSED, BLOB_COMPRESSED, YEAR,
+    BIT,
+    BLOB_COMPRESSED,
+    DATE,
+    DATETIME,
+    DECIMAL,
+    DOUBLE,
+    ENUM,
+    FLOAT,
+    GEOMETRY,
+    INT24,
+    JSON,
+    LONG,
+    LONGLONG,
+    NEWDATE,
+    OLD_DATETIME,
+    OLD_TIME,
+    OLD_TIMESTAMP,
+    SET,
+    SHORT,
+    STRING,
+    TIME,
+    TIMESTAMP,
+    TINY,
+    VARCHAR_COMPRESSED,
+    YEAR,
 )  # fmt: skip
 from tap_spark_jdbc.columnar.columnar_query import masked
 
@@ -112,7 +135,9 @@ class BinlogValues:
         if kind.code == SET:
             return _subsets(values, kind, logged)
         if kind.code == JSON:
-            return pa.array([None if each is None else json_text(each) for each in values.binary().to_pylist()], pa.string())
+            return pa.array(
+                [None if each is None else json_text(each) for each in values.binary().to_pylist()], pa.string()
+            )
         return self._of_bytes(values.binary(), kind, logged)
 
     def _of_bytes(self, found: pa.Array, kind: LoggedType, logged: LoggedColumn) -> pa.Array:

@@ -19,8 +19,8 @@ from tap_spark_jdbc.binlog.binlog_login import refusal, refusing
 from tap_spark_jdbc.binlog.events import FORMAT, Events
 
 if TYPE_CHECKING:
-    from tap_spark_jdbc.binlog.position import Place
     from tap_spark_jdbc.binlog.binlog_login import BinlogLogin
+    from tap_spark_jdbc.binlog.position import Place
 
 CHUNK_BYTES = 1 << 20
 BATCH_BYTES = 8 << 20
@@ -89,8 +89,7 @@ def _asked(connection: Any, begin: Place | None, gtids: bytes | None) -> Any:
 def _batches(file: Any, checksum: int) -> Iterator[Events]:
     """The events of packets, without the packets' heads, until the server says that there are no more.
 
-    Args:
-        checksum: The bytes of a checksum behind each event, until the file says it.
+    Until the log says it itself, `checksum` is the number of bytes of a checksum behind each event.
     """
     data, begins, ends = bytearray(), [], []
     at = 0

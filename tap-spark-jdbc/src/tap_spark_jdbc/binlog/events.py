@@ -169,9 +169,7 @@ def _inflated(data: bytes) -> bytes:
     return zlib.decompress(data[1 + (data[0] & 7) :])
 
 
-def _unpacked(
-    data: bytes, begins: Numbers, ends: Numbers, tails: Numbers
-) -> tuple[bytes, Numbers, Numbers, Numbers]:
+def _unpacked(data: bytes, begins: Numbers, ends: Numbers, tails: Numbers) -> tuple[bytes, Numbers, Numbers, Numbers]:
     """Append the events of compressed transactions (`binlog_transaction_compression`), in their places."""
     whole, parts = bytearray(data), []
     for begin, end, tail in zip(begins.tolist(), ends.tolist(), tails.tolist(), strict=True):

@@ -71,12 +71,12 @@ def read_log(
     *,
     by_gtid: bool,
 ) -> BinlogReading:
-    """Read the log up to a place; SourceError: the server refused.
+    """Read the log from the first bookmark up to a place; `move` is called where transactions end.
 
-    Args:
-        first: Where reading begins.
-        move: Called after each batch that ends transactions.
-        by_gtid: Whether it begins behind identifiers, as the place is another server's.
+    With `by_gtid` it begins behind the bookmark's identifiers, as its place is another server's.
+
+    Raises:
+        SourceError: the server refused.
     """
     kind = MariaDbGtids if server.is_mariadb else MySqlGtids
     reading = BinlogReading(

@@ -14,8 +14,22 @@ from singer_spark.process import stdout
 from singer_spark.singer import messages
 from tap_spark_jdbc.binlog.change_lines import Commits
 from tap_spark_jdbc.binlog.events import (
-    BEGINS, FORMAT, GTID, HEADER_BYTES, MARIADB_GTID, MARIADB_QUERY_COMPRESSED, PARTIAL_ROWS, QUERY, ROTATE, ROWS,
-    TABLE_MAP, XA_PREPARE, XID, little, rotation_of, statement_of,
+    BEGINS,
+    FORMAT,
+    GTID,
+    HEADER_BYTES,
+    MARIADB_GTID,
+    MARIADB_QUERY_COMPRESSED,
+    PARTIAL_ROWS,
+    QUERY,
+    ROTATE,
+    ROWS,
+    TABLE_MAP,
+    XA_PREPARE,
+    XID,
+    little,
+    rotation_of,
+    statement_of,
 )  # fmt: skip
 from tap_spark_jdbc.binlog.gtids import MariaDbGtids, MySqlGtids
 from tap_spark_jdbc.binlog.position import Place, lost
@@ -179,7 +193,9 @@ class BinlogReading:
             return self._end(batch, event, sent)
         if first == "ROLLBACK":
             if self._has_rows(batch, event):
-                raise self._unusable("it has changes that were rolled back (a transaction with tables of other engines)")
+                raise self._unusable(
+                    "it has changes that were rolled back (a transaction with tables of other engines)"
+                )
             return sent if second == "TO" else self._end(batch, event, sent)
         if first == "SAVEPOINT":
             return sent

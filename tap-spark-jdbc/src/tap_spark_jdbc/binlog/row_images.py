@@ -1,4 +1,4 @@
-"""The rows of many events at once, column by column: the first row of each event, then the second of each, and so on."""
+"""The rows of many events at once, column by column: the first row of each event, then each second one, and so on."""
 
 from __future__ import annotations
 

@@ -89,6 +89,6 @@ def _mentioned(database: str, tokens: list[str]) -> list[tuple[str, str]]:
 
 
 def _name(token: str) -> str:
-    if token[0] in "`\"" and len(token) > 1:
+    if token[0] in '`"' and len(token) > 1:
         return token[1:-1].replace(token[0] * 2, token[0])
     return token

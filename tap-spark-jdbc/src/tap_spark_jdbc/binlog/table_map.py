@@ -77,7 +77,9 @@ class LoggedType:
     def fits(self, native: str) -> bool:
         """Whether a column of this type in the catalog has such values in the log."""
         lowered = native.lower()
-        codes = next(codes for pattern, codes in _CODES if re.match(rf"(?:{pattern})(?![a-z])|\.\*", lowered) or pattern == ".*")
+        codes = next(
+            codes for pattern, codes in _CODES if re.match(rf"(?:{pattern})(?![a-z])|\.\*", lowered) or pattern == ".*"
+        )
         if self.code not in codes:
             return False
         parameters = re.match(r"[a-z]+\((\d+)(?:,(\d+))?\)", lowered)

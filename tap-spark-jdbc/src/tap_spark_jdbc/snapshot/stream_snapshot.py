@@ -30,7 +30,6 @@ from tap_spark_jdbc.snapshot.late_searches import LateSearches
 from tap_spark_jdbc.snapshot.open_transactions import OpenTransactions
 from tap_spark_jdbc.snapshot.server import Heaps, SnapshotServer, warn
 from tap_spark_jdbc.snapshot.shared_snapshot import SharedSnapshot, Undisturbed
-
 from tap_spark_jdbc.source.idle_connections import PINNED
 
 if TYPE_CHECKING:

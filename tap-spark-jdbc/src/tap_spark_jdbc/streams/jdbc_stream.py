@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -29,11 +29,11 @@ if TYPE_CHECKING:
     from singer_sdk.singerlib import Catalog, RecordMessage, SchemaMessage
 
     from singer_spark.program.progress import Progress
+    from tap_spark_jdbc.binlog.binlog_run import BinlogStart
     from tap_spark_jdbc.config.settings import TapSettings
     from tap_spark_jdbc.extraction.extraction import Extraction
     from tap_spark_jdbc.extraction.run_budget import RunBudget
     from tap_spark_jdbc.extraction.run_state import RunState
-    from tap_spark_jdbc.binlog.binlog_run import BinlogStart
     from tap_spark_jdbc.log.log_start import LogStart
     from tap_spark_jdbc.plan.slices import Slice
     from tap_spark_jdbc.plan.stream_plan import StreamPlan
