@@ -272,7 +272,7 @@ class BinlogRun:
             entry = BinlogBookmark(
                 place,
                 self._server.identifier,
-                bookmark.created if ahead else reading.created or bookmark.created,
+                bookmark.created if ahead else reading.created.get(place.file, 0),
                 bookmark.gtids if ahead or reading.executed is None else str(reading.executed),
                 self._tables[name].columns if stream.altered or not bookmark.columns else bookmark.columns,
                 plan.key_properties,

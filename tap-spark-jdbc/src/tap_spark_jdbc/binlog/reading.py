@@ -82,7 +82,7 @@ class BinlogReading:
         executed: The identifiers of all transactions up to `committed`; None: they have none.
         expected: When the first file was begun; 0: that is not known.
         committed: Where the last transaction ends; None: there was none.
-        created: When the file of `committed` was begun.
+        created: When each file was begun that was read.
         prepared: Where XA transactions begin that are still prepared.
         stopped: Whether the run's budget ended it.
     """
@@ -96,13 +96,13 @@ class BinlogReading:
     expected: int = 0
     prepared: dict[str, Place] = field(default_factory=dict)
     committed: Place | None = None
-    created: int = 0
+    created: dict[str, int] = field(default_factory=dict)
     stopped: bool = False
     _file: str = ""
-    _created: int = 0
     _maps: dict[int, TableMap] = field(default_factory=dict)
     _parsed: dict[bytes, TableMap] = field(default_factory=dict)
     _open: Transaction | None = None
+    _ended: int = 0
     _begun: list[Transaction] = field(default_factory=list)
     _kept: dict[str, list[tuple[Events, Numbers]]] = field(default_factory=dict)
 
@@ -111,7 +111,7 @@ class BinlogReading:
         self._begun = [] if self._open is None else [self._open]
         if self._open is not None:
             self._open.first = 0
-        sent, wanted = 0, True
+        sent, wanted, self._ended = 0, True, 0
         for event in np.flatnonzero(np.isin(batch.kinds, _CONTROL)).tolist():
             kind = int(batch.kinds[event])
             if kind in BEGINS:
@@ -132,11 +132,14 @@ class BinlogReading:
                 sent = self._statement(batch, event, sent)
             if self.stopped:
                 return False
-        self._send(batch, sent, event if not wanted else len(batch.kinds))
+        if self._ended:
+            # Of a transaction that is still open no row is sent before the state, which does not count it.
+            self._send(batch, sent, self._ended)
+            sent = max(sent, self._ended)
+            self.on_commit()
+        self._send(batch, sent, len(batch.kinds) if wanted else event)
         if self._open is not None and self._open.prepared:
             self._keep(batch, self._open, len(batch.kinds))
-        if self.committed is not None:
-            self.on_commit()
         return wanted
 
     def _begin(self, batch: Events, event: int) -> bool:
@@ -150,12 +153,10 @@ class BinlogReading:
         kind, body = int(batch.kinds[event]), batch.body(event)
         if kind == GTID and isinstance(self.executed, MySqlGtids):
             self._open.gtid = str(UUID(bytes=body[1:17])), int.from_bytes(body[17:25], "little")
-            self.executed.add(*self._open.gtid)
         elif kind == MARIADB_GTID:
             server = int(little(batch.content, batch.begins[event : event + 1] + 5, 4)[0])
             if isinstance(self.executed, MariaDbGtids):
                 self._open.gtid = int.from_bytes(body[8:12], "little"), server, int.from_bytes(body[:8], "little")
-                self.executed.add(*self._open.gtid)
             if body[12] & _PREPARED_XA:
                 self._open.prepared = _xa_name(body)
         return True
@@ -164,7 +165,7 @@ class BinlogReading:
         created = int(batch.times(np.array([event]))[0])
         if self.expected and created != self.expected:
             raise self._unusable("the numbers of its files began again, or an older one was restored")
-        self.expected, self._created = 0, created
+        self.expected, self.created[self._file] = 0, created
 
     def _describe(self, batch: Events, event: int) -> None:
         body = batch.body(event)
@@ -270,7 +271,9 @@ class BinlogReading:
         if transaction is not None and end < transaction.place.offset:
             # Events know only the lower 32 bits of where they end.
             end += 1 << 32
-        self.committed, self.created = Place.of(self._file, end), self._created
+        if self.executed is not None and transaction is not None and transaction.gtid is not None:
+            self.executed.add(*transaction.gtid)
+        self.committed, self._ended = Place.of(self._file, end), event
         if self.budget.counts_rows or self.budget.spent:
             self._send(batch, sent, event)
             self.on_commit()
