@@ -14,7 +14,7 @@ import shutil
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -42,6 +42,11 @@ SETTINGS = {
     "default-time-zone": "-03:30",
     "sql-mode": "ANSI_QUOTES,PIPES_AS_CONCAT,PAD_CHAR_TO_FULL_LENGTH,NO_UNSIGNED_SUBTRACTION",
     "character-set-server": "utf8mb4",
+    # For streams that are read from the log; MySQL has these by default.
+    "log-bin": "binlog",
+    "binlog-format": "ROW",
+    "server-id": "1",
+    "sync-binlog": "0",
 }
 
 
@@ -107,8 +112,12 @@ def missing() -> str | None:
 
 
 @contextmanager
-def running(folder: Path) -> Iterator[dict[str, Any]]:
-    """A server whose files lie in the folder, made there if it is new; stopped at the end."""
+def running(folder: Path, settings: Sequence[str] = ()) -> Iterator[dict[str, Any]]:
+    """A server whose files lie in the folder, made there if it is new; stopped at the end.
+
+    Args:
+        settings: More settings, `name=value`.
+    """
     account = _account()
     folder.mkdir(parents=True, exist_ok=True)
     if account:
@@ -135,6 +144,7 @@ def running(folder: Path) -> Iterator[dict[str, Any]]:
         os.chown(start, account.pw_uid, account.pw_gid)
     facts = {"host": "127.0.0.1", "port": free_port(), "user": USER, "password": password}
     options = [f"--{name}={value}" for name, value in {**SETTINGS, "port": facts["port"]}.items()]
+    options += [f"--{each}" for each in settings]
     places = [f"--socket={socket}", f"--pid-file={folder / 'pid'}", f"--init-file={start}"]
     with log.open("w") as output:
         server = subprocess.Popen(
@@ -178,10 +188,11 @@ def wait_until_ready(server: subprocess.Popen[bytes], facts: dict[str, Any], log
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", type=Path, help="folder to keep; else a new one, removed at the end")
+    parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="a setting of the server")
     parser.add_argument(FOLLOW, action="store_true", help="end with standard input")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="mariadb-") as scratch:
-        with running(arguments.data.resolve() if arguments.data else Path(scratch)) as facts:
+        with running(arguments.data.resolve() if arguments.data else Path(scratch), arguments.set) as facts:
             serve(facts, follow_stdin=arguments.follow_stdin)
 
 

@@ -15,7 +15,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -154,8 +154,12 @@ def _initialised(root: Path, data: Path) -> None:
 
 
 @contextmanager
-def running(folder: Path) -> Iterator[dict[str, Any]]:
-    """A server whose files lie in the folder, made there if it is new; stopped at the end."""
+def running(folder: Path, settings: Sequence[str] = ()) -> Iterator[dict[str, Any]]:
+    """A server whose files lie in the folder, made there if it is new; stopped at the end.
+
+    Args:
+        settings: More settings, `name=value`.
+    """
     root = unpacked()
     if root is None:
         raise RuntimeError(missing())
@@ -172,6 +176,7 @@ def running(folder: Path) -> Iterator[dict[str, Any]]:
     )
     facts = {"host": "127.0.0.1", "port": free_port(), "user": USER, "password": password}
     options = [f"--{name}={value}" for name, value in {**SETTINGS, "port": facts["port"]}.items()]
+    options += [f"--{each}" for each in settings]
     places = [f"--datadir={data}", f"--tmpdir={folder}", f"--socket={folder / 'socket'}"]
     places += [f"--pid-file={folder / 'pid'}", f"--init-file={start}"]
     with log.open("w") as output:
@@ -190,13 +195,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--build", action="store_true", help="only unpack the server, if it is not there")
     parser.add_argument("--data", type=Path, help="folder to keep; else a new one, removed at the end")
+    parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="a setting of the server")
     parser.add_argument(FOLLOW, action="store_true", help="end with standard input")
     arguments = parser.parse_args()
     if arguments.build:
         print(build(), file=sys.stderr)
         return
     with tempfile.TemporaryDirectory(prefix="mysql-") as scratch:
-        with running(arguments.data.resolve() if arguments.data else Path(scratch)) as facts:
+        with running(arguments.data.resolve() if arguments.data else Path(scratch), arguments.set) as facts:
             serve(facts, follow_stdin=arguments.follow_stdin)
 
 

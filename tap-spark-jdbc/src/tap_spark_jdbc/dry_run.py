@@ -75,15 +75,14 @@ def _log_lines(stream: JdbcStream, tap: TapSparkJdbc) -> list[str]:
     """Lines for a stream that continues in the log; none if its table has to be read first."""
     if not stream.plan.is_log_based:
         return []
-    from tap_spark_jdbc.log.log_run import LogRun
-    from tap_spark_jdbc.log.position import lsn_text
+    from tap_spark_jdbc.streams.log_streams import log_of
 
-    log = LogRun(tap.database, tap.snapshots, tap.run_state, tap.pipeline)
-    known = log.bookmark(stream.name)
-    if known is None:
+    log = log_of(tap.database, tap.snapshots, tap.run_state, tap.pipeline)
+    found = log.account(stream.plan)
+    if found is None:
         return []
-    start = f"stream {stream.name}: LOG_BASED, changes from {lsn_text(known.lsn)} on"
-    return [start, f"  log: {log.outlook(stream.plan, known)}"]
+    place, outlook = found
+    return [f"stream {stream.name}: LOG_BASED, changes from {place} on", f"  log: {outlook}"]
 
 
 def _keys(stream: JdbcStream) -> Iterator[str]:

@@ -62,7 +62,7 @@ STREAM_OPTIONS = _object(
         "late_window": _setting(SECONDS, "Instead of the setting `late_window`"),
         "replication_method": _setting(
             {"type": "string", "enum": ["FULL_TABLE", "INCREMENTAL", "LOG_BASED"]},
-            "LOG_BASED: changes and deletes from PostgreSQL's log ([log-based.md](log-based.md))",
+            "LOG_BASED: changes and deletes from the log of PostgreSQL, MySQL, MariaDB ([log-based.md](log-based.md))",
         ),
         "columns": _setting(TEXTS, "Globs of the columns to read, `!glob` leaves out; all. Those of keys always come"),
         "exclude_columns": _setting(TEXTS, "Globs of columns to leave out, of those that `columns` takes"),

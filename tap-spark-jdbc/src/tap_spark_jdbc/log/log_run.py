@@ -111,6 +111,10 @@ class LogRun:
                 joining.append(table)
         return joining
 
+    def check(self, plan: StreamPlan) -> None:
+        """Raise ConfigurationError if a stream's table can't be read from the log."""
+        log_table(self._database, plan)
+
     def bookmark(self, stream: str) -> LogBookmark | None:
         """Where a stream continues in the log; None: its table must be read."""
         found = LogBookmark.from_json(stream, self._state.entry(stream))
@@ -139,6 +143,11 @@ class LogRun:
         """The slot's name, and the bytes of log that the server keeps for it; None: it is not there."""
         slot = self._opened()
         return slot.slot, slot.held_back()
+
+    def account(self, plan: StreamPlan) -> tuple[str, str] | None:
+        """Where a stream continues and its outlook, as texts for users; None: its table must be read."""
+        known = self.bookmark(plan.stream)
+        return None if known is None else (lsn_text(known.lsn), self.outlook(plan, known))
 
     def drop(self) -> list[str]:
         """Remove slot and publication from the server; returns what was removed."""

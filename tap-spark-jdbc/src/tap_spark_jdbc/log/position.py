@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -83,6 +83,10 @@ class LogBookmark:
     timeline: str = ""
     partitions: frozenset[int] | None = None
     key: tuple[str, ...] | None = None
+
+    def read(self) -> LogBookmark:
+        """The bookmark once the table is read."""
+        return replace(self, reading=False)
 
     def to_json(self) -> dict[str, Any]:
         """A stream's entry under `bookmarks`."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from singer_spark.config.setting_problems import nearest
 from singer_spark.errors import ConfigurationError, first_of
 from singer_spark.singer.messages import keys_stream
-from singer_spark.singer.metadata_columns import DELETED_AT, LOG_PLACE, UNCHANGED
+from singer_spark.singer.metadata_columns import DELETED_AT, LOG_PLACE, LOG_POSITION, UNCHANGED
 from singer_spark.singer.sql_type import SqlType, property_schema
 from tap_spark_jdbc.config.config_schema import SKIP_HINT
 from tap_spark_jdbc.dialects.tables import Column, Key, Table
@@ -71,6 +71,7 @@ class StreamPlan:
         null_policy: How rows whose replication key is NULL are treated.
         renamed: The names under which columns are sent, if not their own.
         kept: Columns of the keys, which are sent though the user's options leave them out.
+        has_log_position: Its changes have their place in the log as text, too.
     """
 
     table: Table
@@ -92,6 +93,7 @@ class StreamPlan:
     null_policy: Literal["include", "exclude", "error"] = "include"
     renamed: Mapping[str, str] = field(default_factory=dict)
     kept: tuple[str, ...] = ()
+    has_log_position: bool = False
 
     def sent_as(self, *columns: str) -> tuple[str, ...]:
         """The names under which columns are sent."""
@@ -163,6 +165,8 @@ class StreamPlan:
                 LOG_PLACE: property_schema(SqlType("BIGINT"), nullable=True),
                 DELETED_AT: property_schema(SqlType("TIMESTAMP WITH TIME ZONE"), nullable=True),
             }
+        if self.has_log_position:
+            schema["properties"][LOG_POSITION] = property_schema(SqlType("TEXT"), nullable=True)
         if unchanged:
             schema["properties"][UNCHANGED] = property_schema(SqlType("TEXT"), nullable=True)
         return schema

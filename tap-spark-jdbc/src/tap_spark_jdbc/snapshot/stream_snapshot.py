@@ -30,6 +30,7 @@ from tap_spark_jdbc.snapshot.late_searches import LateSearches
 from tap_spark_jdbc.snapshot.open_transactions import OpenTransactions
 from tap_spark_jdbc.snapshot.server import Heaps, SnapshotServer, warn
 from tap_spark_jdbc.snapshot.shared_snapshot import SharedSnapshot, Undisturbed
+from tap_spark_jdbc.source.idle_connections import PINNED
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -59,6 +60,7 @@ class StreamSnapshots:
         self._text: str | None = None
         self._undisturbed: Undisturbed | None = None
         self._long: set[str] = set()
+        self._is_pinned = False
 
     def beside(self, database: Database) -> StreamSnapshots:
         """Snapshots for a stream that is read at the same time, over connections of its own."""
@@ -74,13 +76,15 @@ class StreamSnapshots:
         return self._text if self._shared.identifier is not None else None
 
     def moment(self) -> str:
-        """The server's text of a snapshot that shows no row which readers can't see from now on."""
+        """The server's text of a snapshot that shows no row which readers can't see; empty where there is none."""
+        if not self._database.source.dialect.shares_snapshots:
+            return ""
         return self._text or self.server.snapshot()
 
     @property
     def source(self) -> JdbcSource:
         """The source as readers of the stream open it."""
-        return self._shared.source
+        return replace(self._shared.source, snapshot=PINNED) if self._is_pinned else self._shared.source
 
     def begin(self, extraction: Extraction, *, follows: bool = True) -> Extraction:
         """Take the snapshot in which the stream is read, after ending that of the stream before.
@@ -88,9 +92,10 @@ class StreamSnapshots:
         Returns the extraction with the rows that were committed late since its bookmark, and, if bookmarks are made of
         it (`follows`), with what these must hold of the transactions that are still open.
         """
-        plan = extraction.plan
+        plan, dialect = extraction.plan, self._database.source.dialect
         whole = follows and plan.replication_key is None and not plan.is_log_based
-        if not self._database.source.dialect.shares_snapshots or not self.server.has_snapshots:
+        self._is_pinned = plan.is_log_based and not self._database.by_spark and not dialect.shares_snapshots
+        if not dialect.shares_snapshots or not self.server.has_snapshots:
             return continued(extraction, None, None) if whole else extraction
         if extraction.progress.complete and not whole:
             return extraction
@@ -143,6 +148,7 @@ class StreamSnapshots:
     def end(self) -> None:
         """End a stream that is read or was given up, and release its snapshot; never raises."""
         self._undisturbed = None
+        self._is_pinned = False
         self._shared.end()
 
     def unwatch(self) -> None:

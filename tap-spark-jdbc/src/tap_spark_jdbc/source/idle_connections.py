@@ -5,16 +5,19 @@ from __future__ import annotations
 import time
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from queue import SimpleQueue
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 from tap_spark_jdbc.source.jdbc_connection import connected
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from tap_spark_jdbc.source.jdbc_source import JdbcSource
 
+# The snapshot of a source whose slices are read over connections that were made for it.
+PINNED = "pinned"
 # A server or a firewall may close a connection that has been idle for longer.
 MOST_SECONDS = 30
 
@@ -25,6 +28,21 @@ class IdleConnections:
 
     _idle: list[tuple[JdbcSource, Any, float]] = field(default_factory=list)
     _lock: Lock = field(default_factory=Lock)
+    _pinned: SimpleQueue[Any] = field(default_factory=SimpleQueue)
+
+    def pin(self, connections: Sequence[Any]) -> None:
+        """Read all slices of a `PINNED` source over these, which are in one snapshot."""
+        for each in connections:
+            self._pinned.put(each)
+
+    @contextmanager
+    def _one_pinned(self) -> Iterator[tuple[Any, str]]:
+        connection = self._pinned.get()
+        try:
+            yield connection, ""
+        finally:
+            # If it broke, it refuses the next slice as well: another one would not see the same rows.
+            self._pinned.put(connection)
 
     @contextmanager
     def one(self, gateway: Any, source: JdbcSource) -> Iterator[tuple[Any, str]]:
@@ -32,6 +50,10 @@ class IdleConnections:
 
         One in a transaction is closed as well: it has a snapshot, or holds locks that others wait for.
         """
+        if source.snapshot == PINNED:
+            with self._one_pinned() as pinned:
+                yield pinned
+            return
         found = self._taken(source)
         connection = connected(gateway, source) if found is None else found
         kept = False
@@ -49,6 +71,8 @@ class IdleConnections:
         """Close those that are idle now."""
         with self._lock:
             idle, self._idle = self._idle, []
+        while not self._pinned.empty():
+            _close(self._pinned.get())
         for _, connection, _ in idle:
             _close(connection)
 

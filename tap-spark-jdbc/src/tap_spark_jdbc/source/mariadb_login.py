@@ -14,11 +14,11 @@ from tap_spark_jdbc.dialects import known_dialects
 if TYPE_CHECKING:
     from tap_spark_jdbc.source.jdbc_source import JdbcSource
 
-_URL = re.compile(
+MARIADB_URL = re.compile(
     r"jdbc:(?:mysql|mariadb)://(?:\[(?P<six>[^]]+)\]|(?P<name>[\w.-]*))(?::(?P<port>\d+))?"
     r"(?:/(?P<database>[^?%]*))?(?:\?(?P<parameters>.*))?"
 )
-_PORT = 3306
+PORT = 3306
 _CONNECT_MILLISECONDS = "30000"
 _FALSE = ("false", "0")
 # Values of parameters with which the connection is the same as the JDBC driver's.
@@ -60,7 +60,7 @@ def login_of(source: JdbcSource) -> MariaDbLogin:
     """
     if source.driver != known_dialects()["mariadb"].driver:
         raise ValueError(f"the driver is {source.driver}")
-    found = _URL.fullmatch(source.url)
+    found = MARIADB_URL.fullmatch(source.url)
     if found is None:
         raise ValueError("its URL names the server in a way that only the JDBC driver reads")
     pairs = [part.partition("=")[::2] for part in (found["parameters"] or "").split("&") if part]
@@ -77,7 +77,7 @@ def login_of(source: JdbcSource) -> MariaDbLogin:
         raise ValueError("the setting user is missing")
     return MariaDbLogin(
         found["six"] or found["name"] or "localhost",
-        int(found["port"] or _PORT),
+        int(found["port"] or PORT),
         known["user"],
         known.get("password", ""),
         found["database"] or "",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from singer_sdk.singerlib import Catalog, RecordMessage, SchemaMessage
 
     from singer_spark.program.progress import Progress
+    from tap_spark_jdbc.binlog.binlog_run import BinlogStart
     from tap_spark_jdbc.config.settings import TapSettings
     from tap_spark_jdbc.extraction.extraction import Extraction
     from tap_spark_jdbc.extraction.run_budget import RunBudget
@@ -80,7 +81,7 @@ class JdbcStream(Stream):
         self.replication_key = plan.sent_replication_key
         self.forced_replication_method = plan.replication_method
         self._tap_state = {}
-        self.log_start: LogStart | None = None
+        self.log_start: LogStart | BinlogStart | None = None
         self._reading: StreamReading[Any] | None = None
         self._unchanged: Extraction | None = None
         self._in_run = False
@@ -320,7 +321,7 @@ class JdbcStream(Stream):
             bookmark, progress = edges.final()
             state.advance(self.plan, sealed(bookmark, reading.extraction, reading.lane.snapshots), progress)
             if self.log_start is not None:
-                state.note(self.name, replace(self.log_start.bookmark, reading=False).to_json())
+                state.note(self.name, self.log_start.bookmark.read().to_json())
             elif self.plan.replication_key is None:
                 state.note(self.name, None)
         self._write_state()

@@ -11,36 +11,51 @@ from tap_spark_jdbc.streams.stream_errors import OF_A_STREAM
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
+    from tap_spark_jdbc.binlog.binlog_run import BinlogRun
+    from tap_spark_jdbc.extraction.run_state import RunState
     from tap_spark_jdbc.log.log_run import LogRun
+    from tap_spark_jdbc.snapshot.stream_snapshot import StreamSnapshots
+    from tap_spark_jdbc.source.database import Database
     from tap_spark_jdbc.streams.jdbc_stream import JdbcStream, TapRun
     from tap_spark_jdbc.streams.stream_errors import StreamErrors
 
+    ChangeLog = BinlogRun | LogRun
 
-def begin_log(streams: Iterable[JdbcStream], run: TapRun, pipeline: str, errors: StreamErrors) -> LogRun | None:
+
+def log_of(database: Database, snapshots: StreamSnapshots, state: RunState, pipeline: str) -> ChangeLog:
+    """The log of this kind of database; nothing is queried yet."""
+    if database.source.dialect.name == "mariadb":
+        from tap_spark_jdbc.binlog.binlog_run import BinlogRun
+
+        return BinlogRun(database, snapshots, state, pipeline)
+    from tap_spark_jdbc.log.log_run import LogRun
+
+    return LogRun(database, snapshots, state, pipeline)
+
+
+def begin_log(streams: Iterable[JdbcStream], run: TapRun, pipeline: str, errors: StreamErrors) -> ChangeLog | None:
     """The log, ready to be read; None if no stream is read from it."""
     chosen = [each for each in streams if each.plan.is_log_based and each.selected and each.name not in errors.reasons]
     if not chosen:
         return None
-    from tap_spark_jdbc.log.log_run import LogRun
-    from tap_spark_jdbc.log.published_tables import log_table
 
     def taken_back(stream: str) -> Callable[[], None]:
         return partial(run.state.skip, stream, [stream])
 
-    def prepared(streams: Sequence[JdbcStream]) -> LogRun:
-        log = LogRun(run.database, run.snapshots, run.state, pipeline)
+    def prepared(streams: Sequence[JdbcStream]) -> ChangeLog:
+        log = log_of(run.database, run.snapshots, run.state, pipeline)
         log.prepare([each.plan for each in streams])
         return log
 
     for each in chosen:
         if each.name in errors.strangers:
             with errors.of(each.name, taken_back(each.name)):
-                log_table(run.database, each.plan)
+                log_of(run.database, run.snapshots, run.state, pipeline).check(each.plan)
     chosen = [each for each in chosen if each.name not in errors.reasons]
     known = [each for each in chosen if each.name not in errors.strangers]
     if not chosen:
         return None
-    log: LogRun | None = None
+    log: ChangeLog | None = None
     with errors.of_all({each.name: taken_back(each.name) for each in chosen}):
         try:
             log = prepared(chosen)
@@ -59,7 +74,7 @@ def begin_log(streams: Iterable[JdbcStream], run: TapRun, pipeline: str, errors:
     return log
 
 
-def send_changes(log: LogRun, streams: Iterable[JdbcStream], run: TapRun, errors: StreamErrors) -> None:
+def send_changes(log: ChangeLog, streams: Iterable[JdbcStream], run: TapRun, errors: StreamErrors) -> None:
     """Send the changes of the streams whose tables were read in an earlier run."""
     with errors.of_all({each.name: each.take_back for each in streams if log.reads(each.name)}):
         log.send(run.budget, run.progress)

@@ -14,13 +14,13 @@ def drop_log(
     """Remove the slot and the publication of a tap with this config, and return their names; starts the JVM."""
     import_singer_sdk()
     from tap_spark_jdbc.extraction.run_state import OpeningState
-    from tap_spark_jdbc.log.log_run import LogRun
+    from tap_spark_jdbc.streams.log_streams import log_of
     from tap_spark_jdbc.tap import TapSparkJdbc
 
     opening = OpeningState(dict(state), "saved" if state else "first", None, pipeline)
     own = {**config, "batch_config": None}
     tap = TapSparkJdbc(config=own, opening=opening, parse_env_config=from_environment, setup_mapper=False)
     try:
-        return LogRun(tap.database, tap.snapshots, tap.run_state, pipeline).drop()
+        return log_of(tap.database, tap.snapshots, tap.run_state, pipeline).drop()
     finally:
         tap.database.close()

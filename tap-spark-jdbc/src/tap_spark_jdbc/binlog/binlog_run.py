@@ -1,0 +1,291 @@
+"""The binlog in one run: the streams read from it, the single reading, and their bookmarks."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from singer_spark.errors import ConfigurationError, SingerSparkError, StateError
+from singer_spark.process import stdout
+from singer_spark.singer import messages
+from tap_spark_jdbc.binlog.binlog_server import BinlogServer
+from tap_spark_jdbc.binlog.gtids import MariaDbGtids, MySqlGtids
+from tap_spark_jdbc.binlog.logged_tables import LoggedTable, logged_tables
+from tap_spark_jdbc.binlog.position import BinlogBookmark, Place, lost
+from tap_spark_jdbc.extraction.stream_progress import StreamProgress
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from singer_spark.program.progress import Progress
+    from tap_spark_jdbc.binlog.change_lines import BinlogStream
+    from tap_spark_jdbc.binlog.reading import BinlogReading
+    from tap_spark_jdbc.extraction.run_budget import RunBudget
+    from tap_spark_jdbc.extraction.run_state import RunState
+    from tap_spark_jdbc.plan.stream_plan import StreamPlan
+    from tap_spark_jdbc.snapshot.stream_snapshot import StreamSnapshots
+    from tap_spark_jdbc.source.database import Database
+
+logger = logging.getLogger("tap-spark-jdbc")
+
+
+@dataclass
+class BinlogStart:
+    """Where a stream continues once its table is read."""
+
+    bookmark: BinlogBookmark
+
+    def begin(self, moment: str) -> None:
+        """Nothing more: the place is that of the snapshot in which the table is read."""
+
+
+class BinlogRun:
+    """The streams of a run that are read from the log, or will be.
+
+    Attributes:
+        starts: The streams whose tables are read in this run, by name.
+        plans: Plans of all streams.
+    """
+
+    def __init__(self, database: Database, snapshots: StreamSnapshots, state: RunState, pipeline: str) -> None:
+        """Nothing is queried yet."""
+        self._database = database
+        self._state = state
+        self.starts: dict[str, BinlogStart] = {}
+        self.plans: dict[str, StreamPlan] = {}
+        self._tables: dict[str, LoggedTable] = {}
+        self._bookmarks: dict[str, BinlogBookmark] = {}
+        self._streams: dict[str, BinlogStream] = {}
+        self._server: BinlogServer | None = None
+        self._until: Place | None = None
+
+    def prepare(self, plans: Sequence[StreamPlan]) -> None:
+        """Check for each stream that its bookmark or its table can be read, and fix the place of those to be read.
+
+        Raises:
+            ConfigurationError: the log of this server, or of a table, can't be read.
+            StateError: changes are lost.
+        """
+        server = self._server = BinlogServer.of(self._database)
+        self._until = server.end()
+        self._tables = logged_tables(server, plans)
+        for plan in plans:
+            bookmark = self.bookmark(plan.stream)
+            if bookmark is not None:
+                self._check(server, plan, bookmark)
+                self._bookmarks[plan.stream] = bookmark
+            elif not plan.key_properties and plan.load_method != "append-only":
+                raise ConfigurationError(
+                    f"stream {plan.stream}: its table has no primary key, by which changes find their rows: give it "
+                    "key_properties, or the load_method append-only"
+                )
+            self.plans[plan.stream] = replace(plan, has_log_position=True)
+        first = [plan for plan in plans if plan.stream not in self._bookmarks]
+        if first:
+            self._start(server, first)
+
+    def _start(self, server: BinlogServer, plans: Sequence[StreamPlan]) -> None:
+        """Take the snapshot in which tables are read for the first time."""
+        from tap_spark_jdbc.binlog.binlog_login import BinlogLogin
+        from tap_spark_jdbc.binlog.dump import Dump
+        from tap_spark_jdbc.binlog.table_snapshot import TableSnapshot, take
+
+        # By engine spark each slice is read at its own moment: what changes meanwhile comes once more from the log.
+        by_spark = self._database.by_spark
+        executed, end = server.executed, server.end()
+        shown = TableSnapshot(end, executed) if by_spark else take(self._database, server, plans)
+        created = Dump(BinlogLogin.of(self._database.source)).created(shown.place)
+        for plan in plans:
+            table = self._tables[plan.stream]
+            bookmark = BinlogBookmark(
+                shown.place, server.identifier, created, shown.gtids, table.columns, plan.key_properties, reading=True
+            )
+            self.starts[plan.stream] = BinlogStart(bookmark)
+
+    def _check(self, server: BinlogServer, plan: StreamPlan, bookmark: BinlogBookmark) -> None:
+        """Raise StateError if a stream can't continue from its bookmark on this server."""
+        stream = plan.stream
+        if bookmark.key is not None and set(bookmark.key) != set(plan.key_properties):
+            was, now = (", ".join(each) or "none" for each in (bookmark.key, plan.key_properties))
+            raise lost(stream, f"its key was {was} and is {now} now; the lake's rows have the former")
+        if bookmark.server and bookmark.server != server.identifier:
+            if not (server.gtids and bookmark.gtids):
+                raise lost(stream, "its bookmark is of another server, and there are no GTIDs to find its place by")
+            self._check_gtids(server, stream, bookmark)
+            return
+        begin, end = bookmark.begin, self._until or bookmark.begin
+        size = server.files().get(begin.file)
+        if begin > end or (size is not None and begin.offset > max(size, end.offset if begin.file == end.file else 0)):
+            raise lost(stream, f"its bookmark {begin} lies behind the end of the server's log {end}: it began again")
+        if size is None:
+            raise lost(stream, f"the server's log no longer has {begin.file}, in which it continues (it was purged)")
+        if server.gtids and bookmark.gtids:
+            self._check_gtids(server, stream, bookmark)
+
+    def _check_gtids(self, server: BinlogServer, stream: str, bookmark: BinlogBookmark) -> None:
+        executed = server.executed
+        if server.is_mariadb:
+            last, now = MariaDbGtids.parse(bookmark.gtids).last, MariaDbGtids.parse(executed).last
+            known = all(domain in now and now[domain][1] >= number for domain, (_, number) in last.items())
+        else:
+            known = MySqlGtids.parse(bookmark.gtids).issubset(MySqlGtids.parse(executed))
+        if not known:
+            raise lost(
+                stream,
+                f"the server does not have all transactions up to its bookmark (GTIDs {bookmark.gtids}): it was "
+                "restored, or fell behind in a failover",
+            )
+
+    def check(self, plan: StreamPlan) -> None:
+        """Raise ConfigurationError if a stream's table can't be read from the log."""
+        logged_tables(BinlogServer.of(self._database), [plan])
+
+    def bookmark(self, stream: str) -> BinlogBookmark | None:
+        """Where a stream continues in the log; None: its table must be read."""
+        found = BinlogBookmark.from_json(stream, self._state.entry(stream))
+        return None if found is None or found.reading else found
+
+    def outlook(self, plan: StreamPlan, bookmark: BinlogBookmark) -> str:
+        """What the next run will find: how much log there is behind the bookmark, or why the stream can't go on."""
+        try:
+            server = self._server = BinlogServer.of(self._database)
+            self._until = server.end()
+            logged_tables(server, [plan])
+            self._check(server, plan, bookmark)
+        except SingerSparkError as error:
+            return f"can't go on: {error}"
+        if bookmark.server != server.identifier:
+            return "another server, which has its place by GTID"
+        sizes = {
+            name: size for name, size in server.files().items() if Place.of(name, 4).number >= bookmark.place.number
+        }
+        return f"{max(0, sum(sizes.values()) - bookmark.place.offset)} bytes of the server's log follow"
+
+    def account(self, plan: StreamPlan) -> tuple[str, str] | None:
+        """Where a stream continues and its outlook, as texts for users; None: its table must be read."""
+        known = self.bookmark(plan.stream)
+        return None if known is None else (str(known.place), self.outlook(plan, known))
+
+    def drop(self) -> list[str]:
+        """Nothing: the server keeps nothing for a reader of its log."""
+        return []
+
+    def reads(self, stream: str) -> bool:
+        """Whether a stream's changes are read, and not its table."""
+        return stream in self.plans and stream not in self.starts
+
+    def place(self, stream: str) -> str:
+        """Where a stream continues, as text for users."""
+        return str(self._bookmarks[stream].place)
+
+    def send(self, budget: RunBudget, progress: Progress) -> None:
+        """Send the changes of all streams that have a bookmark, in commit order."""
+        plans = [plan for name, plan in self.plans.items() if self.reads(name)]
+        server, until = self._server, self._until
+        if not plans or server is None or until is None:
+            return
+        for plan in plans:
+            self._announce(plan)
+            if (version := self._resumed_version(plan.stream)) is not None:
+                stdout.write(messages.activate_version_message(plan.stream, version))
+        moved = any(each.server != server.identifier for each in self._bookmarks.values())
+        if not moved and all(each.begin == until for each in self._bookmarks.values()):
+            return
+        reading = self._read(server, until, plans, budget, progress, moved=moved)
+        if reading.stopped:
+            end = reading.committed or min(each.place for each in self._bookmarks.values())
+            logger.info("the log is read up to %s (the run's budget); the next run goes on there", end)
+        else:
+            end = until if reading.committed is None else max(until, reading.committed)
+        self._move(reading, end)
+
+    def finish(self) -> None:
+        """Complete the run: no other will continue it, so its versions are dropped."""
+        for stream in self._bookmarks:
+            bookmark = self.bookmark(stream)
+            if bookmark is not None and bookmark.version is not None:
+                self._state.note(stream, replace(bookmark, version=None).to_json())
+
+    def _read(
+        self,
+        server: BinlogServer,
+        until: Place,
+        plans: Sequence[StreamPlan],
+        budget: RunBudget,
+        progress: Progress,
+        *,
+        moved: bool,
+    ) -> BinlogReading:
+        from tap_spark_jdbc.binlog.log_streams import binlog_streams, read_log
+
+        self._streams = binlog_streams(self._database, plans, self._bookmarks, self._tables)
+        for name, stream in self._streams.items():
+            stream.version = self._resumed_version(name)
+        first = min(self._bookmarks.values(), key=lambda each: each.begin)
+        if moved:
+            first = self._before_all()
+            for stream in self._streams.values():
+                # Places are of the other server: only identifiers tell what is new.
+                stream.bookmark = replace(stream.bookmark, place=replace(until, number=0, offset=0))
+        return read_log(
+            self._database, server, self._streams, first, until, budget, progress, self._move, by_gtid=moved
+        )
+
+    def _before_all(self) -> BinlogBookmark:
+        """The bookmark whose transactions all others have, too."""
+        for each in self._bookmarks.values():
+            if all(_covers(other.gtids, each.gtids) for other in self._bookmarks.values()):
+                return each
+        raise StateError(
+            "the bookmarks of the LOG_BASED streams are of transactions of which none has all; run them with --full"
+        )
+
+    def _announce(self, plan: StreamPlan) -> None:
+        progress = self._state.progress(plan)
+        stdout.write(
+            messages.schema_message(
+                plan.stream,
+                plan.sent_schema(),
+                list(plan.sent_keys),
+                [],
+                replication_method=plan.replication_method,
+                extent="delta" if progress is None else progress.extent,
+                load_method=plan.load_method,
+            )
+        )
+
+    def _resumed_version(self, stream: str) -> int | None:
+        """The version of rows after a TRUNCATE that a dead run has sent."""
+        return self._bookmarks[stream].version if self._state.start == "resume" else None
+
+    def _move(self, reading: BinlogReading, end: Place) -> None:
+        """Move all bookmarks to the end of a transaction, or of the run: streams without changes move, too."""
+        assert self._server is not None
+        for name, bookmark in self._bookmarks.items():
+            plan, stream = self.plans[name], self._streams[name]
+            before = self._state.progress(plan) or StreamProgress("delta")
+            self._state.advance(plan, None, replace(before, rows=before.rows + stream.take_count()))
+            same = bookmark.server in ("", self._server.identifier)
+            place = max(end, bookmark.place) if same else end
+            ahead = same and bookmark.place > end
+            entry = BinlogBookmark(
+                place,
+                self._server.identifier,
+                bookmark.created if ahead else reading.created.get(place.file, 0),
+                bookmark.gtids if ahead or reading.executed is None else str(reading.executed),
+                self._tables[name].columns if stream.altered or not bookmark.columns else bookmark.columns,
+                plan.key_properties,
+                version=stream.version,
+                prepared=tuple(sorted((each, str(begun)) for each, begun in reading.prepared.items())),
+            )
+            self._state.note(name, entry.to_json())
+        self._state.write()
+
+
+def _covers(more: str, less: str) -> bool:
+    """Whether a set of identifiers has all of another."""
+    if "-" in less and ":" not in less:
+        last, others = MariaDbGtids.parse(more).last, MariaDbGtids.parse(less).last
+        return all(domain in last and last[domain][1] >= number for domain, (_, number) in others.items())
+    return MySqlGtids.parse(less).issubset(MySqlGtids.parse(more))

@@ -1,0 +1,189 @@
+"""The changes of one stream as RECORD lines, each with its position in the log's order."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from singer_spark.errors import SourceError
+from singer_spark.singer import messages
+from singer_spark.singer.metadata_columns import DELETED_AT, LOG_PLACE, LOG_POSITION
+from tap_spark_jdbc.binlog.events import DELETES, UPDATES, row_events
+from tap_spark_jdbc.binlog.position import lost
+from tap_spark_jdbc.binlog.row_images import RowImages
+from tap_spark_jdbc.columnar.record_lines import rendered
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tap_spark_jdbc.binlog.column_values import BinlogValues
+    from tap_spark_jdbc.binlog.events import Events, Numbers
+    from tap_spark_jdbc.binlog.logged_tables import LoggedTable
+    from tap_spark_jdbc.binlog.position import BinlogBookmark, LoggedColumn
+    from tap_spark_jdbc.binlog.row_images import Rows
+    from tap_spark_jdbc.binlog.table_map import LoggedType, TableMap
+    from tap_spark_jdbc.plan.stream_plan import StreamPlan
+
+_INSTANT = pa.timestamp("us", tz="UTC")
+# More rows than an event holds.
+_ROWS_OF_EVENT = 1 << 24
+
+
+@dataclass(frozen=True)
+class Commits:
+    """The transaction of each row: its place as a number and as text, and its time in seconds since 1970."""
+
+    lsn: Numbers
+    place: pa.Array
+    seconds: Numbers
+
+    def take(self, rows: Numbers) -> Commits:
+        """The transactions of some rows."""
+        return Commits(self.lsn[rows], self.place.take(pa.array(rows)), self.seconds[rows])
+
+
+@dataclass
+class BinlogStream:
+    """A stream that is read from the log.
+
+    Attributes:
+        bookmark: Where it continues.
+        table: Its table as it is now.
+        version: The version of rows after a TRUNCATE.
+        shown: The identifiers of the transactions whose rows it has had; None: its bookmark's place tells.
+        altered: Whether its table was changed since the bookmark: rows then have the columns of now.
+        rows: Rows sent so far.
+    """
+
+    plan: StreamPlan
+    bookmark: BinlogBookmark
+    table: LoggedTable
+    values: BinlogValues
+    version: int | None = None
+    altered: bool = False
+    shown: Any = None
+    rows: int = 0
+    lines: list[pa.Array] = field(default_factory=list)
+    orders: list[Numbers] = field(default_factory=list)
+    _counted: int = 0
+
+    @property
+    def name(self) -> str:
+        """The stream's name."""
+        return self.plan.stream
+
+    def take_count(self) -> int:
+        """The number of rows sent since the last call."""
+        counted, self._counted = self._counted, self.rows
+        return self.rows - counted
+
+    def add(self, batch: Events, events: Numbers, kind: int, table: TableMap, commits: Commits) -> None:
+        """Add the lines of row events of one kind; `commits` are those of the events.
+
+        Raises:
+            StateError: the rows are not as the table was described.
+        """
+        columns = self._columns(table)
+        try:
+            found = row_events(batch, events, kind)
+            images = RowImages.of(found, table.types)
+        except SourceError as error:
+            raise lost(self.name, str(error)) from error
+        self._check_present(found.present, columns, table)
+        count = len(images.events)
+        if not count:
+            return
+        of_rows = commits.take(np.searchsorted(events, images.events))
+        order = images.events * _ROWS_OF_EVENT + images.orders * 2
+        if kind in DELETES:
+            self._add(images.images[0], order, of_rows, columns, table, deleted=True)
+        elif kind in UPDATES:
+            old, new = images.images
+            moved = np.flatnonzero(self._moved(old, new, columns, table))
+            self._add(old.take(moved), order[moved], of_rows.take(moved), columns, table, deleted=True)
+            self._add(new, order + 1, of_rows, columns, table)
+        else:
+            self._add(images.images[0], order + 1, of_rows, columns, table)
+
+    def take(self) -> tuple[list[pa.Array], list[Numbers]]:
+        """The lines so far, with the position of each; they are then forgotten."""
+        taken = self.lines, self.orders
+        self.lines, self.orders = [], []
+        return taken
+
+    def _columns(self, table: TableMap) -> dict[int, LoggedColumn]:
+        """The columns of the stream that rows have, by their numbers in the rows."""
+        known = self.table.columns if self.altered or not self.bookmark.columns else self.bookmark.columns
+        by_name = {each.name: each for each in (*self.bookmark.columns, *self.table.columns)}
+        if table.names is not None:
+            if new := [each for each in table.names if each not in by_name]:
+                raise SourceError(
+                    f"stream {self.name}: its table got column(s) {', '.join(new)} while the run began; run it again"
+                )
+            logged = [next((c for c in known if c.name == each), by_name[each]) for each in table.names]
+        else:
+            logged = list(known)
+        if len(logged) != len(table.types) or not all(map(_fits, table.types, logged)):
+            raise lost(
+                self.name,
+                f"rows in the log have other columns ({len(table.types)}) than its table: it was altered in between, "
+                "and the server does not log the names of columns (SET GLOBAL binlog_row_metadata = 'FULL' lets it)",
+            )
+        return {number: each for number, each in enumerate(logged) if each.name in self.values.columns}
+
+    def _check_present(self, present: Sequence[bytes], columns: dict[int, LoggedColumn], table: TableMap) -> None:
+        for bitmap in present:
+            for number, column in columns.items():
+                if not bitmap[number // 8] >> number % 8 & 1:
+                    raise lost(
+                        self.name,
+                        f"the log leaves out column {column.name} of a changed row (a session set binlog_row_image)",
+                    )
+
+    def _moved(
+        self, old: Rows, new: Rows, columns: dict[int, LoggedColumn], table: TableMap
+    ) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+        """Which rows have another key than before."""
+        found = np.zeros(len(next(iter(new.columns.values()))), np.bool_)
+        for number, column in columns.items():
+            if column.name in self.plan.key_properties:
+                kind = table.types[number]
+                before, after = (self.values.of(column.name, each.columns[number], kind, column) for each in (old, new))
+                found |= ~np.asarray(pc.fill_null(pc.equal(before, after), False))
+        return found
+
+    def _add(
+        self,
+        rows: Rows,
+        order: Numbers,
+        commits: Commits,
+        columns: dict[int, LoggedColumn],
+        table: TableMap,
+        *,
+        deleted: bool = False,
+    ) -> None:
+        if not len(order):
+            return
+        named = {
+            column.name: self.values.of(column.name, rows.columns[number], table.types[number], column)
+            for number, column in columns.items()
+        }
+        named = {name: named[name] for name in self.values.columns if name in named}
+        sent = dict(zip(self.plan.sent_as(*named), named.values(), strict=True))
+        sent[LOG_PLACE], sent[LOG_POSITION] = pa.array(commits.lsn), commits.place
+        moments = pa.array(commits.seconds * 1_000_000).cast(pa.timestamp("us")).cast(_INSTANT)
+        sent[DELETED_AT] = moments if deleted else pa.nulls(len(order), _INSTANT)
+        batch = pa.RecordBatch.from_arrays(list(sent.values()), list(sent))
+        suffix = messages.record_suffix(datetime.now(UTC)).decode()
+        end = (suffix if self.version is None else f',"version":{self.version}{suffix}') + "\n"
+        self.lines.append(rendered(batch, messages.record_prefix(self.name).decode(), end))
+        self.orders.append(order)
+
+
+def _fits(kind: LoggedType, column: LoggedColumn) -> bool:
+    return kind.fits(column.native)

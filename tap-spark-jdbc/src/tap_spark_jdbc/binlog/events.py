@@ -1,0 +1,202 @@
+"""Events of the binlog as arrays of one batch, and the few kinds that are decoded one by one.
+
+See https://dev.mysql.com/doc/dev/mysql-server/latest/page_protocol_replication_binlog_event.html and, for MariaDB,
+https://mariadb.com/docs/server/reference/clientserver-protocol/replication-protocol. Numbers are little-endian.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from singer_spark.errors import SourceError
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    Numbers = npt.NDArray[np.int64]
+    Bytes = npt.NDArray[np.uint8]
+
+HEADER_BYTES = 19
+QUERY, ROTATE, FORMAT, XID, TABLE_MAP, XA_PREPARE, PARTIAL_ROWS, PAYLOAD = 2, 4, 15, 16, 19, 38, 39, 40
+GTID, ANONYMOUS_GTID, TAGGED_GTID = 33, 34, 42
+MARIADB_GTID, MARIADB_QUERY_COMPRESSED = 162, 165
+INSERTS = (23, 30, 166, 169)
+UPDATES = (24, 31, 167, 170)
+DELETES = (25, 32, 168, 171)
+ROWS = (*INSERTS, *UPDATES, *DELETES)
+# The first version of row events has no length of extra data; of these, MariaDB compresses some.
+_SECOND_VERSION = (30, 31, 32, 169, 170, 171)
+_COMPRESSED = (166, 167, 168, 169, 170, 171)
+BEGINS = (GTID, ANONYMOUS_GTID, TAGGED_GTID, MARIADB_GTID)
+# Padding after the last event: bytes are read before it is known whether they exist.
+PADDING = np.zeros(16, np.uint8)
+
+
+@dataclass(frozen=True)
+class Events:
+    """Events in the order of the log, without checksums.
+
+    Attributes:
+        data: All bytes of the batch.
+        content: The same as an array, padded.
+        begins: The offset of each event.
+        ends: Where each ends.
+        kinds: The type code of each.
+        tails: Where each ends in its file; events of a compressed transaction end where it does.
+    """
+
+    data: bytes
+    content: Bytes
+    begins: Numbers
+    ends: Numbers
+    kinds: Bytes
+    tails: Numbers
+
+    @classmethod
+    def of(cls, data: bytes, begins: Numbers, ends: Numbers) -> Events:
+        """The events at these places; compressed transactions are replaced by their events."""
+        whole = np.frombuffer(data, np.uint8)
+        kinds, tails = whole[begins + 4], little(whole, begins + 13, 4)
+        if (kinds == PAYLOAD).any():
+            data, begins, ends, tails = _unpacked(data, begins, ends, tails)
+            whole = np.frombuffer(data, np.uint8)
+            kinds = whole[begins + 4]
+        return cls(data, np.concatenate([whole, PADDING]), begins, ends, kinds, tails)
+
+    def body(self, event: int) -> bytes:
+        """An event without its header."""
+        return self.data[int(self.begins[event]) + HEADER_BYTES : int(self.ends[event])]
+
+    def times(self, events: Numbers) -> Numbers:
+        """When these were written, in seconds since 1970."""
+        return little(self.content, self.begins[events], 4)
+
+    def head(self, event: int) -> int:
+        """Where an event begins in its file."""
+        (size,) = struct.unpack_from("<I", self.data, int(self.begins[event]) + 9)
+        return int(self.tails[event]) - int(size)
+
+
+@dataclass(frozen=True)
+class RowEvents:
+    """Row events of one kind and one table, ready to be decoded.
+
+    Attributes:
+        content: The bytes that hold their rows, padded.
+        events: Their numbers in the batch.
+        begins: Where the first row of each begins.
+        ends: Where its last row ends.
+        present: For each image of a row the bitmaps of its columns, which all events share.
+    """
+
+    content: Bytes
+    events: Numbers
+    begins: Numbers
+    ends: Numbers
+    present: tuple[bytes, ...]
+
+
+def row_events(batch: Events, events: Numbers, kind: int) -> RowEvents:
+    """The places of the rows of events of one kind and table; SourceError: they can't be decoded."""
+    begins = batch.begins[events] + HEADER_BYTES + 8
+    if kind in _SECOND_VERSION:
+        begins = begins + little(batch.content, begins, 2)
+    # The number of columns: one byte, or three.
+    first = int(batch.content[begins[0]])
+    count, size = (first, 1) if first < 0xFB else (int(little(batch.content, begins[:1] + 1, 2)[0]), 3)
+    begins, width = begins + size, (count + 7) // 8
+    images = 2 if kind in UPDATES else 1
+    present = []
+    for _ in range(images):
+        maps = batch.content[begins[:, None] + np.arange(width)]
+        if (maps != maps[0]).any():
+            raise SourceError("rows of one table have different columns in the log")
+        present.append(maps[0].tobytes())
+        begins = begins + width
+    if kind not in _COMPRESSED:
+        return RowEvents(batch.content, events, begins, batch.ends[events], tuple(present))
+    parts = [_inflated(batch.data[begin:end]) for begin, end in zip(begins, batch.ends[events], strict=True)]
+    ends = np.cumsum([len(each) for each in parts])
+    content = np.concatenate([np.frombuffer(b"".join(parts), np.uint8), PADDING])
+    return RowEvents(content, events, np.concatenate([[0], ends[:-1]]), ends, tuple(present))
+
+
+def statement_of(batch: Events, event: int) -> tuple[str, str]:
+    """The default database and the text of a statement in the log."""
+    body = batch.body(event)
+    database_size, status_size = body[8], int.from_bytes(body[11:13], "little")
+    at = 13 + status_size
+    database = body[at : at + database_size].decode(errors="replace")
+    text = body[at + database_size + 1 :]
+    if batch.kinds[event] == MARIADB_QUERY_COMPRESSED:
+        text = _inflated(text)
+    return database, text.decode(errors="replace")
+
+
+def rotation_of(batch: Events, event: int) -> tuple[str, int]:
+    """The file that follows, and where its events begin."""
+    body = batch.body(event)
+    return body[8:].decode(), int.from_bytes(body[:8], "little")
+
+
+def little(content: Bytes, places: Numbers, size: int) -> Numbers:
+    """The unsigned number of `size` bytes at each place."""
+    found = content[places].astype(np.int64)
+    for each in range(1, size):
+        found |= content[places + each].astype(np.int64) << (8 * each)
+    return found
+
+
+def lenenc(data: bytes, at: int) -> tuple[int, int]:
+    """A length-encoded number, and where it ends."""
+    first = data[at]
+    if first < 0xFB:
+        return first, at + 1
+    size = {0xFC: 2, 0xFD: 3, 0xFE: 8}[first]
+    return int.from_bytes(data[at + 1 : at + 1 + size], "little"), at + 1 + size
+
+
+def _inflated(data: bytes) -> bytes:
+    """Undo MariaDB's compression: a byte with the number of bytes of the size, the size, zlib's data."""
+    if not data:
+        return data
+    return zlib.decompress(data[1 + (data[0] & 7) :])
+
+
+def _unpacked(data: bytes, begins: Numbers, ends: Numbers, tails: Numbers) -> tuple[bytes, Numbers, Numbers, Numbers]:
+    """Append the events of compressed transactions (`binlog_transaction_compression`), in their places."""
+    whole, parts = bytearray(data), []
+    for begin, end, tail in zip(begins.tolist(), ends.tolist(), tails.tolist(), strict=True):
+        if data[begin + 4] != PAYLOAD:
+            parts.append((begin, end, tail))
+            continue
+        content, first = _payload(data[begin + HEADER_BYTES : end]), len(whole)
+        whole += content
+        at = 0
+        while at < len(content):
+            size = int.from_bytes(content[at + 9 : at + 13], "little")
+            parts.append((first + at, first + at + size, tail))
+            at += size
+    places = np.array(parts, np.int64).reshape(-1, 3)
+    return bytes(whole), places[:, 0], places[:, 1], places[:, 2]
+
+
+def _payload(body: bytes) -> bytes:
+    """The events of a compressed transaction: fields by type, 0 being their end, then the data."""
+    at, fields = 0, {}
+    while True:
+        kind, at = lenenc(body, at)
+        if kind == 0:
+            break
+        size, at = lenenc(body, at)
+        fields[kind], _ = lenenc(body, at)
+        at += size
+    if fields.get(2) == 255:
+        return body[at:]
+    return bytes(pa.decompress(body[at:], fields[3], codec="zstd", asbytes=True))

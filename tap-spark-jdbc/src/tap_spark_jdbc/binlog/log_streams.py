@@ -1,0 +1,139 @@
+"""Reading the log once with Arrow, which a run without changes does not load."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from tap_spark_jdbc.binlog.binlog_login import BinlogLogin
+from tap_spark_jdbc.binlog.change_lines import BinlogStream
+from tap_spark_jdbc.binlog.column_values import BinlogValues
+from tap_spark_jdbc.binlog.dump import Dump
+from tap_spark_jdbc.binlog.gtids import MariaDbGtids, MySqlGtids
+from tap_spark_jdbc.binlog.position import Place
+from tap_spark_jdbc.binlog.reading import BinlogReading
+from tap_spark_jdbc.columnar.columnar_source import lake_schema
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from singer_spark.program.progress import Progress
+    from tap_spark_jdbc.binlog.binlog_server import BinlogServer
+    from tap_spark_jdbc.binlog.logged_tables import LoggedTable
+    from tap_spark_jdbc.binlog.position import BinlogBookmark
+    from tap_spark_jdbc.extraction.run_budget import RunBudget
+    from tap_spark_jdbc.plan.stream_plan import StreamPlan
+    from tap_spark_jdbc.source.database import Database
+
+# Functions of the server that make a text of a type's bytes.
+_TEXTS = {
+    "uuid": "CAST(CAST({c} AS UUID) AS CHAR)",
+    "inet6": "INET6_NTOA({c})",
+    "inet4": "INET6_NTOA({c})",
+}
+_SIZES = {"uuid": 16, "inet6": 16, "inet4": 4}
+_AT_ONCE = 500
+
+
+def binlog_streams(
+    database: Database,
+    plans: Sequence[StreamPlan],
+    bookmarks: Mapping[str, BinlogBookmark],
+    tables: Mapping[str, LoggedTable],
+) -> dict[str, BinlogStream]:
+    """The streams that continue at their bookmarks."""
+    found, charmaps = {}, _charmaps(database)
+    for plan in plans:
+        kinds = [pa.string() if pa.types.is_binary(each) else each for each in lake_schema(plan).types]
+        types = dict(zip((each.name for each in plan.columns), kinds, strict=True))
+        columns = {each.name: each for each in plan.columns}
+        values = BinlogValues(plan.stream, columns, types, charmaps, partial(_converted, database))
+        bookmark = bookmarks[plan.stream]
+        stream = BinlogStream(plan, bookmark, tables[plan.stream], values)
+        if bookmark.gtids:
+            kind = MySqlGtids if ":" in bookmark.gtids else MariaDbGtids
+            stream.shown = kind.parse(bookmark.gtids)
+        found[plan.stream] = stream
+    return found
+
+
+def read_log(
+    database: Database,
+    server: BinlogServer,
+    streams: Mapping[str, BinlogStream],
+    first: BinlogBookmark,
+    until: Place,
+    budget: RunBudget,
+    progress: Progress,
+    move: Callable[[BinlogReading, Place], None],
+    *,
+    by_gtid: bool,
+) -> BinlogReading:
+    """Read the log from the first bookmark up to a place; `move` is called where transactions end.
+
+    With `by_gtid` it begins behind the bookmark's identifiers, as its place is another server's.
+
+    Raises:
+        SourceError: the server refused.
+    """
+    kind = MariaDbGtids if server.is_mariadb else MySqlGtids
+    reading = BinlogReading(
+        {(each.table.schema, each.table.name): each for each in streams.values()},
+        budget,
+        progress,
+        until,
+        lambda: move(reading, reading.committed or until),
+        kind.parse(first.gtids) if server.gtids and first.gtids else None,
+        0 if by_gtid or first.prepared else first.created,
+        {name: Place.parse(place) for name, place in first.prepared} if not by_gtid else {},
+    )
+    dump = Dump(BinlogLogin.of(database.source))
+    if not by_gtid:
+        events = dump.events(first.begin)
+    elif server.is_mariadb:
+        events = dump.events(None, statement=f"SET @slave_connect_state = '{first.gtids}', @slave_gtid_strict_mode = 1")
+    else:
+        events = dump.events(None, gtids=MySqlGtids.parse(first.gtids).encoded())
+    for batch in events:
+        if not reading.add(batch):
+            break
+    return reading
+
+
+def _charmaps(database: Database) -> Callable[[str], str]:
+    """A function that asks the server for the characters of a set with one byte a character, once."""
+    known: dict[str, str] = {}
+
+    def charmap(charset: str) -> str:
+        if charset not in known:
+            every = bytes(range(256)).hex()
+            sql = f"SELECT HEX(CONVERT(CONVERT(X'{every}' USING {charset}) USING utf8mb4))"
+            ((found,),) = database.connection.rows(sql)
+            known[charset] = bytes.fromhex(str(found)).decode()
+        if len(known[charset]) != 256:
+            raise ValueError(f"the character set {charset} is not known here")
+        return known[charset]
+
+    return charmap
+
+
+def _converted(database: Database, native: str, found: pa.Array) -> pa.Array:
+    """The texts that the server makes of a type's bytes."""
+    select = _TEXTS.get(native, database_shape(database))
+    size = _SIZES.get(native, 0)
+    values, texts = found.to_pylist(), []
+    for begin in range(0, len(values), _AT_ONCE):
+        selected = (
+            "NULL" if each is None else select.replace("{c}", f"X'{each.ljust(size, bytes(1)).hex()}'")
+            for each in values[begin : begin + _AT_ONCE]
+        )
+        texts += [row[0] for row in database.connection.rows(" UNION ALL ".join(f"SELECT {each}" for each in selected))]
+    return pa.array(texts, pa.string())
+
+
+def database_shape(database: Database) -> str:
+    """The expression by which the readers select a geometry."""
+    rule = next(each for each in database.source.dialect.type_rules if each.sql_type == "GEOMETRY")
+    return rule.select

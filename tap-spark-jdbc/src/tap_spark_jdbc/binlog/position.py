@@ -1,0 +1,150 @@
+"""Places in the binlog, and the bookmark of a stream that is read from it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from singer_spark.errors import StateError
+
+LOG_BASED = "LOG_BASED"
+_ANEW = "run the tap with --full, or `spark-lake state reset --stream {stream}`, so that its table is read again"
+_PLACE = re.compile(r"(?P<file>.+\.(?P<number>\d+)):(?P<offset>\d+)")
+
+
+@dataclass(frozen=True, order=True)
+class Place:
+    """A place in the log; places of one server compare as they follow each other.
+
+    Attributes:
+        number: The number of its file.
+        offset: The offset in the file, in bytes.
+        file: The file's name.
+    """
+
+    number: int
+    offset: int
+    file: str
+
+    @classmethod
+    def of(cls, file: str, offset: int) -> Place:
+        """A place in a file; ValueError: the file's name has no number."""
+        return cls.parse(f"{file}:{offset}")
+
+    @classmethod
+    def parse(cls, text: str) -> Place:
+        """Parse `binlog.000012:4711`; ValueError: it is not that."""
+        found = _PLACE.fullmatch(text)
+        if found is None:
+            raise ValueError(f"{text!r} is not a position in the log, like binlog.000012:4711")
+        return cls(int(found["number"]), int(found["offset"]), found["file"])
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.offset}"
+
+    @property
+    def lsn(self) -> int:
+        """A number that grows in the order of the log: transactions begin below 4 GB of a file."""
+        return self.number << 32 | min(self.offset, 0xFFFFFFFF)
+
+
+@dataclass(frozen=True)
+class LoggedColumn:
+    """A column as the log's rows have it.
+
+    Attributes:
+        native: Its type with parameters: `int unsigned`.
+        charset: Its character set; empty if it has none.
+    """
+
+    name: str
+    native: str
+    charset: str = ""
+
+
+@dataclass(frozen=True)
+class BinlogBookmark:
+    """Where a stream continues in the log: all that was committed before `place` has been sent.
+
+    Attributes:
+        server: The server's identifier.
+        created: When the place's file was begun, in seconds since 1970: another file of that name has another time.
+        gtids: The transactions before the place, as the server writes the set; empty if it has none.
+        columns: The table's columns at the place.
+        key: The records' key.
+        reading: The table is being read: useless to a later run, which reads it again.
+        version: The version of rows after a TRUNCATE in this run, for a run that continues it.
+        prepared: Where XA transactions begin that are prepared, by their identifier in hexadecimal.
+    """
+
+    place: Place
+    server: str = ""
+    created: int = 0
+    gtids: str = ""
+    columns: tuple[LoggedColumn, ...] = ()
+    key: tuple[str, ...] | None = None
+    reading: bool = False
+    version: int | None = None
+    prepared: tuple[tuple[str, str], ...] = ()
+
+    def read(self) -> BinlogBookmark:
+        """The bookmark once the table is read."""
+        return replace(self, reading=False)
+
+    def to_json(self) -> dict[str, Any]:
+        """A stream's entry under `bookmarks`."""
+        entry: dict[str, Any] = {"replication_method": LOG_BASED, "position": str(self.place)}
+        for name in ("server", "created", "gtids"):
+            if value := getattr(self, name):
+                entry[name] = value
+        if self.columns:
+            entry["columns"] = [[each.name, each.native, each.charset] for each in self.columns]
+        if self.key is not None:
+            entry["key"] = list(self.key)
+        if self.reading:
+            entry["reading"] = True
+        if self.version is not None:
+            entry["version"] = self.version
+        if self.prepared:
+            entry["prepared"] = dict(self.prepared)
+        return entry
+
+    @classmethod
+    def from_json(cls, stream: str, entry: Mapping[str, Any] | None) -> BinlogBookmark | None:
+        """Parse a stream's entry; None: there is none, or one of another replication method.
+
+        Raises:
+            StateError: it is malformed.
+        """
+        if entry is None or entry.get("replication_method") != LOG_BASED:
+            return None
+        try:
+            version, key = entry.get("version"), entry.get("key")
+            prepared = {str(name): str(place) for name, place in (entry.get("prepared") or {}).items()}
+            for place in prepared.values():
+                Place.parse(place)
+            return cls(
+                Place.parse(str(entry.get("position"))),
+                str(entry.get("server", "")),
+                int(entry.get("created") or 0),
+                str(entry.get("gtids", "")),
+                tuple(LoggedColumn(*map(str, each)) for each in entry.get("columns") or ()),
+                None if key is None else tuple(map(str, key)),
+                reading=entry.get("reading") is True,
+                version=version if isinstance(version, int) else None,
+                prepared=tuple(sorted(prepared.items())),
+            )
+        except (ValueError, TypeError, AttributeError) as error:
+            raise lost(stream, f"the saved bookmark can't be used: {error}") from error
+
+    @property
+    def begin(self) -> Place:
+        """Where reading begins: at the first transaction that is prepared, if there is one."""
+        return min([self.place, *(Place.parse(place) for _, place in self.prepared)])
+
+
+def lost(stream: str, why: str) -> StateError:
+    """The error for a stream that can't continue at its place in the log."""
+    return StateError(f"stream {stream}: {why}; {_ANEW.replace('{stream}', stream)}")

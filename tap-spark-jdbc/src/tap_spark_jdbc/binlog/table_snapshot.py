@@ -1,0 +1,115 @@
+"""One snapshot of several tables for several connections, and where the log is at that moment.
+
+The tables are locked for a moment, until the connections have begun their transactions. A user who may not lock them
+reads over one connection: MariaDB tells where its snapshot is in the log, MySQL which transactions it shows.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from contextlib import closing, suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from singer_spark.errors import SourceError
+from tap_spark_jdbc.binlog.position import Place
+from tap_spark_jdbc.source.jdbc_connection import JdbcConnection, connected
+
+if TYPE_CHECKING:
+    from tap_spark_jdbc.binlog.binlog_server import BinlogServer
+    from tap_spark_jdbc.plan.stream_plan import StreamPlan
+    from tap_spark_jdbc.source.database import Database
+
+# Writers wait behind a lock that is waited for, so each attempt is short.
+_LOCK_SECONDS, _ATTEMPTS = 2, 30
+_BEGIN = "START TRANSACTION WITH CONSISTENT SNAPSHOT"
+_SETTLED_SECONDS = 2.0
+_SHOWN = "SHOW STATUS WHERE Variable_name IN ('Binlog_snapshot_file', 'Binlog_snapshot_position')"
+
+
+@dataclass(frozen=True)
+class TableSnapshot:
+    """A snapshot of tables.
+
+    Attributes:
+        place: All that was committed before it is shown.
+        gtids: The identifiers of the transactions that are shown, as far as they are known; others may be, too.
+    """
+
+    place: Place
+    gtids: str
+
+
+def take(database: Database, server: BinlogServer, plans: Sequence[StreamPlan]) -> TableSnapshot:
+    """Take a snapshot, in which `Database.idle_connections` read from now on; SourceError: writers hold the tables."""
+    quote = database.source.dialect.quote
+    tables = ", ".join(f"{quote(str(plan.table.schema))}.{quote(plan.table.name)} READ" for plan in plans)
+    with closing(JdbcConnection.open(database.gateway, database.source)) as holder:
+        if not _locked(holder, tables, plans):
+            return _without_lock(database, server)
+        try:
+            database.idle_connections.pin([_begun(database) for _ in range(database.n_jobs)])
+            return TableSnapshot(server.end(), server.executed)
+        finally:
+            with suppress(SourceError):
+                holder.execute("UNLOCK TABLES")
+
+
+def _locked(holder: JdbcConnection, tables: str, plans: Sequence[StreamPlan]) -> bool:
+    """Lock the tables against writers; False: the user may not."""
+    holder.execute(f"SET SESSION lock_wait_timeout = {_LOCK_SECONDS}")
+    for _ in range(_ATTEMPTS):
+        try:
+            holder.execute(f"LOCK TABLES {tables}")
+            return True
+        except SourceError as error:
+            if "lock wait timeout" not in str(error).lower():
+                return False
+    raise SourceError(
+        f"streams {', '.join(plan.stream for plan in plans)}: transactions that write to their tables have been open "
+        f"for over {_LOCK_SECONDS * _ATTEMPTS} seconds, so there is no moment to read them at; run it again later"
+    )
+
+
+def _without_lock(database: Database, server: BinlogServer) -> TableSnapshot:
+    if server.is_mariadb:
+        connection = _begun(database)
+        shown = dict(_rows(connection, _SHOWN))
+        database.idle_connections.pin([connection])
+        place = Place.of(shown["Binlog_snapshot_file"], int(shown["Binlog_snapshot_position"]))
+        return TableSnapshot(place, _gtids_at(database, place))
+    place = server.end()
+    if not server.gtids:
+        # A transaction is in the log shortly before it is seen; what comes in between is sent twice.
+        time.sleep(_SETTLED_SECONDS)
+    while True:
+        before = server.executed
+        connection = _begun(database)
+        if before == server.executed or not server.gtids:
+            database.idle_connections.pin([connection])
+            return TableSnapshot(place, before)
+        connection.close()
+
+
+def _gtids_at(database: Database, place: Place) -> str:
+    """MariaDB's identifiers of what lies before a place."""
+    ((found,),) = database.connection.rows(f"SELECT BINLOG_GTID_POS('{place.file}', {place.offset})")
+    return str(found or "")
+
+
+def _begun(database: Database) -> Any:
+    """A connection in a transaction that sees the database as it is now."""
+    connection = connected(database.gateway, database.source)
+    with closing(connection.createStatement()) as statement:
+        for each in (*database.source.session_statements, _BEGIN):
+            statement.execute(each)
+    return connection
+
+
+def _rows(connection: Any, sql: str) -> list[tuple[str, str]]:
+    found = []
+    with closing(connection.createStatement()) as statement, closing(statement.executeQuery(sql)) as result:
+        while result.next():
+            found.append((str(result.getString(1)), str(result.getString(2))))
+    return found

@@ -1,0 +1,256 @@
+"""Never a gap: what the log does not have is refused before anything is sent, with what to do."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pymysql
+import pytest
+
+from servers.child import started
+from servers.mariadb import MariaDB
+from servers.mysql import MySQL
+from singer_spark.errors import StateError
+from tap.binlog.piped import committed, piped, refused, run_script
+from tap.binlog.test_binlog_runs import bookmark, changes
+from tap.dying import Pipe
+
+TABLE = "create table t (id int primary key, v int);\ninsert into t values (1, 1), (2, 2)"
+
+
+@pytest.fixture(scope="module", params=["mariadb", "mysql"])
+def own(request: pytest.FixtureRequest) -> Iterator[MariaDB]:
+    """A server whose settings and logs are this module's alone."""
+    request.getfixturevalue(request.param)  # skips where there is none
+    with started(f"servers.{request.param}") as facts:
+        yield (MySQL if request.param == "mysql" else MariaDB)(**facts)
+
+
+@contextmanager
+def setting(cursor: pymysql.cursors.Cursor, name: str, value: str) -> Iterator[None]:
+    """A global setting for a while."""
+    cursor.execute(f"select @@global.{name}")
+    ((before,),) = cursor.fetchall()
+    cursor.execute(f"set global {name} = {value}")
+    try:
+        yield
+    finally:
+        cursor.execute(f"set global {name} = %s", (before,))
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("binlog_format", "statement"), ("binlog_row_image", "minimal"), ("binlog_row_image", "noblob")]
+)
+def test_a_server_that_logs_too_little(own: MariaDB, tmp_path: Path, name: str, value: str) -> None:
+    with piped(own, tmp_path, TABLE) as (pipe, cursor), setting(cursor, name, value):
+        assert f"SET GLOBAL {name}" in refused(pipe)
+
+
+def test_parts_of_json(mysql: MySQL, tmp_path: Path) -> None:
+    script = 'create table t (id int primary key, j json);\ninsert into t values (1, \'{"a": 1, "b": "xxxxxxxxxx"}\')'
+    with piped(mysql, tmp_path, script) as (pipe, cursor):
+        committed(pipe)
+        run_script(cursor, "set binlog_row_value_options = partial_json;\nupdate t set j = json_set(j, '$.a', 2)")
+        assert "binlog_row_value_options" in refused(pipe)
+
+
+def test_a_session_that_cuts_rows(own: MariaDB, tmp_path: Path) -> None:
+    with piped(own, tmp_path, TABLE) as (pipe, cursor):
+        committed(pipe)
+        run_script(cursor, "set binlog_row_image = minimal;\nupdate t set v = 5 where id = 1")
+        assert "leaves out column" in refused(pipe)
+
+
+def test_a_session_that_logs_statements(own: MariaDB, tmp_path: Path) -> None:
+    with piped(own, tmp_path, TABLE) as (pipe, cursor):
+        committed(pipe)
+        run_script(cursor, "set binlog_format = statement;\nupdate t set v = 5 where id = 1")
+        assert "a statement (UPDATE) in place of the rows" in refused(pipe)
+
+
+def test_cascades(own: MariaDB, tmp_path: Path) -> None:
+    """A foreign key's own changes of rows are not in the log."""
+    script = (
+        "create table parents (id int primary key);\ncreate table t (id int primary key, parent int, "
+        "foreign key (parent) references parents (id) on delete cascade)"
+    )
+    with piped(own, tmp_path, script) as (pipe, cursor):
+        cursor.execute("select version()")
+        ((version,),) = cursor.fetchall()
+        if "maria" not in version.lower() and tuple(map(int, version.split("-")[0].split(".")[:2])) >= (9, 6):
+            committed(pipe)
+            run_script(cursor, "insert into parents values (1);\ninsert into t values (7, 1);\ndelete from parents")
+            assert [(each["id"], each.get("deleted")) for each in changes(committed(pipe))] == [
+                (1, None), (7, None), (7, True), (1, True),
+            ]  # fmt: skip
+        else:
+            assert "ON DELETE CASCADE" in refused(pipe)
+
+
+def test_grants(own: MariaDB, tmp_path: Path) -> None:
+    """SELECT, REPLICATION SLAVE and REPLICATION CLIENT are enough; without these nothing is read."""
+    with piped(own, tmp_path, TABLE) as (pipe, cursor):
+        database = pipe.config["schemas"][0]
+        for statement in (
+            "create or replace user reader@'%' identified by 'secret'"
+            if not isinstance(own, MySQL)
+            else "create user if not exists reader@'%' identified by 'secret'",
+            f"grant select on {database}.* to reader@'%'",
+        ):
+            cursor.execute(statement)
+        pipe.config |= {"user": "reader", "password": "secret"}
+        assert "GRANT REPLICATION" in refused(pipe)
+        cursor.execute("grant replication client on *.* to reader@'%'")
+        assert "GRANT REPLICATION SLAVE" in refused(pipe)
+        cursor.execute("grant replication slave on *.* to reader@'%'")
+        assert sorted(each["id"] for each in changes(committed(pipe))) == [1, 2]
+        cursor.execute("insert into t values (3, 3)")
+        assert [each["id"] for each in changes(committed(pipe))] == [3]
+        cursor.execute("drop user reader@'%'")
+
+
+def test_a_purged_position(own: MariaDB, tmp_path: Path) -> None:
+    with piped(own, tmp_path, TABLE) as (pipe, cursor):
+        committed(pipe)
+        run_script(cursor, "flush binary logs;\ninsert into t values (3, 3);\nflush binary logs")
+        assert [each["id"] for each in changes(committed(pipe))] == [3]
+        run_script(cursor, "insert into t values (4, 4);\nflush binary logs")
+        # Newer versions of MariaDB keep all files while no replica is connected.
+        if cursor.execute("show variables like 'slave_connections_needed_for_purge'"):
+            cursor.execute("set global slave_connections_needed_for_purge = 0")
+        purge(cursor)
+        assert "purged" in refused(pipe)
+        with pytest.raises(StateError):
+            pipe.run()
+        assert sorted(each["id"] for each in changes(pipe.run(full=True))) == [1, 2, 3, 4]
+
+
+def purge(cursor: pymysql.cursors.Cursor) -> None:
+    """Remove all files but the last, once the engine needs none of them."""
+    deadline = time.monotonic() + 60
+    while cursor.execute("show binary logs") > 1 and time.monotonic() < deadline:
+        last = cursor.fetchall()[-1][0]
+        cursor.execute("flush engine logs")
+        cursor.execute(f"purge binary logs to '{last}'")
+    assert cursor.execute("show binary logs") == 1
+
+
+def test_a_log_that_began_again(own: MariaDB, tmp_path: Path) -> None:
+    with piped(own, tmp_path, TABLE) as (pipe, cursor):
+        committed(pipe)
+        cursor.execute("insert into t values (3, 3)")
+        committed(pipe)
+        cursor.execute("reset binary logs and gtids" if isinstance(own, MySQL) else "reset master")
+        for n in range(100):
+            cursor.execute(f"insert into t values ({10 + n}, 1)")
+        line = refused(pipe)
+        assert "began again" in line or "does not have all transactions" in line or "does not send its log" in line
+
+
+def test_another_server(own: MariaDB, tmp_path: Path) -> None:
+    """Without a transaction's identifier in both logs there is no place to continue at."""
+    with piped(own, tmp_path, TABLE) as (pipe, _):
+        state = committed(pipe).final
+        (entry,) = state["bookmarks"].values()
+        entry["server"] = "another"
+        entry["gtids"] = ""
+        pipe.save(state)
+        assert "another server" in refused(pipe)
+
+
+def test_a_bookmark_of_another_key(own: MariaDB, tmp_path: Path) -> None:
+    with piped(own, tmp_path, TABLE) as (pipe, cursor):
+        assert bookmark(committed(pipe))["key"] == ["id"]
+        run_script(cursor, "alter table t drop primary key, add primary key (id, v)")
+        assert "its key was id and is id, v now" in refused(pipe)
+
+
+def test_a_table_without_a_key(own: MariaDB, tmp_path: Path) -> None:
+    with piped(own, tmp_path, "create table t (id int)") as (pipe, _):
+        assert "no primary key" in refused(pipe)
+        pipe.config["stream_options"] = {"*": {"replication_method": "LOG_BASED", "load_method": "append-only"}}
+        assert not changes(committed(pipe))
+
+
+@pytest.mark.parametrize("name", ["mariadb", "mysql"])
+def test_failover_by_gtid(request: pytest.FixtureRequest, tmp_path: Path, name: str) -> None:
+    """A replica continues where its source was, though its log has other places."""
+    request.getfixturevalue(name)
+    kind, module = (MySQL, "servers.mysql") if name == "mysql" else (MariaDB, "servers.mariadb")
+    options = ["--set", "server-id=2", "--set", "log-replica-updates=1" if name == "mysql" else "log-slave-updates=1"]
+    options += ["--set", "gtid-mode=ON", "--set", "enforce-gtid-consistency=ON"] if name == "mysql" else []
+    with started(module) as facts, started(module, *options) as others:
+        source, replica = kind(**facts), kind(**others)
+        with (
+            piped(source, tmp_path, TABLE) as (pipe, cursor),
+            replica.database("mysql").connect() as connection,
+            connection.cursor() as follower,
+        ):
+            follow(follower, facts, mysql=name == "mysql")
+            committed(pipe)
+            cursor.execute("insert into t values (3, 3)")
+            assert [each["id"] for each in changes(committed(pipe))] == [3]
+            cursor.execute("insert into t values (4, 4)")
+            until_same(cursor, follower, mysql=name == "mysql")
+            database = pipe.config["schemas"][0]
+            there: Any = replica.database(database)
+            moved = Pipe(pipe.folder, {**pipe.config, "jdbc_url": there.jdbc_url})
+            moved.saved = pipe.saved
+            follower.execute("stop replica")
+            follower.execute(f"insert into {database}.t values (5, 5)")
+            connection.commit()
+            assert [each["id"] for each in changes(committed(moved))] == [4, 5]
+            follower.execute(f"delete from {database}.t where id = 4")
+            connection.commit()
+            assert [(each["id"], each["deleted"]) for each in changes(committed(moved))] == [(4, True)]
+            # The old source has not what the new one did.
+            pipe.save(moved.saved or {})
+            assert "does not have all transactions" in refused(pipe)
+
+
+def follow(follower: pymysql.cursors.Cursor, facts: dict[str, Any], *, mysql: bool) -> None:
+    """Let a server follow another one by GTID."""
+    place = f"'{facts['host']}'"
+    if mysql:
+        follower.execute(
+            f"change replication source to source_host = {place}, source_port = {facts['port']}, "
+            f"source_user = '{facts['user']}', source_password = '{facts['password']}', source_ssl = 1, "
+            "source_auto_position = 1"
+        )
+    else:
+        follower.execute(
+            f"change master to master_host = {place}, master_port = {facts['port']}, master_user = '{facts['user']}', "
+            f"master_password = '{facts['password']}', master_use_gtid = slave_pos, master_ssl = 0"
+        )
+    follower.execute("start replica")
+
+
+def until_same(cursor: pymysql.cursors.Cursor, follower: pymysql.cursors.Cursor, *, mysql: bool) -> None:
+    """Wait until a follower has all that its source has."""
+    cursor.execute("select @@global.gtid_executed" if mysql else "select @@global.gtid_binlog_pos")
+    ((there,),) = cursor.fetchall()
+    wait = "wait_for_executed_gtid_set" if mysql else "master_gtid_wait"
+    follower.execute(f"select {wait}(%s, 60)", (there,))
+    assert follower.fetchall() == ((0,),)
+
+
+def test_an_open_writer_is_waited_for(own: MariaDB, tmp_path: Path) -> None:
+    """A transaction that is open when the table is read is in the log behind the table's place, or in the table."""
+    with piped(own, tmp_path, TABLE) as (pipe, cursor), tempfile.TemporaryDirectory():
+        other = pymysql.connect(
+            host=own.host, port=own.port, user=own.user, password=own.password, database=pipe.config["schemas"][0]
+        )
+        with other, other.cursor() as writer:
+            writer.execute("insert into t values (9, 9)")
+            cursor.execute("insert into t values (3, 3)")
+            other.commit()
+            ids = [each["id"] for each in changes(committed(pipe))]
+            writer.execute("insert into t values (10, 10)")
+            other.commit()
+            ids += [each["id"] for each in changes(committed(pipe))]
+        assert sorted(ids) == [1, 2, 3, 9, 10]
