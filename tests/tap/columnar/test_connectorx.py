@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -327,6 +328,19 @@ def test_a_slice_on_which_it_panics_is_read_over_jdbc(
     sent = run(shop, batch_config=batch_config(tmp_path / "batches")).succeeded()
     assert made_by(sent) == {"jdbc"}
     assert sent_ids(sent) == Counter(range(1, 52))
+
+
+@pytest.mark.parametrize("value", ["0000-00-00", "2026-02-31", "0000-01-01"])
+@pytest.mark.parametrize("native_type", ["date", "datetime"])
+def test_a_moment_that_no_calendar_has_is_refused(shop: MariaDatabase, native_type: str, value: str) -> None:
+    """The library panics on it, or its year is out of range; JDBC's error names column and value."""
+    execute(
+        shop,
+        "set sql_mode = 'ALLOW_INVALID_DATES'",
+        f"alter table t add d {native_type}",
+        f"update t set d = '{value}' where id = 50",
+    )
+    assert re.search(rf"column d \({native_type}\) .*type_overrides.*{value}", run(shop).failed())
 
 
 def test_what_is_not_taken_is_not_read_on(shop: MariaDatabase) -> None:
