@@ -66,6 +66,7 @@ class SparkOptions:
         jars: Local paths of drivers and connectors.
         hadoop_conf: Storage options, without the `spark.hadoop.` prefix.
         rows: Whether rows are expected to pass through the JVM; if not, it begins with a smaller heap.
+        only_jvm: Whether the JVM answers queries and reads rows without a session, whose classes it need not map.
         log_level: The JVM's log level: `ERROR`, `WARN`, `INFO`; by default `WARN` if the user wants tracebacks, else
             `OFF`: Spark reports a failed job several times, with traces, and the program reports it in one line.
     """
@@ -77,6 +78,7 @@ class SparkOptions:
     jars: tuple[str, ...] = ()
     hadoop_conf: Mapping[str, str] = field(default_factory=dict)
     rows: bool = True
+    only_jvm: bool = False
     log_level: str | None = None
 
 
