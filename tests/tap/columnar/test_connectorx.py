@@ -343,6 +343,23 @@ def test_a_moment_that_no_calendar_has_is_refused(shop: MariaDatabase, native_ty
     assert re.search(rf"column d \({native_type}\) .*type_overrides.*{value}", run(shop).failed())
 
 
+@pytest.mark.parametrize("masks", [{}, {"n": "redact"}])
+def test_a_panic_after_rows_were_sent_shows_no_value_where_a_column_is_masked(
+    shop: MariaDatabase, masks: dict[str, str]
+) -> None:
+    execute(
+        shop,
+        "set sql_mode = 'ALLOW_INVALID_DATES'",
+        "create table z (id int, d date)",
+        "insert into z values (40000, '2026-02-31')",
+        "create view late as select s.seq as n, coalesce(z.d, date '2026-01-01') as d "
+        "from seq_1_to_50000 s left join z on z.id = s.seq",
+    )
+    said = run(shop, tables=["late"], stream_options={"*": {"mask": masks}}).failed()
+    assert ("2026-02-31" in said) == (not masks)
+    assert "set reader to jdbc" in said
+
+
 def test_what_is_not_taken_is_not_read_on(shop: MariaDatabase) -> None:
     """Memory stays flat: the library alone would queue the whole table."""
     asked = query(shop, "select seq as a, repeat('x', 1000) as b from seq_1_to_300000", 1000)

@@ -111,9 +111,12 @@ class ColumnarSource:
         if outcome.state not in (None, LEFT):
             raise self._error(outcome, place)
         if outcome.state == LEFT and self.is_apart:
-            reason = "it could not read all of them" if self._source.hides_values else outcome.refused
-            self._say(f"rows are read over JDBC, not by {CONNECTORX}: {reason}")
+            self._say(f"rows are read over JDBC, not by {CONNECTORX}: {self.reason(outcome)}")
         return outcome.state is None
+
+    def reason(self, outcome: Outcome) -> str:
+        """Why a slice was not read, without the driver's words where these may quote a value that is masked."""
+        return "it could not read all of them; set reader to jdbc" if self._source.hides_values else outcome.refused
 
     def _may_hold_sent_rows(self, each: Slice[Point]) -> bool:
         """Whether a slice may have rows in the bookmark's window."""
