@@ -13,7 +13,6 @@ from singer_spark.spark.session_conf import SparkOptions, session_conf
 
 OPTIONS = SparkOptions("class archive")
 COLUMNS = "TABLEID AS A, TABLENAME AS B, CURRENT_TIMESTAMP AS C, CAST(1.5 AS DECIMAL(9,2)) AS D"
-TABLE = f"(SELECT {COLUMNS} FROM SYS.SYSTABLES) s"
 
 
 def rehearse(does: str, folder: Path) -> None:
@@ -31,7 +30,7 @@ def _in_session(url: str, folder: Path) -> None:
     spark = get_session(OPTIONS)
     from pyspark.sql import functions as F
 
-    rows = spark.read.jdbc(url, TABLE, predicates=["1=1", "1=0"])
+    rows = spark.read.jdbc(url, f"(SELECT {COLUMNS} FROM SYS.SYSTABLES) s", predicates=["1=1", "1=0"])
     rendered = rows.select(F.concat(F.lit('{"record":'), F.to_json(F.struct("*")), F.lit("}")).alias("value"))
     rendered.write.mode("overwrite").text(str(folder / "text"))
     lines = spark.read.text(str(folder / "text"))
@@ -43,15 +42,16 @@ def _in_session(url: str, folder: Path) -> None:
 
 
 def _convert(url: str) -> None:
-    """Read the table as a run without a session does."""
+    """Read one row, and so many that expressions are compiled, as a run without a session does."""
     gateway = get_gateway(OPTIONS)
     conf = {name: value for name, value in session_conf(OPTIONS).items() if name.startswith("spark.sql.")}
     cast = "CASE WHEN A RLIKE '^[0-9]+$' AND try_cast(A AS INT) IS NOT NULL THEN CAST(A AS INT) END AS E"
     values = f"A, B, CAST(B AS STRING) AS F, C, D, {cast}"
     conversion = RowConversion(gateway, "A STRING, B STRING, C TIMESTAMP, D DECIMAL(9,2)", values, conf)
     connection = gateway.jvm.java.sql.DriverManager.getConnection(url)
+    many = f"SELECT {COLUMNS} FROM SYS.SYSTABLES, SYS.SYSCOLUMNS"
     for most in (1, 0):
-        conversion.send(Query(connection, url, f"SELECT * FROM {TABLE}", 1, limit=most), lambda _: None)
+        conversion.send(Query(connection, url, many, 1, limit=most), lambda _: None)
     connection.close()
 
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from tap_spark_jdbc.source.mariadb_login import MariaDbLogin
 
 # The driver's batches.
-BATCH_BYTES = 4 << 20
+BATCH_BYTES = 2 << 20
 # ConnectorX's, that wait for the sink while others are read.
 BATCHES_AHEAD = 4
 EDGE = "edge"
