@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 # The driver's batches.
 BATCH_BYTES = 2 << 20
 # ConnectorX's, that wait for the sink while others are read.
-BATCHES_AHEAD = 4
+BATCHES_AHEAD = 2
 EDGE = "edge"
 _NO_EDGE = pa.scalar(0, pa.int32())
 _EDGE_OF_NULL = 3

@@ -22,7 +22,7 @@ FIRST_ROWS_IN_MEMORY = 2_000
 FIRST_FETCH_SIZE = 1_000
 MOST_FETCHED = 10_000
 # Of a batch in memory. A small batch costs more CPU a row, but where rows may be long, few of them may fill the memory.
-BATCH_ROWS, BATCH_ROWS_IF_LONG = 8_192, 1_024
+BATCH_ROWS, BATCH_ROWS_IF_LONG = 4_096, 1_024
 BATCH_BYTES_IF_LONG = 2_000_000
 MOST_ROWS = 1_000_000
 # Spark holds a row six to nine times while it renders or writes it.
