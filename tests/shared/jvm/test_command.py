@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from singer_spark.jvm import class_archive
-from singer_spark.jvm.class_archive import archive_path, build_in_background, java_options
+from singer_spark.jvm.class_archive import ROWS, SESSION, archive_path, build_in_background, java_options
 from singer_spark.jvm.command import MAIN_CLASS, _spark_submit, jvm_command, spark_home
 from singer_spark.jvm.java import find_java_home
 from singer_spark.spark.session_conf import SparkOptions
@@ -152,8 +152,8 @@ def java(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     return home
 
 
-def make_archive(java: Path) -> Path:
-    archive = archive_path(java)
+def make_archive(java: Path, does: str = SESSION) -> Path:
+    archive = archive_path(java, does)
     archive.parent.mkdir(parents=True, exist_ok=True)
     archive.write_text("classes")
     return archive
@@ -188,9 +188,18 @@ def test_an_archive_that_does_not_fit_any_more_is_built_anew_and_the_old_one_goe
 
     monkeypatch.setattr(subprocess, "run", rehearsed)
     built = class_archive.build()
-    assert (built, built.read_text(), stale.exists()) == (archive_path(java), "new classes", False)
+    assert built == [archive_path(java, each) for each in (ROWS, SESSION)]
+    assert [each.read_text() for each in (*built, stale) if each.exists()] == ["new classes"] * 2
     assert class_archive.build() == built
-    assert len(begun) == 1
+    assert [each[3] for each in begun] == [ROWS, SESSION]
+
+
+def test_a_jvm_without_a_session_maps_no_classes_of_one(java: Path) -> None:
+    """It keeps most of its archive in memory, half of which only a session needs."""
+    for each in (ROWS, SESSION):
+        archive = make_archive(java, each)
+        words = command_for(SparkOptions("a", only_jvm=each == ROWS)).words
+        assert [word for word in words if "SharedArchiveFile" in word] == [f"-XX:SharedArchiveFile={archive}"]
 
 
 def test_a_run_has_a_missing_archive_built_once(java: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -199,12 +208,14 @@ def test_a_run_has_a_missing_archive_built_once(java: Path, monkeypatch: pytest.
     assert build_in_background()
     assert begun[0][1:] == ["-m", "singer_spark.jvm.class_archive", "alone"]
     make_archive(java)
+    assert build_in_background()
+    make_archive(java, ROWS)
     assert not build_in_background()
     os.utime(java / "bin/java", (1, 1))
     assert build_in_background()
     monkeypatch.setenv(class_archive.VARIABLE, "off")
     assert not build_in_background()
-    assert len(begun) == 2
+    assert len(begun) == 3
 
 
 def test_a_jvm_with_one_compiler_has_room_for_what_it_compiles_in_a_run_of_many_tables() -> None:
@@ -229,7 +240,8 @@ def test_archive_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     """A real JVM writes the archive at its end, whatever it says meanwhile, and the next one is started from it."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.delenv(class_archive.VARIABLE, raising=False)
-    archive = class_archive.build()
-    assert archive.is_relative_to(tmp_path)
-    assert archive.stat().st_size > 100 << 20
-    assert any(str(archive) in option for option in java_options(find_java_home()))
+    rows, session = class_archive.build()
+    assert rows.is_relative_to(tmp_path)
+    assert 50 << 20 < rows.stat().st_size < session.stat().st_size * 2 / 3
+    for does, archive in ((ROWS, rows), (SESSION, session)):
+        assert any(str(archive) in option for option in java_options(find_java_home(), does))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -327,6 +328,36 @@ def test_a_slice_on_which_it_panics_is_read_over_jdbc(
     sent = run(shop, batch_config=batch_config(tmp_path / "batches")).succeeded()
     assert made_by(sent) == {"jdbc"}
     assert sent_ids(sent) == Counter(range(1, 52))
+
+
+@pytest.mark.parametrize("value", ["0000-00-00", "2026-02-31", "0000-01-01"])
+@pytest.mark.parametrize("native_type", ["date", "datetime"])
+def test_a_moment_that_no_calendar_has_is_refused(shop: MariaDatabase, native_type: str, value: str) -> None:
+    """The library panics on it, or its year is out of range; JDBC's error names column and value."""
+    execute(
+        shop,
+        "set sql_mode = 'ALLOW_INVALID_DATES'",
+        f"alter table t add d {native_type}",
+        f"update t set d = '{value}' where id = 50",
+    )
+    assert re.search(rf"column d \({native_type}\) .*type_overrides.*{value}", run(shop).failed())
+
+
+@pytest.mark.parametrize("masks", [{}, {"n": "redact"}])
+def test_a_panic_after_rows_were_sent_shows_no_value_where_a_column_is_masked(
+    shop: MariaDatabase, masks: dict[str, str]
+) -> None:
+    execute(
+        shop,
+        "set sql_mode = 'ALLOW_INVALID_DATES'",
+        "create table z (id int, d date)",
+        "insert into z values (40000, '2026-02-31')",
+        "create view late as select s.seq as n, coalesce(z.d, date '2026-01-01') as d "
+        "from seq_1_to_50000 s left join z on z.id = s.seq",
+    )
+    said = run(shop, tables=["late"], stream_options={"*": {"mask": masks}}).failed()
+    assert ("2026-02-31" in said) == (not masks)
+    assert "set reader to jdbc" in said
 
 
 def test_what_is_not_taken_is_not_read_on(shop: MariaDatabase) -> None:

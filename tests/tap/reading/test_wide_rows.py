@@ -65,6 +65,18 @@ def test_too_wide_a_round_trip_makes_all_later_ones_smaller() -> None:
         assert (size.fetch_size(), size.wide) == (expected, expected == 1)
 
 
+def test_batches_of_rows_that_may_be_long_are_small_until_they_are_known_to_be_narrow() -> None:
+    """A batch costs as much CPU as its first thousand rows; one of rows that turn out long may fill the memory."""
+    size = SliceSize(None, None)
+    assert (size.batch_rows(may_be_long=False), size.batch_rows(may_be_long=True)) == (4096, 1024)
+    for width, rows in ((200, 4096), (1_000, 2000), (3_000, 1024), (100_000, 40)):
+        size.learn(rows=1, size=width)
+        assert size.batch_rows(may_be_long=True) == rows
+    looked_at = SliceSize(None, None, look=lambda: 60.0)
+    looked_at.rows()
+    assert looked_at.batch_rows(may_be_long=True) == 4096
+
+
 @pytest.mark.parametrize(("key", "batches"), [("primary key", False), ("", False), ("", True)])
 def test_rows_that_become_wide_in_mid_table_are_fetched_by_their_bytes(
     spark: SparkSession,

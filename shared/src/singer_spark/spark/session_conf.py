@@ -60,6 +60,7 @@ class SparkOptions:
         conf: The user's own settings; they override ours, except the time zone.
         jars: Local paths of drivers.
         rows: Whether rows are expected to pass through the JVM; if not, it begins with a smaller heap.
+        only_jvm: Whether the JVM answers queries and reads rows without a session, whose classes it need not map.
         log_level: The JVM's log level: `ERROR`, `WARN`, `INFO`; by default `WARN` if the user wants tracebacks, else
             `OFF`: Spark reports a failed job several times, with traces, and the program reports it in one line.
     """
@@ -70,6 +71,7 @@ class SparkOptions:
     conf: Mapping[str, str] = field(default_factory=dict)
     jars: tuple[str, ...] = ()
     rows: bool = True
+    only_jvm: bool = False
     log_level: str | None = None
 
 

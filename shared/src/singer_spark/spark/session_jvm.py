@@ -8,6 +8,7 @@ from pathlib import Path
 
 from singer_spark.errors import wants_traceback
 from singer_spark.jvm import class_archive
+from singer_spark.jvm.class_archive import ROWS, SESSION
 from singer_spark.jvm.command import JAVA_OPTIONS, JvmCommand, jvm_command, spark_home
 from singer_spark.jvm.java import cache_folder, find_java_home
 from singer_spark.process.scratch import scratch_folder
@@ -69,7 +70,7 @@ def command_for(options: SparkOptions) -> JvmCommand:
         f'-XX:ErrorFile="{scratch_folder()}/jvm-failure.log"',
         conf[JAVA_OPTIONS],
         f"-Dlog4j2.configurationFile={_log_configuration(level).as_uri()}",
-        *class_archive.java_options(java_home),
+        *class_archive.java_options(java_home, ROWS if options.only_jvm else SESSION),
     ]
     return jvm_command(java_home, conf, " ".join(java_options), options.jars)
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from tap_spark_jdbc.extraction.fingerprints import Look
 
 # A row group is collected in memory as a whole.
-GROUP_BYTES = 16 << 20
+GROUP_BYTES = 12 << 20
 FileFound = tuple[str, list[bytes], list[bytes], int]
 
 

@@ -6,7 +6,9 @@ Rows do not pass through Python one by one, nor through the JVM. A worker import
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
@@ -20,7 +22,9 @@ if TYPE_CHECKING:
     from tap_spark_jdbc.source.mariadb_login import MariaDbLogin
 
 # The driver's batches.
-BATCH_BYTES = 4 << 20
+BATCH_BYTES = 2 << 20
+# ConnectorX's, that wait for the sink while others are read.
+BATCHES_AHEAD = 2
 EDGE = "edge"
 _NO_EDGE = pa.scalar(0, pa.int32())
 _EDGE_OF_NULL = 3
@@ -141,7 +145,7 @@ def _read_by_connectorx(query: ColumnarQuery, login: MariaDbLogin, sink: Sink) -
 
     try:
         with rows(RowQuery(login, query.statements, query.sql, query.batch_rows)) as batches:
-            return _taken(query, batches, sink)
+            return _taken_beside(query, batches, sink)
     except (Unwritable, pa.ArrowInvalid) as error:
         return _not_taken(error)
     except SupplyError as error:
@@ -181,12 +185,32 @@ def _read(query: ColumnarQuery, connection: Any, sink: Sink) -> Outcome:
 def _taken(query: ColumnarQuery, batches: Iterable[pa.RecordBatch], sink: Sink) -> Outcome:
     counted = Counted(sink)
     for batch in batches:
-        columns = _columns(batch, query)
-        edge = pa.repeat(_NO_EDGE, batch.num_rows)
-        if batch.num_columns > len(columns):
-            edge = batch.column(EDGE).cast(_NO_EDGE.type)
-        counted.add(pa.RecordBatch.from_arrays(columns, schema=query.columns), edge)
+        _take(query, batch, counted)
     return counted.outcome()
+
+
+def _taken_beside(query: ColumnarQuery, batches: Iterable[pa.RecordBatch], sink: Sink) -> Outcome:
+    """As `_taken`, in a thread: this one passes on the server's bytes meanwhile."""
+    counted, waiting = Counted(sink), deque[Future[None]]()
+    with ThreadPoolExecutor(1, thread_name_prefix="sink") as thread:
+        try:
+            for batch in batches:
+                waiting.append(thread.submit(_take, query, batch, counted))
+                if len(waiting) > BATCHES_AHEAD:
+                    waiting.popleft().result()
+            for each in waiting:
+                each.result()
+        finally:
+            thread.shutdown(cancel_futures=True)
+    return counted.outcome()
+
+
+def _take(query: ColumnarQuery, batch: pa.RecordBatch, counted: Counted) -> None:
+    columns = _columns(batch, query)
+    edge = pa.repeat(_NO_EDGE, batch.num_rows)
+    if batch.num_columns > len(columns):
+        edge = batch.column(EDGE).cast(_NO_EDGE.type)
+    counted.add(pa.RecordBatch.from_arrays(columns, schema=query.columns), edge)
 
 
 @contextmanager

@@ -35,7 +35,6 @@ logger = logging.getLogger("tap-spark-jdbc")
 
 # JDBC reads fewer rows in the time that ConnectorX's process takes to start.
 FEW_ROWS = 50_000
-BATCH_ROWS, LONG_BATCH_ROWS = 8_192, 1_024
 
 
 class ColumnarSource:
@@ -95,12 +94,12 @@ class ColumnarSource:
     def query(self, each: Slice[Point], limit: int | None = None) -> ColumnarQuery:
         """The query for a slice, or for `limit` of its rows."""
         first = "" if limit is None else f" LIMIT {limit}"
-        most = LONG_BATCH_ROWS if long_columns(self.sql.plan) else BATCH_ROWS
+        rows = self._size.batch_rows(may_be_long=bool(long_columns(self.sql.plan)))
         columns = "*" if self._has_edges(each) else ", ".join(name for name, _ in self._columnar.aliased)
         sql = f"SELECT {columns} FROM {self._columnar.relation(each)}{first}"
         # The last slice's token may have expired.
         connection = _connection(self._source)
-        return replace(self._query, sql=sql, connection=connection, batch_rows=self._size.batch_rows(most))
+        return replace(self._query, sql=sql, connection=connection, batch_rows=rows)
 
     def has_read(self, outcome: Outcome, place: str) -> bool:
         """Whether the slice was read; False: it must be read over JDBC. Other failures are raised."""
@@ -112,9 +111,12 @@ class ColumnarSource:
         if outcome.state not in (None, LEFT):
             raise self._error(outcome, place)
         if outcome.state == LEFT and self.is_apart:
-            reason = "it could not read all of them" if self._source.hides_values else outcome.refused
-            self._say(f"rows are read over JDBC, not by {CONNECTORX}: {reason}")
+            self._say(f"rows are read over JDBC, not by {CONNECTORX}: {self.reason(outcome)}")
         return outcome.state is None
+
+    def reason(self, outcome: Outcome) -> str:
+        """Why a slice was not read, without the driver's words where these may quote a value that is masked."""
+        return "it could not read all of them; set reader to jdbc" if self._source.hides_values else outcome.refused
 
     def _may_hold_sent_rows(self, each: Slice[Point]) -> bool:
         """Whether a slice may have rows in the bookmark's window."""

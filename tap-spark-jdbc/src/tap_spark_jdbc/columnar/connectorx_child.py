@@ -28,6 +28,8 @@ def main() -> None:
     query = json.loads(sys.stdin.buffer.readline())
     try:
         _end_with_tap()
+        # Arrow would import it, which takes longer than its own import and the library's.
+        sys.modules["numpy"] = None  # type: ignore[assignment]
         import connectorx
 
         read = connectorx.read_sql(**query, return_type="arrow_stream")

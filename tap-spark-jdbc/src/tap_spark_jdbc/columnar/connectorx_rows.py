@@ -46,8 +46,8 @@ _QUIT = b"\x01\x00\x00\x00\x01"
 # Its request for a key to encrypt the password by.
 _ASKS_KEY = re.compile(rb"\x01\x00\x00[^\x00]\x02", re.DOTALL)
 # The library looks for named parameters, `:name`, in a statement that it prepares: only where it can't mistake a
-# text or a comment for one is it let to.
-_PLAIN = re.compile(r"(?:[^'\"`:?#\\/-]++|/(?![*])|-(?!-)|'[^'\\]*'|`[^'\"`:?#\\/-]*`)*+")
+# text or a comment for one is it let to. A statement with a backslash is refused before.
+_PLAIN = re.compile(r"(?:[^'\"`:?#/-]++|/(?![*])|-(?!-)|'[^']*'|`[^'\"`:?#/-]*`)*+")
 
 
 class SupplyError(Exception):

@@ -1,6 +1,7 @@
 """MariaDB and MySQL, both with MariaDB's driver, or with MySQL's own.
 
-Dates and times are read as text, so that values without a lake type (zero dates, the 31st of February) can be refused.
+Over JDBC dates and times are read as text, so that values without a lake type (zero dates, the 31st of February) can be
+refused. ConnectorX brings their numbers, and panics on such a value: then JDBC reads the rows, and refuses it.
 """
 
 from dataclasses import replace
@@ -58,12 +59,12 @@ _RULES = (
     TypeRule("double.*", "DOUBLE PRECISION", _NUMBER, "DOUBLE", text=_NUMBER_TEXT),
     TypeRule(r"bit\(1\)", "BOOLEAN", "{c} + 0", "BOOLEAN", text=_WHOLE, checked=_WHOLE),
     TypeRule(r"bit\((?P<p>\d+)\)", "BIT({p})", _BITS, text=_BITS),
-    TypeRule("date", "DATE", _TEXT, cast_text=True, columnar=_TEXT, checked=_TEXT),
-    TypeRule(f"datetime{_STORED}", "TIMESTAMP", _TEXT, cast_text=True, columnar=_TEXT, checked=_MOMENT),
+    TypeRule("date", "DATE", _TEXT, cast_text=True, columnar="{c}", checked=_TEXT),
+    TypeRule(f"datetime{_STORED}", "TIMESTAMP", _TEXT, cast_text=True, columnar="{c}", checked=_MOMENT),
     # The session's zone is UTC.
-    TypeRule(f"timestamp{_STORED}", "TIMESTAMP WITH TIME ZONE", _TEXT, cast_text=True, columnar=_TEXT, checked=_MOMENT),
+    TypeRule(f"timestamp{_STORED}", "TIMESTAMP WITH TIME ZONE", _TEXT, cast_text=True, columnar="{c}", checked=_MOMENT),
     TypeRule(f"time{_STORED}", "TIME", _TEXT),
-    TypeRule(r"char\((?P<p>\d+)\).*", "CHAR({p})", _TEXT),
+    TypeRule(r"char\((?P<p>\d+)\).*", "CHAR({p})", _TEXT, columnar="{c}"),
     # These two sort by their members' numbers but compare by their names, so they can't be keys.
     TypeRule(r"enum\(.*", "ENUM", _TEXT),
     TypeRule(r"set\(.*", "SET", _TEXT),

@@ -21,6 +21,9 @@ FIRST_SLICE_ROWS = 20_000
 FIRST_ROWS_IN_MEMORY = 2_000
 FIRST_FETCH_SIZE = 1_000
 MOST_FETCHED = 10_000
+# Of a batch in memory. A small batch costs more CPU a row, but where rows may be long, few of them may fill the memory.
+BATCH_ROWS, BATCH_ROWS_IF_LONG = 4_096, 1_024
+BATCH_BYTES_IF_LONG = 2_000_000
 MOST_ROWS = 1_000_000
 # Spark holds a row six to nine times while it renders or writes it.
 WIDE_BYTES = 8_000_000
@@ -93,9 +96,12 @@ class SliceSize:
             return _fitting(FETCH_BYTES, self._guess, most, most)
         return _fitting(FETCH_BYTES, self._read_bytes, FIRST_FETCH_SIZE, self._most_fetched)
 
-    def batch_rows(self, most: int) -> int:
-        """Rows of a batch that is held in memory as a whole, at most `most`."""
-        return _fitting(FETCH_BYTES, self._read_bytes or self._guess, most, most)
+    def batch_rows(self, *, may_be_long: bool) -> int:
+        """Rows of a batch that is held in memory as a whole; `may_be_long`: some may be far longer than is known."""
+        width, most = self._read_bytes or self._guess, BATCH_ROWS
+        if may_be_long:
+            most = max(BATCH_ROWS_IF_LONG, _fitting(BATCH_BYTES_IF_LONG, width, BATCH_ROWS_IF_LONG, most))
+        return _fitting(FETCH_BYTES, width, most, most)
 
     def fetch_fewer(self, rows: int) -> None:
         """Fetch fewer rows from now on, as `rows` were too wide for one round trip; safe from any thread."""

@@ -250,6 +250,7 @@ class Database:
             # Spark's log would include the database's messages, which may quote values.
             log_level="OFF" if self.source.hides_values else None,
             rows=not self.may_be_columnar,
+            only_jvm=not self.by_spark,
         )
 
     def oldest_transaction(self) -> Oldest | None:

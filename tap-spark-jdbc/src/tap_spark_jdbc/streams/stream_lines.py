@@ -104,7 +104,7 @@ class LineReading(StreamReading["SpoolFile | Iterator[SpoolFile]"]):
             return outcome
         if lines.rows and is_scan:
             # Its rows may already have been sent.
-            raise SourceError(f"stream {self.plan.stream}: {outcome.refused}")
+            raise SourceError(f"stream {self.plan.stream}: {columnar.reason(outcome)}")
         return None
 
     def _is_scan(self, each: Slice[Point]) -> bool:
