@@ -58,14 +58,17 @@ def _flags(parser: ArgumentParser) -> None:
 
 
 def _run(chosen: Namespace) -> int:
-    if chosen.every is None and chosen.at is None:
-        return _pipe(chosen).code
-    if chosen.full:
-        raise ConfigurationError("--full is for one run: give it without --every and --at")
-    return run_rounds(Schedule.of(chosen.every, chosen.at), partial(_pipe, chosen))
+    with tempfile.TemporaryDirectory(prefix="run-", dir=scratch_folder()) as folder:
+        # By this file the tap hands its error over to the target, which records it; rounds share a JVM's environment.
+        pipe = partial(_pipe, chosen, {VARIABLE: f"{folder}/tap_failure.json"})
+        if chosen.every is None and chosen.at is None:
+            return pipe(None).code
+        if chosen.full:
+            raise ConfigurationError("--full is for one run: give it without --every and --at")
+        return run_rounds(Schedule.of(chosen.every, chosen.at), pipe)
 
 
-def _pipe(chosen: Namespace, in_round: Round | None = None) -> Ended:
+def _pipe(chosen: Namespace, variables: Mapping[str, str], in_round: Round | None) -> Ended:
     """Run both programs to their end."""
     tap, target = map(_path, (TAP, TARGET))
     level = ["--log-level", chosen.log_level or ("info" if in_round is None else "warning")]
@@ -77,10 +80,7 @@ def _pipe(chosen: Namespace, in_round: Round | None = None) -> Ended:
     asked = {"--full": chosen.full, "--replace": chosen.replace, "--append-again": chosen.append_again}
     words = [*configs, "--state-from", config, *named, *(name for name, given in asked.items() if given), *level]
     accepted = ["--accept-shrink"] if chosen.accept_shrink else []
-    with tempfile.TemporaryDirectory(prefix="run-", dir=scratch_folder()) as folder:
-        # By this file the tap hands its error over to the target, which records it.
-        failure = {VARIABLE: f"{folder}/tap_failure.json"}
-        return _piped([tap, *words], [target, "--config", config, *accepted, *level], failure, in_round)
+    return _piped([tap, *words], [target, "--config", config, *accepted, *level], variables, in_round)
 
 
 def _piped(tap: Sequence[str], target: Sequence[str], variables: Mapping[str, str], in_round: Round | None) -> Ended:
