@@ -59,6 +59,8 @@ class BinlogRun:
         self._streams: dict[str, BinlogStream] = {}
         self._server: BinlogServer | None = None
         self._until: Place | None = None
+        self._files: dict[str, int] = {}
+        self._executed = ""
 
     def prepare(self, plans: Sequence[StreamPlan]) -> None:
         """Check for each stream that its bookmark or its table can be read, and fix the place of those to be read.
@@ -67,8 +69,7 @@ class BinlogRun:
             ConfigurationError: the log of this server, or of a table, can't be read.
             StateError: changes are lost.
         """
-        server = self._server = BinlogServer.of(self._database)
-        self._until = server.end()
+        server = self._ask()
         self._tables = logged_tables(server, plans)
         for plan in plans:
             bookmark = self.bookmark(plan.stream)
@@ -84,6 +85,13 @@ class BinlogRun:
         first = [plan for plan in plans if plan.stream not in self._bookmarks]
         if first:
             self._start(server, first)
+
+    def _ask(self) -> BinlogServer:
+        """Ask the server once for what all bookmarks are compared with: first where the log ends."""
+        server = self._server = BinlogServer.of(self._database)
+        self._until = server.end()
+        self._files, self._executed = server.files(), server.executed
+        return server
 
     def _start(self, server: BinlogServer, plans: Sequence[StreamPlan]) -> None:
         """Take the snapshot in which tables are read for the first time."""
@@ -115,7 +123,7 @@ class BinlogRun:
             self._check_gtids(server, stream, bookmark)
             return
         begin, end = bookmark.begin, self._until or bookmark.begin
-        size = server.files().get(begin.file)
+        size = self._files.get(begin.file)
         if begin > end or (size is not None and begin.offset > max(size, end.offset if begin.file == end.file else 0)):
             raise lost(stream, f"its bookmark {begin} lies behind the end of the server's log {end}: it began again")
         if size is None:
@@ -124,13 +132,8 @@ class BinlogRun:
             self._check_gtids(server, stream, bookmark)
 
     def _check_gtids(self, server: BinlogServer, stream: str, bookmark: BinlogBookmark) -> None:
-        executed = server.executed
-        if server.is_mariadb:
-            last, now = MariaDbGtids.parse(bookmark.gtids).last, MariaDbGtids.parse(executed).last
-            known = all(domain in now and now[domain][1] >= number for domain, (_, number) in last.items())
-        else:
-            known = MySqlGtids.parse(bookmark.gtids).issubset(MySqlGtids.parse(executed))
-        if not known:
+        """Raise StateError if the server does not have all transactions before a bookmark."""
+        if not _covers(self._executed, bookmark.gtids, mariadb=server.is_mariadb):
             raise lost(
                 stream,
                 f"the server does not have all transactions up to its bookmark (GTIDs {bookmark.gtids}): it was "
@@ -149,17 +152,14 @@ class BinlogRun:
     def outlook(self, plan: StreamPlan, bookmark: BinlogBookmark) -> str:
         """What the next run will find: how much log there is behind the bookmark, or why the stream can't go on."""
         try:
-            server = self._server = BinlogServer.of(self._database)
-            self._until = server.end()
+            server = self._ask()
             logged_tables(server, [plan])
             self._check(server, plan, bookmark)
         except SingerSparkError as error:
             return f"can't go on: {error}"
         if bookmark.server != server.identifier:
             return "another server, which has its place by GTID"
-        sizes = {
-            name: size for name, size in server.files().items() if Place.of(name, 4).number >= bookmark.place.number
-        }
+        sizes = {name: size for name, size in self._files.items() if Place.of(name, 4).number >= bookmark.place.number}
         return f"{max(0, sum(sizes.values()) - bookmark.place.offset)} bytes of the server's log follow"
 
     def account(self, plan: StreamPlan) -> tuple[str, str] | None:
@@ -224,7 +224,7 @@ class BinlogRun:
             stream.version = self._resumed_version(name)
         first = min(self._bookmarks.values(), key=lambda each: each.begin)
         if moved:
-            first = self._before_all()
+            first = self._before_all(mariadb=server.is_mariadb)
             for stream in self._streams.values():
                 # Places are of the other server: only identifiers tell what is new.
                 stream.bookmark = replace(stream.bookmark, place=replace(until, number=0, offset=0))
@@ -232,10 +232,10 @@ class BinlogRun:
             self._database, server, self._streams, first, until, budget, progress, self._move, by_gtid=moved
         )
 
-    def _before_all(self) -> BinlogBookmark:
+    def _before_all(self, *, mariadb: bool) -> BinlogBookmark:
         """The bookmark whose transactions all others have, too."""
         for each in self._bookmarks.values():
-            if all(_covers(other.gtids, each.gtids) for other in self._bookmarks.values()):
+            if all(_covers(other.gtids, each.gtids, mariadb=mariadb) for other in self._bookmarks.values()):
                 return each
         raise StateError(
             "the bookmarks of the LOG_BASED streams are of transactions of which none has all; run them with --full"
@@ -283,9 +283,9 @@ class BinlogRun:
         self._state.write()
 
 
-def _covers(more: str, less: str) -> bool:
+def _covers(more: str, less: str, *, mariadb: bool) -> bool:
     """Whether a set of identifiers has all of another."""
-    if "-" in less and ":" not in less:
+    if mariadb:
         last, others = MariaDbGtids.parse(more).last, MariaDbGtids.parse(less).last
         return all(domain in last and last[domain][1] >= number for domain, (_, number) in others.items())
     return MySqlGtids.parse(less).issubset(MySqlGtids.parse(more))
