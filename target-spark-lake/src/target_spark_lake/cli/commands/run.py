@@ -64,7 +64,9 @@ def _run(chosen: Namespace) -> int:
 def _pipe(tap: Sequence[str], target: Sequence[str], environ: Mapping[str, str]) -> int:
     """Run both as one pipe; returns the exit code."""
     source = subprocess.Popen(tap, stdout=subprocess.PIPE, env=environ)
-    sink = subprocess.Popen(target, stdin=source.stdout, stdout=sys.stdout, env=environ)
+    # The state is for programs: on a terminal it would be noise.
+    output = subprocess.DEVNULL if sys.stdout.isatty() else sys.stdout
+    sink = subprocess.Popen(target, stdin=source.stdout, stdout=output, env=environ)
     assert source.stdout is not None
     # Only the target may hold it: the tap must notice when the target is gone.
     source.stdout.close()
