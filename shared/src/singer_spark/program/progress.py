@@ -243,7 +243,7 @@ class Progress:
             parts += [_bar(None if count.is_done else count.percent)] if has_bar else []
             parts += [cells[kind].rjust(sizes[kind]) for kind in cells if kind in sizes]
             lines.append((" " * GAP).join(parts))
-        return Text("\n".join(lines))
+        return Text("\n".join(lines[:most]))
 
     def _heading(self) -> str:
         """The phase, and how many streams are done."""
