@@ -40,9 +40,9 @@ setup: .venv/.ready .demo/shop.db
 demo: setup
 	@bash demo/run.sh
 
-# The README's pictures: a real first run and the next one; the report of a small lake.
+# The README's pictures, best made on a quiet machine: a real first run, the next one and a query; the report of a small lake.
 recording: .venv/.tested
-	@$(PYTHON) demo/record.py docs/first-run.svg
+	@PYTHONPATH=tests $(PYTHON) demo/record.py docs/first-run.svg
 	@PYTHONPATH=tests $(PYTHON) demo/report_picture.py docs/report
 
 test: .venv/.tested

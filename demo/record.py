@@ -1,6 +1,7 @@
-"""Records the terminal of a real first run, and of the next one, as an animated SVG: `make recording`.
+"""Records the terminal of a real first run on PostgreSQL, of the next one, and of a query: `make recording`.
 
-The picture has its own background, so it reads the same on a light and on a dark page.
+It makes an animated SVG of 15 seconds. On a busy machine the runs take longer, and are shown faster. The picture has
+its own background, so it reads the same on a light and on a dark page.
 """
 
 from __future__ import annotations
@@ -9,33 +10,40 @@ import argparse
 import os
 import pty
 import select
-import sqlite3
+import shlex
 import struct
 import sys
 import tempfile
 import termios
 import time
-from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fcntl import ioctl
 from html import escape
 from pathlib import Path
 
+import psycopg
 import pyte
 
+from servers.postgresql import Database, PostgreSQL, running
+
 BIN = Path(sys.executable).parent
-COLUMNS, ROWS = 118, 22
-ORDERS = 800_000
-FRAME_SECONDS = 1.5
-# A run's quiet seconds are shortened to this, and the last screen is held so long.
-LONGEST_SECONDS, HELD_SECONDS = 0.5, 6.0
+COLUMNS, ROWS = 92, 24
+ORDERS, MORE = 3_000_000, 1_200
+FRAME_SECONDS = 0.3
+# All frames together, of which the last screen is held so long; a command is shown before it runs.
+WHOLE_SECONDS, HELD_SECONDS, COMMAND_SECONDS = 15.0, 4.0, 0.8
 FONT, LINE, CHARACTER, MARGIN = 14, 19, 8.43, 16
 COLOURS = {"default": "#d8dee9", "green": "#a3be8c", "red": "#bf616a", "brown": "#ebcb8b", "blue": "#81a1c1"}
+# What stands in the picture in place of where it was taken.
+SHOWN_URL, SHOWN_FOLDER = "jdbc:postgresql://db/shop", "/srv/shop"
+QUERY = "select count(*) as orders, sum(amount) as amount from 'lake/raw/public-orders/*.parquet'"
+NEXT_DAY = "spark-lake run   # the next day"
 COMMANDS = (
-    "spark-lake init --jdbc-url jdbc:sqlite:shop.db --bucket ./lake --pipeline shop "
-    "--incremental-table orders:updated_at:timestamp",
+    f"spark-lake init --jdbc-url {SHOWN_URL} --user postgres --tables public.* --bucket ./lake --pipeline shop "
+    "--incremental-table 'public.orders:updated_at:timestamp!upsert'",
     "spark-lake run",
-    "spark-lake run   # the next day",
+    NEXT_DAY,
+    f'python -c "import duckdb; duckdb.sql(\\"{QUERY}\\").show()"',
 )
 
 
@@ -55,37 +63,53 @@ def main() -> None:
     screen = pyte.Screen(COLUMNS, ROWS)
     stream = pyte.ByteStream(screen)
     frames: list[Frame] = []
-    with tempfile.TemporaryDirectory(prefix="recording-") as name:
-        folder = Path(name)
-        _fill(folder / "shop.db", 0, ORDERS)
-        for command in COMMANDS:
-            if command == COMMANDS[-1]:
-                _fill(folder / "shop.db", ORDERS, ORDERS + 1200)
-            stream.feed(f"\x1b[32m$\x1b[0m {command}\r\n".encode())
-            frames += [Frame(_lines(screen), LONGEST_SECONDS), *_frames(command, folder, screen, stream)]
-    frames.append(Frame(_lines(screen), HELD_SECONDS))
-    file.write_text(_svg(frames), encoding="utf-8")
+    prefix = "recording-"
+    with tempfile.TemporaryDirectory(prefix=prefix) as server, running(Path(server)) as facts:
+        database = PostgreSQL(**facts).new_database()
+        _fill(database, 1, ORDERS)
+        with tempfile.TemporaryDirectory(prefix=prefix) as folder:
+            for command in COMMANDS:
+                if command == NEXT_DAY:
+                    _fill(database, ORDERS + 1, ORDERS + MORE)
+                stream.feed(f"\x1b[32m$\x1b[0m {command}\r\n".encode())
+                frames += [Frame(_lines(screen), COMMAND_SECONDS), *_frames(command, folder, database, screen, stream)]
+    file.write_text(_svg([*_paced(frames), Frame(_lines(screen), HELD_SECONDS)]), encoding="utf-8")
 
 
-def _fill(path: Path, first: int, end: int) -> None:
-    with closing(sqlite3.connect(path)) as database, database:
-        columns = "id integer primary key, customer text, amount decimal(12,2), updated_at timestamp"
-        database.execute(f"create table if not exists orders ({columns})")
-        database.execute("create index if not exists orders_updated_at on orders (updated_at)")
-        rows = (
-            (n, f"customer {n % 5000}", n % 9973 / 100, time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(1.7e9 + n)))
-            for n in range(first, end)
+def _fill(database: Database, first: int, last: int) -> None:
+    """Orders with these numbers, each a second after the one before; and some customers."""
+    with psycopg.connect(database.dsn, autocommit=True) as connection:
+        for table, columns in (
+            ("orders", "customer int, amount numeric(12, 2), updated_at timestamp"),
+            ("customers", "name text"),
+        ):
+            connection.execute(f"create table if not exists {table} (id int primary key, {columns})")
+        connection.execute("create index if not exists orders_updated_at on orders (updated_at)")
+        connection.execute(
+            "insert into orders select n, n % 5000, n % 9973 / 100.0, timestamp '2026-01-01' + n * interval '1 second' "
+            f"from generate_series({first}, {last}) n"
         )
-        database.executemany("insert into orders values (?, ?, ?, ?)", rows)
+        connection.execute(
+            "insert into customers select n, 'customer ' || n from generate_series(1, 5000) n on conflict do nothing"
+        )
+        connection.execute("analyze")
 
 
-def _frames(command: str, folder: Path, screen: pyte.Screen, stream: pyte.ByteStream) -> list[Frame]:
+def _paced(frames: list[Frame]) -> list[Frame]:
+    """The frames, shown as fast as is needed for the whole time."""
+    pace = min(1.0, (WHOLE_SECONDS - HELD_SECONDS) / sum(frame.seconds for frame in frames))
+    return [replace(frame, seconds=frame.seconds * pace) for frame in frames]
+
+
+def _frames(command: str, folder: str, database: Database, screen: pyte.Screen, stream: pyte.ByteStream) -> list[Frame]:
     """The screens of a command, each with the time it stood."""
-    words = command.partition("#")[0].split()
+    words = shlex.split(command.replace(SHOWN_URL, database.jdbc_url), comments=True)
     process, terminal = pty.fork()
     if process == 0:
         os.chdir(folder)
-        os.execv(BIN / words[0], words)
+        os.environ["SHOP_PASSWORD"] = database.password
+        # A Python finds its packages by its path.
+        os.execv(BIN / words[0], [str(BIN / words[0]), *words[1:]])
     ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, COLUMNS, 0, 0))
     frames: list[Frame] = []
     shown, since = _lines(screen), time.monotonic()
@@ -95,18 +119,17 @@ def _frames(command: str, folder: Path, screen: pyte.Screen, stream: pyte.ByteSt
             read = os.read(terminal, 65536) if ready else b""
         except OSError:  # the command has ended
             break
-        # The state, for programs, is left out of the picture, and so is where it was taken.
-        kept = (line for line in read.splitlines(keepends=True) if not line.startswith(b'{"bookmarks"'))
-        stream.feed(b"".join(kept).replace(str(folder).encode(), b"/srv/shop"))
+        read = read.replace(os.path.realpath(folder).encode(), SHOWN_FOLDER.encode())
+        stream.feed(read.replace(database.jdbc_url.encode(), SHOWN_URL.encode()))
         now, lines = time.monotonic(), _lines(screen)
         if lines != shown and now - since >= FRAME_SECONDS:
-            frames.append(Frame(shown, min(now - since, LONGEST_SECONDS)))
+            frames.append(Frame(shown, now - since))
             shown, since = lines, now
     os.close(terminal)
     code = os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
     if code:
         raise SystemExit(f"{command}: exit code {code}\n" + "\n".join(screen.display))
-    return [*frames, Frame(_lines(screen), LONGEST_SECONDS)]
+    return [*frames, Frame(_lines(screen), COMMAND_SECONDS)]
 
 
 def _lines(screen: pyte.Screen) -> tuple[tuple[tuple[str, str], ...], ...]:
@@ -141,7 +164,7 @@ def _svg(frames: list[Frame]) -> str:
     font = f"font:{FONT}px ui-monospace,SFMono-Regular,Menlo,Consolas,monospace;white-space:pre"
     lines = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" '
-        'role="img" aria-label="A first run and the next one, in a terminal">',
+        'role="img" aria-label="A first run on PostgreSQL, the next one and a query, in a terminal">',
         f"<style>text{{{font}}}{''.join(styles)}</style>",
         '<rect width="100%" height="100%" rx="8" fill="#2e3440"/>',
         *groups,

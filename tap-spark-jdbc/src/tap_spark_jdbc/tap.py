@@ -253,12 +253,15 @@ class TapSparkJdbc(Tap):
         log = begin_log(self._jdbc_streams(), self._run, self.pipeline, self.stream_errors)
         left_out, strangers = self.stream_errors.reasons, self.stream_errors.strangers
         unnamed = [name for each in self._jdbc_streams() if each.name in strangers for name in each.sent_as]
+        streams = self._in_turn(each for each in self._jdbc_streams() if each.selected and each.name not in left_out)
+        count = sum(len(each.sent_as) for each in streams)
+        self.progress.expect_streams(count)
         self.run_state.write_opening(
             strangers=sorted({*unnamed, *(strangers & left_out.keys())}),
             skips_all=self.stream_errors.skips_all,
             again=self._sent_again(),
+            stream_count=count,
         )
-        streams = self._in_turn(each for each in self._jdbc_streams() if each.selected and each.name not in left_out)
         self._log_start([stream.plan for stream in streams], log)
         self.progress.phase("reading")
         if log is not None:

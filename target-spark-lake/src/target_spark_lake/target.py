@@ -75,7 +75,7 @@ class TargetSparkLake(Target):
         kwargs.setdefault("message_reader", LineReader(self._check, self._fail))
         super().__init__(**kwargs)
         self._mapping = StreamMapping(self.mapper) if wants_mapping(self.config) else None
-        self._progress.phase("waiting for the tap", logged=False)
+        self._progress.phase("connecting", logged=False)
 
     @classmethod
     def append_builtin_config(cls, config_jsonschema: JSON) -> None:

@@ -18,6 +18,7 @@ from pathlib import Path
 
 import pyte
 import pytest
+from rich.cells import cell_len
 
 from singer_spark.program import progress as shown
 from singer_spark.program.amounts import size_text, span_text
@@ -53,9 +54,9 @@ live_lines.FRAME_SECONDS = 0.001
 claim_stderr()
 drawn = threading.Semaphore(0)
 class Watched(Progress):
-    def _lines(self, most):
+    def _lines(self, width, most):
         drawn.release()
-        return super()._lines(most)
+        return super()._lines(width, most)
 progress = Watched("loaded")
 progress.phase("loading")
 progress.expect("stream_0", 100)
@@ -112,8 +113,8 @@ def test_two_programs_of_a_pipe_share_a_terminal_and_no_line_is_torn(tmp_path: P
     assert len(rest) == 1 + STREAMS
     assert all(" records loaded, " in line for line in rest[1:])
     assert rest[2].endswith("; the next run starts at 7")
-    # Meanwhile there were live lines: rows, rows a second, bytes, and the percentage where it is known.
-    assert any(all(part in line for part in ("stream_0 ", " 10 % ", " 10 rows ", " 1.0 kB ")) for line in live)
+    # Meanwhile there were live lines: rows, rows a second, bytes, and the percentage where it is estimated.
+    assert any(all(part in line for part in ("stream_0 ", " ~10 % ", " 10 rows ", " 1.0 kB ")) for line in live)
     assert any(line.startswith("stream_29 ") for line in live)
 
 
@@ -132,10 +133,46 @@ def test_a_line_says_what_moved_last_with_the_percentage_where_it_is_known_else_
     progress.expect("orders", 200)
     progress.expect("nothing-came", 100)
     progress.advance("orders", 100, 4_000)
-    assert progress.line() == "orders: 100 records sent (50 %), 4.0 kB"
+    assert progress.line() == "orders: 100 records sent (~50 %), 4.0 kB"
     assert progress.line() == "connecting, 0.0 s"
     progress.advance("orders", 500, 0)
-    assert progress.line().startswith("orders: 600 records sent (99 %), ")
+    assert progress.line().startswith("orders: 600 records sent (~99 %), ")
+
+
+def live_lines(progress: Progress, width: int, most: int = 20) -> list[str]:
+    return str(progress._lines(width, most)).splitlines()
+
+
+def test_live_lines_fit_a_terminal_of_80_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No number is cut short; a long name loses its middle, and what is done shows no estimate and a stopped clock."""
+    now = [1_000.0]
+    monkeypatch.setattr(shown.time, "monotonic", lambda: now[0])
+    progress = Progress("loaded")
+    progress.phase("reading")
+    progress.stop()
+    progress.expect_streams(12)
+    names = ["public-orders", *(f"public-a_table_with_a_very_long_name_number_{n}" for n in range(3)), "表" * 40]
+    for name in names:
+        progress.expect(name, 40_000_000)
+        progress.advance(name, 1_000_000, 200_000_000)
+        now[0] += 100
+        progress.advance(name, 11_345_678, 2_222_000_000)
+    progress.done(*names[:3])
+    progress.delete(names[0], 11)
+    now[0] += 1_000
+    for width in (40, 60, 79, 140):
+        heading, *lines = live_lines(progress, width)
+        assert [cell_len(line) for line in (heading, *lines)] == [width] * 6
+        assert heading.startswith("reading, 3 of 12 tables  ")
+        assert all(" 12,345,678 rows" in line for line in lines)
+        assert [line[0] for line in lines] == ["✓", "✓", "✓", " ", " "]
+        estimated = [("~30 %" in line, "━" in line) for line in lines]
+        assert estimated == [(False, False)] * 3 + [(True, width > 80)] * 2
+    wide = live_lines(progress, 140)
+    assert "  11 deleted  " in wide[1]
+    assert "GB" in wide[1] and wide[1].endswith("1 min 40 s")
+    assert [line.split()[1][-3:] for line in live_lines(progress, 79)[2:4]] == ["r_0", "r_1"]
+    assert live_lines(progress, 79, most=4)[1] == "  … and 3 more tables"
 
 
 def test_elsewhere_than_on_a_terminal_a_line_comes_every_few_seconds_from_who_logs_the_phase(

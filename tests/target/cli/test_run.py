@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import pty
+import re
 import signal
 import sqlite3
+import struct
 import subprocess
 import sys
+import termios
 from collections.abc import Iterator
 from contextlib import closing, suppress
 from pathlib import Path
 
 import psycopg
+import pyte
 import pytest
 
 from servers.postgresql import PostgreSQL
@@ -22,6 +27,7 @@ from target_spark_lake.cli import spark_lake
 from target_spark_lake.cli.commands import run as run_module
 
 SPARK_LAKE = Path(sys.executable).with_name("spark-lake")
+COLUMNS, LINES = 80, 24
 
 
 @pytest.mark.parametrize(
@@ -156,9 +162,16 @@ def test_a_full_run_of_a_script_replaces_append_only_tables(two_tables: Path) ->
 def run_on_a_terminal(folder: Path, *flags: str) -> tuple[int, str]:
     """The exit code, and what the terminal shows."""
     master, terminal = pty.openpty()
+    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", LINES, COLUMNS, 0, 0))
+    environment = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES")}
     with (
         subprocess.Popen(
-            [SPARK_LAKE, "run", *flags], cwd=folder, stdin=terminal, stdout=subprocess.DEVNULL, stderr=terminal
+            [SPARK_LAKE, "run", *flags],
+            cwd=folder,
+            stdin=terminal,
+            stdout=terminal,
+            stderr=terminal,
+            env={**environment, "TERM": "xterm-256color"},
         ) as process,
         os.fdopen(master, "rb", buffering=0) as shown,
     ):
@@ -239,3 +252,40 @@ def test_the_bucket_is_said_once_and_secrets_are_in_env(tmp_path: Path, postgres
     )  # fmt: skip
     assert (alone.returncode, alone.stdout) == (1, "")
     assert "batch_config.storage.root: is missing: start with --state-from target.json" in alone.stderr
+
+
+@pytest.mark.slow
+def test_a_terminal_of_80_columns_shows_phases_tables_and_deletes_and_no_state(
+    tmp_path: Path, postgresql: PostgreSQL
+) -> None:
+    """Each phase is seen, however short; no number is cut; done streams are marked; the state is for programs."""
+    database, long = postgresql.new_database(), "a_table_with_a_name_that_is_far_too_long_for_80_columns"
+    with psycopg.connect(database.dsn, autocommit=True) as connection:
+        for table in ("orders", long):
+            connection.execute(f"create table {table} (id integer primary key)")
+            connection.execute(f"insert into {table} select generate_series(1, 3000)")
+        login = {"jdbc_url": database.jdbc_url, "user": database.user, "password": database.password}
+        spec = {"replication_key": "id", "load_method": "upsert", "detect_deletes": True}
+        options = {"public-orders": spec, f"public-{long}": {"load_method": "overwrite"}}
+        (tmp_path / "tap.json").write_text(json.dumps({**login, "stream_options": options}))
+        (tmp_path / "target.json").write_text(json.dumps({"bucket": "./lake", "pipeline": "shop"}))
+        assert run_on_a_terminal(tmp_path)[0] == 0
+        connection.execute("delete from orders where id <= 11")
+        connection.execute("insert into orders values (3001)")
+    code, said = run_on_a_terminal(tmp_path)
+    assert code == 0, said
+    screen = pyte.HistoryScreen(COLUMNS, LINES, history=1000)
+    stream, seen = pyte.Stream(screen), set[str]()
+    for piece in said.splitlines(keepends=True):
+        stream.feed(piece)
+        seen.update(line.rstrip() for line in screen.display)
+    for phase in ("connecting", "reading", "writing", "merging", "committing"):
+        assert any(re.fullmatch(rf"{phase}(, \d of 2 tables)? +\d+ s", line) for line in seen), (phase, seen)
+    assert any(line.startswith("committing, 2 of 2 tables") for line in seen)
+    live = [line for line in seen if line.startswith("✓ ")]
+    assert any(re.match(r"✓ public-orders +\d+ rows?  11 deleted ", line) for line in live), seen
+    assert any(re.match(r"✓ public-a_tab\S*…\S*80_columns  3,000 rows ", line) for line in live), seen
+    assert re.search(r"public-orders: \d+ records loaded, 11 deleted, ", said)
+    assert '"bookmarks"' not in said
+    (last, *_) = json.loads(subprocess.run([SPARK_LAKE, "runs", "--json"], cwd=tmp_path, capture_output=True).stdout)
+    assert last["streams"]["public-orders"]["deleted"] == 11

@@ -42,7 +42,7 @@ def test_the_command_is_a_run_without_records_and_the_state_stays(lake: SmallLak
     (run, *_) = answer(capsys, lake, "runs")
     assert (run["run_id"], run["outcome"]) == (done["run_id"], "succeeded")
     assert run["streams"] == {
-        "grows": {"records": 0, "files": 1, "bytes": table["published_bytes"], "rejected": 0},
+        "grows": {"records": 0, "files": 1, "bytes": table["published_bytes"], "rejected": 0, "deleted": 0},
     }
     assert answer(capsys, lake, "state", "show") == state
     lake.check_exact(2 * STEP)

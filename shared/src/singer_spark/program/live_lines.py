@@ -23,11 +23,11 @@ FRAME_SECONDS = 0.25
 class LiveLines:
     """Live lines, drawn until stopped, in a thread of their own."""
 
-    def __init__(self, console: Console, content: Callable[[int], RenderableType | None]) -> None:
-        """Start drawing `content`, in at most the number of lines that it is given; None: there is nothing yet."""
+    def __init__(self, console: Console, content: Callable[[int, int], RenderableType | None]) -> None:
+        """Start drawing `content`, given its width and its most lines; None: there is nothing yet."""
         self._console = console
         self._content = content
-        self._ended = threading.Event()
+        self._ended, self._drawing = threading.Event(), threading.Lock()
         share_terminal()
         self._thread = threading.Thread(target=self._draw_on, name="live-lines", daemon=True)
         self._thread.start()
@@ -39,17 +39,25 @@ class LiveLines:
             self._thread.join()
             _write(WIPE)
 
-    def _draw_on(self) -> None:
-        while not self._ended.wait(FRAME_SECONDS):
+    def draw(self) -> None:
+        """Draw the lines now: what is true only for a moment is seen as well."""
+        with self._drawing:
+            if self._ended.is_set():
+                return
             width, height = self._console.size
-            content = self._content(max(height - 3, 1))
-            if content is None:
-                continue
             # One column is left free: a full line may wrap, and the cursor would return to another line.
+            width = max(width - 1, 1)
+            content = self._content(width, max(height - 3, 1))
+            if content is None:
+                return
             with self._console.capture() as drawn:
-                self._console.print(content, width=max(width - 1, 1), no_wrap=True, overflow="ellipsis", end="")
+                self._console.print(content, width=width, no_wrap=True, overflow="ellipsis", end="")
             lines = drawn.get().splitlines()
             _write(f"{WIPE}\n" + "\n".join(lines) + f"\r\x1b[{len(lines)}A")
+
+    def _draw_on(self) -> None:
+        while not self._ended.wait(FRAME_SECONDS):
+            self.draw()
 
 
 def _write(text: str) -> None:

@@ -26,19 +26,28 @@ LOG_SECONDS = 5.0
 # With this variable only the line that says a run is done is printed: for one of many runs in a row.
 QUIET = "SPARK_LAKE_QUIET"
 DONE = "Done! "
-BAR_WIDTH = 20
+# The columns of live lines, by importance: a narrow terminal lacks the last ones; between two are so many blanks.
+PERCENT, ROWS, DELETED, RATE, SIZE, TIME = "percent", "rows", "deleted", "rate", "size", "time"
+BY_WEIGHT, GAP = (ROWS, PERCENT, TIME, DELETED, RATE, SIZE), 2
+BAR_WIDTH, SHORTEST_NAME, WIDE = 20, 12, 110
+TICK = "✓"
 logger = logging.getLogger(__name__)
 
 
 @dataclass
 class Count:
-    """What has been done of one stream; times are by the monotonic clock, None before its first rows."""
+    """What has been done of one stream; times are by the monotonic clock, None before its first rows.
+
+    `deleted` is the number of rows that left its table; `is_done`: no more of it comes.
+    """
 
     started: float | None = None
     ended: float | None = None
     rows: int = 0
     size: int = 0
     expected: int | None = None
+    deleted: int = 0
+    is_done: bool = False
 
     @property
     def rate(self) -> str | None:
@@ -63,6 +72,7 @@ class Progress:
         """Start counting."""
         self._verb = verb
         self._counts: dict[str, Count] = {}
+        self._streams: int | None = None
         self._lock = threading.Lock()
         self._began = time.monotonic()
         self._phase, self._logs_phase, self._phase_began = "", False, self._began
@@ -89,7 +99,9 @@ class Progress:
             self._logs_phase = logged
             self._logged_rows = sum(count.rows for count in self._counts.values())
         if self._on_terminal:
-            if self._shown is None and not self._feeds_a_pipe:
+            if self._shown is not None:
+                self._shown.draw()
+            elif not self._feeds_a_pipe:
                 self._shown = LiveLines(_console(), self._lines)
         elif logged and self._log_thread is None:
             self._log_thread = threading.Thread(target=self._log_on, name="progress", daemon=True)
@@ -100,10 +112,30 @@ class Progress:
         with self._lock:
             self._count(stream).expected = rows
 
+    def expect_streams(self, count: int | None) -> None:
+        """Set the number of streams that come, if known: `5 of 12 tables`."""
+        self._streams = count
+
+    def done(self, *streams: str) -> None:
+        """Mark streams of which no more comes; if more does come of one, it is not done after all."""
+        with self._lock:
+            for stream in streams:
+                self._count(stream).is_done = True
+
+    def all_done(self) -> None:
+        """Mark all streams: the input has ended."""
+        self.done(*self._counts)
+
+    def delete(self, stream: str, rows: int) -> None:
+        """Count rows of a stream that left its table."""
+        with self._lock:
+            self._count(stream).deleted += rows
+
     def advance(self, stream: str, rows: int, size: int) -> None:
         """Count rows of a stream, and their size in bytes."""
         with self._lock:
             count, now = self._count(stream), time.monotonic()
+            count.is_done = False
             count.rows += rows
             count.size += size
             count.started, count.ended = count.started or now, now
@@ -116,7 +148,7 @@ class Progress:
     def counts(self) -> dict[str, Count]:
         """What has been done by stream, for streams with any work done."""
         with self._lock:
-            return {stream: count for stream, count in self._counts.items() if count.ended is not None}
+            return {name: count for name, count in self._counts.items() if count.ended is not None or count.deleted}
 
     def moved_at(self) -> float:
         """When rows last moved, by the monotonic clock; 0 if none did."""
@@ -163,7 +195,8 @@ class Progress:
     def _print_streams(self, counts: Mapping[str, Count], next_runs: Mapping[str, object]) -> None:
         lines = []
         for stream, count in counts.items():
-            parts = [f"{count.rows} records {self._verb}", size_text(count.size), count.rate]
+            deleted = f"{count.deleted:,} deleted" if count.deleted else None
+            parts = [f"{count.rows} records {self._verb}", deleted, size_text(count.size), count.rate]
             following = f"; the next run starts at {next_runs[stream]}" if stream in next_runs else ""
             lines.append(f"{stream}: {', '.join(filter(None, parts))}{following}")
         if lines:
@@ -186,39 +219,81 @@ class Progress:
             return f"{self._phase}, {span_text(time.monotonic() - self._phase_began)}"
         self._logged_rows = rows
         stream, count = max(counts.items(), key=lambda each: each[1].ended or 0.0)
-        percent = "" if count.percent is None else f" ({count.percent} %)"
+        percent = "" if count.percent is None or count.is_done else f" (~{count.percent} %)"
         parts = [f"{count.rows} records {self._verb}{percent}", count.rate, size_text(count.size)]
         return f"{stream}: {', '.join(filter(None, parts))}"
 
-    def _lines(self, most: int) -> RenderableType:
-        """The phase, and a line for each stream; if there are many, for those that moved last."""
-        from rich.progress_bar import ProgressBar
-        from rich.table import Table
+    def _lines(self, width: int, most: int) -> RenderableType:
+        """The phase with the number of streams done, and a line for each stream; if many, for those that moved last."""
         from rich.text import Text
 
-        counts = sorted(self.counts().items(), key=lambda each: each[1].ended or 0.0)
-        most -= bool(self._phase)
-        hidden = len(counts) - most + 1 if len(counts) > most else 0
-        table = Table.grid(padding=(0, 2, 0, 0))
-        table.add_column(no_wrap=True, overflow="ellipsis", ratio=1)
-        for _ in range(5):
-            table.add_column(no_wrap=True, justify="right")
         now = time.monotonic()
-        if self._phase:
-            table.add_row(Text(self._phase), "", "", "", "", Text(span_text(int(now - self._phase_began))))
-        if hidden:
-            table.add_row(Text(f"… and {count_text(hidden, 'more stream')}"))
-        for stream, count in counts[hidden:]:
-            known = count.percent is not None
-            table.add_row(
-                Text(stream),
-                ProgressBar(100, count.percent or 0, BAR_WIDTH) if known else Text(""),
-                Text(f"{count.percent} %" if known else ""),
-                Text(count_text(count.rows, "row")),
-                Text("  ".join(filter(None, (count.rate, size_text(count.size))))),
-                Text(span_text(int(now - (count.started or now)))),
-            )
-        return table
+        counts = sorted(self.counts().items(), key=lambda each: each[1].ended or 0.0)
+        hidden = len(counts) - max(most - 2, 1) if len(counts) > most - 1 else 0
+        found = [(name, count, _cells(count, now)) for name, count in counts[hidden:]]
+        room, sizes = width - len(TICK) - 1, dict[str, int]()
+        for kind in BY_WEIGHT:
+            size = max((len(cells[kind]) for *_, cells in found), default=0)
+            if size and room - size - GAP >= SHORTEST_NAME:
+                sizes[kind], room = size, room - size - GAP
+        has_bar = PERCENT in sizes and width >= WIDE
+        room -= (BAR_WIDTH + GAP) * has_bar
+        clock = _clock(now - self._phase_began)
+        lines = [f"{fitted(self._heading(), width - len(clock) - GAP)}{' ' * GAP}{clock}"]
+        lines += [f"  … and {count_text(hidden, 'more table')}"] if hidden else []
+        for name, count, cells in found:
+            parts = [f"{TICK if count.is_done else ' '} {fitted(name, room)}"]
+            parts += [_bar(None if count.is_done else count.percent)] if has_bar else []
+            parts += [cells[kind].rjust(sizes[kind]) for kind in cells if kind in sizes]
+            lines.append((" " * GAP).join(parts))
+        return Text("\n".join(lines[:most]))
+
+    def _heading(self) -> str:
+        """The phase, and how many streams are done."""
+        with self._lock:
+            done, known = sum(count.is_done for count in self._counts.values()), len(self._counts)
+        if not known:
+            return self._phase
+        whole = count_text(max(known, self._streams or 0), "table")
+        return f"{self._phase}, {done} of {whole}" if self._streams else f"{self._phase}, {whole}"
+
+
+def _cells(count: Count, now: float) -> dict[str, str]:
+    """What is shown of a stream beside its name, from left to right; the clock of one that is done is stopped."""
+    known = count.percent is not None and not count.is_done
+    return {
+        PERCENT: f"~{count.percent} %" if known else "",
+        ROWS: count_text(count.rows, "row"),
+        DELETED: f"{count.deleted:,} deleted" if count.deleted else "",
+        RATE: (count.rate or "").replace(" rows", ""),
+        SIZE: size_text(count.size) if count.size else "",
+        TIME: (span_text(count.seconds) if count.seconds else "")
+        if count.is_done
+        else _clock(now - (count.started or now)),
+    }
+
+
+def _clock(seconds: float) -> str:
+    """Whole seconds: a clock that runs."""
+    return f"{int(seconds)} s" if seconds < 10 else span_text(int(seconds))
+
+
+def _bar(percent: int | None) -> str:
+    """A bar for a percentage; blank if it is not known."""
+    done = 0 if percent is None else max(1, BAR_WIDTH * percent // 100)
+    return "━" * done + ("─" if done else " ") * (BAR_WIDTH - done)
+
+
+def fitted(text: str, width: int) -> str:
+    """A text in exactly so many columns; a longer one loses its middle, as names often differ at their ends."""
+    from rich.cells import cell_len, set_cell_size
+
+    if cell_len(text) > width:
+        end = text[len(text) - (width - 1) // 2 :] if width > 2 else ""
+        while end and cell_len(end) > (width - 1) // 2:
+            end = end[1:]
+        text = f"{set_cell_size(text, max(width - 1 - cell_len(end), 0))}…{end}"
+    return set_cell_size(text, max(width, 0))
 
 
 def _feeds_a_pipe() -> bool:

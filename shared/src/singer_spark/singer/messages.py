@@ -32,6 +32,8 @@ PART = "part"
 AGAIN, HOW, STREAMS = "again", "how", "streams"
 # Whether the user wants them replaced, or all rows appended again, or still has to say so; or was not asked.
 REPLACE, APPEND, ASK, UNASKED = "replace", "append", "ask", "unasked"
+# Beside the first STATE's value: how many streams the run sends, for the progress shown to users.
+STREAM_COUNT = "stream_count"
 # The rows that follow were committed late: each is its key's newest, whatever its replication key.
 LATE_ROWS = "x-late-rows"
 # Rows with this replication key, or a greater one, may have been sent before: a number or a text, as in a bookmark.
@@ -132,6 +134,7 @@ def state_message(
     skips_all: bool = False,
     again: JSON | None = None,
     is_part: bool = False,
+    stream_count: int | None = None,
 ) -> bytes:
     """A STATE line; everything but the value is put beside it, where other targets do not look.
 
@@ -145,6 +148,7 @@ def state_message(
         skips_all: Whether any stream that fails is left out, in the first message.
         again: What becomes of append-only tables (`AGAIN`), in the first message.
         is_part: Whether only a part of the tap's streams is sent, in the first message.
+        stream_count: How many streams are sent, in the first message.
         restarted: Streams whose rows all follow, although a dead run that is continued has sent some already.
     """
     message: JSON = {"type": "STATE", "value": value}
@@ -164,6 +168,8 @@ def state_message(
         message[AGAIN] = again
     if is_part:
         message[PART] = True
+    if stream_count is not None:
+        message[STREAM_COUNT] = stream_count
     if restarted:
         message[RESTARTED] = list(restarted)
     return _line(message)

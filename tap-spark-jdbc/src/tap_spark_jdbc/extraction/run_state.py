@@ -201,11 +201,16 @@ class RunState:
         )
 
     def write_opening(
-        self, *, strangers: Sequence[str] = (), skips_all: bool = False, again: dict[str, Any] | None = None
+        self,
+        *,
+        strangers: Sequence[str] = (),
+        skips_all: bool = False,
+        again: dict[str, Any] | None = None,
+        stream_count: int | None = None,
     ) -> None:
         """Write the first message: the state the run starts from, and what becomes of streams that fail.
 
-        `again` is what becomes of append-only tables (`messages.AGAIN`).
+        `again` is what becomes of append-only tables (`messages.AGAIN`), `stream_count` how many streams are sent.
         """
         value = self.value if self._opening is None else self._opening
         resume = self._resume() if self._opening_resume is None else self._opening_resume
@@ -218,6 +223,7 @@ class RunState:
             skips_all=skips_all,
             again=again,
             is_part=self.is_part,
+            stream_count=stream_count,
         )
         stdout.write(opening)
         self._last_line = messages.state_message(value, resume=resume)

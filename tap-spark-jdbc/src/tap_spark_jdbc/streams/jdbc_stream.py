@@ -113,6 +113,7 @@ class JdbcStream(Stream):
             self.log_start.begin(reading.moment)
         try:
             self.sync()
+            self._run.progress.done(self.name)
         finally:
             self._reading, self._in_run = None, False
             self._run.budget.end_stream()
@@ -122,6 +123,7 @@ class JdbcStream(Stream):
         self._unchanged = extraction
         self._write_schema_message()
         self._run.state.advance(self.plan, *Edges(extraction).final())
+        self._run.progress.done(self.name)
 
     @property
     def extraction(self) -> Extraction:

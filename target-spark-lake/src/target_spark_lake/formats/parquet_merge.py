@@ -100,6 +100,7 @@ class _Merge:
             final = self._final(verdicts)
         finally:
             self._engine.release(verdicts)
+        final = replace(final, deleted=verdicts.deleted)
         return (final, self._history()) if self._load.schema.method.has_history else (final,)
 
     @property

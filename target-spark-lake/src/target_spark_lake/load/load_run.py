@@ -17,7 +17,7 @@ from singer_spark.process import stdout
 from singer_spark.process.scratch import scratch_folder
 from singer_spark.process.signals import Stopped, too_late_to_stop
 from singer_spark.program.progress import Progress
-from singer_spark.singer.messages import PART, RESTARTED, ROW_ESTIMATE, SKIPPED, bare_state
+from singer_spark.singer.messages import PART, RESTARTED, ROW_ESTIMATE, SKIPPED, STREAM_COUNT, bare_state
 from singer_spark.state.store import same_state
 from singer_spark.state.tap_failure import take_failure
 from target_spark_lake.formats.stream_load import ShrunkTableError
@@ -101,6 +101,7 @@ class LoadRun:
         self._announced = False
         self._complete = False
         self._happened = False
+        self._current: str | None = None
         self._progress = progress or Progress("loaded")
 
     def begin(self) -> None:
@@ -126,6 +127,14 @@ class LoadRun:
             self._extents().check(self._batches.schema(message))
         estimate = message.get(ROW_ESTIMATE)
         self._progress.expect(message["stream"], estimate if isinstance(estimate, int) else None)
+        self._end_earlier(message)
+
+    def _end_earlier(self, message: JSON) -> None:
+        """Show the stream before as done: a tap that announces itself sends one after the other, but for its log."""
+        if self._announced and message["schema"].get("x-replication-method") != "LOG_BASED":
+            if self._current not in (None, message["stream"]):
+                self._progress.done(self._current)
+            self._current = message["stream"]
 
     def records(self, lines: RecordLines) -> None:
         """Take RECORD lines of one stream."""
@@ -222,6 +231,7 @@ class LoadRun:
             self.fail(nothing)
             return
         self._batches.check_adopted()
+        self._progress.all_done()
         self._progress.phase("writing")
         extents = self._extents(sinks)
         for sink in self._batches.loaded.values():
@@ -250,6 +260,9 @@ class LoadRun:
         committed = self._run.committed_state()
         last = self.left_out.without(self._state, committed)
         state = state_to_save(self._saving, last, committed, self._batches.loaded)
+        for change in changes:
+            if change.deleted:
+                self._progress.delete(change.stream, change.deleted)
         self._progress.phase("committing")
         shapes = {name: sink.shape(self._settings) for name, sink in self._batches.loaded.items()}
         reports = self._run.commit(Commit(changes, state, rejected, shapes=shapes))
@@ -303,6 +316,8 @@ class LoadRun:
         self._batches.replaced = replaced_streams(message, self._settings, self._run, refreshes=self._refreshes)
         if message.get(PART) is True and self._saving is Saving.REPLACE:
             self._saving = Saving.MERGE
+        count = message.get(STREAM_COUNT)
+        self._progress.expect_streams(count if isinstance(count, int) else None)
         # A tap that announces itself reports what it reads.
         self._progress.phase("reading", logged=not self._announced)
         start = message.get("start")

@@ -96,6 +96,7 @@ class TableChange:
         rewritten: Files with rows of retired ones, rewritten with the table's new columns; published too.
         joined: Files with the unchanged rows of small ones; published too.
         joined_from: Those small files, to be removed.
+        deleted: Number of rows that were removed from the table, or marked as deleted, beside those that were replaced.
     """
 
     stream: str
@@ -110,6 +111,7 @@ class TableChange:
     rewritten: tuple[StagedFile, ...] = ()
     joined: tuple[StagedFile, ...] = ()
     joined_from: tuple[str, ...] = ()
+    deleted: int = 0
 
     @property
     def published(self) -> tuple[StagedFile, ...]:
@@ -122,12 +124,13 @@ class TableChange:
 
 @dataclass(frozen=True)
 class StreamReport:
-    """A run's results for one stream: records loaded, files published, their bytes, records rejected."""
+    """A run's results for one stream: records loaded, files published, their bytes, records rejected, rows deleted."""
 
     records: int = 0
     files: int = 0
     bytes: int = 0
     rejected: int = 0
+    deleted: int = 0
 
     def plus(self, change: TableChange) -> StreamReport:
         """The report with another table of the stream added."""
@@ -136,6 +139,7 @@ class StreamReport:
             self.files + len(change.staged),
             self.bytes + sum(file.bytes for file in change.staged),
             self.rejected,
+            self.deleted + change.deleted,
         )
 
 

@@ -77,12 +77,13 @@ def committed_table(storage: Storage, layout: Layout, settings: TargetSettings, 
     if record is None or record.is_claim():
         return None
     check_owner(record, layout.pipeline, stream, folder)
-    files = _files(storage, layout, folder, record)
+    files = table_files(storage, layout, folder, record)
     parts = read_parts(storage, layout, folder, [file.path for file in files])
     return LakeTable(stream, folder, record, files, parts)
 
 
-def _files(storage: Storage, layout: Layout, folder: str, record: TableRecord) -> tuple[FileInfo, ...]:
+def table_files(storage: Storage, layout: Layout, folder: str, record: TableRecord) -> tuple[FileInfo, ...]:
+    """The files of a table's current version, oldest first."""
     log = TableLogs(storage, layout).of(record.format)
     if log is not None:
         snapshot = log.snapshot(folder)

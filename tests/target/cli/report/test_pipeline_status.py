@@ -147,6 +147,7 @@ def test_running_is_told_by_the_locks_liveness_and_a_dead_holder_has_failed(lake
         "rejected": 0,
         "replication_key_value": 3 * STEP,
         "watermark_age_seconds": None,
+        "no_new_rows_seconds": None,
     }
 
 

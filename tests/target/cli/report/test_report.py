@@ -16,6 +16,9 @@ from servers.browser import Seen
 from singer_spark.errors import register_secret
 from singer_spark.singer.messages import timestamp_text
 from singer_spark.state.run_log import encode, runs_folder
+from target.delta_lake import DeltaLake
+from target.iceberg_lake import IcebergLake
+from target.loading import Lake, record, schema
 from target_spark_lake.cli.spark_lake import command
 from target_spark_lake.commit.pipeline_run import open_run
 from target_spark_lake.state.watermark import lag_seconds
@@ -36,6 +39,7 @@ class Bucket:
         self.folder = folder
         self.page = folder / "report.html"
         self.config = folder / "target.json"
+        self.state: dict[str, Any] | None = None
         self.config.write_text(json.dumps({"bucket": f"{folder}/lake", "pipeline": "shop"}))
 
     def add(
@@ -45,11 +49,12 @@ class Bucket:
         *,
         error: str | None = None,
         command: str | None = None,
+        newest: timedelta = timedelta(hours=2),
         **streams: dict[str, int],
     ) -> None:
         run_id = started.strftime("%Y%m%dT%H%M%S%fZ") + "-00000000"
         ended = timestamp_text(started + timedelta(seconds=90))
-        bookmark = {"replication_key": "at", "replication_key_value": (started - timedelta(hours=2)).isoformat()}
+        bookmark = {"replication_key": "at", "replication_key_value": (started - newest).isoformat()}
         state = {"bookmarks": dict.fromkeys(streams, bookmark)}
         body: dict[str, Any] = {
             "run_id": run_id,
@@ -70,6 +75,14 @@ class Bucket:
         place.mkdir(parents=True, exist_ok=True)
         (place / f"{run_id}.json").write_bytes(encode(body))
 
+        self.state = body["state"] or self.state
+
+    def save_state(self, **members: object) -> None:
+        """Of the last run that was added, as it published it."""
+        place = self.folder / "lake/.dataspoc/state/shop/state.json"
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_text(json.dumps({**(self.state or {}), **members}))
+
     def report(self, *words: str) -> str:
         assert command(["report", "--config", str(self.config), "--output", str(self.page), *words]) == 0
         return self.page.read_text()
@@ -78,6 +91,13 @@ class Bucket:
 @pytest.fixture
 def bucket(tmp_path: Path) -> Bucket:
     return Bucket(tmp_path)
+
+
+def stream_row(page: str, name: str) -> list[str]:
+    """The texts beside a stream's name and chart: rows loaded, rows in the table, …"""
+    (row,) = re.findall(rf"<bdi>{name}</bdi></span></td>(.*?)</tr>", page, re.DOTALL)
+    cells = re.findall(r"<td[^>]*data-label[^>]*>(.*?)</td>", row, re.DOTALL)
+    return [re.sub(r"<[^>]*>", "", cell).strip() for cell in cells[1:]]
 
 
 def contrast(page: Any, selector: str) -> float:
@@ -118,7 +138,7 @@ def test_the_page_is_readable_on_phone_and_desk_in_light_and_dark_and_asks_nobod
             assert (seen.requests, seen.complaints) == ([bucket.page.as_uri()], [])
             seen.page.evaluate("document.querySelectorAll('details').forEach(each => each.open = true)")
             assert seen.page.evaluate("document.documentElement.scrollWidth") == width
-            for selector in ("p.line span", ".quiet", ".bad", ".outcome.good", ".outcome.bad", "a", "td span"):
+            for selector in (".streams bdi", ".quiet", ".bad", ".outcome.good", ".outcome.bad", "a", "td span"):
                 assert contrast(seen.page, selector) >= READABLE, (scheme, selector)
             shots[width, scheme] = seen.page.screenshot()
             seen.close()
@@ -137,7 +157,7 @@ def test_hostile_names_and_texts_stay_text_and_secrets_are_masked(bucket: Bucket
     shown = HOSTILE.replace("\u202e", "\ufffd")
     assert seen.page.locator("script, img, iframe, object, embed").count() == 0
     assert seen.page.locator("h2 bdi").inner_text() == shown
-    assert seen.page.locator("h4 bdi").inner_text() == shown
+    assert seen.page.locator(".streams bdi").inner_text() == shown
     assert seen.page.locator(".failures p").inner_text() == f"{shown}: password ***** was refused\ufffd"
     seen.close()
 
@@ -151,10 +171,11 @@ def test_charts_tell_their_numbers_to_who_hovers_and_to_who_cant_see(bucket: Buc
     charts = seen.page.locator("svg[role=img]")
     names = [charts.nth(number).get_attribute("aria-label") or "" for number in range(charts.count())]
     assert "1 run succeeded, 1 run failed in all" in names[0]
-    assert "1,234 rows in all, at most 1,234 rows" in names[1]
-    assert "5.0 kB in all" in names[2]
-    assert "Lag for each day" in names[-1]
-    hints = charts.nth(1).locator("title").all_text_contents()
+    assert "Duration for each day" in names[1]
+    assert "max 1 min 30 s" in names[1]
+    assert "1,234 rows in all, max 1,234 rows" in names[2]
+    assert "5.0 kB in all" in names[3]
+    hints = charts.nth(2).locator("title").all_text_contents()
     assert [hint for hint in hints if "no run" not in hint] == [
         f"{now - timedelta(days=30):%Y-%m-%d}: 1,234 rows",
         f"{now - timedelta(days=2):%Y-%m-%d}: 0 rows",
@@ -162,7 +183,10 @@ def test_charts_tell_their_numbers_to_who_hovers_and_to_who_cant_see(bucket: Buc
     summary = seen.page.locator("summary").first
     summary.focus()
     seen.page.keyboard.press("Enter")
-    assert "1 run succeeded · 1,234 rows · 5.0 kB" in seen.page.locator("details[open]").inner_text()
+    rows = seen.page.locator("details[open] tbody tr")
+    failed, good = (rows.nth(place).locator("td").all_inner_texts() for place in (0, 1))
+    assert failed[1:] == ["1 run failed", "1 min 30 s", "0 rows", "0 B"]
+    assert good[1:] == ["1 run succeeded", "1 min 30 s", "1,234 rows", "5.0 kB"]
     headings = seen.page.locator("h1, h2, h3, h4").evaluate_all("all => all.map(each => +each.tagName[1])")
     assert all(after <= before + 1 for before, after in pairwise(headings))
     seen.close()
@@ -177,7 +201,7 @@ def test_a_thousand_runs_and_many_streams_make_a_page_of_bounded_size(bucket: Bu
         bucket.add("shop", now - timedelta(hours=hours), error=failed, **({} if failed else streams))
     page = bucket.report()
     assert "<dt>Runs</dt><dd>1,000</dd>" in page
-    assert f"<dt>Rows</dt><dd>{666 * 60:,}</dd>" in page
+    assert f"<dt>Rows loaded</dt><dd>{666 * 60:,}</dd>" in page
     assert len(page) < 2_000_000
     assert page.count('class="bar') < 10_000
 
@@ -201,8 +225,9 @@ def test_the_page_tells_what_runs_did(tmp_path: Path) -> None:
     assert f"<title>{PIPELINE} \N{EN DASH} lake report</title>" in page
     assert "the source is gone" in page
     # `grows` twice its step, `whole` its step and then twice that.
-    assert f"<dt>Rows</dt><dd>{5 * STEP}</dd>" in page
-    assert re.search(rf"<h4><bdi>grows</bdi></h4>\s*<p class=\"line\">\s*<span>{2 * STEP} rows</span>", page)
+    assert f"<dt>Rows loaded</dt><dd>{5 * STEP}</dd>" in page
+    assert stream_row(page, "grows")[:2] == [f"{2 * STEP}", f"{2 * STEP}"]
+    assert stream_row(page, "whole")[:2] == [f"{3 * STEP}", f"{2 * STEP}"]
     assert len(re.findall(r"<code>\d{8}T", page)) == 3
 
 
@@ -230,7 +255,63 @@ def test_a_damaged_journal_is_a_line_of_the_page_and_hides_no_other_run(bucket: 
     (bucket.folder / "lake" / runs_folder("shop") / "20250101T000000000000Z-00000001.json").write_bytes(b"{")
     page = bucket.report()
     assert "is damaged" in page
-    assert "<dt>Rows</dt><dd>5</dd>" in page
+    assert "<dt>Rows loaded</dt><dd>5</dd>" in page
+
+
+def test_a_source_without_new_rows_is_no_lag(bucket: Bucket, capsys: pytest.CaptureFixture[str]) -> None:
+    """Page and status say for how long no new rows came; the lag is how long ago the lake had all rows."""
+    now = datetime.now(UTC)
+    bucket.add("shop", now - timedelta(minutes=10), newest=timedelta(days=935), orders={"records": 0, "bytes": 0})
+    bucket.save_state()
+    page = bucket.report()
+    assert "<dt>Lag</dt><dd>10 min" in page
+    assert stream_row(page, "orders")[-1] == "no new rows for 935 d"
+    capsys.readouterr()
+    command(["status", "--config", str(bucket.config)])
+    assert "orders: no new rows for 935 d" in " ".join(capsys.readouterr().out.split())
+
+
+@pytest.mark.parametrize("why", ["row", "budget", "stream"])
+def test_a_watermark_that_a_whole_run_did_not_reach_is_a_lag(bucket: Bucket, why: str) -> None:
+    """Its row is newer than the run, or the run ended early, or left the stream out."""
+    now, day = datetime.now(UTC), timedelta(days=1)
+    newest = {"row": -timedelta(minutes=10), "budget": 3 * day, "stream": 3 * day}[why]
+    bucket.add("shop", now - day, newest=newest, orders={"records": 5, "bytes": 1})
+    bucket.save_state(currently_syncing="orders" if why == "budget" else None)
+    if why == "stream":
+        bucket.add("shop", now - timedelta(hours=1), customers={"records": 5, "bytes": 1})
+    page, lag = bucket.report(), {"row": "23 h 50 min", "budget": "4 d", "stream": "1 d"}[why]
+    assert f"<dt>Lag</dt><dd>{lag}" in page
+    newest_row = {"row": "23 h 50 min ago", "budget": "4 d ago", "stream": "no new rows for 4 d"}[why]
+    assert stream_row(page, "orders")[-1] == newest_row
+
+
+def test_a_first_load_leaves_the_others_to_be_seen(bucket: Bucket) -> None:
+    """The scale is logarithmic, and says so."""
+    now = datetime.now(UTC)
+    for days in range(20):
+        bucket.add(
+            "shop", now - timedelta(days=days), orders={"records": 5_000_000 if days == 19 else 1_000, "bytes": 1}
+        )
+    page = bucket.report()
+    (chart,) = re.findall(r"<figure>\s*<figcaption><span><b>Rows</b>(.*?)</figure>", page, re.DOTALL)
+    assert "log scale" in chart and "max 5,000,000 rows" in chart
+    heights = [float(height) for height in re.findall(r'height="([\d.]+)"/>', chart)]
+    assert max(heights) == 100 and min(heights) > 40
+    assert page.count("log scale</span>") == 1
+
+
+@pytest.mark.parametrize("kind", [Lake, DeltaLake, IcebergLake])
+def test_the_rows_of_a_table_stand_beside_the_rows_loaded(tmp_path: Path, kind: type[Lake]) -> None:
+    lake = kind(tmp_path / "lake")
+    for method in ("append-only", "append-dedup"):
+        stream = schema(method, {"id": {"type": "integer"}}, ("id",), **{"x-load-method": method})
+        lake.load(stream, *(record(method, id=n) for n in (1, 2, 3)))
+        lake.load(stream, *(record(method, id=n) for n in (3, 4)))
+    bucket = Bucket(tmp_path)
+    page = bucket.report("--pipeline", "test")
+    assert stream_row(page, "append-only")[:2] == ["5", "5"]
+    assert stream_row(page, "append-dedup")[:2] == ["5", "4"]
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from pathlib import Path
 
@@ -29,6 +30,17 @@ def random_events(rng: random.Random, version: int | None) -> list[Event]:
         own = -1 if version is None or rng.random() < 0.15 else version - rng.randrange(2)
         events.append(Event(key, Row(own, clock, note, deleted)))
     return events
+
+
+def living(table: dict[Key, Row]) -> set[Key]:
+    return {key for key, row in table.items() if not row.deleted}
+
+
+def reported_deletes(lake: Lake) -> int:
+    """What the newest journal says."""
+    *_, newest = sorted((lake.folder / ".dataspoc/runs/test").glob("*.json"))
+    deleted: int = json.loads(newest.read_bytes())["streams"]["s"]["deleted"]
+    return deleted
 
 
 def found(lake: Lake) -> dict[Key, Row]:
@@ -71,9 +83,10 @@ def test_a_merged_table_holds_what_a_dict_holds_after_every_run(
             activate = {"type": "ACTIVATE_VERSION", "stream": "s", "version": activated}
             messages.insert(rng.randrange(len(messages)), activate)
         lake.load(message, *messages, hard_delete=rules.hard)
-        table = model_after(table, events, activated, rules)
+        before, table = table, model_after(table, events, activated, rules)
         came += len(events)
         assert found(lake) == table
+        assert reported_deletes(lake) == len(living(before) - living(table))
         if run == 1 and seed in LONG_SEEDS:
             lake.load(message, *messages, hard_delete=rules.hard)
             table = model_after(table, events, activated, rules)

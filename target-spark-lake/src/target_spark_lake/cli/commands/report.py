@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -10,9 +11,10 @@ from singer_spark.errors import ConfigurationError, SingerSparkError, one_line
 from singer_spark.process.whole_file import write_whole
 from target_spark_lake.cli.command import CONFIG, Command, Lake, report_problems, show
 from target_spark_lake.cli.report.page import report_page
-from target_spark_lake.cli.report.run_history import read_history
+from target_spark_lake.cli.report.run_history import read_history, stored_rows
 from target_spark_lake.commit.run_reports import pipelines
 from target_spark_lake.layout import Layout
+from target_spark_lake.tables.table_record import tables_of
 
 
 def _flags(parser: ArgumentParser) -> None:
@@ -23,11 +25,15 @@ def _flags(parser: ArgumentParser) -> None:
 
 def _run(chosen: Namespace) -> int:
     lake = Lake.of(chosen)
-    histories, problems = [], []
+    histories, (tables, unreadable) = [], tables_of(lake.storage)
+    problems = list(unreadable.values())
     for each in pipelines(lake.storage, "runs") if chosen.all else [lake.layout.pipeline]:
         try:
-            layout = Layout(each, lake.settings.path)
-            histories.append(read_history(lake.storage, layout, lake.store_of(each), chosen.runs))
+            layout = Layout(each, lake.settings.path, lake.settings.iceberg_catalog)
+            history = read_history(lake.storage, layout, lake.store_of(each), chosen.runs)
+            rows, uncounted = stored_rows(lake.storage, layout, tables.get(each, {}))
+            histories.append(replace(history, rows=rows))
+            problems += uncounted.values()
         except SingerSparkError as error:
             # A pipeline that can't be read must not hide others.
             problems.append(f"pipeline {each}: {one_line(error)}")

@@ -90,7 +90,9 @@ def _piped(tap: Sequence[str], target: Sequence[str], variables: Mapping[str, st
         for given in (({}, {}) if in_round is None else (in_round.of_tap, in_round.of_target))
     )
     source = subprocess.Popen(tap, stdout=subprocess.PIPE, **of_tap)
-    sink = subprocess.Popen(target, stdin=source.stdout, **{"stdout": sys.stdout, **of_target})
+    # The state is for programs: on a terminal it would be noise.
+    output = subprocess.DEVNULL if sys.stdout.isatty() else sys.stdout
+    sink = subprocess.Popen(target, stdin=source.stdout, **{"stdout": output, **of_target})
     assert source.stdout is not None
     # Only the target may hold it: the tap must notice when the target is gone.
     source.stdout.close()

@@ -38,10 +38,13 @@ def _took(run: JSON) -> str | None:
 
 
 def _streams(run: JSON) -> str:
-    return "\n".join(
-        f"{name}: {stream['records']} records" + (f", {stream['rejected']} rejected" if stream["rejected"] else "")
-        for name, stream in run["streams"].items()
-    )
+    return "\n".join(f"{name}: {_counts(stream)}" for name, stream in run["streams"].items())
+
+
+def _counts(stream: JSON) -> str:
+    # Older journals did not count what was deleted.
+    others = [f"{stream[name]} {name}" for name in ("rejected", "deleted") if stream.get(name)]
+    return ", ".join([f"{stream['records']} records", *others])
 
 
 RUNS = Command("runs", "the pipeline's runs, newest first", (f"runs {CONFIG}", f"runs {CONFIG} --json"), _run)

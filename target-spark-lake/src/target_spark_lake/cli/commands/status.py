@@ -11,6 +11,7 @@ from singer_spark.program.amounts import size_text, span_text
 from target_spark_lake.cli.command import CONFIG, JSON, Command, Lake, report_problems, show, table_of
 from target_spark_lake.cli.report.pipeline_status import age_limits, status
 from target_spark_lake.cli.report.source_lag import to_read, with_lag
+from target_spark_lake.state.watermark import newest_row_text
 
 NO_PIPELINE = "-"
 
@@ -53,7 +54,7 @@ def _run(chosen: Namespace) -> int:
 def _table(pipelines: list[JSON], place: str) -> Any:
     if not pipelines:
         return f"No pipeline has run in {place}."
-    columns = ["pipeline", "last run", "last success", "rows", "oldest watermark"]
+    columns = ["pipeline", "last run", "last success", "rows", "newest row"]
     rows: list[tuple[object, ...]] = [
         (each["pipeline"], *_outcome_cells(each), *_stream_cells(each["streams"])) for each in pipelines
     ]
@@ -76,7 +77,10 @@ def _stream_cells(streams: JSON) -> tuple[object, object]:
     oldest = max(aged, key=lambda name: int(aged[name]["watermark_age_seconds"]), default=None)
     rows = sum(each.get("records", 0) for each in streams.values())
     rejected = sum(each.get("rejected", 0) for each in streams.values())
-    watermark = None if oldest is None else f"{oldest}: {span_text(aged[oldest]['watermark_age_seconds'])} ago"
+    watermark = None
+    if oldest is not None:
+        age, idle = aged[oldest]["watermark_age_seconds"], aged[oldest].get("no_new_rows_seconds")
+        watermark = f"{oldest}: {newest_row_text(age, idle)}"
     return f"{rows:,}" + (f", {rejected:,} rejected" if rejected else ""), watermark
 
 

@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from math import log1p
 
 from target_spark_lake.cli.report.run_history import PastRun
 
 SPANS_AT_MOST, SPANS_AT_LEAST = 42, 14
 # Height of a chart in its own units, and width of one span.
 HEIGHT, STEP = 100.0, 10.0
+# A scale is logarithmic if the greatest value is so many times the median.
+LOG_FROM = 20
 _MINUTE, _HOUR, _DAY = 60, 3_600, 86_400
 # Lengths of spans in seconds: the first that is long enough is used, beyond the last its multiples.
 _LENGTHS = (_MINUTE, 5 * _MINUTE, 15 * _MINUTE, _HOUR, 3 * _HOUR, 6 * _HOUR, 12 * _HOUR, _DAY, 2 * _DAY, 7 * _DAY)
@@ -66,13 +69,23 @@ class Bar:
 
 @dataclass(frozen=True)
 class Chart:
-    """A chart of one measure over all spans, with a hint for each; the summary is for people who can't see it."""
+    """A chart of one measure over all spans.
+
+    Attributes:
+        title: What it shows.
+        summary: The same for people who can't see it.
+        top: The greatest value.
+        is_log: Whether its scale is logarithmic.
+        bars: Of all spans.
+        texts: The values of each span; empty without a run.
+    """
 
     title: str
     summary: str
     top: str
+    is_log: bool
     bars: tuple[Bar, ...]
-    hints: tuple[str, ...]
+    texts: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -96,30 +109,35 @@ def draw(measure: Measure, runs: Sequence[PastRun], spans: Spans, when: Callable
     values = {kind: [measure.gather(some) if some else None for some in every] for kind, every in found.items()}
     heights = [sum(max(every[number] or 0.0, 0.0) for every in values.values()) for number in range(spans.count)]
     top = max(heights)
-    hints = tuple(f"{when(number)}: {_hint(measure, values, number)}" for number in range(spans.count))
-    bars = tuple(bar for number in range(spans.count) for bar in _stack(values, number, top))
-    return Chart(measure.title, _summary(measure, values, heights, spans, when), measure.text(top), bars, hints)
+    # Else one great value, as that of a first load, would leave nothing of the others.
+    positive = sorted(height for height in heights if height > 0)
+    is_log = len(measure.value) == 1 and bool(positive) and top > LOG_FROM * positive[len(positive) // 2]
+    texts = tuple(_text(measure, values, number) for number in range(spans.count))
+    bars = tuple(bar for number in range(spans.count) for bar in _stack(values, number, top, is_log=is_log))
+    summary = _summary(measure, values, heights, spans, when)
+    return Chart(measure.title, summary, measure.text(top), is_log, bars, texts)
 
 
-def _stack(values: Mapping[str, Sequence[float | None]], number: int, top: float) -> Iterable[Bar]:
+def _stack(values: Mapping[str, Sequence[float | None]], number: int, top: float, *, is_log: bool) -> Iterable[Bar]:
     """The bars of one span, stacked; positive values are always visible."""
     ground = HEIGHT
     for kind, every in values.items():
         value = every[number]
         if value is not None and value > 0:
-            height = round(max(value / top * HEIGHT, 2.0), 1)
+            share = log1p(value) / log1p(top) if is_log else value / top
+            height = round(max(share * HEIGHT, 2.0), 1)
             ground -= height
             yield Bar(number * STEP + 1, round(max(ground, 0.0), 1), height, kind)
 
 
-def _hint(measure: Measure, values: Mapping[str, Sequence[float | None]], number: int) -> str:
+def _text(measure: Measure, values: Mapping[str, Sequence[float | None]], number: int) -> str:
     values_by_kind = [(kind, every[number]) for kind, every in values.items()]
     named = [
         f"{measure.text(value)} {kind}".rstrip()
         for kind, value in values_by_kind
         if value is not None and (value or not kind)
     ]
-    return ", ".join(named) or "no run"
+    return ", ".join(named)
 
 
 def _summary(
@@ -133,7 +151,7 @@ def _summary(
     top = max(heights)
     if top <= 0:
         return f"{period}: none"
-    most = f"at most {measure.text(top)}, {when(heights.index(top))}"
+    most = f"max {measure.text(top)}, {when(heights.index(top))}"
     if measure.gather is not sum:
         return f"{period}: {most}"
     totals = (f"{measure.text(sum(value or 0.0 for value in every))} {kind}".rstrip() for kind, every in values.items())

@@ -15,7 +15,7 @@ from target_spark_lake.cli.report.charts import Chart, Measure, Spans, draw
 from target_spark_lake.cli.report.run_history import Amounts, PastRun, PipelineHistory, total
 from target_spark_lake.commit.journal import SUCCEEDED
 from target_spark_lake.commit.run_reports import RUNNING
-from target_spark_lake.state.watermark import lag_seconds
+from target_spark_lake.state.watermark import idle_seconds, lag_seconds, newest_row_text
 
 # Limits that keep the page small, however many runs and streams there are.
 SHOWN_RUNS, SHOWN_FAILURES, LISTED_STREAMS, CHARTED_STREAMS = 50, 20, 300, 48
@@ -26,13 +26,25 @@ _UNSEEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff\u202
 
 @dataclass(frozen=True)
 class StreamView:
-    """A stream over the whole period, with charts if the page has room for them."""
+    """A stream over the whole period.
+
+    Attributes:
+        name: Its name.
+        total: What runs did.
+        rows: Rows in its table; None: unknown.
+        watermark: The value of its replication key in the state.
+        newest: How old its newest row is, in words; None: unknown.
+        lag: For how long the source may have had rows that the lake lacks.
+        chart: Its rows over time, if the page has room for it.
+    """
 
     name: str
     total: Amounts
+    rows: int | None
     watermark: Any
+    newest: str | None
     lag: float | None
-    charts: tuple[Chart, ...]
+    chart: Chart | None
 
 
 @dataclass(frozen=True)
@@ -125,23 +137,29 @@ def _pipeline(history: PipelineHistory, now: datetime, charted: frozenset[tuple[
         lag=max((stream.lag for stream in streams if stream.lag is not None), default=None),
         spans=spans,
         labels=tuple(_label(spans, each) for each in range(spans.count)) if spans else (),
-        charts=_drawn([_outcomes(), *_amounts(runs, lambda run: run.total)], runs, spans),
+        charts=_drawn([_outcomes(), _duration(), *_amounts(runs)], runs, spans),
         streams=tuple(sorted(streams, key=lambda view: -view.total.records)),
     )
 
 
 def _stream(name: str, history: PipelineHistory, now: datetime, spans: Spans | None) -> StreamView:
-    runs, watermark = history.runs, history.watermarks.get(name)
-    measures = _amounts(runs, lambda run: run.streams.get(name))
-    if any(name in run.lags for run in runs):
-        measures.insert(2, Measure("Lag", span_text, {"": lambda run: run.lags.get(name)}, max))
+    runs, watermark, read_at = history.runs, history.watermarks.get(name), history.read_at(name)
+    age, idle = lag_seconds(watermark, now), idle_seconds(watermark, read_at, now)
+    unread = (now - read_at).total_seconds() if read_at is not None else None
+    records = Measure("Rows", _counted("row"), {"": lambda run: _records(run.streams.get(name))})
     return StreamView(
         name,
         total(run.streams[name] for run in runs if name in run.streams),
+        history.rows.get(name),
         watermark,
-        lag_seconds(watermark, now),
-        _drawn(measures, runs, spans),
+        None if age is None else newest_row_text(age, idle),
+        unread if idle is not None or age is None else age,
+        next(iter(_drawn([records], runs, spans)), None),
     )
+
+
+def _records(amounts: Amounts | None) -> float | None:
+    return None if amounts is None else float(amounts.records)
 
 
 def _went_well(run: PastRun) -> bool:
@@ -153,18 +171,20 @@ def _outcomes() -> Measure:
     return Measure("Runs", _counted("run"), {"succeeded": good, "failed": bad})
 
 
-def _amounts(runs: Sequence[PastRun], of: Callable[[PastRun], Amounts | None]) -> list[Measure]:
-    """Measures of rows, bytes and, if there are any, rejected records of each run; `of` selects a part of a run."""
+def _duration() -> Measure:
+    return Measure("Duration", span_text, {"": lambda run: None if run.command else run.seconds}, max)
 
-    def fact(name: str) -> Callable[[PastRun], float | None]:
-        return lambda run: None if (past := of(run)) is None else float(getattr(past, name))
 
+def _amounts(runs: Sequence[PastRun]) -> list[Measure]:
+    """Measures of rows and bytes of each run, and of rejected records and deleted rows if there are any."""
     measures = [
-        Measure("Rows", _counted("row"), {"": fact("records")}),
-        Measure("Bytes", size_text, {"": fact("bytes")}),
+        Measure("Rows", _counted("row"), {"": lambda run: float(run.total.records)}),
+        Measure("Bytes", size_text, {"": lambda run: float(run.total.bytes)}),
     ]
-    if any(map(fact("rejected"), runs)):
-        measures.append(Measure("Rejected", _counted("record"), {"failed": fact("rejected")}))
+    if any(run.total.deleted for run in runs):
+        measures.append(Measure("Deleted", _counted("row"), {"": lambda run: float(run.total.deleted)}))
+    if any(run.total.rejected for run in runs):
+        measures.append(Measure("Rejected", _counted("record"), {"failed": lambda run: float(run.total.rejected)}))
     return measures
 
 

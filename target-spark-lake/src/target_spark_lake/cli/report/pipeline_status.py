@@ -21,7 +21,7 @@ from target_spark_lake.commit.run_reports import KINDS, RUNNING, bookmarks, entr
 from target_spark_lake.config.config_schema import PARQUET
 from target_spark_lake.layout import Layout, is_data_file
 from target_spark_lake.maintenance.compaction_plan import has_many, is_small
-from target_spark_lake.state.watermark import lag_seconds, watermarks
+from target_spark_lake.state.watermark import ended_early, idle_seconds, lag_seconds, watermarks
 from target_spark_lake.tables.table_record import TableRecord, tables_of
 
 JSON = dict[str, Any]
@@ -38,8 +38,8 @@ class PipelineStatus:
         outcome: Outcome of the last sync that ended; `committed` if the last commit, of a sync or a command, is not yet
             published; `running` while the first sync runs; None if none ever started.
         running: Whether a living process holds the pipeline.
-        streams: For each stream the rows of the last successful sync, the bookmark and its age, and the number of small
-            files of each table folder with many.
+        streams: For each stream the rows of the last successful sync, the bookmark and its age, how long no new rows
+            have come, and the number of small files of each table folder with many.
     """
 
     pipeline: str
@@ -116,7 +116,7 @@ def _look(
         saved = source.saved
     except SingerSparkError as error:
         saved, problems = None, [f"pipeline {pipeline}: {one_line(error)}"]
-    streams = _streams(success, bookmarks(saved.value) if saved else {}, now)
+    streams = _streams(success, saved.value if saved else {}, now)
     for stream, tables in small_files.items():
         streams.setdefault(stream, {})["small_files"] = tables
     ended = None if success is None else success.body["finished_at"] or success.body["committed_at"]
@@ -171,15 +171,22 @@ def _outcome(last: RunEntry | None, lock: LockEntry | None) -> str | None:
     return None if last is None else str(last.body["outcome"])
 
 
-def _streams(success: RunEntry | None, saved: JSON, now: datetime) -> dict[str, JSON]:
-    reports = success.body["streams"] if success else {}
+def _streams(success: RunEntry | None, state: JSON, now: datetime) -> dict[str, JSON]:
+    reports, saved = success.body["streams"] if success else {}, bookmarks(state)
     values = watermarks({"bookmarks": saved})
+    began = datetime.fromisoformat(success.body["started_at"]) if success and not ended_early(state) else None
+
+    def idle(name: str) -> int | None:
+        seconds = idle_seconds(values.get(name), began if name in reports else None, now)
+        return None if seconds is None else int(seconds)
+
     return {
         name: {
             "records": reports.get(name, {}).get("records", 0),
             "rejected": reports.get(name, {}).get("rejected", 0),
             "replication_key_value": values.get(name),
             "watermark_age_seconds": _age(values.get(name), now),
+            "no_new_rows_seconds": idle(name),
         }
         for name in sorted({*reports, *saved})
     }

@@ -1,22 +1,24 @@
-"""History of pipelines as plain values: what each run did, and the lag of its watermarks at its end."""
+"""History of pipelines as plain values: what each run did, and what is in the tables now."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from datetime import datetime
 from typing import Any
 
-from singer_spark.errors import DamagedError
-from singer_spark.state.run_log import ABORTED, PUBLISHED, RunEntry, moment_of, read_entry, run_ids
+from singer_spark.errors import DamagedError, SingerSparkError, one_line
+from singer_spark.state.run_log import PUBLISHED, RunEntry, moment_of, read_entry, run_ids
 from singer_spark.state.source import StateSource
 from singer_spark.state.store import StateStore
 from singer_spark.storage.at_once import each
 from singer_spark.storage.storage import Storage
+from target_spark_lake.commit.journal import SUCCEEDED
 from target_spark_lake.commit.lock_entry import newest_entry
 from target_spark_lake.commit.run_reports import error_of, outcome_of, undecided
-from target_spark_lake.layout import Layout
-from target_spark_lake.state.watermark import lags_at, watermarks
+from target_spark_lake.layout import HISTORY, Layout
+from target_spark_lake.state.watermark import ended_early, watermarks
+from target_spark_lake.tables.table_record import TableRecord
 
 JSON = dict[str, Any]
 UNREADABLE = "unreadable"
@@ -24,16 +26,17 @@ UNREADABLE = "unreadable"
 
 @dataclass(frozen=True)
 class Amounts:
-    """Records loaded, bytes of the files published, records rejected."""
+    """Records loaded, bytes of the files published, records rejected, rows deleted."""
 
     records: int
     bytes: int
     rejected: int
+    deleted: int = 0
 
 
 def total(every: Iterable[Amounts]) -> Amounts:
     """The sum of several amounts."""
-    values = [(each.records, each.bytes, each.rejected) for each in every]
+    values = [astuple(each) for each in every]
     return Amounts(*map(sum, zip(*values, strict=True))) if values else Amounts(0, 0, 0)
 
 
@@ -47,7 +50,6 @@ class PastRun:
         finished_at: UTC; None while it runs, or if its end was not recorded.
         outcome: `succeeded`, `committed` (not published yet), `failed`, `rolled_back`, `running`, or `unreadable`.
         streams: What a published run did, by stream.
-        lags: Stream to its watermark's lag at the end of the run, in seconds; only for keys that are times.
         error: Why it failed or is not published, in one line without secrets.
         command: The `spark-lake` command that it was; None for a sync.
     """
@@ -57,7 +59,6 @@ class PastRun:
     finished_at: datetime | None
     outcome: str
     streams: Mapping[str, Amounts] = field(default_factory=dict)
-    lags: Mapping[str, float] = field(default_factory=dict)
     error: str | None = None
     command: str | None = None
 
@@ -74,11 +75,28 @@ class PastRun:
 
 @dataclass(frozen=True)
 class PipelineHistory:
-    """A pipeline's runs, oldest first, and its current watermarks: stream to the value of its replication key."""
+    """A pipeline's runs and the state that they left.
+
+    Attributes:
+        pipeline: Its name.
+        runs: Oldest first.
+        watermarks: Stream to the current value of its replication key.
+        ended_early: Whether the last run did not get to the end of all streams.
+        rows: Stream to the number of rows in its table, where it was counted.
+    """
 
     pipeline: str
     runs: tuple[PastRun, ...]
     watermarks: Mapping[str, Any]
+    ended_early: bool = False
+    rows: Mapping[str, int] = field(default_factory=dict)
+
+    def read_at(self, stream: str) -> datetime | None:
+        """When the newest run began that read a stream to its end; None if that is unknown."""
+        if self.ended_early:
+            return None
+        syncs = (run for run in reversed(self.runs) if run.command is None and run.outcome == SUCCEEDED)
+        return next((run.started_at for run in syncs if stream in run.streams), None)
 
 
 def read_history(storage: Storage, layout: Layout, store: StateStore, newest: int) -> PipelineHistory:
@@ -91,18 +109,43 @@ def read_history(storage: Storage, layout: Layout, store: StateStore, newest: in
     ids = run_ids(storage, layout.runs)[:newest]
     read = each(storage, lambda run_id: _entry(storage, layout, run_id), reversed(ids))
     lock = newest_entry(storage, layout)
-    runs, saved = [], _state_before(read)
+    runs = []
     for found in read:
         if isinstance(found, PastRun):
             runs.append(found)
         elif found is not None:
-            saved = saved if found.state is None else found.state
-            runs.append(_past(found, saved, outcome_of(found, lock)))
+            runs.append(_past(found, outcome_of(found, lock)))
     if lock is not None and not lock.released and lock.run_id not in ids:
         outcome, error = undecided(lock)
         runs.append(PastRun(lock.run_id, lock.since, None, outcome, error=error, command=lock.command))
     now = StateSource(store, storage, layout.pipeline).saved
-    return PipelineHistory(layout.pipeline, tuple(runs), watermarks(now.value if now else None))
+    state = now.value if now else None
+    return PipelineHistory(layout.pipeline, tuple(runs), watermarks(state), ended_early(state))
+
+
+def stored_rows(
+    storage: Storage, layout: Layout, tables: Mapping[str, TableRecord]
+) -> tuple[dict[str, int], dict[str, str]]:
+    """The number of rows in each table, by stream; and why some could not be counted, by folder.
+
+    It is known from a table's index, else from the footers of its files.
+    """
+    # Only here: not every report has tables, and these load Arrow.
+    from target_spark_lake.tables.table_index import current_index, read_index
+    from target_spark_lake.verify.lake_rows import table_files
+
+    rows: dict[str, int] = {}
+    problems: dict[str, str] = {}
+    for folder, record in tables.items():
+        if folder.endswith(HISTORY):
+            continue
+        try:
+            known = read_index(storage, layout.table_index(folder))
+            files = current_index(storage, known, table_files(storage, layout, folder, record), ()).files
+            rows[record.stream] = sum(file.rows for file in files.values())
+        except SingerSparkError as error:
+            problems[folder] = one_line(error)
+    return rows, problems
 
 
 def _entry(storage: Storage, layout: Layout, run_id: str) -> RunEntry | PastRun | None:
@@ -112,16 +155,7 @@ def _entry(storage: Storage, layout: Layout, run_id: str) -> RunEntry | PastRun 
         return PastRun(run_id, moment_of(run_id), None, UNREADABLE, error=str(error))
 
 
-def _state_before(read: list[RunEntry | PastRun | None]) -> JSON | None:
-    """The state before the first of these runs, from the first journal that records it."""
-    for found in read:
-        if found is not None and not isinstance(found, PastRun) and found.phase != ABORTED:
-            state: JSON | None = found.body.get("previous_state")
-            return state
-    return None
-
-
-def _past(entry: RunEntry, saved: JSON | None, outcome: str) -> PastRun:
+def _past(entry: RunEntry, outcome: str) -> PastRun:
     body = entry.body
     finished = body.get("finished_at")
     ended = datetime.fromisoformat(finished) if finished else None
@@ -131,11 +165,11 @@ def _past(entry: RunEntry, saved: JSON | None, outcome: str) -> PastRun:
         ended,
         outcome,
         {name: _amounts(each) for name, each in body["streams"].items()} if entry.phase == PUBLISHED else {},
-        lags_at(saved, ended) if ended else {},
         error_of(entry, outcome),
         body.get("command"),
     )
 
 
 def _amounts(report: JSON) -> Amounts:
-    return Amounts(report["records"], report["bytes"], report["rejected"])
+    # Older journals did not count what was deleted.
+    return Amounts(report["records"], report["bytes"], report["rejected"], report.get("deleted", 0))

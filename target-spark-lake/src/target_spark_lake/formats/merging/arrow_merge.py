@@ -22,7 +22,7 @@ from target_spark_lake.formats.merging.conflicts import (
     resolve,
 )
 from target_spark_lake.formats.merging.rewriting import Rewrite, staged_files
-from target_spark_lake.formats.merging.rules import DELETED_AT_COLUMN, GONE, PLACE, VERDICT, Verdicts
+from target_spark_lake.formats.merging.rules import DELETED, DELETED_AT_COLUMN, GONE, PLACE, VERDICT, Verdicts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -74,7 +74,8 @@ class ArrowMerge:
         """What becomes of each row; some ranges of keys after each other, so that memory has a bound."""
         parts = [self._resolved(contest, each) for each in self._ranges(contest)]
         decided = pa.concat_tables(parts).sort_by(PLACE)
-        return Verdicts(decided, _counts(decided), pc.sum(decided[GONE]).as_py() or 0)
+        gone, deleted = (pc.sum(decided[name]).as_py() or 0 for name in (GONE, DELETED))
+        return Verdicts(decided, _counts(decided), gone, deleted)
 
     def _resolved(self, contest: Contest, keys: KeyRange) -> pa.Table:
         """The verdicts on rows of these keys."""

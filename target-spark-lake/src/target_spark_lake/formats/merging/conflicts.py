@@ -16,6 +16,7 @@ from singer_spark.singer.metadata_columns import DELETED_AT, TABLE_VERSION, UNCH
 from target_spark_lake.columns.arrow_json import json_values
 from target_spark_lake.formats.merging.rules import (
     DELETE,
+    DELETED,
     DROP,
     FILL,
     GONE,
@@ -63,7 +64,7 @@ def contenders(rows: pa.RecordBatch, rules: MergeRules, side: int) -> pa.RecordB
 
 
 def resolve(rows: pa.Table, rules: MergeRules) -> pa.Table:
-    """Decide what becomes of each row: `PLACE`, `VERDICT`, `GONE`, `TAKER` of each that does not stay as it is.
+    """Decide what becomes of each row: `PLACE`, `VERDICT`, `GONE`, `DELETED`, `TAKER` of each that does not stay.
 
     Args:
         rows: All contenders of some keys, those of the table only if they may be affected; a column that the side of a
@@ -71,8 +72,8 @@ def resolve(rows: pa.Table, rules: MergeRules) -> pa.Table:
         rules: How to decide between the rows of a key.
     """
     if not rows.num_rows:
-        kinds = [(PLACE, pa.int64()), (VERDICT, pa.string()), (GONE, pa.bool_()), (TAKER, pa.int64())]
-        return pa.schema(kinds).empty_table()
+        of_rows = [(PLACE, pa.int64()), (VERDICT, pa.string())]
+        return pa.schema([*of_rows, (GONE, pa.bool_()), (DELETED, pa.bool_()), (TAKER, pa.int64())]).empty_table()
     rows = rows.combine_chunks()
     groups = key_codes([_whole(rows, name) for name in key_names(rules)])
     rows = rows.append_column("group", groups).append_column("gone", _gone(rows, groups, rules))
@@ -187,6 +188,8 @@ def _judged(rows: pa.Table, rules: MergeRules) -> pa.Table:
     only_gone = reduce(pc.and_, [wins, gone, unseen, pc.invert(pc.or_(is_marked, below))])
     if rules.stale:
         only_gone = _no(len(groups))
+    was_there = over_groups(pc.and_(pc.equal(_whole(rows, SIDE), TABLE), pc.invert(is_marked)), groups)
+    is_last = reduce(pc.and_, [best, was_there, reduce(pc.or_, [removed, is_delete, leaves])])
     best_place = over_groups(pc.if_else(best, place, pa.scalar(None, pa.int64())), groups)
     came_before = pc.and_(pc.invert(is_delete), pc.less(place, best_place))
     deleted = over_groups(pc.and_(best, is_delete), groups)
@@ -205,7 +208,8 @@ def _judged(rows: pa.Table, rules: MergeRules) -> pa.Table:
         verdict = pc.if_else(fills, FILL, verdict)
     gives = pc.is_in(verdict, value_set=pa.array([VALUES, LAST_VALUES]))
     taker = pc.if_else(gives, best_place, pa.scalar(None, pa.int64()))
-    return pa.table({PLACE: place, VERDICT: verdict, GONE: only_gone, TAKER: taker}).filter(pc.is_valid(verdict))
+    decided = {PLACE: place, VERDICT: verdict, GONE: only_gone, DELETED: is_last, TAKER: taker}
+    return pa.table(decided).filter(pc.is_valid(verdict))
 
 
 def _inherited(rows: pa.Table, groups: pa.Array, is_delete: pa.Array, rules: MergeRules) -> pa.Array:

@@ -21,6 +21,7 @@ ROW_BITS = 32
 PLACE = "_spark_lake_place"
 VERDICT = "_spark_lake_verdict"
 GONE = "_spark_lake_gone"
+DELETED = "_spark_lake_deleted"
 # The place of the row that takes values from a row with the verdict VALUES or LAST_VALUES.
 TAKER = "_spark_lake_taker"
 DELETED_AT_COLUMN = columns_from_text({DELETED_AT: METADATA_COLUMNS[DELETED_AT]})
@@ -83,11 +84,13 @@ class Verdicts:
         rows: `PLACE` and `VERDICT` of each row that does not stay as it is, in the engine's form.
         by_number: Number of such rows for each verdict, by the part of their places above the row's bits.
         gone: Undeleted table rows that have a verdict only because the source lacks their keys.
+        deleted: Keys that had an undeleted row in the table and no longer have one, for whatever reason.
     """
 
     rows: Any = field(repr=False)
     by_number: Mapping[int, Mapping[str, int]]
     gone: int = 0
+    deleted: int = 0
 
     def of_file(self, numbers: Sequence[tuple[int, int]]) -> dict[str, int]:
         """Number of rows per verdict in a file whose places have these numbers (`PlacedFile.numbers`)."""

@@ -27,6 +27,7 @@ from target_spark_lake.formats.merging.conflicts import PRESENT, RUN, SIDE, TABL
 from target_spark_lake.formats.merging.placed_files import divided
 from target_spark_lake.formats.merging.rewriting import Rewrite, staged_files
 from target_spark_lake.formats.merging.rules import (
+    DELETED,
     DELETED_AT_COLUMN,
     GONE,
     LAST_VALUES,
@@ -56,7 +57,9 @@ if TYPE_CHECKING:
 
 # A task holds this many of the keys that it compares.
 KEYS_OF_A_TASK = 500_000
-_VERDICTS = columns_from_text({PLACE: "bigint", VERDICT: "string", GONE: "boolean", TAKER: "bigint"})
+_VERDICTS = columns_from_text(
+    {PLACE: "bigint", VERDICT: "string", GONE: "boolean", DELETED: "boolean", TAKER: "bigint"}
+)
 _OWN = columns_from_text(
     {"version": "bigint", "is_marked": "boolean", "partial": "boolean", PLACE: "bigint", SIDE: "tinyint"}
 )
@@ -92,12 +95,13 @@ class SparkMerge:
         with warnings.catch_warnings():
             # PySpark leaves the socket of a `collect` to the garbage collector.
             warnings.simplefilter("ignore", ResourceWarning)
-            sums = F.count("*").alias("rows"), F.count_if(GONE).alias("gone")
+            sums = F.count("*").alias("rows"), F.count_if(GONE).alias("gone"), F.count_if(DELETED).alias("deleted")
             counts = decided.groupBy(_number(PLACE), VERDICT).agg(*sums).collect()
         by_number: dict[int, dict[str, int]] = {}
         for row in counts:
             by_number.setdefault(row[_NUMBER], {})[row[VERDICT]] = row["rows"]
-        return Verdicts(decided, by_number, sum(row["gone"] for row in counts))
+        gone, deleted = (sum(row[name] for row in counts) for name in ("gone", "deleted"))
+        return Verdicts(decided, by_number, gone, deleted)
 
     def _contenders(
         self, contest: Contest, files: Sequence[PlacedFile], side: int, may_hold: MayHold | None = None
