@@ -56,7 +56,7 @@ def test_runs_and_state_tell_what_happened(lake: SmallLake) -> None:
     assert "the source is gone" in failed["error"]
     assert set(second) == {"run_id", "started_at", "finished_at", "kind", "outcome", "streams", "error"}
     assert {run["kind"] for run in (failed, second, first)} == {"sync"}
-    assert set(second["streams"]["grows"]) == {"records", "files", "bytes", "rejected"}
+    assert set(second["streams"]["grows"]) == {"records", "files", "bytes", "rejected", "deleted"}
     assert second["streams"]["grows"]["records"] == STEP
     assert second["streams"]["whole"]["records"] == 2 * STEP
     assert first["started_at"] < first["finished_at"] < second["started_at"]
