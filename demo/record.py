@@ -34,7 +34,7 @@ FRAME_SECONDS = 0.3
 WHOLE_SECONDS, HELD_SECONDS, COMMAND_SECONDS = 15.0, 4.0, 0.8
 FONT, LINE, CHARACTER, MARGIN = 14, 19, 8.43, 16
 COLOURS = {"default": "#d8dee9", "green": "#a3be8c", "red": "#bf616a", "brown": "#ebcb8b", "blue": "#81a1c1"}
-# What stands in the picture in place of where it was taken.
+# What the picture shows in place of where it was taken.
 SHOWN_URL, SHOWN_FOLDER = "jdbc:postgresql://db/shop", "/srv/shop"
 QUERY = "select count(*) as orders, sum(amount) as amount from 'lake/raw/public-orders/*.parquet'"
 NEXT_DAY = "spark-lake run   # the next day"

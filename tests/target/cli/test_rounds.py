@@ -119,7 +119,7 @@ def test_rounds_bring_what_is_new_by_one_jvm(folder: Path) -> None:
         assert running.process.stdout.read() == ""
         assert running.others == []
     assert not Path(f"/proc/{java}").exists()
-    # A single run goes on where the rounds ended.
+    # A single run continues where the rounds ended.
     insert(folder, 150, 160)
     done = subprocess.run([SPARK_LAKE, "run"], cwd=folder, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from singer_spark.storage.storage import Storage
 
 LAKE_FOLDER = ".dataspoc"
-# Where a tap writes its batch files in the lake's bucket, if it is told no other place.
+# Where a tap writes its batch files in the lake's bucket, unless it is given another place.
 BATCHES = f"{LAKE_FOLDER}/staging/batches"
 FORMAT_VERSION = 1
 COMMITTED, PUBLISHED, ABORTED = "committed", "published", "aborted"

@@ -195,7 +195,7 @@ class BinlogRun:
         reading = self._read(server, until, plans, budget, progress, moved=moved)
         if reading.stopped:
             end = reading.committed or min(each.place for each in self._bookmarks.values())
-            logger.info("the log is read up to %s (the run's budget); the next run goes on there", end)
+            logger.info("the log is read up to %s (the run's budget); the next run continues there", end)
         else:
             end = until if reading.committed is None else max(until, reading.committed)
         self._move(reading, end)

@@ -70,7 +70,7 @@ class Moments:
         dates = (seconds // 86_400).astype("datetime64[D]")
         months = dates.astype("datetime64[M]")
         years = months.astype("datetime64[Y]").astype(np.int64) + 1970
-        # The first second stands for a date of zeros.
+        # The first second is how the server keeps a date of zeros.
         zero = seconds == 0
         years, months_of_year, days = (
             np.where(zero, 0, each)
