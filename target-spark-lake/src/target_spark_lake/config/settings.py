@@ -193,8 +193,8 @@ class TargetSettings:
     )
     max_lag_minutes: float | None = _setting(
         "number",
-        "Receivers of `notify` with `lag` are notified when the newest time of a replication key in the lake becomes "
-        "older than this, or when no run has succeeded for so long.",
+        "Receivers of `notify` with `lag` are notified when a run ends at a replication key older than this before it "
+        "has read all, or when no run has succeeded for so long.",
         exclusiveMinimum=0,
     )
     storage_options: Mapping[str, Any] = _setting(

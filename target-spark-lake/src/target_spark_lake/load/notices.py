@@ -13,7 +13,7 @@ from singer_spark.program.amounts import span_text
 from singer_spark.state.run_log import ABORTED, RunEntry, read_entry
 from target_spark_lake.commit.journal import reason_of
 from target_spark_lake.config.receivers import FAILED, LAG, RECOVERED, SCHEMA, SUCCEEDED, Receiver
-from target_spark_lake.state.watermark import lags_at
+from target_spark_lake.state.watermark import unread_lags
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -70,7 +70,7 @@ def notify_of_failure(
         took = span_text((now - run.started_at).total_seconds())
         reason = without_values(reason_of(error))
         failed = _Notice((FAILED,), f"failed after {took}: {reason}", reason)
-        lags = lags_at(run.committed_state(), now)
+        lags = unread_lags(run.committed_state(), now)
         _notify(run, receivers, [failed, *_lag(run, receivers, max_lag_minutes, now, lags, has_failed=True)])
 
 
@@ -107,7 +107,7 @@ def notify_of_success(
         more = {"changes": {stream: list(words) for stream, words in changes.items()}}
         notices.append(_Notice((SCHEMA,), f"changed: {text}", streams=streams, more=more))
     now = datetime.now(UTC)
-    _notify(run, receivers, [*notices, *_lag(run, receivers, max_lag_minutes, now, lags_at(state, now))])
+    _notify(run, receivers, [*notices, *_lag(run, receivers, max_lag_minutes, now, unread_lags(state, now))])
 
 
 def _lag(
@@ -130,10 +130,10 @@ def _lag(
         return []
     if (before := _newest_sync(run, run.recovery.decided)) is not None:
         ended = datetime.fromisoformat(before.body["finished_at"] or before.body["committed_at"])
-        earlier = lags_at(run.committed_state(), ended)
+        earlier = unread_lags(run.committed_state(), ended)
         passed = {stream: lag for stream, lag in passed.items() if earlier.get(stream, 0.0) <= bound}
         idle = idle if success is not None and (ended - success).total_seconds() <= bound else 0.0
-    said = [f"stream {stream}: its newest row in the lake is {span_text(lag)} old" for stream, lag in passed.items()]
+    said = [f"stream {stream}: it is read up to {span_text(lag)} ago" for stream, lag in passed.items()]
     said += [f"no run has succeeded for {span_text(idle)}"] if idle > bound else []
     more = {"lags": {stream: round(lag) for stream, lag in passed.items()}}
     return [_Notice((LAG,), f"lag above {max_minutes:g} min: {'; '.join(said)}", more=more)] if said else []

@@ -61,6 +61,11 @@ def newest_row_text(age: float, idle: float | None) -> str:
     return f"{span_text(age)} ago" if age >= 0 else f"{span_text(-age)} ahead"
 
 
+def unread_lags(state: Mapping[str, Any] | None, moment: datetime) -> dict[str, float]:
+    """As `lags_at`, where the run that left a state did not read all that the source had; else there is no lag."""
+    return lags_at(state, moment) if ended_early(state) else {}
+
+
 def lags_at(state: Mapping[str, Any] | None, moment: datetime) -> dict[str, float]:
     """Seconds that each stream's watermark is behind a moment; only for keys that are times."""
     lags = {stream: lag_seconds(value, moment) for stream, value in watermarks(state).items()}

@@ -17,8 +17,9 @@ NUMBER = {"type": ["null", "integer"]}
 AB = {"a": {"type": "integer"}, "b": NUMBER}
 
 
-def load(lake: Lake, properties: Any, *rows: Any, at: str = "", **settings: Any) -> None:
-    end = state(bookmarks={"s": {"replication_key": "b", "replication_key_value": at}})
+def load(lake: Lake, properties: Any, *rows: Any, at: str = "", ended_early: bool = False, **settings: Any) -> None:
+    bookmarks = {"s": {"replication_key": "b", "replication_key_value": at}}
+    end = state(bookmarks=bookmarks, **({"currently_syncing": "s"} if ended_early else {}))
     lake.load(schema("s", properties, ("a",)), *(record("s", **row) for row in rows), end, **settings)
 
 
@@ -45,11 +46,14 @@ def hours_ago(hours: float) -> str:
 def test_a_lag_is_told_when_it_passes_its_bound_and_not_again_before_it_is_below(lake: Lake, hook: Webhook) -> None:
     settings = {"notify": [{"url": hook.url, "on": ["lag"]}], "max_lag_minutes": 60}
     for hours in (0.5, 3, 2, 0.1, 5):
-        load(lake, AB, {"a": 1}, at=hours_ago(hours), **settings)
+        load(lake, AB, {"a": 1}, at=hours_ago(hours), ended_early=True, **settings)
+    load(lake, AB, {"a": 1}, at=hours_ago(0.1), **settings)
+    # All was read: the source has nothing newer.
+    load(lake, AB, {"a": 1}, at=hours_ago(9), **settings)
     first, second = hook.notices
     assert (first["outcome"], second["outcome"]) == ("lag", "lag")
     assert (first["lags"]["s"] // 3600, second["lags"]["s"] // 3600) == (3, 5)
-    assert "stream s: its newest row in the lake is" in first["text"]
+    assert "stream s: it is read up to 3 h" in first["text"]
 
 
 def test_runs_that_fail_for_longer_than_the_bound_are_told_once(
