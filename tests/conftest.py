@@ -133,6 +133,18 @@ def _log_levels() -> dict[str | None, int]:
     return {None: logging.root.level} | {each.name: each.level for each in loggers}
 
 
+@pytest.fixture(autouse=True)
+def _forget_variables_of_a_session() -> Iterator[None]:
+    """What a session of this process leaves is for no program of the next test: it would ask `spark-submit`."""
+    yield
+    _forget_session()
+
+
+def _forget_session() -> None:
+    for name in ("SPARK_AUTH_SOCKET_TIMEOUT", "SPARK_BUFFER_SIZE"):
+        os.environ.pop(name, None)
+
+
 @pytest.fixture(scope="session", autouse=True)
 def _programs_as_installed(pytestconfig: pytest.Config) -> None:
     """What programs under test find before anything else; processes that share the tests do not."""
@@ -263,6 +275,7 @@ def spark() -> Iterator[SparkSession]:
     small = {"spark.sql.adaptive.enabled": "false", "spark.sql.shuffle.partitions": "2"}
     with mock.patch.dict(session_conf.BASE_CONF, small):
         session = get_session(SparkOptions(app_name="tests", master="local[2]"))
+        _forget_session()
         yield session
         session.stop()
         gateway.close()

@@ -16,7 +16,7 @@ import duckdb
 BIN = Path(sys.executable).parent
 TIMEOUT_SECONDS = 300
 # The line that comes every five seconds: how long a phase has taken so far, or what has moved; not of a summary. And
-# Java's own, where a session of the tests has left variables by which `spark-submit` starts it.
+# Java's own, where `spark-submit` starts it.
 PHASE = re.compile(
     r"incubator modules|"
     r"(?:connecting|reading|writing|merging|committing), [\d. a-z]+$|(?:^|\] \S+ +)\S+: \d+ records [^|]*$"

@@ -8,10 +8,12 @@ The jars need a network the first time.
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 
 from pyspark.sql import SparkSession
 
+from servers.clusters.standalone import short_lived
 from singer_spark.spark.packages import JarCache
 
 PACKAGES = ("io.delta:delta-spark_4.1_2.13:4.4.0", "io.delta:delta-storage:4.4.0")
@@ -23,7 +25,13 @@ def session() -> SparkSession:
         SparkSession.builder.master("local[1]")
         .config("spark.jars", ",".join(jars))
         .config("spark.ui.enabled", "false")
+        .config("spark.driver.extraJavaOptions", shlex.join(short_lived()))
         .config("spark.sql.shuffle.partitions", "1")
+        # What Delta's log leaves out is seen, and not what Parquet's own statistics do.
+        .config("spark.sql.parquet.filterPushdown", "false")
+        # For a handful of rows a compiled plan costs more than it saves, as a plan that is made again on the way.
+        .config("spark.sql.adaptive.enabled", "false")
+        .config("spark.sql.codegen.factoryMode", "NO_CODEGEN")
         .config("spark.databricks.delta.snapshotPartitions", "1")
         .config("spark.sql.session.timeZone", "UTC")
         .config("spark.sql.extensions", "io.delta.sql.DeltaSparkSessionExtension")

@@ -8,10 +8,12 @@ FOLDER is a lake whose catalog is the file in it. The jars need a network the fi
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 
 from pyspark.sql import SparkSession
 
+from servers.clusters.standalone import short_lived
 from singer_spark.spark.packages import JarCache
 
 PACKAGES = ("org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.11.0", "org.xerial:sqlite-jdbc:3.50.3.0")
@@ -24,6 +26,7 @@ def session(folder: str) -> SparkSession:
         SparkSession.builder.master("local[1]")
         .config("spark.jars", ",".join(jars))
         .config("spark.ui.enabled", "false")
+        .config("spark.driver.extraJavaOptions", shlex.join(short_lived()))
         .config("spark.sql.shuffle.partitions", "1")
         .config("spark.sql.session.timeZone", "UTC")
         .config(catalog, "org.apache.iceberg.spark.SparkCatalog")

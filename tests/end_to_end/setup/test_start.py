@@ -45,7 +45,7 @@ class Javas:
 
 @pytest.fixture
 def javas(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Javas:
-    # A session of another test leaves variables behind, with which Spark's own script starts the JVM.
+    # As on a user's machine: without the suite's own options for short-lived JVMs.
     for name in [each for each in os.environ if each.startswith("SPARK_")]:
         monkeypatch.delenv(name)
     folder = tmp_path / "classes"

@@ -30,7 +30,7 @@ OPTIONS = """-Duser.timezone=UTC -Da="b c" -Dd='e "f"' -XX:+UseSerialGC"""
 
 @pytest.fixture(autouse=True)
 def _as_in_a_new_shell(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A session of another test leaves variables behind."""
+    """Without the suite's own options for short-lived JVMs."""
     for name in [each for each in os.environ if each.startswith("SPARK_")]:
         monkeypatch.delenv(name)
 
