@@ -34,7 +34,7 @@ def run(folder: Path, **target: Any) -> tuple[int, str]:
 def test_a_changed_source_is_said_without_rows_and_a_changed_config_is_refused(
     postgresql: Any, tmp_path: Path, hook: Webhook
 ) -> None:
-    """By the log, and by `notify` with `schema`; `lag` tells that no run has succeeded for too long, not of old rows."""
+    """By the log, and by `notify` with `schema`; `lag` tells of no success for too long, and not of old rows."""
     notify = {"notify": [{"url": hook.url, "on": ["schema", "lag"]}], "max_lag_minutes": 60}
     database = postgresql.new_database()
     config = {"jdbc_url": database.jdbc_url, "user": database.user, "password": database.password}
