@@ -215,9 +215,18 @@ def main() -> None:
     parser.add_argument("--data", type=Path, help="folder to keep; else a new one, removed at the end")
     parser.add_argument(FOLLOW, action="store_true", help="end with standard input")
     arguments = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="postgresql-") as scratch:
-        with running(arguments.data.resolve() if arguments.data else Path(scratch)) as facts:
+    if arguments.data:
+        with running(arguments.data.resolve()) as facts:
             serve(facts, follow_stdin=arguments.follow_stdin)
+        return
+    scratch = tempfile.mkdtemp(prefix="postgresql-")
+    try:
+        with running(Path(scratch)) as facts:
+            serve(facts, follow_stdin=arguments.follow_stdin)
+    finally:
+        # Hundreds of databases of 300 files each: the tests' end does not wait until they are gone.
+        nowhere = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+        subprocess.Popen(["rm", "-rf", scratch], start_new_session=True, **nowhere)
 
 
 if __name__ == "__main__":

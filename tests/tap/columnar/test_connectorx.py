@@ -20,7 +20,7 @@ from typing import Any
 
 import psutil
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from end_to_end.marked import until
@@ -374,22 +374,30 @@ def test_what_is_not_taken_is_not_read_on(shop: MariaDatabase) -> None:
 ODD = st.text(alphabet=st.sampled_from("a:b?'\"`\\#-/* \n{}%_;"), max_size=12)
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(texts=st.lists(ODD, min_size=1, max_size=4))
-def test_literals_and_comments_mean_what_they_mean_to_the_server(shop: MariaDatabase, texts: list[str]) -> None:
+COMMENTS = ("", " /* it's :n */", " -- don't 'mind' :me\n")
+HARD = ["a:b?'\"`#-/*", " \n{}%_;:"]
+
+
+@settings(max_examples=27, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(texts=st.lists(ODD, min_size=1, max_size=4), comment=st.sampled_from(COMMENTS))
+@example(HARD, COMMENTS[0])
+@example(HARD, COMMENTS[1])
+@example(HARD, COMMENTS[2])
+def test_literals_and_comments_mean_what_they_mean_to_the_server(
+    shop: MariaDatabase, texts: list[str], comment: str
+) -> None:
     """The library looks for parameters like `:name` in a statement."""
     parts = [f"{text_literal(each)} as c{place}" for place, each in enumerate(texts)]
-    for comment in ("", " /* it's :n */", " -- don't 'mind' :me\n"):
-        sql = f"select {', '.join(parts)}{comment}"
-        asked = query(shop, sql)
-        asked = replace(asked, statements=("set sql_mode = 'NO_BACKSLASH_ESCAPES'",))
-        try:
-            with connectorx_rows.rows(asked) as batches:
-                assert [list(row.values()) for batch in batches for row in batch.to_pylist()] == [texts]
-        except SupplyError as error:
-            # The library asks for the types before the session is set: the slice is read over JDBC.
-            assert not error.lost
-            assert "\\" in sql
+    sql = f"select {', '.join(parts)}{comment}"
+    asked = query(shop, sql)
+    asked = replace(asked, statements=("set sql_mode = 'NO_BACKSLASH_ESCAPES'",))
+    try:
+        with connectorx_rows.rows(asked) as batches:
+            assert [list(row.values()) for batch in batches for row in batch.to_pylist()] == [texts]
+    except SupplyError as error:
+        # The library asks for the types before the session is set: the slice is read over JDBC.
+        assert not error.lost
+        assert "\\" in sql
 
 
 def text_literal(text: str) -> str:
