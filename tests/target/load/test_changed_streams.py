@@ -44,7 +44,7 @@ def test_a_lost_column_and_another_key_are_said_once_as_what_they_mean(
     without = {name: AB[name] for name in "ab"}
     load(lake, without, ("a", "b"), *rows)
     gone, key = said(caplog)
-    assert gone == "stream s: column w is gone from the source; rows from before keep it"
+    assert gone == "stream s: column w is gone from the source, or not selected; rows from before keep it"
     assert key.startswith("stream s: the merge key changes from (a) to (a, b)")
     load(lake, without, ("a", "b"), *rows)
     load(lake, without, ("a", "b"), {"a": 1, "b": 2})
@@ -58,8 +58,8 @@ def test_a_renamed_column_is_said_with_the_setting_that_keeps_one_column(
 ) -> None:
     load(lake, {"a": AB["a"], "b": AB["b"], "v": NUMBER}, ("a",))
     (line,) = said(caplog)
-    assert line.startswith("stream s: column w is gone from the source; rows from before keep it (if v is its new name")
-    assert "rename" in line
+    assert line.startswith("stream s: column w is gone from the source")
+    assert "(if v is its new name, `rename`" in line
     assert "v" not in lake.types("s")
 
 

@@ -327,12 +327,13 @@ def _tell_changes(sink: StreamSink, record: TableRecord, incoming: Struct, *, is
     gone = [name for name in own if name not in incoming.types]
     new = [name for name in incoming.types if name not in stored.types]
     said = []
-    for name in gone:
-        kept = "so it leaves the table, too" if schema.method.replaces else "rows from before keep it"
+    if gone:
+        it, are = ("it", "is") if len(gone) == 1 else ("them", "are")
+        kept = "so the table loses" if schema.method.replaces else "rows from before keep"
         # A column that takes another's place with the same type is often the same one.
-        twin = new[0] if len(gone) == len(new) == 1 and incoming.types[new[0]] == own[name] else None
+        twin = new[0] if len(gone) == len(new) == 1 and incoming.types[new[0]] == own[gone[0]] else None
         way = f" (if {twin} is its new name, `rename` in the tap's stream_options keeps one column)" if twin else ""
-        said.append(f"column {name} is gone from the source; {kept}{way}")
+        said.append(f"column {', '.join(gone)} {are} gone from the source, or not selected; {kept} {it}{way}")
     if schema.merges and record.method.merges and record.key_properties != schema.key_properties:
         before, now = (", ".join(key) for key in (record.key_properties, schema.key_properties))
         said.append(f"the merge key changes from ({before}) to ({now}); rows from before are compared by the new key")

@@ -36,7 +36,7 @@ def test_a_change_of_a_table_s_columns_is_told_once(lake: Lake, hook: Webhook) -
     added, gone = [each for each in hook.notices if each["outcome"] == "schema"]
     assert added["changes"] == {"s": ["new column c (bigint)"]}
     assert "stream s: new column c (bigint)" in added["text"]
-    assert gone["changes"] == {"s": ["column b is gone from the source; rows from before keep it"]}
+    assert gone["changes"] == {"s": ["column b is gone from the source, or not selected; rows from before keep it"]}
 
 
 def hours_ago(hours: float) -> str:
