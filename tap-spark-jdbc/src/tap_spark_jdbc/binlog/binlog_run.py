@@ -12,7 +12,7 @@ from singer_spark.singer import messages
 from tap_spark_jdbc.binlog.binlog_server import BinlogServer
 from tap_spark_jdbc.binlog.gtids import MariaDbGtids, MySqlGtids
 from tap_spark_jdbc.binlog.logged_tables import LoggedTable, logged_tables
-from tap_spark_jdbc.binlog.position import BinlogBookmark, Place, lost
+from tap_spark_jdbc.binlog.position import FIRST_OFFSET, BinlogBookmark, Place, lost
 from tap_spark_jdbc.extraction.stream_progress import StreamProgress
 
 if TYPE_CHECKING:
@@ -89,12 +89,9 @@ class BinlogRun:
         """Take the snapshot in which tables are read for the first time."""
         from tap_spark_jdbc.binlog.binlog_login import BinlogLogin
         from tap_spark_jdbc.binlog.dump import Dump
-        from tap_spark_jdbc.binlog.table_snapshot import TableSnapshot, take
+        from tap_spark_jdbc.binlog.table_snapshot import take
 
-        # By engine spark each slice is read at its own moment: what changes meanwhile comes once more from the log.
-        by_spark = self._database.by_spark
-        executed, end = server.executed, server.end()
-        shown = TableSnapshot(end, executed) if by_spark else take(self._database, server, plans)
+        shown = take(self._database, server, plans)
         created = Dump(BinlogLogin.of(self._database.source)).created(shown.place)
         for plan in plans:
             table = self._tables[plan.stream]
@@ -158,7 +155,7 @@ class BinlogRun:
         if bookmark.server != server.identifier:
             return "another server, which has its place by GTID"
         sizes = {
-            name: size for name, size in server.files().items() if Place.of(name, 4).number >= bookmark.place.number
+            name: size for name, size in server.files().items() if Place.of(name, FIRST_OFFSET).number >= bookmark.place.number
         }
         return f"{max(0, sum(sizes.values()) - bookmark.place.offset)} bytes of the server's log follow"
 
