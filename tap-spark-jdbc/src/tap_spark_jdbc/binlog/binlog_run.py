@@ -75,11 +75,8 @@ class BinlogRun:
             if bookmark is not None:
                 self._check(server, plan, bookmark)
                 self._bookmarks[plan.stream] = bookmark
-            elif not plan.key_properties and plan.load_method != "append-only":
-                raise ConfigurationError(
-                    f"stream {plan.stream}: its table has no primary key, by which changes find their rows: give it "
-                    "key_properties, or the load_method append-only"
-                )
+            else:
+                _check_key(plan)
             self.plans[plan.stream] = replace(plan, has_log_position=True)
         first = [plan for plan in plans if plan.stream not in self._bookmarks]
         if first:
@@ -136,6 +133,7 @@ class BinlogRun:
 
     def check(self, plan: StreamPlan) -> None:
         """Raise ConfigurationError if a stream's table can't be read from the log."""
+        _check_key(plan)
         logged_tables(BinlogServer.of(self._database), [plan])
 
     def bookmark(self, stream: str) -> BinlogBookmark | None:
@@ -145,19 +143,47 @@ class BinlogRun:
 
     def outlook(self, plan: StreamPlan, bookmark: BinlogBookmark) -> str:
         """What the next run will find: how much log there is behind the bookmark, or why the stream can't go on."""
+        if why := self.obstacle(plan, bookmark):
+            return f"can't go on: {why}"
+        server = self._opened()
+        if bookmark.server not in ("", server.identifier):
+            return "another server, which has its place by GTID"
+        sizes = {
+            name: size
+            for name, size in server.files().items()
+            if Place.of(name, FIRST_OFFSET).number >= bookmark.place.number
+        }
+        return f"{max(0, sum(sizes.values()) - bookmark.place.offset)} bytes of the server's log follow"
+
+    def obstacle(self, plan: StreamPlan, bookmark: BinlogBookmark) -> str | None:
+        """Why a stream can't go on from its bookmark; None: it can."""
         try:
-            server = self._server = BinlogServer.of(self._database)
-            self._until = server.end()
+            server = self._opened()
             logged_tables(server, [plan])
             self._check(server, plan, bookmark)
         except SingerSparkError as error:
-            return f"can't go on: {error}"
-        if bookmark.server != server.identifier:
-            return "another server, which has its place by GTID"
-        sizes = {
-            name: size for name, size in server.files().items() if Place.of(name, FIRST_OFFSET).number >= bookmark.place.number
-        }
-        return f"{max(0, sum(sizes.values()) - bookmark.place.offset)} bytes of the server's log follow"
+            return str(error)
+        return None
+
+    def overview(self) -> str:
+        """The log, and whether it can be read at all, as text for users.
+
+        Raises:
+            SingerSparkError: it can't be read, and what to do.
+        """
+        from tap_spark_jdbc.binlog.binlog_login import BinlogLogin
+        from tap_spark_jdbc.binlog.dump import Dump
+
+        server = self._opened()
+        end = server.end()
+        Dump(BinlogLogin.of(self._database.source)).created(end)
+        return f"the server's log ends at {end}, {'with' if server.gtids else 'without'} GTIDs"
+
+    def _opened(self) -> BinlogServer:
+        if self._server is None:
+            self._server = BinlogServer.of(self._database)
+            self._until = self._server.end()
+        return self._server
 
     def account(self, plan: StreamPlan) -> tuple[str, str] | None:
         """Where a stream continues and its outlook, as texts for users; None: its table must be read."""
@@ -278,6 +304,15 @@ class BinlogRun:
             )
             self._state.note(name, entry.to_json())
         self._state.write()
+
+
+def _check_key(plan: StreamPlan) -> None:
+    """Raise ConfigurationError if a stream needs a key and has none."""
+    if not plan.key_properties and plan.load_method != "append-only":
+        raise ConfigurationError(
+            f"stream {plan.stream}: its table has no primary key, by which changes find their rows: give it "
+            "key_properties, or the load_method append-only"
+        )
 
 
 def _covers(more: str, less: str) -> bool:
