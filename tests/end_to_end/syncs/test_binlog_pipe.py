@@ -11,7 +11,7 @@ import duckdb
 import pymysql
 import pytest
 
-from end_to_end.pipe import BIN, Pipe
+from end_to_end.pipe import Pipe
 from servers.mariadb import MariaDB
 from target_spark_lake.cli.spark_lake import command
 

@@ -12,7 +12,8 @@ from tap.binlog.piped import committed, piped, records, refused, rows_of
 
 COLUMNS = """
 id int primary key, ti tinyint, tu tinyint unsigned, si smallint, su smallint unsigned, mi mediumint,
-mu mediumint unsigned, it int, iu int unsigned, bi bigint, bu bigint unsigned, zf int(6) zerofill, zd decimal(7,2) zerofill, f float, d double,
+mu mediumint unsigned, it int, iu int unsigned, bi bigint, bu bigint unsigned, zf int(6) zerofill,
+zd decimal(7,2) zerofill, f float, d double,
 de decimal(10,3), d2 decimal(38,10), d3 decimal(65,30), d4 decimal(9,9), d5 decimal(18,0), ye year, b1 bit(1),
 b9 bit(9), b64 bit(64), bo boolean, da date, dt datetime, dt3 datetime(3), dt6 datetime(6), ts timestamp null,
 ts6 timestamp(6) null, tm time, tm1 time(1), tm2 time(2), tm4 time(4), tm6 time(6), ch char(5), cl char(200),

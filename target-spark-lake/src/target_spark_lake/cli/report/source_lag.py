@@ -85,7 +85,7 @@ def _streams(text: str) -> dict[str, ToRead]:
 
 
 def with_lag(status: PipelineStatus, found: Mapping[str, ToRead]) -> PipelineStatus:
-    """The status with `rows_to_read`, `log_bytes_held_back`, `log_bytes_to_read` or `log_lost` for each stream that the tap reports."""
+    """The status with what the tap reports of each stream: rows or bytes to read or held back, or a place that is lost."""
     streams = {name: dict(each) for name, each in status.streams.items()}
     for name, each in found.items():
         stream = streams.setdefault(name, {})
