@@ -314,3 +314,21 @@ def waits(cursor: pymysql.cursors.Cursor) -> bool:
     """Whether a commit waits for a replica."""
     cursor.execute("show global status like 'Rpl_semi_sync_source_wait_sessions'")
     return cursor.fetchall()[0][1] != "0"
+
+
+def test_no_place_without_a_lock(mysql: MySQL, tmp_path: Path) -> None:
+    """Where commits wait for a replica and have no identifiers, a lock is needed to know where reading begins."""
+    option = "--set=plugin-load-add=semisync_source.so"
+    with started("servers.mysql", option) as facts, piped(MySQL(**facts), tmp_path, TABLE) as (pipe, cursor):
+        database = pipe.config["schemas"][0]
+        grants = f"select on {database}.* to reader;\ngrant replication slave, replication client on *.* to reader"
+        run_script(cursor, f"create user reader identified by 'secret';\ngrant {grants}")
+        cursor.execute("select @@gtid_mode")
+        if cursor.fetchall()[0][0] == "ON":
+            for mode in ("ON_PERMISSIVE", "OFF_PERMISSIVE", "OFF"):
+                cursor.execute(f"set global gtid_mode = {mode}")
+        cursor.execute("set global rpl_semi_sync_source_enabled = on")
+        pipe.config.update(user="reader", password="secret")
+        assert "GRANT LOCK TABLES" in refused(pipe)
+        cursor.execute("set global rpl_semi_sync_source_enabled = off")
+        assert len(changes(committed(pipe))) == 2

@@ -105,8 +105,9 @@ def _without_lock(database: Database, server: BinlogServer) -> tuple[TableSnapsh
 
 def _check_no_one_waits(database: Database) -> None:
     """Raise ConfigurationError if transactions may be in the log long before they are seen."""
-    found = dict(database.connection.rows("SHOW GLOBAL STATUS LIKE 'Rpl\\_semi\\_sync\\_%\\_status'"))
-    if any(name and "replica" not in name and "slave" not in name and on == "ON" for name, on in found.items()):
+    found = database.connection.rows("SHOW GLOBAL STATUS LIKE 'Rpl_semi_sync_%_status'")
+    names = [str(name).lower() for name, on in found if on == "ON"]
+    if any(each.endswith(("source_status", "master_status")) for each in names):
         raise ConfigurationError(
             "the server commits only what a replica has (semi-synchronous replication) and has no GTIDs, so where a "
             "table's reading begins in the log is known under a lock alone: GRANT LOCK TABLES to the user for the "

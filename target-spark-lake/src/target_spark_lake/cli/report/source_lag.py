@@ -85,7 +85,7 @@ def _streams(text: str) -> dict[str, ToRead]:
 
 
 def with_lag(status: PipelineStatus, found: Mapping[str, ToRead]) -> PipelineStatus:
-    """The status with what the tap reports of each stream: rows or bytes to read or held back, or a place that is lost."""
+    """The status with what the tap reports of each stream: rows or bytes to read or held back, or a lost place."""
     streams = {name: dict(each) for name, each in status.streams.items()}
     for name, each in found.items():
         stream = streams.setdefault(name, {})
