@@ -38,8 +38,8 @@ def run_script(cursor: pymysql.cursors.Cursor, script: str) -> None:
         cursor.execute(each.rstrip(";"))
 
 
-def rows_of(pipe: Pipe) -> list[dict[str, Any]]:
+def rows_of(pipe: Pipe, **settings: Any) -> list[dict[str, Any]]:
     """The rows as the readers have them, whole."""
-    own = {name: value for name, value in pipe.config.items() if name != "stream_options"}
+    own = {**{name: value for name, value in pipe.config.items() if name != "stream_options"}, **settings}
     sent = Pipe(pipe.folder / "whole", own).run()
     return [each["record"] for each in sent.messages if each["type"] == "RECORD"]

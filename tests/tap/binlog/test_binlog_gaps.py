@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,6 +14,7 @@ from typing import Any
 import pymysql
 import pytest
 
+from end_to_end.marked import until
 from servers.child import started
 from servers.mariadb import MariaDB
 from servers.mysql import MySQL
@@ -254,3 +257,78 @@ def test_an_open_writer_is_waited_for(own: MariaDB, tmp_path: Path) -> None:
             other.commit()
             ids += [each["id"] for each in changes(committed(pipe))]
         assert sorted(ids) == [1, 2, 3, 9, 10]
+
+
+@pytest.fixture
+def home() -> Iterator[Path]:
+    """A folder that the account of a server may enter."""
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
+        yield Path(folder)
+
+
+def test_a_restart_numbers_tables_anew(
+    request: pytest.FixtureRequest, server: MariaDB, tmp_path: Path, home: Path
+) -> None:
+    """Rows of before and behind a restart go to their own streams, though tables exchanged their numbers."""
+    module = f"servers.{request.node.callspec.params['server']}"
+    names = [f"t{number}" for number in range(8)]
+    script = ";\n".join(f"create table {each} (id int primary key, v int)" for each in names)
+    data = ["--data", str(home)]
+    with started(module, *data) as facts, piped(type(server)(**facts), tmp_path / "pipe", script) as (pipe, cursor):
+        committed(pipe)
+        run_script(cursor, ";\n".join(f"insert into {each} values (1, 1)" for each in names))
+        cursor.execute("shutdown")
+    with started(module, *data) as facts:
+        again = type(server)(**facts).database(pipe.config["schemas"][0])
+        with again.connect() as connection, connection.cursor() as cursor:
+            run_script(cursor, ";\n".join(f"insert into {each} values (2, 2)" for each in reversed(names)))
+        moved = Pipe(pipe.folder, {**pipe.config, "jdbc_url": again.jdbc_url, "password": again.password})
+        sent = committed(moved)
+    for each in names:
+        assert sent.ids(f"{again.name}-{each}") == {1: 1, 2: 1}
+
+
+def test_a_commit_that_waits_for_a_replica(mysql: MySQL, tmp_path: Path) -> None:
+    """What is in the log and not yet seen when tables are first read without a lock comes with the changes."""
+    options = [f"--set={name}=ON" for name in ("gtid-mode", "enforce-gtid-consistency")]
+    options += ["--set=plugin-load-add=semisync_source.so", "--set=rpl-semi-sync-source-timeout=600000"]
+    with started("servers.mysql", *options) as facts, piped(MySQL(**facts), tmp_path, TABLE) as (pipe, cursor):
+        database = pipe.config["schemas"][0]
+        grants = f"select on {database}.* to reader;\ngrant replication slave, replication client on *.* to reader"
+        run_script(cursor, f"create user reader identified by 'secret';\ngrant {grants}")
+        pipe.config.update(user="reader", password="secret")
+        cursor.execute("set global rpl_semi_sync_source_enabled = on")
+        with concurrent.futures.ThreadPoolExecutor() as threads, MySQL(**facts).database(database).connect() as other:
+            writing = threads.submit(other.query, "insert into t values (3, 3)")
+            until(lambda: waits(cursor), "a commit that waits for a replica")
+            ids = Counter(each["id"] for each in changes(committed(pipe)))
+            assert ids == {1: 1, 2: 1}
+            cursor.execute("set global rpl_semi_sync_source_enabled = off")
+            writing.result()
+        ids.update(each["id"] for each in changes(committed(pipe)))
+        assert ids == {1: 1, 2: 1, 3: 1}
+
+
+def waits(cursor: pymysql.cursors.Cursor) -> bool:
+    """Whether a commit waits for a replica."""
+    cursor.execute("show global status like 'Rpl_semi_sync_source_wait_sessions'")
+    return cursor.fetchall()[0][1] != "0"
+
+
+def test_no_place_without_a_lock(mysql: MySQL, tmp_path: Path) -> None:
+    """Where commits wait for a replica and have no identifiers, a lock is needed to know where reading begins."""
+    option = "--set=plugin-load-add=semisync_source.so"
+    with started("servers.mysql", option) as facts, piped(MySQL(**facts), tmp_path, TABLE) as (pipe, cursor):
+        database = pipe.config["schemas"][0]
+        grants = f"select on {database}.* to reader;\ngrant replication slave, replication client on *.* to reader"
+        run_script(cursor, f"create user reader identified by 'secret';\ngrant {grants}")
+        cursor.execute("select @@gtid_mode")
+        if cursor.fetchall()[0][0] == "ON":
+            for mode in ("ON_PERMISSIVE", "OFF_PERMISSIVE", "OFF"):
+                cursor.execute(f"set global gtid_mode = {mode}")
+        cursor.execute("set global rpl_semi_sync_source_enabled = on")
+        pipe.config.update(user="reader", password="secret")
+        assert "GRANT LOCK TABLES" in refused(pipe)
+        cursor.execute("set global rpl_semi_sync_source_enabled = off")
+        assert len(changes(committed(pipe))) == 2

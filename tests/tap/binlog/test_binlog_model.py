@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import random
+import threading
 from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,7 +16,7 @@ import pymysql
 import pytest
 
 from servers.mariadb import MariaDB
-from tap.binlog.piped import piped
+from tap.binlog.piped import LOGGED, committed, piped, run_script
 from tap.dying import Pipe
 from tap_spark_jdbc.binlog import dump
 
@@ -183,6 +185,91 @@ def test_lake_is_the_source(
         assert_same(lake, cursor)
         assert lake.changes == changed(cursor) - before
         assert lake.places == sorted(lake.places)
+
+
+@pytest.mark.parametrize("locks", [True, False])
+def test_first_load_beside_writers(server: MariaDB, tmp_path: Path, locks: bool) -> None:
+    """Over several connections at one place, or over one without the right to lock: each change comes once."""
+    script = """
+    create table orders (id int primary key, note varchar(60));
+    create table visits (number bigint auto_increment primary key, who int);
+    insert into visits (who)
+      with recursive s(n) as (select 1 union all select n + 1 from s where n < 900) select n from s
+    """
+    settings = {"tables": ["orders", "visits"], "n_jobs": 4, "slice_rows": 100}
+    with piped(server, tmp_path, script, **settings) as (pipe, cursor):
+        name = pipe.config["schemas"][0]
+        user = f"reader_{name}"
+        run_script(
+            cursor,
+            f"create user {user} identified by 'secret';\ngrant select on {name}.* to {user};\n"
+            f"grant replication slave, replication client on *.* to {user}",
+        )
+        if locks:
+            cursor.execute(f"grant lock tables on {name}.* to {user}")
+        pipe.config.update(user=user, password="secret")
+        pipe.config["stream_options"] = {"*": {**LOGGED["*"], "load_method": "append-only"}}
+        over, versions = threading.Event(), Counter[str]()
+
+        def write(number: int) -> None:
+            with server.database(name).connect() as connection, connection.cursor() as writer:
+                # So few that the tap overtakes them.
+                for version in range(1, 1500):
+                    if over.is_set():
+                        return
+                    key = number * 1000 + version % 7
+                    writer.execute("replace into orders values (%s, %s)", (key, f"{number} {version}"))
+                    writer.execute("insert into visits (who) values (%s)", (-number,))
+
+        with ThreadPoolExecutor() as threads:
+            writing = [threads.submit(write, number) for number in range(1, 4)]
+            try:
+                sent = [committed(pipe), committed(pipe)]
+            finally:
+                over.set()
+            for each in writing:
+                each.result()
+        sent.append(committed(pipe))
+        assert not committed(pipe).rows
+        assert all("_sdc_lsn" in each["record"] for each in sent[1].messages if each["type"] == "RECORD")
+        visits = sum((each.values(f"{name}-visits", "number") for each in sent), Counter())
+        cursor.execute("select number from visits")
+        assert visits == Counter(number for (number,) in cursor.fetchall())
+        orders: JSON = {}
+        for each in (each for run in sent for each in run.messages if each.get("stream") == f"{name}-orders"):
+            if each["type"] == "RECORD":
+                record = each["record"]
+                orders.pop(record["id"], None)
+                if not record.get("_sdc_deleted_at"):
+                    versions[record["note"]] += 1
+                    orders[record["id"]] = record["note"]
+        cursor.execute("select id, note from orders")
+        assert orders == dict(cursor.fetchall())
+        assert max(versions.values()) == 1
+
+
+@pytest.mark.usefixtures("spark")
+def test_first_load_by_spark_beside_writers(server: MariaDB, tmp_path: Path) -> None:
+    """Slices are read at different moments, and what changes meanwhile comes once more: the lake is the source."""
+    with piped(server, tmp_path, TABLES, tables=list(KEYS), engine="spark", slice_rows=5, n_jobs=2) as (pipe, cursor):
+        writers = Writers(server.database(pipe.config["schemas"][0]).connect, random.Random(7))
+        writers.write(40)
+        over = threading.Event()
+
+        def write() -> None:
+            while not over.is_set():
+                writers.write(3)
+
+        lake = Lake()
+        with ThreadPoolExecutor() as threads:
+            writing = threads.submit(write)
+            try:
+                commit(pipe, lake)
+            finally:
+                over.set()
+            writing.result()
+        commit(pipe, lake)
+        assert_same(lake, cursor)
 
 
 def commit(pipe: Pipe, lake: Lake) -> bool:

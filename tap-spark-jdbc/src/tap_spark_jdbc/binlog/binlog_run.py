@@ -12,7 +12,7 @@ from singer_spark.singer import messages
 from tap_spark_jdbc.binlog.binlog_server import BinlogServer
 from tap_spark_jdbc.binlog.gtids import MariaDbGtids, MySqlGtids
 from tap_spark_jdbc.binlog.logged_tables import LoggedTable, logged_tables
-from tap_spark_jdbc.binlog.position import BinlogBookmark, Place, lost
+from tap_spark_jdbc.binlog.position import FIRST_OFFSET, BinlogBookmark, Place, lost
 from tap_spark_jdbc.extraction.stream_progress import StreamProgress
 
 if TYPE_CHECKING:
@@ -76,11 +76,8 @@ class BinlogRun:
             if bookmark is not None:
                 self._check(server, plan, bookmark)
                 self._bookmarks[plan.stream] = bookmark
-            elif not plan.key_properties and plan.load_method != "append-only":
-                raise ConfigurationError(
-                    f"stream {plan.stream}: its table has no primary key, by which changes find their rows: give it "
-                    "key_properties, or the load_method append-only"
-                )
+            else:
+                _check_key(plan)
             self.plans[plan.stream] = replace(plan, has_log_position=True)
         first = [plan for plan in plans if plan.stream not in self._bookmarks]
         if first:
@@ -97,12 +94,9 @@ class BinlogRun:
         """Take the snapshot in which tables are read for the first time."""
         from tap_spark_jdbc.binlog.binlog_login import BinlogLogin
         from tap_spark_jdbc.binlog.dump import Dump
-        from tap_spark_jdbc.binlog.table_snapshot import TableSnapshot, take
+        from tap_spark_jdbc.binlog.table_snapshot import take
 
-        # By engine spark each slice is read at its own moment: what changes meanwhile comes once more from the log.
-        by_spark = self._database.by_spark
-        executed, end = server.executed, server.end()
-        shown = TableSnapshot(end, executed) if by_spark else take(self._database, server, plans)
+        shown = take(self._database, server, plans)
         created = Dump(BinlogLogin.of(self._database.source)).created(shown.place)
         for plan in plans:
             table = self._tables[plan.stream]
@@ -142,6 +136,7 @@ class BinlogRun:
 
     def check(self, plan: StreamPlan) -> None:
         """Raise ConfigurationError if a stream's table can't be read from the log."""
+        _check_key(plan)
         logged_tables(BinlogServer.of(self._database), [plan])
 
     def bookmark(self, stream: str) -> BinlogBookmark | None:
@@ -151,16 +146,44 @@ class BinlogRun:
 
     def outlook(self, plan: StreamPlan, bookmark: BinlogBookmark) -> str:
         """What the next run will find: how much log there is behind the bookmark, or why the stream can't go on."""
+        if why := self.obstacle(plan, bookmark):
+            return f"can't go on: {why}"
+        server = self._opened()
+        if bookmark.server not in ("", server.identifier):
+            return "another server, which has its place by GTID"
+        sizes = {
+            name: size
+            for name, size in self._files.items()
+            if Place.of(name, FIRST_OFFSET).number >= bookmark.place.number
+        }
+        return f"{max(0, sum(sizes.values()) - bookmark.place.offset)} bytes of the server's log follow"
+
+    def obstacle(self, plan: StreamPlan, bookmark: BinlogBookmark) -> str | None:
+        """Why a stream can't go on from its bookmark; None: it can."""
         try:
-            server = self._ask()
+            server = self._opened()
             logged_tables(server, [plan])
             self._check(server, plan, bookmark)
         except SingerSparkError as error:
-            return f"can't go on: {error}"
-        if bookmark.server != server.identifier:
-            return "another server, which has its place by GTID"
-        sizes = {name: size for name, size in self._files.items() if Place.of(name, 4).number >= bookmark.place.number}
-        return f"{max(0, sum(sizes.values()) - bookmark.place.offset)} bytes of the server's log follow"
+            return str(error)
+        return None
+
+    def overview(self) -> str:
+        """The log, and whether it can be read at all, as text for users.
+
+        Raises:
+            SingerSparkError: it can't be read, and what to do.
+        """
+        from tap_spark_jdbc.binlog.binlog_login import BinlogLogin
+        from tap_spark_jdbc.binlog.dump import Dump
+
+        server = self._opened()
+        end = server.end()
+        Dump(BinlogLogin.of(self._database.source)).created(end)
+        return f"the server's log ends at {end}, {'with' if server.gtids else 'without'} GTIDs"
+
+    def _opened(self) -> BinlogServer:
+        return self._server or self._ask()
 
     def account(self, plan: StreamPlan) -> tuple[str, str] | None:
         """Where a stream continues and its outlook, as texts for users; None: its table must be read."""
@@ -281,6 +304,15 @@ class BinlogRun:
             )
             self._state.note(name, entry.to_json())
         self._state.write()
+
+
+def _check_key(plan: StreamPlan) -> None:
+    """Raise ConfigurationError if a stream needs a key and has none."""
+    if not plan.key_properties and plan.load_method != "append-only":
+        raise ConfigurationError(
+            f"stream {plan.stream}: its table has no primary key, by which changes find their rows: give it "
+            "key_properties, or the load_method append-only"
+        )
 
 
 def _covers(more: str, less: str, *, mariadb: bool) -> bool:

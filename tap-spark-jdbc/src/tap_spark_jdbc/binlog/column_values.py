@@ -57,6 +57,7 @@ _INTEGERS = {TINY: 1, SHORT: 2, INT24: 3, LONG: 4, LONGLONG: 8}
 _DATES = (DATE, NEWDATE, DATETIME, OLD_DATETIME, TIMESTAMP, OLD_TIMESTAMP)
 _LABEL = re.compile(r"'((?:[^']|'')*)'")
 _OF_BYTES = re.compile(r"(?:var)?binary.*|(?:tiny|medium|long)?blob.*")
+_ZEROFILL = re.compile(r"\w+\((\d+)(?:,(\d+))?\).* zerofill")
 _VECTOR = re.compile(r"vector.*")
 # Character sets that are UTF-8, or a part of it, and those that Python decodes as the server does.
 _UTF8 = ("utf8mb4", "utf8mb3", "utf8", "ascii", "")
@@ -73,9 +74,9 @@ class BinlogValues:
 
     Attributes:
         columns: The columns by name.
-        types: Their Arrow types as used in lines: bytes are texts.
+        types: Their Arrow types; in lines bytes are texts in base64.
         charmap: The 256 characters of a character set with one byte a character.
-        convert: Lets the server make texts of a type's bytes.
+        convert: Lets the server make texts of a type's bytes, or of floating-point numbers.
     """
 
     stream: str
@@ -86,13 +87,17 @@ class BinlogValues:
 
     def of(self, name: str, values: Values, kind: LoggedType, logged: LoggedColumn) -> pa.Array:
         """The values of a column; SourceError: one does not fit, naming its column."""
-        column, wanted = self.columns[name], self.types[name]
+        column, is_bytes = self.columns[name], pa.types.is_binary(self.types[name])
+        wanted = pa.string() if is_bytes else self.types[name]
         mask = column.made_mask or column.mask
         try:
             if mask is not None and mask.kind == "null":
                 return pa.nulls(len(values), wanted)
             if mask is not None:
                 return masked(self._texts(values, kind, logged), mask).cast(wanted)
+            if is_bytes:
+                found = self._natural(values, kind, logged)
+                return pa.array([None if each is None else b64encode(each).decode() for each in found.to_pylist()])
             if pa.types.is_string(wanted):
                 return self._texts(values, kind, logged)
             if kind.code in _DATES:
@@ -108,13 +113,28 @@ class BinlogValues:
             ) from error
 
     def _texts(self, values: Values, kind: LoggedType, logged: LoggedColumn) -> pa.Array:
-        """The values as a cast to CHAR gives them, bytes in base64."""
+        """The values as the server writes them: bytes by two digits each, numbers with the zeros of a `zerofill`."""
+        native = logged.native.lower()
         if kind.code in _DATES:
             return Moments.of(values, kind).texts()
+        if _VECTOR.fullmatch(native):
+            return _hexadecimal(values.binary())
         found = self._natural(values, kind, logged)
         if pa.types.is_binary(found.type):
-            return pa.array([None if each is None else b64encode(each).decode() for each in found.to_pylist()])
-        return found.cast(pa.string())
+            return _hexadecimal(found)
+        if pa.types.is_floating(found.type):
+            return self.convert("double", found.cast(pa.float64()))
+        if pa.types.is_decimal(found.type):
+            # Arrow writes small ones with an exponent.
+            texts = pa.array([None if each is None else f"{each:f}" for each in found.to_pylist()], pa.string())
+        else:
+            texts = found.cast(pa.string())
+        if kind.code == YEAR:
+            return pc.utf8_lpad(texts, 4, "0")
+        if (size := _ZEROFILL.fullmatch(native)) is not None:
+            # A point counts, too.
+            return pc.utf8_lpad(texts, int(size[1]) + bool(int(size[2] or 0)), "0")
+        return texts
 
     def _natural(self, values: Values, kind: LoggedType, logged: LoggedColumn) -> pa.Array:
         if kind.code in _INTEGERS:
@@ -210,6 +230,10 @@ def _subsets(values: Values, kind: LoggedType, logged: LoggedColumn) -> pa.Array
         for number in encoded.dictionary.to_pylist()
     ]
     return pa.array(texts, pa.string()).take(encoded.indices)
+
+
+def _hexadecimal(found: pa.Array) -> pa.Array:
+    return pa.array([None if each is None else each.hex().upper() for each in found.to_pylist()], pa.string())
 
 
 def _padded(found: pa.Array, width: int) -> pa.Array:

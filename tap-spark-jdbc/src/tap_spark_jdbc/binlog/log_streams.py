@@ -46,8 +46,7 @@ def binlog_streams(
     """The streams that continue at their bookmarks."""
     found, charmaps = {}, _charmaps(database)
     for plan in plans:
-        kinds = [pa.string() if pa.types.is_binary(each) else each for each in lake_schema(plan).types]
-        types = dict(zip((each.name for each in plan.columns), kinds, strict=True))
+        types = dict(zip((each.name for each in plan.columns), lake_schema(plan).types, strict=True))
         columns = {each.name: each for each in plan.columns}
         values = BinlogValues(plan.stream, columns, types, charmaps, partial(_converted, database))
         bookmark = bookmarks[plan.stream]
@@ -120,20 +119,21 @@ def _charmaps(database: Database) -> Callable[[str], str]:
 
 
 def _converted(database: Database, native: str, found: pa.Array) -> pa.Array:
-    """The texts that the server makes of a type's bytes."""
-    select = _TEXTS.get(native, database_shape(database))
-    size = _SIZES.get(native, 0)
+    """The texts that the server makes of a type's bytes, or of floating-point numbers."""
+    rules = {each.sql_type: each.text or each.select for each in database.source.dialect.type_rules}
+    shown = {**_TEXTS, "double": rules["DOUBLE PRECISION"]}
+    select, size = shown.get(native, rules["GEOMETRY"]), _SIZES.get(native, 0)
     values, texts = found.to_pylist(), []
+
+    def literal(value: bytes | float) -> str:
+        if isinstance(value, float):
+            return f"({value:.17e})"
+        return f"X'{value.ljust(size, bytes(1)).hex()}'"
+
     for begin in range(0, len(values), _AT_ONCE):
         selected = (
-            "NULL" if each is None else select.replace("{c}", f"X'{each.ljust(size, bytes(1)).hex()}'")
+            "NULL" if each is None else select.replace("{c}", literal(each))
             for each in values[begin : begin + _AT_ONCE]
         )
         texts += [row[0] for row in database.connection.rows(" UNION ALL ".join(f"SELECT {each}" for each in selected))]
     return pa.array(texts, pa.string())
-
-
-def database_shape(database: Database) -> str:
-    """The expression by which the readers select a geometry."""
-    rule = next(each for each in database.source.dialect.type_rules if each.sql_type == "GEOMETRY")
-    return rule.select

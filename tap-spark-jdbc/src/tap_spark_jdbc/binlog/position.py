@@ -10,6 +10,8 @@ from typing import Any
 from singer_spark.errors import StateError
 
 LOG_BASED = "LOG_BASED"
+# Where the first event of a file begins.
+FIRST_OFFSET = 4
 _ANEW = "run the tap with --full, or `spark-lake state reset --stream {stream}`, so that its table is read again"
 _PLACE = re.compile(r"(?P<file>.+\.(?P<number>\d+)):(?P<offset>\d+)")
 

@@ -60,6 +60,7 @@ class Transaction:
 
     Attributes:
         first: The number of its first event in the batch; those of an earlier batch have 0.
+        carried: Whether it began in an earlier batch.
         place: Where it begins.
         gtid: Its identifier; None: it has none, or nothing is known by it.
         prepared: The identifier of an XA transaction, whose rows count when it is committed.
@@ -70,6 +71,7 @@ class Transaction:
     seconds: int
     gtid: Any = None
     prepared: str = ""
+    carried: bool = False
 
 
 @dataclass
@@ -104,13 +106,13 @@ class BinlogReading:
     _open: Transaction | None = None
     _ended: int = 0
     _begun: list[Transaction] = field(default_factory=list)
-    _kept: dict[str, list[tuple[Events, Numbers]]] = field(default_factory=dict)
+    _kept: dict[str, list[tuple[Events, Numbers, Mapping[int, TableMap]]]] = field(default_factory=dict)
 
     def add(self, batch: Events) -> bool:
         """Take the next events; False: no more are wanted."""
         self._begun = [] if self._open is None else [self._open]
         if self._open is not None:
-            self._open.first = 0
+            self._open.first, self._open.carried = 0, True
         sent, wanted, self._ended = 0, True, 0
         for event in np.flatnonzero(np.isin(batch.kinds, _CONTROL)).tolist():
             kind = int(batch.kinds[event])
@@ -123,7 +125,7 @@ class BinlogReading:
             elif kind == ROTATE:
                 self._rotate(batch, event)
             elif kind == FORMAT:
-                self._begin_file(batch, event)
+                sent = self._begin_file(batch, event, sent)
             elif kind == PARTIAL_ROWS:
                 raise self._unusable("it has parts of JSON values alone (binlog_row_value_options)")
             elif kind in (XID, XA_PREPARE):
@@ -161,11 +163,18 @@ class BinlogReading:
                 self._open.prepared = _xa_name(body)
         return True
 
-    def _begin_file(self, batch: Events, event: int) -> None:
+    def _begin_file(self, batch: Events, event: int, sent: int) -> int:
+        """A file begins, in which a server that was restarted gives tables other numbers; up to where rows are sent."""
         created = int(batch.times(np.array([event]))[0])
         if self.expected and created != self.expected:
             raise self._unusable("the numbers of its files began again, or an older one was restored")
         self.expected, self.created[self._file] = 0, created
+        if self._open is not None and self._open.carried:
+            raise self._unusable("a file ends in the middle of a transaction")
+        # A crash leaves what it interrupted without an end: no transaction is open over two files.
+        self._send(batch, sent, event if self._open is None else self._open.first)
+        self._open, self._maps = None, {}
+        return event
 
     def _describe(self, batch: Events, event: int) -> None:
         body = batch.body(event)
@@ -253,8 +262,8 @@ class BinlogReading:
         if self._open is not None and (kept := self._kept.pop(name, None)):
             self._send(batch, sent, event)
             sent = event
-            for earlier, rows in kept:
-                self._send_rows(earlier, rows, [self._open], np.zeros(len(rows), np.int64))
+            for earlier, rows, maps in kept:
+                self._send_rows(earlier, rows, maps, [self._open], np.zeros(len(rows), np.int64))
         return sent
 
     def _end(self, batch: Events, event: int, sent: int) -> int:
@@ -285,7 +294,7 @@ class BinlogReading:
         """Keep the rows of an XA transaction in this batch."""
         begin = transaction.first
         rows = begin + np.flatnonzero(np.isin(batch.kinds[begin:end], ROWS))
-        self._kept.setdefault(transaction.prepared, []).append((batch, rows))
+        self._kept.setdefault(transaction.prepared, []).append((batch, rows, self._maps))
 
     def _has_rows(self, batch: Events, event: int) -> bool:
         """Whether the open transaction has rows of streams before an event."""
@@ -312,14 +321,16 @@ class BinlogReading:
         firsts = np.array([each.first for each in self._begun])
         which = np.searchsorted(firsts, rows, side="right") - 1
         plain = np.array([not each.prepared for each in self._begun])[which] & (which >= 0)
-        self._send_rows(batch, rows[plain], self._begun, which[plain])
+        self._send_rows(batch, rows[plain], self._maps, self._begun, which[plain])
 
-    def _send_rows(self, batch: Events, rows: Numbers, begun: list[Transaction], which: Numbers) -> None:
+    def _send_rows(
+        self, batch: Events, rows: Numbers, maps: Mapping[int, TableMap], begun: list[Transaction], which: Numbers
+    ) -> None:
         """Send rows of these transactions; `which` has the number of each row's."""
         numbers = little(batch.content, batch.begins[rows] + HEADER_BYTES, 6)
         parts = []
         for number in np.unique(numbers).tolist():
-            table = self._maps.get(number)
+            table = maps.get(number)
             stream = None if table is None else self.streams.get((table.schema, table.name))
             if table is None or stream is None:
                 continue

@@ -12,8 +12,8 @@ from contextlib import closing, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from singer_spark.errors import SourceError
-from tap_spark_jdbc.binlog.position import Place
+from singer_spark.errors import ConfigurationError, SourceError
+from tap_spark_jdbc.binlog.position import FIRST_OFFSET, Place
 from tap_spark_jdbc.source.jdbc_connection import JdbcConnection, connected
 
 if TYPE_CHECKING:
@@ -43,11 +43,18 @@ class TableSnapshot:
 
 def take(database: Database, server: BinlogServer, plans: Sequence[StreamPlan]) -> TableSnapshot:
     """Take a snapshot, in which `Database.idle_connections` read from now on; SourceError: writers hold the tables."""
+    if database.by_spark:
+        # Each slice is read at its own moment: what changes meanwhile comes once more from the log.
+        shown, connection = _without_lock(database, server)
+        connection.close()
+        return shown
     quote = database.source.dialect.quote
     tables = ", ".join(f"{quote(str(plan.table.schema))}.{quote(plan.table.name)} READ" for plan in plans)
     with closing(JdbcConnection.open(database.gateway, database.source)) as holder:
         if not _locked(holder, tables, plans):
-            return _without_lock(database, server)
+            shown, connection = _without_lock(database, server)
+            database.idle_connections.pin([connection])
+            return shown
         try:
             database.idle_connections.pin([_begun(database) for _ in range(database.n_jobs)])
             return TableSnapshot(server.end(), server.executed)
@@ -72,24 +79,40 @@ def _locked(holder: JdbcConnection, tables: str, plans: Sequence[StreamPlan]) ->
     )
 
 
-def _without_lock(database: Database, server: BinlogServer) -> TableSnapshot:
+def _without_lock(database: Database, server: BinlogServer) -> tuple[TableSnapshot, Any]:
+    """A snapshot, and the connection that is in it."""
     if server.is_mariadb:
         connection = _begun(database)
         shown = dict(_rows(connection, _SHOWN))
-        database.idle_connections.pin([connection])
         place = Place.of(shown["Binlog_snapshot_file"], int(shown["Binlog_snapshot_position"]))
-        return TableSnapshot(place, _gtids_at(database, place))
+        return TableSnapshot(place, _gtids_at(database, place)), connection
     place = server.end()
     if not server.gtids:
+        _check_no_one_waits(database)
         # A transaction is in the log shortly before it is seen; what comes in between is sent twice.
         time.sleep(_SETTLED_SECONDS)
+        return TableSnapshot(place, ""), _begun(database)
+    # Transactions that are in the log may not be seen yet. A file is ended once all of it is seen, so nothing lies
+    # before this one that the snapshot lacks; of this file, identifiers tell what it has.
+    place = Place.of(place.file, FIRST_OFFSET)
     while True:
         before = server.executed
         connection = _begun(database)
-        if before == server.executed or not server.gtids:
-            database.idle_connections.pin([connection])
-            return TableSnapshot(place, before)
+        if before == server.executed:
+            return TableSnapshot(place, before), connection
         connection.close()
+
+
+def _check_no_one_waits(database: Database) -> None:
+    """Raise ConfigurationError if transactions may be in the log long before they are seen."""
+    found = database.connection.rows("SHOW GLOBAL STATUS LIKE 'Rpl_semi_sync_%_status'")
+    names = [str(name).lower() for name, on in found if on == "ON"]
+    if any(each.endswith(("source_status", "master_status")) for each in names):
+        raise ConfigurationError(
+            "the server commits only what a replica has (semi-synchronous replication) and has no GTIDs, so where a "
+            "table's reading begins in the log is known under a lock alone: GRANT LOCK TABLES to the user for the "
+            "first run, or set gtid_mode = ON"
+        )
 
 
 def _gtids_at(database: Database, place: Place) -> str:

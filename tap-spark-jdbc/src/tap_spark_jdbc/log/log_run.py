@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from singer_spark.errors import SingerSparkError
 from singer_spark.process import stdout
+from singer_spark.program.amounts import size_text
 from singer_spark.singer import messages
 from tap_spark_jdbc.extraction.stream_progress import StreamProgress
 from tap_spark_jdbc.log.log_start import LogStart
@@ -143,6 +144,13 @@ class LogRun:
         """The slot's name, and the bytes of log that the server keeps for it; None: it is not there."""
         slot = self._opened()
         return slot.slot, slot.held_back()
+
+    def overview(self) -> str:
+        """The slot, as text for users; SingerSparkError: the log can't be read, and what to do."""
+        slot, held = self.slot_and_held_back()
+        if held is None:
+            return f"slot {slot} is not there yet; the first run makes it"
+        return f"slot {slot} holds back {size_text(held)}"
 
     def account(self, plan: StreamPlan) -> tuple[str, str] | None:
         """Where a stream continues and its outlook, as texts for users; None: its table must be read."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from singer_spark.errors import ConfigurationError, SingerSparkError, SourceError
 from singer_spark.imports.singer_sdk_import import import_singer_sdk
-from singer_spark.program.amounts import size_text, span_text
+from singer_spark.program.amounts import span_text
 from singer_spark.program.finding import NOTE, PROBLEM, Finding
 from tap_spark_jdbc.extraction.late_window import LateWindow
 from tap_spark_jdbc.extraction.settling import database_clock
@@ -215,26 +215,26 @@ def _late_rows(tap: TapSparkJdbc, plans: Sequence[StreamPlan]) -> Iterator[Findi
 def _log(tap: TapSparkJdbc, plans: Sequence[StreamPlan]) -> Iterator[Finding]:
     if not plans:
         return
-    from tap_spark_jdbc.log.log_run import LogRun
-    from tap_spark_jdbc.log.position import lsn_text
+    from tap_spark_jdbc.streams.log_streams import log_of
 
-    log = LogRun(tap.database, tap.snapshots, tap.run_state, tap.pipeline)
+    log = log_of(tap.database, tap.snapshots, tap.run_state, tap.pipeline)
     try:
-        slot, held = log.slot_and_held_back()
+        yield Finding("log", f"{log.overview()} ({_named([*_names(plans)])})")
     except SingerSparkError as error:
         yield Finding("log", str(error), PROBLEM)
         return
-    if held is None:
-        yield Finding("log", f"slot {slot} is not there yet; the first run makes it ({_named([*_names(plans)])})")
-    else:
-        yield Finding("log", f"slot {slot} holds back {size_text(held)}")
     for plan in plans:
-        bookmark = log.bookmark(plan.stream)
-        if bookmark is None:
+        found = log.account(plan)
+        if found is not None:
+            place, outlook = found
+            _, lost, why = outlook.partition("can't go on: ")
+            text = f"stream {plan.stream}: continues at {place}"
+            yield Finding("log", f"{text}: {why}" if lost else text, PROBLEM if lost else "ok")
             continue
-        why = log.obstacle(plan, bookmark)
-        text = f"stream {plan.stream}: continues at {lsn_text(bookmark.lsn)}"
-        yield Finding("log", f"{text}: {why}" if why else text, PROBLEM if why else "ok")
+        try:
+            log.check(plan)
+        except SingerSparkError as error:
+            yield Finding("log", str(error), PROBLEM)
 
 
 def _names(plans: Sequence[StreamPlan]) -> Iterator[str]:

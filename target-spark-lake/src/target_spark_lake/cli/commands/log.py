@@ -51,7 +51,9 @@ def _is_of_log(bookmark: object) -> bool:
 
 def _text(removed: list[str]) -> str:
     gone = " and ".join(removed)
-    return f"Removed {gone}; the bookmarks of its streams, too." if removed else "There is no slot and no publication."
+    return (
+        f"Removed {gone}; the bookmarks of its streams, too." if removed else "There is nothing to drop on the server."
+    )
 
 
 LOG_DROP = Command(

@@ -93,6 +93,8 @@ def _lag_text(streams: JSON) -> str:
             lines.append(f"{name}: {time}about {each['rows_to_read']:,} rows to read")
         if (held := each.get("log_bytes_held_back")) is not None:
             lines.append(f"{name}: {size_text(held)} of log held back")
+        if (follows := each.get("log_bytes_to_read")) is not None:
+            lines.append(f"{name}: {size_text(follows)} of log to read")
         if "log_lost" in each:
             lines.append(f"{name}: its place in the log is lost")
     return "\n".join(lines)

@@ -20,6 +20,7 @@ _STREAM = re.compile(r"stream (?P<name>.+?): (?:INCREMENTAL|FULL_TABLE|LOG_BASED
 _UPPER = re.compile(r".*, from .* to (?P<upper>\S.*?), both included.*")
 _LOG = re.compile(r"stream (?P<name>.+?): LOG_BASED, changes from \S+ on")
 _HELD_BACK = re.compile(r"  log: slot \S+ holds back (?P<bytes>\d+) bytes")
+_FOLLOWS = re.compile(r"  log: (?P<bytes>\d+) bytes of the server's log follow")
 _LOST = re.compile(r"  log: can't go on: (?P<why>.*)")
 _ROWS = re.compile(r"  rows: about (?P<rows>\d+)")
 
@@ -32,12 +33,14 @@ class ToRead:
         rows: Approximate number of rows, including those at the bookmark's own value, sent or not.
         upper: The greatest value of the replication key; None if there is nothing to read, or no key.
         held_back: Bytes of log that the server keeps for a stream read from the log; None for other streams.
+        follows: Bytes of log behind its bookmark, where the server keeps its log without regard to readers.
         lost: Why a stream can't continue in the log, and what to do; None if it can.
     """
 
     rows: int
     upper: str | None
     held_back: int | None = None
+    follows: int | None = None
     lost: str | None = None
 
 
@@ -72,6 +75,8 @@ def _streams(text: str) -> dict[str, ToRead]:
             name = heading["name"]
         elif name and (size := _HELD_BACK.fullmatch(line)):
             found[name] = ToRead(0, None, int(size["bytes"]))
+        elif name and (size := _FOLLOWS.fullmatch(line)):
+            found[name] = ToRead(0, None, follows=int(size["bytes"]))
         elif name and (lost := _LOST.fullmatch(line)):
             found[name] = ToRead(0, None, lost=lost["why"])
         elif name and (rows := _ROWS.fullmatch(line)):
@@ -80,12 +85,15 @@ def _streams(text: str) -> dict[str, ToRead]:
 
 
 def with_lag(status: PipelineStatus, found: Mapping[str, ToRead]) -> PipelineStatus:
-    """The status with `rows_to_read`, `log_bytes_held_back` or `log_lost` for each stream that the tap reports."""
+    """The status with what the tap reports of each stream: rows or bytes to read or held back, or a lost place."""
     streams = {name: dict(each) for name, each in status.streams.items()}
     for name, each in found.items():
         stream = streams.setdefault(name, {})
         if each.held_back is not None:
             stream["log_bytes_held_back"] = each.held_back
+            continue
+        if each.follows is not None:
+            stream["log_bytes_to_read"] = each.follows
             continue
         if each.lost is not None:
             stream["log_lost"] = each.lost
