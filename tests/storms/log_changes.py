@@ -1,7 +1,8 @@
 """Random transactions against LOG_BASED streams, with tap and target killed at any moment: by hand, not in the suite.
 
-`python tests/storms/log_changes.py --rounds 30 --format delta --method append-dedup` starts a server of its own. After
-each good run the tables must be the source's, and a history must hold every change once, in order.
+`python tests/storms/log_changes.py --rounds 30 --format delta --method append-dedup` starts a server of its own,
+`--server mariadb` and `--server mysql` one that has a binlog. After each good run the tables must be the source's, and a
+history must hold every change once, in order.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +32,9 @@ from deltalake import DeltaTable
 from pyiceberg.catalog.sql import SqlCatalog
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
+from servers import mariadb, mysql
 from servers.postgresql import PostgreSQL, running
+from storms.binlog_source import BinlogSource
 from storms.log_source import KEYS, NOTES, Row, Source
 
 BIN = Path(sys.executable).parent
@@ -41,13 +45,14 @@ os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1")
 class Pipe:
     """The pipeline, in a folder of its own."""
 
-    def __init__(self, folder: Path, server: PostgreSQL, source: Source, options: argparse.Namespace) -> None:
+    def __init__(
+        self, folder: Path, database: Any, schema: str, source: Source | BinlogSource, options: argparse.Namespace
+    ) -> None:
         self.folder, self.source, self.options = folder, source, options
-        self.took = 15.0
-        database = server.database("storm")
+        self.took, self.schema = 15.0, schema
         spark = {"master": "local[2]"}
         tap = {"jdbc_url": database.jdbc_url, "user": database.user, "password": database.password, "spark": spark}
-        tap |= {"schemas": ["public"], "tables": list(KEYS)}
+        tap |= {"schemas": [schema], "tables": list(KEYS)}
         tap["stream_options"] = {"*": {"replication_method": "LOG_BASED"}}
         if options.batches:
             root = str(folder / "lake/.dataspoc/staging/batches")
@@ -92,7 +97,7 @@ class Pipe:
 
     def table(self, name: str, suffix: str = "") -> pa.Table:
         """By their names files lie in the order in which they came."""
-        path = self.folder / f"lake/raw/public-{name}{suffix}"
+        path = self.folder / f"lake/raw/{self.schema}-{name}{suffix}"
         if self.options.format == "delta":
             files = DeltaTable(path).file_uris()
         elif self.options.format == "iceberg":
@@ -168,6 +173,7 @@ class Histories:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=30)
+    parser.add_argument("--server", default="postgresql", choices=["postgresql", "mariadb", "mysql"])
     parser.add_argument("--seed", type=int, default=int(time.time()))
     parser.add_argument("--format", default="parquet", choices=["parquet", "delta", "iceberg"])
     parser.add_argument("--method", default="", choices=["", "upsert", "append-dedup"])
@@ -182,14 +188,10 @@ def main() -> None:
         Path(scratch).chmod(0o755)  # the server may run as another account
         folder = options.keep or Path(scratch)
         folder.mkdir(parents=True, exist_ok=True)
-        with running(Path(scratch) / "server", logical_decoding_work_mem="64kB") as facts:
-            server = PostgreSQL(**facts)
-            with psycopg.connect(server.database("postgres").dsn, autocommit=True) as connection:
-                connection.execute("CREATE DATABASE storm")
-            source = Source(server.database("storm").dsn, chance)
+        with served(options.server, Path(scratch) / "server", chance) as (database, schema, source):
             source.write(30)
             source.end_all()  # a slot waits for them
-            pipe, histories = Pipe(folder, server, source, options), Histories()
+            pipe, histories = Pipe(folder, database, schema, source, options), Histories()
             for number in range(options.rounds):
                 for _ in range(chance.randrange(3)):
                     source.write(chance.randrange(10))
@@ -220,7 +222,24 @@ def main() -> None:
                 print(f"round {number}: {pipe.took:.0f} s, {told}", flush=True)
 
 
-def while_written(source: Source, pipe: Pipe, **kill: Any) -> bool:
+@contextmanager
+def served(name: str, folder: Path, chance: random.Random) -> Iterator[tuple[Any, str, Source | BinlogSource]]:
+    """A database, the schema of its tables, and whoever writes to it."""
+    if name == "postgresql":
+        with running(folder, logical_decoding_work_mem="64kB") as facts:
+            server = PostgreSQL(**facts)
+            with psycopg.connect(server.database("postgres").dsn, autocommit=True) as connection:
+                connection.execute("CREATE DATABASE storm")
+            database = server.database("storm")
+            yield database, "public", Source(database.dsn, chance)
+        return
+    module, kind = (mysql, mysql.MySQL) if name == "mysql" else (mariadb, mariadb.MariaDB)
+    with module.running(folder) as facts:
+        made = kind(**facts).new_database()
+        yield made, made.name, BinlogSource(made, chance)
+
+
+def while_written(source: Source | BinlogSource, pipe: Pipe, **kill: Any) -> bool:
     """A run while others write; one that is not killed may still give way to a DDL statement."""
     over = threading.Event()
 
@@ -239,7 +258,11 @@ def while_written(source: Source, pipe: Pipe, **kill: Any) -> bool:
 
 def _is_at_end(pipe: Pipe) -> bool:
     told = (pipe.folder / "log.txt").read_text().rsplit("---", 1)[-1]
-    return "the next run goes on there" not in told and "not begun in this run" not in told
+    return (
+        "the next run goes on there" not in told
+        and "the next run continues there" not in told
+        and "not begun in this run" not in told
+    )
 
 
 def shown(rows: Counter[Row]) -> list[str]:

@@ -112,6 +112,24 @@ def test_columns_that_come_and_go(server: MariaDB, tmp_path: Path, metadata: str
             cursor.execute(f"set global binlog_row_metadata = {before}")
 
 
+def test_a_column_that_came_and_went(server: MariaDB, tmp_path: Path) -> None:
+    """Between two runs, where the log has the names of columns."""
+    with piped(server, tmp_path, "create table t (id int primary key, a int)") as (pipe, cursor):
+        cursor.execute("select @@global.binlog_row_metadata")
+        ((before,),) = cursor.fetchall()
+        cursor.execute("set global binlog_row_metadata = full")
+        try:
+            committed(pipe)
+            run_script(
+                cursor,
+                "alter table t add column b int first;\ninsert into t values (1, 2, 3);\n"
+                "alter table t drop column b;\ninsert into t values (4, 5)",
+            )
+            assert changes(committed(pipe)) == [{"id": 2, "a": 3}, {"id": 4, "a": 5}]
+        finally:
+            cursor.execute(f"set global binlog_row_metadata = {before}")
+
+
 def test_a_table_that_changed_twice_without_names_is_refused(server: MariaDB, tmp_path: Path) -> None:
     """The columns in between are known to nobody."""
     with piped(server, tmp_path, "create table t (id int primary key, a int)") as (pipe, cursor):

@@ -242,7 +242,7 @@ class BinlogRun:
     ) -> BinlogReading:
         from tap_spark_jdbc.binlog.log_streams import binlog_streams, read_log
 
-        self._streams = binlog_streams(self._database, plans, self._bookmarks, self._tables)
+        self._streams = binlog_streams(server, plans, self._bookmarks, self._tables)
         for name, stream in self._streams.items():
             stream.version = self._resumed_version(name)
         first = min(self._bookmarks.values(), key=lambda each: each.begin)

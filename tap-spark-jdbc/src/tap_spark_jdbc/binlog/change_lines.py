@@ -19,7 +19,7 @@ from tap_spark_jdbc.binlog.row_images import RowImages
 from tap_spark_jdbc.columnar.record_lines import rendered
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from tap_spark_jdbc.binlog.column_values import BinlogValues
     from tap_spark_jdbc.binlog.events import Events, Numbers
@@ -53,7 +53,8 @@ class BinlogStream:
 
     Attributes:
         bookmark: Where it continues.
-        table: Its table as it is now.
+        table: Its table as it was when the run began.
+        look: Asks which columns the table has now.
         version: The version of rows after a TRUNCATE.
         shown: The identifiers of the transactions whose rows it has had; None: its bookmark's place tells.
         altered: Whether its table was changed since the bookmark: rows then have the columns of now.
@@ -64,6 +65,7 @@ class BinlogStream:
     bookmark: BinlogBookmark
     table: LoggedTable
     values: BinlogValues
+    look: Callable[[], Sequence[LoggedColumn]]
     version: int | None = None
     altered: bool = False
     shown: Any = None
@@ -119,22 +121,25 @@ class BinlogStream:
     def _columns(self, table: TableMap) -> dict[int, LoggedColumn]:
         """The columns of the stream that rows have, by their numbers in the rows."""
         known = self.table.columns if self.altered or not self.bookmark.columns else self.bookmark.columns
-        by_name = {each.name: each for each in (*self.bookmark.columns, *self.table.columns)}
+        logged: list[LoggedColumn | None] = list(known)
         if table.names is not None:
-            if new := [each for each in table.names if each not in by_name]:
-                raise SourceError(
-                    f"stream {self.name}: its table got column(s) {', '.join(new)} while the run began; run it again"
-                )
-            logged = [next((c for c in known if c.name == each), by_name[each]) for each in table.names]
-        else:
-            logged = list(known)
+            by_name = {each.name: each for each in (*self.bookmark.columns, *self.table.columns, *known)}
+            self._refuse_new([each for each in table.names if each not in by_name])
+            logged = [by_name.get(each) for each in table.names]
         if len(logged) != len(table.types) or not all(map(_fits, table.types, logged)):
             raise lost(
                 self.name,
                 f"rows in the log have other columns ({len(table.types)}) than its table: it was altered in between, "
                 "and the server does not log the names of columns (SET GLOBAL binlog_row_metadata = 'FULL' lets it)",
             )
-        return {number: each for number, each in enumerate(logged) if each.name in self.values.columns}
+        return {number: each for number, each in enumerate(logged) if each and each.name in self.values.columns}
+
+    def _refuse_new(self, unknown: Sequence[str]) -> None:
+        """Raise SourceError if the table has one of these columns now; one that came and went does not count."""
+        if unknown and (new := sorted({each.name for each in self.look()} & {*unknown})):
+            raise SourceError(
+                f"stream {self.name}: its table got column(s) {', '.join(new)} while the run began; run it again"
+            )
 
     def _check_present(self, present: Sequence[bytes], columns: dict[int, LoggedColumn], table: TableMap) -> None:
         for bitmap in present:
@@ -185,5 +190,5 @@ class BinlogStream:
         self.orders.append(order)
 
 
-def _fits(kind: LoggedType, column: LoggedColumn) -> bool:
-    return kind.fits(column.native)
+def _fits(kind: LoggedType, column: LoggedColumn | None) -> bool:
+    return column is None or kind.fits(column.native)

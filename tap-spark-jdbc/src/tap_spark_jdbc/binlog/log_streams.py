@@ -12,6 +12,7 @@ from tap_spark_jdbc.binlog.change_lines import BinlogStream
 from tap_spark_jdbc.binlog.column_values import BinlogValues
 from tap_spark_jdbc.binlog.dump import Dump
 from tap_spark_jdbc.binlog.gtids import MariaDbGtids, MySqlGtids
+from tap_spark_jdbc.binlog.logged_tables import logged_tables
 from tap_spark_jdbc.binlog.position import Place
 from tap_spark_jdbc.binlog.reading import BinlogReading
 from tap_spark_jdbc.columnar.columnar_source import lake_schema
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from singer_spark.program.progress import Progress
     from tap_spark_jdbc.binlog.binlog_server import BinlogServer
     from tap_spark_jdbc.binlog.logged_tables import LoggedTable
-    from tap_spark_jdbc.binlog.position import BinlogBookmark
+    from tap_spark_jdbc.binlog.position import BinlogBookmark, LoggedColumn
     from tap_spark_jdbc.extraction.run_budget import RunBudget
     from tap_spark_jdbc.plan.stream_plan import StreamPlan
     from tap_spark_jdbc.source.database import Database
@@ -38,24 +39,29 @@ _AT_ONCE = 500
 
 
 def binlog_streams(
-    database: Database,
+    server: BinlogServer,
     plans: Sequence[StreamPlan],
     bookmarks: Mapping[str, BinlogBookmark],
     tables: Mapping[str, LoggedTable],
 ) -> dict[str, BinlogStream]:
     """The streams that continue at their bookmarks."""
+    database = server.database
     found, charmaps = {}, _charmaps(database)
     for plan in plans:
         types = dict(zip((each.name for each in plan.columns), lake_schema(plan).types, strict=True))
         columns = {each.name: each for each in plan.columns}
         values = BinlogValues(plan.stream, columns, types, charmaps, partial(_converted, database))
         bookmark = bookmarks[plan.stream]
-        stream = BinlogStream(plan, bookmark, tables[plan.stream], values)
+        stream = BinlogStream(plan, bookmark, tables[plan.stream], values, partial(_columns_now, server, plan))
         if bookmark.gtids:
             kind = MySqlGtids if ":" in bookmark.gtids else MariaDbGtids
             stream.shown = kind.parse(bookmark.gtids)
         found[plan.stream] = stream
     return found
+
+
+def _columns_now(server: BinlogServer, plan: StreamPlan) -> tuple[LoggedColumn, ...]:
+    return logged_tables(server, [plan])[plan.stream].columns
 
 
 def read_log(
