@@ -1,8 +1,8 @@
 """Random transactions against LOG_BASED streams, with tap and target killed at any moment: by hand, not in the suite.
 
 `python tests/storms/log_changes.py --rounds 30 --format delta --method append-dedup` starts a server of its own,
-`--server mariadb` and `--server mysql` one that has a binlog. After each good run the tables must be the source's, and a
-history must hold every change once, in order.
+`--server mariadb` and `--server mysql` one that has a binlog. After each good run the tables must be the source's, and
+a history must hold every change once, in order.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from servers.mariadb import MariaDB
 from tap.dying import Pipe
 from tap.log.piped import committed, records, refused
 
-__all__ = ["committed", "piped", "records", "refused", "rows_of", "run_script"]
+__all__ = ["committed", "piped", "records", "refused", "rows_of", "run_script", "setting"]
 
 LOGGED = {"*": {"replication_method": "LOG_BASED"}}
 
@@ -30,6 +30,18 @@ def piped(server: MariaDB, folder: Path, script: str, **settings: Any) -> Iterat
         login = {"jdbc_url": database.jdbc_url, "user": database.user, "password": database.password}
         given = {"schemas": [database.name], "stream_options": LOGGED, "n_jobs": 1}
         yield Pipe(folder, {**login, **given, **settings}), cursor
+
+
+@contextmanager
+def setting(cursor: pymysql.cursors.Cursor, name: str, value: str) -> Iterator[None]:
+    """A global setting for a while."""
+    cursor.execute(f"select @@global.{name}")
+    ((before,),) = cursor.fetchall()
+    cursor.execute(f"set global {name} = {value}")
+    try:
+        yield
+    finally:
+        cursor.execute(f"set global {name} = %s", (before,))
 
 
 def run_script(cursor: pymysql.cursors.Cursor, script: str) -> None:

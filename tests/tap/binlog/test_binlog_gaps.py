@@ -7,7 +7,6 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,7 @@ from servers.child import started
 from servers.mariadb import MariaDB
 from servers.mysql import MySQL
 from singer_spark.errors import StateError
-from tap.binlog.piped import committed, piped, refused, run_script
+from tap.binlog.piped import committed, piped, refused, run_script, setting
 from tap.binlog.test_binlog_runs import bookmark, changes
 from tap.dying import Pipe
 
@@ -32,18 +31,6 @@ def own(request: pytest.FixtureRequest) -> Iterator[MariaDB]:
     request.getfixturevalue(request.param)  # skips where there is none
     with started(f"servers.{request.param}") as facts:
         yield (MySQL if request.param == "mysql" else MariaDB)(**facts)
-
-
-@contextmanager
-def setting(cursor: pymysql.cursors.Cursor, name: str, value: str) -> Iterator[None]:
-    """A global setting for a while."""
-    cursor.execute(f"select @@global.{name}")
-    ((before,),) = cursor.fetchall()
-    cursor.execute(f"set global {name} = {value}")
-    try:
-        yield
-    finally:
-        cursor.execute(f"set global {name} = %s", (before,))
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from servers.mariadb import MariaDB
-from tap.binlog.piped import committed, piped, records, refused, run_script
+from tap.binlog.piped import committed, piped, records, refused, run_script, setting
 from tap.dying import Sent
 from tap_spark_jdbc.binlog.position import Place
 
@@ -217,16 +217,16 @@ def test_budget(server: MariaDB, tmp_path: Path) -> None:
 
 def test_large_rows_and_transactions(server: MariaDB, tmp_path: Path) -> None:
     """A row of more than 16 MB comes in several packets."""
+    script = (
+        "begin;\ninsert into t values (1, 'a');\ninsert into t select 2, repeat('x', 15 * 1024 * 1024);\n"
+        "insert into t select 3, repeat('y', 15 * 1024 * 1024);\nupdate t set b = concat(b, 'z') where id = 2;\n"
+        "insert into t values (4, 'b');\ncommit"
+    )
     with piped(server, tmp_path, "create table t (id int primary key, b longtext)") as (pipe, cursor):
         committed(pipe)
-        cursor.execute("set global max_allowed_packet = 1073741824")
-        cursor.connection.ping()
-        run_script(
-            cursor,
-            "begin;\ninsert into t values (1, 'a');\ninsert into t select 2, repeat('x', 15 * 1024 * 1024);\n"
-            "insert into t select 3, repeat('y', 15 * 1024 * 1024);\nupdate t set b = concat(b, 'z') where id = 2;\n"
-            "insert into t values (4, 'b');\ncommit",
-        )
+        with setting(cursor, "max_allowed_packet", "1073741824"):
+            cursor.connection.connect()
+            run_script(cursor.connection.cursor(), script)
         sent = changes(committed(pipe))
         assert [(each["id"], len(each["b"]), each["b"][-1]) for each in sent] == [
             (1, 1, "a"), (2, 15 << 20, "x"), (3, 15 << 20, "y"), (2, (15 << 20) + 1, "z"), (4, 1, "b"),
