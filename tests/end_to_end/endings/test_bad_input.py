@@ -31,8 +31,8 @@ RECORD = {"type": "RECORD", "stream": "people", "record": {"id": 1, "born": "175
 
 
 def tree(folder: Path) -> dict[str, bytes]:
-    """Every file of the lake that a reader or the next run looks at, with its bytes."""
-    of_runs = ("/.dataspoc/runs/", "/.dataspoc/locks/")
+    """Every file of the lake that a reader looks at, or a run for its rows, with its bytes."""
+    of_runs = ("/.dataspoc/runs/", "/.dataspoc/locks/", "/tap_failure.json")
     files = [path for path in folder.rglob("*") if path.is_file() and not any(part in str(path) for part in of_runs)]
     return {str(path.relative_to(folder)): path.read_bytes() for path in files}
 

@@ -127,9 +127,10 @@ SELECT NULL AS table_schema, t.name AS table_name, x.name AS column_name, x.pk A
 {_TABLES} AND x.pk > 0
 """
 
+# A view has none, and one over a table that is gone would be an error.
 _DEFAULTS = f"""
 SELECT NULL AS table_schema, t.name AS table_name, x.name AS column_name, x.cid AS position, x.dflt_value AS filled
-{_TABLES} AND x.dflt_value IS NOT NULL
+{_TABLES} AND t.type = 'table' AND x.dflt_value IS NOT NULL
 """
 
 _INDEXES = f"""
