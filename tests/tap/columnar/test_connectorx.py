@@ -492,13 +492,16 @@ def test_a_silent_server_ends_the_run(shop: MariaDatabase, monkeypatch: pytest.M
             wire.end()
 
         def silence() -> None:
-            until(lambda: wire.bytes > 100_000, "rows")
+            until(lambda: wire.bytes > 100_000 or over.is_set(), "rows")
             wire.silence()
 
         monkeypatch.setattr(server_watch, "stop_by_error", ended)
-        threading.Thread(target=silence, daemon=True).start()
+        over, thread = threading.Event(), threading.Thread(target=silence, daemon=True)
+        thread.start()
         url = f"jdbc:mariadb://127.0.0.1:{wire.port}/{shop.name}"
         run(shop, tables=["slow"], jdbc_url=url).failed()
+        over.set()
+        thread.join()
     assert isinstance(found[0], ConnectionLostError)
 
 

@@ -41,7 +41,6 @@ def test_stream_maps_and_flattening_are_refused_beside_batches(sqlite: Any, tmp_
 @pytest.mark.parametrize(
     ("config", "told"),
     [
-        ({"encoding": {"format": "jsonl"}}, "batch_config.storage: is missing"),
         ({"encoding": {"format": "csv"}, "storage": {"root": "x"}}, "format: must be one of parquet, jsonl, not 'csv'"),
         (batch_config("x", "jsonl", compression="snappy"), "compression: jsonl takes gzip, none, not 'snappy'"),
         ({**batch_config("x"), "storage": {"root": "x", "params": {}}}, "storage.params: no such setting"),
