@@ -111,6 +111,10 @@ def pytest_report_header() -> list[str]:
     return [described(), google_server.described(), azure_server.described()]
 
 
+# Files that tests write by Spark are the only ones of their folder.
+NO_MARKS = {"spark.hadoop.mapreduce.fileoutputcommitter.marksuccessfuljobs": "false"}
+
+
 @pytest.fixture(autouse=True)
 def _forget_secrets() -> Iterator[None]:
     """A secret that one test registers is no secret of the next: else a short word would be masked in its lines."""
@@ -274,7 +278,7 @@ def spark() -> Iterator[SparkSession]:
 
     small = {"spark.sql.adaptive.enabled": "false", "spark.sql.shuffle.partitions": "2"}
     with mock.patch.dict(session_conf.BASE_CONF, small):
-        session = get_session(SparkOptions(app_name="tests", master="local[2]"))
+        session = get_session(SparkOptions(app_name="tests", master="local[2]", conf=NO_MARKS))
         _forget_session()
         yield session
         session.stop()

@@ -225,6 +225,7 @@ def test_large_rows_and_transactions(server: MariaDB, tmp_path: Path) -> None:
     with piped(server, tmp_path, "create table t (id int primary key, b longtext)") as (pipe, cursor):
         committed(pipe)
         with setting(cursor, "max_allowed_packet", "1073741824"):
+            cursor.connection.close()
             cursor.connection.connect()
             run_script(cursor.connection.cursor(), script)
         sent = changes(committed(pipe))
