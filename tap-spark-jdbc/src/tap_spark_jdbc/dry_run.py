@@ -78,11 +78,11 @@ def _log_lines(stream: JdbcStream, tap: TapSparkJdbc) -> list[str]:
     from tap_spark_jdbc.streams.log_streams import log_of
 
     log = log_of(tap.database, tap.snapshots, tap.run_state, tap.pipeline)
-    found = log.account(stream.plan)
-    if found is None:
+    outlook = log.outlook(stream.plan)
+    if outlook is None:
         return []
-    place, outlook = found
-    return [f"stream {stream.name}: LOG_BASED, changes from {place} on", f"  log: {outlook}"]
+    ahead = outlook.ahead if outlook.lost is None else f"can't go on: {outlook.lost}"
+    return [f"stream {stream.name}: LOG_BASED, changes from {outlook.place} on", f"  log: {ahead}"]
 
 
 def _keys(stream: JdbcStream) -> Iterator[str]:

@@ -38,8 +38,8 @@ if TYPE_CHECKING:
     from singer_sdk.singerlib import Catalog
 
     from tap_spark_jdbc.dialects.tables import Table
+    from tap_spark_jdbc.log.change_log import ChangeLog
     from tap_spark_jdbc.plan.stream_plan import StreamPlan
-    from tap_spark_jdbc.streams.log_streams import ChangeLog
 
 logger = logging.getLogger("tap-spark-jdbc")
 STREAMS_NAMED = 10
@@ -288,7 +288,7 @@ class TapSparkJdbc(Tap):
         }
         return {HOW: self._opening.again, STREAMS: streams} if streams else None
 
-    def _log_start(self, plans: Sequence[StreamPlan], log: ChangeLog | None = None) -> None:
+    def _log_start(self, plans: Sequence[StreamPlan], log: ChangeLog[Any] | None = None) -> None:
         """Log where each stream starts, in one line, for whoever reads the run's log later."""
         starts, dialect, late = [], self.database.source.dialect, self.snapshots.searches.described(plans)
         for plan in plans:

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from singer_spark.errors import ConfigurationError, SingerSparkError, StateError
-from singer_spark.process import stdout
-from singer_spark.singer import messages
+from singer_spark.errors import ConfigurationError, StateError
 from tap_spark_jdbc.binlog.binlog_server import BinlogServer
 from tap_spark_jdbc.binlog.gtids import MariaDbGtids, MySqlGtids
 from tap_spark_jdbc.binlog.logged_tables import LoggedTable, logged_tables
-from tap_spark_jdbc.binlog.position import FIRST_OFFSET, BinlogBookmark, Place, lost
+from tap_spark_jdbc.binlog.position import FIRST_OFFSET, BinlogBookmark, Place
 from tap_spark_jdbc.extraction.stream_progress import StreamProgress
+from tap_spark_jdbc.log.change_log import ChangeLog
+from tap_spark_jdbc.log.position import lost
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from singer_spark.program.progress import Progress
     from tap_spark_jdbc.binlog.change_lines import BinlogStream
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from tap_spark_jdbc.extraction.run_budget import RunBudget
     from tap_spark_jdbc.extraction.run_state import RunState
     from tap_spark_jdbc.plan.stream_plan import StreamPlan
-    from tap_spark_jdbc.snapshot.stream_snapshot import StreamSnapshots
     from tap_spark_jdbc.source.database import Database
 
 logger = logging.getLogger("tap-spark-jdbc")
@@ -40,22 +39,13 @@ class BinlogStart:
         """Nothing more: the place is that of the snapshot in which the table is read."""
 
 
-class BinlogRun:
-    """The streams of a run that are read from the log, or will be.
+class BinlogRun(ChangeLog[BinlogBookmark]):
+    """The streams of a run that are read from the binlog, or will be."""
 
-    Attributes:
-        starts: The streams whose tables are read in this run, by name.
-        plans: Plans of all streams.
-    """
-
-    def __init__(self, database: Database, snapshots: StreamSnapshots, state: RunState, pipeline: str) -> None:
+    def __init__(self, database: Database, state: RunState) -> None:
         """Nothing is queried yet."""
-        self._database = database
-        self._state = state
-        self.starts: dict[str, BinlogStart] = {}
-        self.plans: dict[str, StreamPlan] = {}
+        super().__init__(database, state)
         self._tables: dict[str, LoggedTable] = {}
-        self._bookmarks: dict[str, BinlogBookmark] = {}
         self._streams: dict[str, BinlogStream] = {}
         self._server: BinlogServer | None = None
         self._until: Place | None = None
@@ -139,41 +129,8 @@ class BinlogRun:
         _check_key(plan)
         logged_tables(BinlogServer.of(self._database), [plan])
 
-    def bookmark(self, stream: str) -> BinlogBookmark | None:
-        """Where a stream continues in the log; None: its table must be read."""
-        found = BinlogBookmark.from_json(stream, self._state.entry(stream))
-        return None if found is None or found.reading else found
-
-    def outlook(self, plan: StreamPlan, bookmark: BinlogBookmark) -> str:
-        """What the next run will find: how much log there is behind the bookmark, or why the stream can't go on."""
-        if why := self.obstacle(plan, bookmark):
-            return f"can't go on: {why}"
-        server = self._opened()
-        if bookmark.server not in ("", server.identifier):
-            return "another server, which has its place by GTID"
-        sizes = {
-            name: size
-            for name, size in self._files.items()
-            if Place.of(name, FIRST_OFFSET).number >= bookmark.place.number
-        }
-        return f"{max(0, sum(sizes.values()) - bookmark.place.offset)} bytes of the server's log follow"
-
-    def obstacle(self, plan: StreamPlan, bookmark: BinlogBookmark) -> str | None:
-        """Why a stream can't go on from its bookmark; None: it can."""
-        try:
-            server = self._opened()
-            logged_tables(server, [plan])
-            self._check(server, plan, bookmark)
-        except SingerSparkError as error:
-            return str(error)
-        return None
-
     def overview(self) -> str:
-        """The log, and whether it can be read at all, as text for users.
-
-        Raises:
-            SingerSparkError: it can't be read, and what to do.
-        """
+        """As `ChangeLog.overview`: where the log ends; its file is asked for, as by a reading."""
         from tap_spark_jdbc.binlog.binlog_login import BinlogLogin
         from tap_spark_jdbc.binlog.dump import Dump
 
@@ -185,33 +142,34 @@ class BinlogRun:
     def _opened(self) -> BinlogServer:
         return self._server or self._ask()
 
-    def account(self, plan: StreamPlan) -> tuple[str, str] | None:
-        """Where a stream continues and its outlook, as texts for users; None: its table must be read."""
-        known = self.bookmark(plan.stream)
-        return None if known is None else (str(known.place), self.outlook(plan, known))
-
     def drop(self) -> list[str]:
-        """Nothing: the server keeps nothing for a reader of its log."""
+        """As `ChangeLog.drop`: the server keeps nothing for a reader of its log."""
         return []
 
-    def reads(self, stream: str) -> bool:
-        """Whether a stream's changes are read, and not its table."""
-        return stream in self.plans and stream not in self.starts
+    def _parsed(self, stream: str, entry: Mapping[str, Any] | None) -> BinlogBookmark | None:
+        return BinlogBookmark.from_json(stream, entry)
 
-    def place(self, stream: str) -> str:
-        """Where a stream continues, as text for users."""
-        return str(self._bookmarks[stream].place)
+    def _text(self, bookmark: BinlogBookmark) -> str:
+        return str(bookmark.place)
+
+    def _check_place(self, plan: StreamPlan, bookmark: BinlogBookmark) -> None:
+        server = self._opened()
+        logged_tables(server, [plan])
+        self._check(server, plan, bookmark)
+
+    def _ahead(self, bookmark: BinlogBookmark) -> str:
+        if bookmark.server not in ("", self._opened().identifier):
+            return "another server, which has its place by GTID"
+        sizes = [
+            size for name, size in self._files.items() if Place.of(name, FIRST_OFFSET).number >= bookmark.place.number
+        ]
+        return f"{max(0, sum(sizes) - bookmark.place.offset)} bytes of the server's log follow"
 
     def send(self, budget: RunBudget, progress: Progress) -> None:
         """Send the changes of all streams that have a bookmark, in commit order."""
-        plans = [plan for name, plan in self.plans.items() if self.reads(name)]
-        server, until = self._server, self._until
+        plans, server, until = self._announced(), self._server, self._until
         if not plans or server is None or until is None:
             return
-        for plan in plans:
-            self._announce(plan)
-            if (version := self._resumed_version(plan.stream)) is not None:
-                stdout.write(messages.activate_version_message(plan.stream, version))
         moved = any(each.server != server.identifier for each in self._bookmarks.values())
         if not moved and all(each.begin == until for each in self._bookmarks.values()):
             return
@@ -222,13 +180,6 @@ class BinlogRun:
         else:
             end = until if reading.committed is None else max(until, reading.committed)
         self._move(reading, end)
-
-    def finish(self) -> None:
-        """Complete the run: no other will continue it, so its versions are dropped."""
-        for stream in self._bookmarks:
-            bookmark = self.bookmark(stream)
-            if bookmark is not None and bookmark.version is not None:
-                self._state.note(stream, replace(bookmark, version=None).to_json())
 
     def _read(
         self,
@@ -263,24 +214,6 @@ class BinlogRun:
         raise StateError(
             "the bookmarks of the LOG_BASED streams are of transactions of which none has all; run them with --full"
         )
-
-    def _announce(self, plan: StreamPlan) -> None:
-        progress = self._state.progress(plan)
-        stdout.write(
-            messages.schema_message(
-                plan.stream,
-                plan.sent_schema(),
-                list(plan.sent_keys),
-                [],
-                replication_method=plan.replication_method,
-                extent="delta" if progress is None else progress.extent,
-                load_method=plan.load_method,
-            )
-        )
-
-    def _resumed_version(self, stream: str) -> int | None:
-        """The version of rows after a TRUNCATE that a dead run has sent."""
-        return self._bookmarks[stream].version if self._state.start == "resume" else None
 
     def _move(self, reading: BinlogReading, end: Place) -> None:
         """Move all bookmarks to the end of a transaction, or of the run: streams without changes move, too."""

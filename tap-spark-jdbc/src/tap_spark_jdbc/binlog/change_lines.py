@@ -14,9 +14,9 @@ from singer_spark.errors import SourceError
 from singer_spark.singer import messages
 from singer_spark.singer.metadata_columns import DELETED_AT, LOG_PLACE, LOG_POSITION
 from tap_spark_jdbc.binlog.events import DELETES, UPDATES, row_events
-from tap_spark_jdbc.binlog.position import lost
 from tap_spark_jdbc.binlog.row_images import RowImages
 from tap_spark_jdbc.columnar.record_lines import rendered
+from tap_spark_jdbc.log.position import lost
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

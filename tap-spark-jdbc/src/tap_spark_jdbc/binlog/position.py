@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
-from singer_spark.errors import StateError
+from tap_spark_jdbc.log.position import LOG_BASED, StreamPosition, lost
 
-LOG_BASED = "LOG_BASED"
 # Where the first event of a file begins.
 FIRST_OFFSET = 4
-_ANEW = "run the tap with --full, or `spark-lake state reset --stream {stream}`, so that its table is read again"
 _PLACE = re.compile(r"(?P<file>.+\.(?P<number>\d+)):(?P<offset>\d+)")
 
 
@@ -67,7 +65,7 @@ class LoggedColumn:
 
 
 @dataclass(frozen=True)
-class BinlogBookmark:
+class BinlogBookmark(StreamPosition):
     """Where a stream continues in the log: all that was committed before `place` has been sent.
 
     Attributes:
@@ -76,8 +74,6 @@ class BinlogBookmark:
         gtids: The transactions before the place, as the server writes the set; empty if it has none.
         columns: The table's columns at the place.
         key: The records' key.
-        reading: The table is being read: useless to a later run, which reads it again.
-        version: The version of rows after a TRUNCATE in this run, for a run that continues it.
         prepared: Where XA transactions begin that are prepared, by their identifier in hexadecimal.
     """
 
@@ -87,13 +83,7 @@ class BinlogBookmark:
     gtids: str = ""
     columns: tuple[LoggedColumn, ...] = ()
     key: tuple[str, ...] | None = None
-    reading: bool = False
-    version: int | None = None
     prepared: tuple[tuple[str, str], ...] = ()
-
-    def read(self) -> BinlogBookmark:
-        """The bookmark once the table is read."""
-        return replace(self, reading=False)
 
     def to_json(self) -> dict[str, Any]:
         """A stream's entry under `bookmarks`."""
@@ -145,8 +135,3 @@ class BinlogBookmark:
     def begin(self) -> Place:
         """Where reading begins: at the first transaction that is prepared, if there is one."""
         return min([self.place, *(Place.parse(place) for _, place in self.prepared)])
-
-
-def lost(stream: str, why: str) -> StateError:
-    """The error for a stream that can't continue at its place in the log."""
-    return StateError(f"stream {stream}: {why}; {_ANEW.replace('{stream}', stream)}")

@@ -32,11 +32,12 @@ from tap_spark_jdbc.binlog.events import (
     statement_of,
 )  # fmt: skip
 from tap_spark_jdbc.binlog.gtids import MariaDbGtids, MySqlGtids
-from tap_spark_jdbc.binlog.position import Place, lost
+from tap_spark_jdbc.binlog.position import Place
 from tap_spark_jdbc.binlog.statements import Statement
 from tap_spark_jdbc.binlog.table_map import TableMap
 from tap_spark_jdbc.columnar.record_lines import joined_text
 from tap_spark_jdbc.log.change_lines import in_order
+from tap_spark_jdbc.log.position import lost
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -5,13 +5,11 @@ from __future__ import annotations
 import logging
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from singer_spark.errors import SingerSparkError
-from singer_spark.process import stdout
 from singer_spark.program.amounts import size_text
-from singer_spark.singer import messages
 from tap_spark_jdbc.extraction.stream_progress import StreamProgress
+from tap_spark_jdbc.log.change_log import ChangeLog, Outlook
 from tap_spark_jdbc.log.log_start import LogStart
 from tap_spark_jdbc.log.position import LogBookmark, bookmarks_of, lost, lsn_text
 from tap_spark_jdbc.log.position_check import check_bookmark, check_end, check_partitions
@@ -35,23 +33,14 @@ logger = logging.getLogger("tap-spark-jdbc")
 _LITTLE = 16 * 2**20
 
 
-class LogRun:
-    """The streams of a run that are read from the log, or will be.
-
-    Attributes:
-        starts: The streams whose tables are read in this run, by name.
-        plans: Plans of all streams, without columns that are not in the log.
-    """
+class LogRun(ChangeLog[LogBookmark]):
+    """The streams of a run that are read from PostgreSQL's log, or will be."""
 
     def __init__(self, database: Database, snapshots: StreamSnapshots, state: RunState, pipeline: str) -> None:
         """Nothing is queried yet."""
-        self._database = database
-        self._state = state
+        super().__init__(database, state)
         self._system = snapshots.server
         self._pipeline = pipeline
-        self.starts: dict[str, LogStart] = {}
-        self.plans: dict[str, StreamPlan] = {}
-        self._bookmarks: dict[str, LogBookmark] = {}
         self._begun: dict[str, LogBookmark] = {}
         self._tables: dict[str, LogTable] = {}
         self._slot: LogSlot | None = None
@@ -116,69 +105,45 @@ class LogRun:
         """Raise ConfigurationError if a stream's table can't be read from the log."""
         log_table(self._database, plan)
 
-    def bookmark(self, stream: str) -> LogBookmark | None:
-        """Where a stream continues in the log; None: its table must be read."""
-        found = LogBookmark.from_json(stream, self._state.entry(stream))
-        return None if found is None or found.reading else found
-
-    def outlook(self, plan: StreamPlan, bookmark: LogBookmark) -> str:
-        """What the next run will find: how much log the server holds back, or why the stream can't go on."""
-        if why := self.obstacle(plan, bookmark):
-            return f"can't go on: {why}"
-        slot, held_back = self.slot_and_held_back()
-        return f"slot {slot} holds back {held_back} bytes"
-
-    def obstacle(self, plan: StreamPlan, bookmark: LogBookmark) -> str | None:
-        """Why a stream can't go on from its bookmark; None: it can."""
-        slot = self._opened()
-        try:
-            there = slot.look(waits=False)
-            table = log_table(self._database, plan)
-            check_bookmark(table, bookmark, slot, self._system.system, there=there)
-            check_partitions(self._database, table, bookmark)
-        except SingerSparkError as error:
-            return str(error)
-        return None
-
-    def slot_and_held_back(self) -> tuple[str, int | None]:
-        """The slot's name, and the bytes of log that the server keeps for it; None: it is not there."""
-        slot = self._opened()
-        return slot.slot, slot.held_back()
+    def outlook(self, plan: StreamPlan) -> Outlook | None:
+        """As `ChangeLog.outlook`; a server without such a log is an error of the run, not of a stream."""
+        self._opened()
+        return super().outlook(plan)
 
     def overview(self) -> str:
-        """The slot, as text for users; SingerSparkError: the log can't be read, and what to do."""
-        slot, held = self.slot_and_held_back()
+        """As `ChangeLog.overview`: the slot."""
+        slot = self._opened()
+        held = slot.held_back()
         if held is None:
-            return f"slot {slot} is not there yet; the first run makes it"
-        return f"slot {slot} holds back {size_text(held)}"
-
-    def account(self, plan: StreamPlan) -> tuple[str, str] | None:
-        """Where a stream continues and its outlook, as texts for users; None: its table must be read."""
-        known = self.bookmark(plan.stream)
-        return None if known is None else (lsn_text(known.lsn), self.outlook(plan, known))
+            return f"slot {slot.slot} is not there yet; the first run makes it"
+        return f"slot {slot.slot} holds back {size_text(held)}"
 
     def drop(self) -> list[str]:
-        """Remove slot and publication from the server; returns what was removed."""
+        """As `ChangeLog.drop`: slot and publication."""
         return self._opened().drop()
 
-    def reads(self, stream: str) -> bool:
-        """Whether a stream's changes are read, and not its table."""
-        return stream in self.plans and stream not in self.starts
+    def _parsed(self, stream: str, entry: Mapping[str, Any] | None) -> LogBookmark | None:
+        return LogBookmark.from_json(stream, entry)
 
-    def place(self, stream: str) -> str:
-        """Where a stream continues, as text for users."""
-        return lsn_text(self._bookmarks[stream].lsn)
+    def _text(self, bookmark: LogBookmark) -> str:
+        return lsn_text(bookmark.lsn)
+
+    def _check_place(self, plan: StreamPlan, bookmark: LogBookmark) -> None:
+        slot = self._opened()
+        there = slot.look(waits=False)
+        table = log_table(self._database, plan)
+        check_bookmark(table, bookmark, slot, self._system.system, there=there)
+        check_partitions(self._database, table, bookmark)
+
+    def _ahead(self, bookmark: LogBookmark) -> str:
+        slot = self._opened()
+        return f"slot {slot.slot} holds back {slot.held_back()} bytes"
 
     def send(self, budget: RunBudget, progress: Progress) -> None:
         """Send the changes of all streams that have a bookmark, in commit order."""
-        plans = [plan for name, plan in self.plans.items() if self.reads(name)]
-        slot = self._slot
+        plans, slot = self._announced(), self._slot
         if not plans or slot is None:
             return
-        for plan in plans:
-            self._announce(plan, unchanged=False)
-            if (version := self._resumed_version(plan.stream)) is not None:
-                stdout.write(messages.activate_version_message(plan.stream, version))
         until = self._until
         places = [self._bookmarks[plan.stream].lsn for plan in plans]
         if until == min(places):
@@ -197,13 +162,6 @@ class LogRun:
             end = max(until, sink.committed or 0)
         self._move(streams, end)
 
-    def finish(self) -> None:
-        """Complete the run: no other will continue it, so its versions are dropped."""
-        for stream in self._bookmarks:
-            bookmark = self.bookmark(stream)
-            if bookmark is not None and bookmark.version is not None:
-                self._state.note(stream, replace(bookmark, version=None).to_json())
-
     def _opened(self) -> LogSlot:
         return opened(self._database, self._pipeline, self._state.entries())
 
@@ -220,24 +178,6 @@ class LogRun:
                 last, lsn_text(saved[last].lsn), last,
             )  # fmt: skip
         slot.advance(saved[last].lsn)
-
-    def _announce(self, plan: StreamPlan, *, unchanged: bool) -> None:
-        progress = self._state.progress(plan)
-        stdout.write(
-            messages.schema_message(
-                plan.stream,
-                plan.sent_schema(unchanged=unchanged),
-                list(plan.sent_keys),
-                [],
-                replication_method=plan.replication_method,
-                extent="delta" if progress is None else progress.extent,
-                load_method=plan.load_method,
-            )
-        )
-
-    def _resumed_version(self, stream: str) -> int | None:
-        """The version of rows after a TRUNCATE that a dead run has sent."""
-        return self._bookmarks[stream].version if self._state.start == "resume" else None
 
     def _streams(self, plans: Sequence[StreamPlan]) -> dict[str, LogStream]:
         from tap_spark_jdbc.log.log_reading import log_stream

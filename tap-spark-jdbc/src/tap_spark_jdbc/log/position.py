@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, Self
 
 from singer_spark.errors import StateError
 
 LOG_BASED = "LOG_BASED"
-_ANEW = "run the tap with --full, or `spark-lake state reset --stream {stream}`, so that the table is read anew"
+_ANEW = "run the tap with --full, or `spark-lake state reset --stream {stream}`, so that its table is read again"
 _TEXTS = ("system", "table", "published", "timeline")
 _LSN = re.compile(r"([0-9A-Fa-f]{1,8})/([0-9A-Fa-f]{1,8})")
 _SNAPSHOT = re.compile(r"\d+:\d+:(\d+(,\d+)*)?")
@@ -55,8 +56,29 @@ class Moment:
         return whole < xmin or (whole < xmax and whole not in still_open)
 
 
+@dataclass(frozen=True, kw_only=True)
+class StreamPosition(ABC):
+    """Where a stream continues in a log.
+
+    Attributes:
+        reading: The table is being read: useless to a later run, which reads it again.
+        version: The version of rows after a TRUNCATE in this run, for a run that continues it.
+    """
+
+    reading: bool = False
+    version: int | None = None
+
+    def read(self) -> Self:
+        """The bookmark once the table is read."""
+        return replace(self, reading=False)
+
+    @abstractmethod
+    def to_json(self) -> dict[str, Any]:
+        """A stream's entry under `bookmarks`."""
+
+
 @dataclass(frozen=True)
-class LogBookmark:
+class LogBookmark(StreamPosition):
     """Where a stream continues in the log: all that was committed before `lsn` has been sent.
 
     Attributes:
@@ -65,8 +87,6 @@ class LogBookmark:
         table: The table's OID, which differs for another table of the same name.
         published: The OID of what publishes it; empty if an older version wrote the bookmark.
         moment: The snapshot in which the table was read; what it shows is not sent again. None once the log is past it.
-        reading: The table is being read: useless to a later run, which reads it anew.
-        version: The version of rows after a TRUNCATE in this run, for a run that continues it.
         timeline: The server's timeline; empty if an older version wrote the bookmark.
         partitions: The OIDs of the table's partitions; None if it has none, or an older version wrote the bookmark.
         key: The records' key; None if an older version wrote the bookmark.
@@ -78,15 +98,9 @@ class LogBookmark:
     table: str = ""
     published: str = ""
     moment: Moment | None = None
-    reading: bool = False
-    version: int | None = None
     timeline: str = ""
     partitions: frozenset[int] | None = None
     key: tuple[str, ...] | None = None
-
-    def read(self) -> LogBookmark:
-        """The bookmark once the table is read."""
-        return replace(self, reading=False)
 
     def to_json(self) -> dict[str, Any]:
         """A stream's entry under `bookmarks`."""

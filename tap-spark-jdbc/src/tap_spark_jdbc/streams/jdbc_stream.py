@@ -29,12 +29,11 @@ if TYPE_CHECKING:
     from singer_sdk.singerlib import Catalog, RecordMessage, SchemaMessage
 
     from singer_spark.program.progress import Progress
-    from tap_spark_jdbc.binlog.binlog_run import BinlogStart
     from tap_spark_jdbc.config.settings import TapSettings
     from tap_spark_jdbc.extraction.extraction import Extraction
     from tap_spark_jdbc.extraction.run_budget import RunBudget
     from tap_spark_jdbc.extraction.run_state import RunState
-    from tap_spark_jdbc.log.log_start import LogStart
+    from tap_spark_jdbc.log.change_log import LogBegin
     from tap_spark_jdbc.plan.slices import Slice
     from tap_spark_jdbc.plan.stream_plan import StreamPlan
     from tap_spark_jdbc.plan.stream_sql import Point
@@ -81,7 +80,7 @@ class JdbcStream(Stream):
         self.replication_key = plan.sent_replication_key
         self.forced_replication_method = plan.replication_method
         self._tap_state = {}
-        self.log_start: LogStart | BinlogStart | None = None
+        self.log_start: LogBegin | None = None
         self._reading: StreamReading[Any] | None = None
         self._unchanged: Extraction | None = None
         self._in_run = False

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from singer_spark.errors import one_line
 from tap_spark_jdbc.streams.stream_errors import OF_A_STREAM
@@ -11,29 +11,26 @@ from tap_spark_jdbc.streams.stream_errors import OF_A_STREAM
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from tap_spark_jdbc.binlog.binlog_run import BinlogRun
     from tap_spark_jdbc.extraction.run_state import RunState
-    from tap_spark_jdbc.log.log_run import LogRun
+    from tap_spark_jdbc.log.change_log import ChangeLog
     from tap_spark_jdbc.snapshot.stream_snapshot import StreamSnapshots
     from tap_spark_jdbc.source.database import Database
     from tap_spark_jdbc.streams.jdbc_stream import JdbcStream, TapRun
     from tap_spark_jdbc.streams.stream_errors import StreamErrors
 
-    ChangeLog = BinlogRun | LogRun
 
-
-def log_of(database: Database, snapshots: StreamSnapshots, state: RunState, pipeline: str) -> ChangeLog:
+def log_of(database: Database, snapshots: StreamSnapshots, state: RunState, pipeline: str) -> ChangeLog[Any]:
     """The log of this kind of database; nothing is queried yet."""
     if database.source.dialect.name == "mariadb":
         from tap_spark_jdbc.binlog.binlog_run import BinlogRun
 
-        return BinlogRun(database, snapshots, state, pipeline)
+        return BinlogRun(database, state)
     from tap_spark_jdbc.log.log_run import LogRun
 
     return LogRun(database, snapshots, state, pipeline)
 
 
-def begin_log(streams: Iterable[JdbcStream], run: TapRun, pipeline: str, errors: StreamErrors) -> ChangeLog | None:
+def begin_log(streams: Iterable[JdbcStream], run: TapRun, pipeline: str, errors: StreamErrors) -> ChangeLog[Any] | None:
     """The log, ready to be read; None if no stream is read from it."""
     chosen = [each for each in streams if each.plan.is_log_based and each.selected and each.name not in errors.reasons]
     if not chosen:
@@ -42,7 +39,7 @@ def begin_log(streams: Iterable[JdbcStream], run: TapRun, pipeline: str, errors:
     def taken_back(stream: str) -> Callable[[], None]:
         return partial(run.state.skip, stream, [stream])
 
-    def prepared(streams: Sequence[JdbcStream]) -> ChangeLog:
+    def prepared(streams: Sequence[JdbcStream]) -> ChangeLog[Any]:
         log = log_of(run.database, run.snapshots, run.state, pipeline)
         log.prepare([each.plan for each in streams])
         return log
@@ -55,7 +52,7 @@ def begin_log(streams: Iterable[JdbcStream], run: TapRun, pipeline: str, errors:
     known = [each for each in chosen if each.name not in errors.strangers]
     if not chosen:
         return None
-    log: ChangeLog | None = None
+    log: ChangeLog[Any] | None = None
     with errors.of_all({each.name: taken_back(each.name) for each in chosen}):
         try:
             log = prepared(chosen)
@@ -74,7 +71,7 @@ def begin_log(streams: Iterable[JdbcStream], run: TapRun, pipeline: str, errors:
     return log
 
 
-def send_changes(log: ChangeLog, streams: Iterable[JdbcStream], run: TapRun, errors: StreamErrors) -> None:
+def send_changes(log: ChangeLog[Any], streams: Iterable[JdbcStream], run: TapRun, errors: StreamErrors) -> None:
     """Send the changes of the streams whose tables were read in an earlier run."""
     with errors.of_all({each.name: each.take_back for each in streams if log.reads(each.name)}):
         log.send(run.budget, run.progress)

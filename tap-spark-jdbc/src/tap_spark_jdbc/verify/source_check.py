@@ -224,12 +224,10 @@ def _log(tap: TapSparkJdbc, plans: Sequence[StreamPlan]) -> Iterator[Finding]:
         yield Finding("log", str(error), PROBLEM)
         return
     for plan in plans:
-        found = log.account(plan)
-        if found is not None:
-            place, outlook = found
-            _, lost, why = outlook.partition("can't go on: ")
-            text = f"stream {plan.stream}: continues at {place}"
-            yield Finding("log", f"{text}: {why}" if lost else text, PROBLEM if lost else "ok")
+        outlook = log.outlook(plan)
+        if outlook is not None:
+            text = f"stream {plan.stream}: continues at {outlook.place}"
+            yield Finding("log", text) if outlook.lost is None else Finding("log", f"{text}: {outlook.lost}", PROBLEM)
             continue
         try:
             log.check(plan)
