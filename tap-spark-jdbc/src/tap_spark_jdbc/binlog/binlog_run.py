@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from singer_spark.errors import ConfigurationError, StateError
 from tap_spark_jdbc.binlog.binlog_server import BinlogServer
-from tap_spark_jdbc.binlog.gtids import MariaDbGtids, MySqlGtids
+from tap_spark_jdbc.binlog.gtids import covers
 from tap_spark_jdbc.binlog.logged_tables import LoggedTable, logged_tables
 from tap_spark_jdbc.binlog.position import FIRST_OFFSET, BinlogBookmark, Place
 from tap_spark_jdbc.extraction.stream_progress import StreamProgress
@@ -82,12 +82,11 @@ class BinlogRun(ChangeLog[BinlogBookmark]):
 
     def _start(self, server: BinlogServer, plans: Sequence[StreamPlan]) -> None:
         """Take the snapshot in which tables are read for the first time."""
-        from tap_spark_jdbc.binlog.binlog_login import BinlogLogin
         from tap_spark_jdbc.binlog.dump import Dump
         from tap_spark_jdbc.binlog.table_snapshot import take
 
         shown = take(self._database, server, plans)
-        created = Dump(BinlogLogin.of(self._database.source)).created(shown.place)
+        created = Dump.of(self._database.source).created(shown.place)
         for plan in plans:
             table = self._tables[plan.stream]
             bookmark = BinlogBookmark(
@@ -117,7 +116,7 @@ class BinlogRun(ChangeLog[BinlogBookmark]):
 
     def _check_gtids(self, server: BinlogServer, stream: str, bookmark: BinlogBookmark) -> None:
         """Raise StateError if the server does not have all transactions before a bookmark."""
-        if not _covers(self._executed, bookmark.gtids, mariadb=server.is_mariadb):
+        if not covers(self._executed, bookmark.gtids, server.gtid_kind):
             raise lost(
                 stream,
                 f"the server does not have all transactions up to its bookmark (GTIDs {bookmark.gtids}): it was "
@@ -131,12 +130,11 @@ class BinlogRun(ChangeLog[BinlogBookmark]):
 
     def overview(self) -> str:
         """As `ChangeLog.overview`: where the log ends; its file is asked for, as by a reading."""
-        from tap_spark_jdbc.binlog.binlog_login import BinlogLogin
         from tap_spark_jdbc.binlog.dump import Dump
 
         server = self._opened()
         end = server.end()
-        Dump(BinlogLogin.of(self._database.source)).created(end)
+        Dump.of(self._database.source).created(end)
         return f"the server's log ends at {end}, {'with' if server.gtids else 'without'} GTIDs"
 
     def _opened(self) -> BinlogServer:
@@ -198,18 +196,16 @@ class BinlogRun(ChangeLog[BinlogBookmark]):
             stream.version = self._resumed_version(name)
         first = min(self._bookmarks.values(), key=lambda each: each.begin)
         if moved:
-            first = self._before_all(mariadb=server.is_mariadb)
+            first = self._before_all(server)
             for stream in self._streams.values():
                 # Places are of the other server: only identifiers tell what is new.
                 stream.bookmark = replace(stream.bookmark, place=replace(until, number=0, offset=0))
-        return read_log(
-            self._database, server, self._streams, first, until, budget, progress, self._move, by_gtid=moved
-        )
+        return read_log(server, self._streams, first, until, budget, progress, self._move, by_gtid=moved)
 
-    def _before_all(self, *, mariadb: bool) -> BinlogBookmark:
+    def _before_all(self, server: BinlogServer) -> BinlogBookmark:
         """The bookmark whose transactions all others have, too."""
         for each in self._bookmarks.values():
-            if all(_covers(other.gtids, each.gtids, mariadb=mariadb) for other in self._bookmarks.values()):
+            if all(covers(other.gtids, each.gtids, server.gtid_kind) for other in self._bookmarks.values()):
                 return each
         raise StateError(
             "the bookmarks of the LOG_BASED streams are of transactions of which none has all; run them with --full"
@@ -246,11 +242,3 @@ def _check_key(plan: StreamPlan) -> None:
             f"stream {plan.stream}: its table has no primary key, by which changes find their rows: give it "
             "key_properties, or the load_method append-only"
         )
-
-
-def _covers(more: str, less: str, *, mariadb: bool) -> bool:
-    """Whether a set of identifiers has all of another."""
-    if mariadb:
-        last, others = MariaDbGtids.parse(more).last, MariaDbGtids.parse(less).last
-        return all(domain in last and last[domain][1] >= number for domain, (_, number) in others.items())
-    return MySqlGtids.parse(less).issubset(MySqlGtids.parse(more))

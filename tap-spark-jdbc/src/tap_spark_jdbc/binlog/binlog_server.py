@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from singer_spark.errors import ConfigurationError, SourceError
+from tap_spark_jdbc.binlog.gtids import MariaDbGtids, MySqlGtids
 from tap_spark_jdbc.binlog.position import Place
 
 if TYPE_CHECKING:
@@ -51,6 +52,11 @@ class BinlogServer:
         identifier = known.get("server_uuid") or known.get("server_uid") or f"server_id {known.get('server_id', '')}"
         gtids = is_mariadb or known.get("gtid_mode", "").upper() == "ON"
         return cls(database, is_mariadb, version, identifier, gtids, known)
+
+    @property
+    def gtid_kind(self) -> type[MySqlGtids] | type[MariaDbGtids]:
+        """How its sets of identifiers are read."""
+        return MariaDbGtids if self.is_mariadb else MySqlGtids
 
     @property
     def logs_cascades(self) -> bool:

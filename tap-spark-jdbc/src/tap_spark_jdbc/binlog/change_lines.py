@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,11 +10,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from singer_spark.errors import SourceError
-from singer_spark.singer import messages
 from singer_spark.singer.metadata_columns import DELETED_AT, LOG_PLACE, LOG_POSITION
 from tap_spark_jdbc.binlog.events import DELETES, UPDATES, row_events
 from tap_spark_jdbc.binlog.row_images import RowImages
-from tap_spark_jdbc.columnar.record_lines import rendered
+from tap_spark_jdbc.log.pending_lines import PendingLines
 from tap_spark_jdbc.log.position import lost
 
 if TYPE_CHECKING:
@@ -48,17 +46,15 @@ class Commits:
 
 
 @dataclass
-class BinlogStream:
+class BinlogStream(PendingLines):
     """A stream that is read from the log.
 
     Attributes:
         bookmark: Where it continues.
         table: Its table as it was when the run began.
         look: Asks which columns the table has now.
-        version: The version of rows after a TRUNCATE.
         shown: The identifiers of the transactions whose rows it has had; None: its bookmark's place tells.
         altered: Whether its table was changed since the bookmark: rows then have the columns of now.
-        rows: Rows sent so far.
     """
 
     plan: StreamPlan
@@ -66,23 +62,13 @@ class BinlogStream:
     table: LoggedTable
     values: BinlogValues
     look: Callable[[], Sequence[LoggedColumn]]
-    version: int | None = None
     altered: bool = False
     shown: Any = None
-    rows: int = 0
-    lines: list[pa.Array] = field(default_factory=list)
-    orders: list[Numbers] = field(default_factory=list)
-    _counted: int = 0
 
     @property
     def name(self) -> str:
         """The stream's name."""
         return self.plan.stream
-
-    def take_count(self) -> int:
-        """The number of rows sent since the last call."""
-        counted, self._counted = self._counted, self.rows
-        return self.rows - counted
 
     def add(self, batch: Events, events: Numbers, kind: int, table: TableMap, commits: Commits) -> None:
         """Add the lines of row events of one kind; `commits` are those of the events.
@@ -111,12 +97,6 @@ class BinlogStream:
             self._add(new, order + 1, of_rows, columns, table)
         else:
             self._add(images.images[0], order + 1, of_rows, columns, table)
-
-    def take(self) -> tuple[list[pa.Array], list[Numbers]]:
-        """The lines so far, with the position of each; they are then forgotten."""
-        taken = self.lines, self.orders
-        self.lines, self.orders = [], []
-        return taken
 
     def _columns(self, table: TableMap) -> dict[int, LoggedColumn]:
         """The columns of the stream that rows have, by their numbers in the rows."""
@@ -183,11 +163,7 @@ class BinlogStream:
         sent[LOG_PLACE], sent[LOG_POSITION] = pa.array(commits.lsn), commits.place
         moments = pa.array(commits.seconds * 1_000_000).cast(pa.timestamp("us")).cast(_INSTANT)
         sent[DELETED_AT] = moments if deleted else pa.nulls(len(order), _INSTANT)
-        batch = pa.RecordBatch.from_arrays(list(sent.values()), list(sent))
-        suffix = messages.record_suffix(datetime.now(UTC)).decode()
-        end = (suffix if self.version is None else f',"version":{self.version}{suffix}') + "\n"
-        self.lines.append(rendered(batch, messages.record_prefix(self.name).decode(), end))
-        self.orders.append(order)
+        self._append(self.name, sent, order)
 
 
 def _fits(kind: LoggedType, column: LoggedColumn | None) -> bool:

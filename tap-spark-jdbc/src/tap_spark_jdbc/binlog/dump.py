@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from singer_spark.errors import SourceError
-from tap_spark_jdbc.binlog.binlog_login import refusal, refusing
+from tap_spark_jdbc.binlog.binlog_login import BinlogLogin, refusal, refusing
 from tap_spark_jdbc.binlog.events import FORMAT, Events
 
 if TYPE_CHECKING:
-    from tap_spark_jdbc.binlog.binlog_login import BinlogLogin
     from tap_spark_jdbc.binlog.position import Place
+    from tap_spark_jdbc.source.jdbc_source import JdbcSource
 
 CHUNK_BYTES = 1 << 20
 BATCH_BYTES = 8 << 20
@@ -42,6 +42,11 @@ class Dump:
     def __init__(self, login: BinlogLogin) -> None:
         """Nothing is connected yet."""
         self._login = login
+
+    @classmethod
+    def of(cls, source: JdbcSource) -> Dump:
+        """Of the server that the JDBC URL names; ConfigurationError: its log can't be read as the URL says."""
+        return cls(BinlogLogin.of(source))
 
     def created(self, place: Place) -> int:
         """When the file of a place was begun, in seconds since 1970; 0: the server does not say."""

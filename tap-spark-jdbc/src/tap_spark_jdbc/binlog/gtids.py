@@ -91,8 +91,17 @@ class MariaDbGtids:
         """Add a transaction, which follows the others of its domain."""
         self.last[domain] = server, number
 
+    def issubset(self, other: MariaDbGtids) -> bool:
+        """Whether another set has all of these."""
+        return all((domain, server, number) in other for domain, (server, number) in self.last.items())
+
     def __str__(self) -> str:
         return ",".join(f"{domain}-{server}-{number}" for domain, (server, number) in sorted(self.last.items()))
+
+
+def covers(more: str, less: str, kind: type[MySqlGtids] | type[MariaDbGtids]) -> bool:
+    """Whether a set of identifiers, as a server writes it, has all of another."""
+    return kind.parse(less).issubset(kind.parse(more))  # type: ignore[arg-type]
 
 
 def _merged(intervals: list[tuple[int, int]]) -> list[tuple[int, int]]:

@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from tap_spark_jdbc.binlog.binlog_login import BinlogLogin
 from tap_spark_jdbc.binlog.change_lines import BinlogStream
 from tap_spark_jdbc.binlog.column_values import BinlogValues
 from tap_spark_jdbc.binlog.dump import Dump
-from tap_spark_jdbc.binlog.gtids import MariaDbGtids, MySqlGtids
+from tap_spark_jdbc.binlog.gtids import MySqlGtids
 from tap_spark_jdbc.binlog.logged_tables import logged_tables
 from tap_spark_jdbc.binlog.position import Place
 from tap_spark_jdbc.binlog.reading import BinlogReading
@@ -54,8 +53,7 @@ def binlog_streams(
         bookmark = bookmarks[plan.stream]
         stream = BinlogStream(plan, bookmark, tables[plan.stream], values, partial(_columns_now, server, plan))
         if bookmark.gtids:
-            kind = MySqlGtids if ":" in bookmark.gtids else MariaDbGtids
-            stream.shown = kind.parse(bookmark.gtids)
+            stream.shown = server.gtid_kind.parse(bookmark.gtids)
         found[plan.stream] = stream
     return found
 
@@ -65,7 +63,6 @@ def _columns_now(server: BinlogServer, plan: StreamPlan) -> tuple[LoggedColumn, 
 
 
 def read_log(
-    database: Database,
     server: BinlogServer,
     streams: Mapping[str, BinlogStream],
     first: BinlogBookmark,
@@ -83,18 +80,17 @@ def read_log(
     Raises:
         SourceError: the server refused.
     """
-    kind = MariaDbGtids if server.is_mariadb else MySqlGtids
     reading = BinlogReading(
         {(each.table.schema, each.table.name): each for each in streams.values()},
         budget,
         progress,
         until,
         lambda: move(reading, reading.committed or until),
-        kind.parse(first.gtids) if server.gtids and first.gtids else None,
+        server.gtid_kind.parse(first.gtids) if server.gtids and first.gtids else None,
         0 if by_gtid or first.prepared else first.created,
         {name: Place.parse(place) for name, place in first.prepared} if not by_gtid else {},
     )
-    dump = Dump(BinlogLogin.of(database.source))
+    dump = Dump.of(server.database.source)
     if not by_gtid:
         events = dump.events(first.begin)
     elif server.is_mariadb:

@@ -35,12 +35,11 @@ from tap_spark_jdbc.binlog.gtids import MariaDbGtids, MySqlGtids
 from tap_spark_jdbc.binlog.position import Place
 from tap_spark_jdbc.binlog.statements import Statement
 from tap_spark_jdbc.binlog.table_map import TableMap
-from tap_spark_jdbc.columnar.record_lines import joined_text
-from tap_spark_jdbc.log.change_lines import in_order
+from tap_spark_jdbc.log.pending_lines import PendingLines, send
 from tap_spark_jdbc.log.position import lost
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from singer_spark.errors import StateError
     from singer_spark.program.progress import Progress
@@ -231,8 +230,6 @@ class BinlogReading:
                 logger.info("stream %s: its table was emptied by TRUNCATE", stream.name)
                 stdout.write(messages.activate_version_message(stream.name, version))
             elif statement.verb == "ALTER":
-                if stream.altered and stream.bookmark.columns:
-                    logger.debug("stream %s: its table was altered more than once", stream.name)
                 stream.altered = True
             elif statement.verb in _DESCRIBING:
                 raise lost(stream.name, "its table was dropped, made again or renamed")
@@ -329,7 +326,8 @@ class BinlogReading:
     ) -> None:
         """Send rows of these transactions; `which` has the number of each row's."""
         numbers = little(batch.content, batch.begins[rows] + HEADER_BYTES, 6)
-        parts = []
+        changed: dict[str, PendingLines] = {}
+        commits = _commits(begun)
         for number in np.unique(numbers).tolist():
             table = maps.get(number)
             stream = None if table is None else self.streams.get((table.schema, table.name))
@@ -339,22 +337,19 @@ class BinlogReading:
             some = np.flatnonzero((numbers == number) & new[which])
             if not len(some):
                 continue
-            lsn = np.array([each.place.lsn for each in begun], np.int64)
-            seconds = np.array([each.seconds for each in begun], np.int64)
-            places = pa.array([str(each.place) for each in begun], pa.string())
             for kind in np.unique(batch.kinds[rows[some]]).tolist():
                 of_kind = some[batch.kinds[rows[some]] == kind]
-                own = which[of_kind]
-                commits = Commits(lsn[own], places.take(pa.array(own)), seconds[own])
-                stream.add(batch, rows[of_kind], kind, table, commits)
-            lines, orders = stream.take()
-            parts.append((lines, orders))
-            count = sum(map(len, lines))
-            stream.rows += count
-            self.budget.sent(count)
-            self.progress.advance(stream.name, count, sum(each.nbytes for each in lines))
-        if parts:
-            stdout.write(bytes(joined_text(in_order(parts))))
+                stream.add(batch, rows[of_kind], kind, table, commits.take(which[of_kind]))
+            changed[stream.name] = stream
+        send(changed, self.budget, self.progress)
+
+
+def _commits(begun: Sequence[Transaction]) -> Commits:
+    return Commits(
+        np.array([each.place.lsn for each in begun], np.int64),
+        pa.array([str(each.place) for each in begun], pa.string()),
+        np.array([each.seconds for each in begun], np.int64),
+    )
 
 
 def _xa_name(body: bytes) -> str:

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from singer_spark.singer import messages
 from singer_spark.singer.exact_json import to_json
 from singer_spark.singer.metadata_columns import DELETED_AT, LOG_PLACE, UNCHANGED
-from tap_spark_jdbc.columnar.record_lines import rendered
+from tap_spark_jdbc.log.pending_lines import PendingLines
 from tap_spark_jdbc.log.pgoutput import DELETE, INSERT, NEW, OLD, UPDATE
 from tap_spark_jdbc.log.position import lost
 from tap_spark_jdbc.log.row_columns import RowColumn, Rows, rows_at
@@ -51,14 +49,13 @@ class Changes:
 
 
 @dataclass
-class ChangeLines:
+class ChangeLines(PendingLines):
     """Makes lines from a stream's changes.
 
     Attributes:
         key: The record's key.
         sent_as: The names under which columns are sent.
         has_unchanged: Whether a record has named columns whose values are not in the log.
-        version: The version of rows after a TRUNCATE.
     """
 
     stream: str
@@ -66,9 +63,6 @@ class ChangeLines:
     key: Sequence[str]
     sent_as: Callable[..., Sequence[str]]
     has_unchanged: bool = False
-    version: int | None = None
-    lines: list[pa.Array] = field(default_factory=list)
-    orders: list[Order] = field(default_factory=list)
 
     def add(self, changes: Changes, relation: Relation) -> None:
         """Add the lines of some changes; StateError: the log identifies their rows by another key."""
@@ -108,12 +102,6 @@ class ChangeLines:
             stayed, gone = some[~has_moved], some[has_moved]
             self._add(order[stayed], rows.take(stayed), changes, unchanged=unchanged)
             self._add(order[gone], rows.take(gone), changes, looked_up=unchanged)
-
-    def take(self) -> tuple[list[pa.Array], list[Order]]:
-        """The lines so far, with the position of each; they are then forgotten."""
-        taken = self.lines, self.orders
-        self.lines, self.orders = [], []
-        return taken
 
     def _moved(self, old: Rows, new: Rows) -> npt.NDArray[np.bool_]:
         """Which rows have a different key than before."""
@@ -162,23 +150,8 @@ class ChangeLines:
         if unchanged:
             self.has_unchanged = True
             columns[UNCHANGED] = pa.repeat(to_json([*self.sent_as(*unchanged)]), len(places))
-        batch = pa.RecordBatch.from_arrays(list(columns.values()), list(columns))
-        self.lines.append(rendered(batch, messages.record_prefix(self.stream).decode(), self._end()))
         # A row's old key is deleted before the row is sent with its new one.
-        self.orders.append(places * 2 + (not deleted))
-
-    def _end(self) -> str:
-        suffix = messages.record_suffix(datetime.now(UTC)).decode()
-        return (suffix if self.version is None else f',"version":{self.version}{suffix}') + "\n"
-
-
-def in_order(parts: Sequence[tuple[list[pa.Array], list[Order]]]) -> pa.Array:
-    """The lines of several streams, in the log's order."""
-    lines = [each for part, _ in parts for each in part]
-    if not lines:
-        return pa.array([], pa.string())
-    order = np.concatenate([each for _, part in parts for each in part])
-    return pa.concat_arrays([each.cast(pa.large_string()) for each in lines]).take(pa.array(np.argsort(order)))
+        self._append(self.stream, columns, places * 2 + (not deleted))
 
 
 def _joined(parts: Sequence[Rows]) -> Rows:

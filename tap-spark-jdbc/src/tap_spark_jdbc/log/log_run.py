@@ -216,7 +216,7 @@ class LogRun(ChangeLog[LogBookmark]):
                 moment = None
             version = self._resumed_version(name) if stream is None else stream.lines.version
             before = self._state.progress(plan) or StreamProgress("delta")
-            sent = 0 if stream is None else stream.take_count()
+            sent = 0 if stream is None else stream.lines.take_count()
             self._state.advance(plan, None, replace(before, rows=before.rows + sent))
             moved = replace(self._begun[name], lsn=place, moment=moment, version=version, reading=False)
             self._state.note(name, moved.to_json())

@@ -10,8 +10,8 @@ import numpy as np
 
 from singer_spark.process import stdout
 from singer_spark.singer import messages
-from tap_spark_jdbc.columnar.record_lines import joined_text
-from tap_spark_jdbc.log.change_lines import ChangeLines, Changes, in_order
+from tap_spark_jdbc.log.change_lines import ChangeLines, Changes
+from tap_spark_jdbc.log.pending_lines import send
 from tap_spark_jdbc.log.pgoutput import DELETE, INSERT, RELATION, TRUNCATE, UPDATE, Messages
 
 if TYPE_CHECKING:
@@ -38,7 +38,6 @@ class LogStream:
         lines: Makes its lines.
         announce: Writes its SCHEMA, with the column that names unchanged values if its argument is true.
         check: Refuses columns that are in the log and should be in the stream, too.
-        rows: Rows sent so far.
     """
 
     name: str
@@ -47,13 +46,6 @@ class LogStream:
     lines: ChangeLines
     announce: Callable[[bool], None]
     check: Callable[[Sequence[str]], None]
-    rows: int = 0
-    _counted: int = 0
-
-    def take_count(self) -> int:
-        """The number of rows sent since the last call."""
-        counted, self._counted = self._counted, self.rows
-        return self.rows - counted
 
     def news(self, lsn: Numbers, xid: Numbers) -> npt.NDArray[np.bool_]:
         """Which transactions are not known yet."""
@@ -120,7 +112,7 @@ class LogSink:
 
     def close(self) -> int:
         """The number of rows sent."""
-        return sum(stream.rows for stream in self._streams.values())
+        return sum(stream.lines.rows for stream in self._streams.values())
 
     def _send(self, batch: Messages, transactions: Transactions, begin: int, end: int) -> None:
         """Send the messages from `begin` up to, but not including, `end`."""
@@ -147,7 +139,7 @@ class LogSink:
         if not len(inside):
             return
         tables = batch.number(inside, 1, 4)
-        parts = []
+        changed = {}
         for oid in np.unique(tables):
             stream = self._streams.get(int(oid))
             if stream is None:
@@ -160,14 +152,8 @@ class LogSink:
             stream.lines.add(Changes(batch, rows, transactions), self._relations[int(oid)])
             if stream.lines.has_unchanged and not had_unchanged:
                 stream.announce(True)
-            lines, orders = stream.lines.take()
-            parts.append((lines, orders))
-            sent = sum(map(len, lines))
-            stream.rows += sent
-            self._budget.sent(sent)
-            self._progress.advance(stream.name, sent, sum(each.nbytes for each in lines))
-        if parts:
-            stdout.write(bytes(joined_text(in_order(parts))))
+            changed[stream.name] = stream.lines
+        send(changed, self._budget, self._progress)
 
     def _truncate(self, batch: Messages, transactions: Transactions, place: int) -> None:
         where = np.array([place])
