@@ -5,9 +5,11 @@ from __future__ import annotations
 import logging
 import os
 import signal
+import socket
 import tempfile
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 from unittest import mock
@@ -221,6 +223,21 @@ def s3() -> Iterator[S3]:
     """A real S3 server: `new_bucket()` gives a URL, `storage_options` what a config needs for it."""
     with started(MODULES[chosen_server()]) as facts:
         yield S3(**facts)
+
+
+@pytest.fixture
+def deaf_server() -> Iterator[str]:
+    """The URL of a server that hangs up on each connection."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def hang_up() -> None:
+            with suppress(OSError):
+                while True:
+                    server.accept()[0].close()
+
+        threading.Thread(target=hang_up, daemon=True).start()
+        yield f"http://127.0.0.1:{server.getsockname()[1]}"
+        server.shutdown(socket.SHUT_RDWR)
 
 
 @pytest.fixture(scope="session")

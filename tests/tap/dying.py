@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import random
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -163,6 +164,21 @@ class Pipe:
         checkpoint = Checkpoint(self.killed_run, state=state["value"], resume=state["resume"], **facts)
         self.checkpoint.parent.mkdir(parents=True, exist_ok=True)
         self.checkpoint.write_bytes(checkpoint.to_bytes())
+
+    def dies(self, take: Callable[[list[JSON]], None], chance: random.Random, write: Callable[[int], None]) -> None:
+        """A run that dies at any STATE; others write, then it is resumed and committed, or the next one begins again.
+
+        `take` is given the messages of runs that are committed.
+        """
+        resumes = chance.random() < 0.5
+        dead = self.run()
+        dead = dead.until(chance.randrange(len(dead.states)))
+        write(chance.randrange(4))
+        if resumes:
+            rest = self.resumed(dead)
+            take(dead.messages)
+            take(rest.messages)
+            self.save(rest.final)
 
     def resumed(self, sent: Sent) -> Sent:
         """The run that goes on after this death; it says that it does, and from where."""

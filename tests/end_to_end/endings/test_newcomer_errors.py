@@ -5,12 +5,10 @@ from __future__ import annotations
 import json
 import os
 import re
-import socket
 import sqlite3
 import subprocess
 import sys
-import threading
-from contextlib import closing, suppress
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,7 +23,7 @@ from target_spark_lake.commit.pipeline_run import open_run
 from target_spark_lake.layout import Layout
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    pass
 
 JSON = dict[str, Any]
 SPARK_LAKE = Path(sys.executable).with_name("spark-lake")
@@ -186,16 +184,23 @@ def test_mistakes_with_sqlite(sqlite_shop: JSON, tmp_path: Path, mistake: JSON, 
     assert not (tmp_path / "no_such_shop.db").exists()
 
 
+def reader_of(database: Any, connection: psycopg.Connection[Any]) -> JSON:
+    """The tap's config for a new user, who may read nothing yet."""
+    user = f"reader_{database.name}"
+    connection.execute(f"create role {user} login password '{PASSWORD}'")
+    return {"jdbc_url": database.jdbc_url, "user": user, "password": PASSWORD}
+
+
 def test_what_only_a_part_of_can_be_read_stops_nothing_and_is_named_with_the_way_out(
     postgresql: Any, tmp_path: Path
 ) -> None:
     """Grants on some columns, a materialized view without rows, a view that divides by zero, hidden rows."""
     database = postgresql.new_database()
-    user = f"reader_{database.name}"
     with psycopg.connect(database.dsn, autocommit=True) as connection:
+        config = reader_of(database, connection)
+        user = config["user"]
         connection.execute(
             f"""
-            create role {user} login password '{PASSWORD}';
             create table orders (id int primary key); insert into orders values (1);
             create table partly (id int primary key, open text, hidden text);
             create materialized view empty as select 1 as id with no data;
@@ -205,7 +210,6 @@ def test_what_only_a_part_of_can_be_read_stops_nothing_and_is_named_with_the_way
             grant select on orders, empty, fails, policed to {user}; grant select (id, open) on partly to {user};
             """
         )
-    config: JSON = {"jdbc_url": database.jdbc_url, "user": user, "password": PASSWORD}
 
     said = run(tmp_path, config)
 
@@ -229,13 +233,11 @@ def test_all_tables_that_can_not_be_read_are_named_at_once_before_anything_is_re
 ) -> None:
     """One line each; the last line says how the others arrive."""
     database = postgresql.new_database()
-    user = f"reader_{database.name}"
     with psycopg.connect(database.dsn, autocommit=True) as connection:
-        connection.execute(f"create role {user} login password '{PASSWORD}'")
+        config = reader_of(database, connection)
         for number in range(8):
             connection.execute(f"create table t{number} (id int primary key)")
-        connection.execute(f"grant select on t0, t1 to {user}")
-    config: JSON = {"jdbc_url": database.jdbc_url, "user": user, "password": PASSWORD}
+        connection.execute(f"grant select on t0, t1 to {config['user']}")
     config["tables"] = [f"t{number}" for number in range(8)]
 
     said = run(tmp_path, config)
@@ -260,28 +262,13 @@ def test_another_bucket_in_one_of_the_files_is_named_as_such(sqlite_shop: JSON, 
     assert f"{tmp_path}/other" in said.line(TARGET)
 
 
-@pytest.fixture
-def deaf_store() -> Iterator[str]:
-    """The URL of a server that hangs up on each request."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-
-        def hang_up() -> None:
-            with suppress(OSError):
-                while True:
-                    server.accept()[0].close()
-
-        threading.Thread(target=hang_up, daemon=True).start()
-        yield f"http://127.0.0.1:{server.getsockname()[1]}"
-        server.shutdown(socket.SHUT_RDWR)
-
-
 def test_a_store_without_keys_and_a_store_without_an_answer(
-    sqlite_shop: JSON, tmp_path: Path, deaf_store: str, monkeypatch: pytest.MonkeyPatch
+    sqlite_shop: JSON, tmp_path: Path, deaf_server: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in [each for each in os.environ if each.startswith("AWS_")]:
         monkeypatch.delenv(name)
     none = str(tmp_path / "none")
-    options: JSON = {"endpoint_url": deaf_store, "config_kwargs": FAST}
+    options: JSON = {"endpoint_url": deaf_server, "config_kwargs": FAST}
     target = {"bucket": "s3://lake", "storage_options": options}
     said = run(tmp_path, sqlite_shop, target, AWS_SHARED_CREDENTIALS_FILE=none, AWS_CONFIG_FILE=none)
     assert said.code == 1
@@ -292,7 +279,7 @@ def test_a_store_without_keys_and_a_store_without_an_answer(
     said = run(tmp_path, sqlite_shop, target)
     assert said.code == 1
     assert "UnreachableError" in said.classes
-    assert deaf_store.removeprefix("http://") in said.line(TAP)
+    assert deaf_server.removeprefix("http://") in said.line(TAP)
 
 
 def test_a_folder_that_can_not_be_written_is_no_matter_of_a_store_s_options(sqlite_shop: JSON, tmp_path: Path) -> None:

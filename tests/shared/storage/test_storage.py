@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 import threading
 from contextlib import suppress
 from pathlib import Path
@@ -162,21 +161,11 @@ def test_an_unreachable_s3_is_one_clear_error() -> None:
     assert redact("hush-hush-1") != "hush-hush-1"
 
 
-def test_a_store_that_takes_connections_and_gives_no_answer_is_unreachable() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-
-        def hang_up() -> None:
-            with suppress(OSError):
-                while True:
-                    server.accept()[0].close()
-
-        threading.Thread(target=hang_up, daemon=True).start()
-        endpoint = f"http://127.0.0.1:{server.getsockname()[1]}"
-        options = {"endpoint_url": endpoint, "key": "someone", "secret": "hush-hush-2", "config_kwargs": FAST}
-        with pytest.raises(StorageError) as told:
-            Storage("s3://lake", options).read("a")
-        assert isinstance(told.value.__cause__, UnreachableError)
-        server.shutdown(socket.SHUT_RDWR)
+def test_a_store_that_takes_connections_and_gives_no_answer_is_unreachable(deaf_server: str) -> None:
+    options = {"endpoint_url": deaf_server, "key": "someone", "secret": "hush-hush-2", "config_kwargs": FAST}
+    with pytest.raises(StorageError) as told:
+        Storage("s3://lake", options).read("a")
+    assert isinstance(told.value.__cause__, UnreachableError)
 
 
 def test_without_keys_the_login_is_what_is_missing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

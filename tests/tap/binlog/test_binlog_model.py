@@ -164,16 +164,8 @@ def test_lake_is_the_source(
             writers.write(chance.randrange(15))
             if chance.random() < 0.5:
                 writers.leave_open()
-            fate = chance.choice(["commit", "commit", "resume", "anew"])
-            if fate != "commit":
-                dead = pipe.run()
-                dead = dead.until(chance.randrange(len(dead.states)))
-                writers.write(chance.randrange(4))
-                if fate == "resume":
-                    rest = pipe.resumed(dead)
-                    lake.take(dead.messages)
-                    lake.take(rest.messages)
-                    pipe.save(rest.final)
+            if chance.random() < 0.5:
+                pipe.dies(lake.take, chance, writers.write)
             if chance.random() < 0.3:
                 cursor.execute("flush binary logs")
             while not commit(pipe, lake):

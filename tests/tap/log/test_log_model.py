@@ -52,16 +52,8 @@ def test_the_lake_is_the_source_and_holds_each_change_once(
         snapshot_rows = len(lake.history)
         for _ in range(6):
             writers.write(chance.randrange(15))
-            fate = chance.choice(["commit", "commit", "resume", "anew"])
-            if fate != "commit":
-                dead = pipe.run()
-                dead = dead.until(chance.randrange(len(dead.states)))
-                writers.write(chance.randrange(4))
-                if fate == "resume":
-                    rest = pipe.resumed(dead)
-                    lake.take(dead.messages)
-                    lake.take(rest.messages)
-                    pipe.save(rest.final)
+            if chance.random() < 0.5:
+                pipe.dies(lake.take, chance, writers.write)
             commit(pipe, lake)
             while not at_end(pipe, connection, database.name):
                 commit(pipe, lake)

@@ -103,8 +103,9 @@ def _loader() -> Any:
     import yaml
 
     class Loader(yaml.SafeLoader):
-        yaml_implicit_resolvers = {}  # noqa: RUF012
+        """Begins without the tags of YAML 1.1."""
 
+    Loader.yaml_implicit_resolvers = {}
     for tag, pattern, first in (
         ("bool", r"true|True|TRUE|false|False|FALSE", "tTfF"),
         ("null", r"~|null|Null|NULL|", ["~", "n", "N", ""]),
