@@ -21,6 +21,7 @@ from singer_spark.errors import StateError
 from tap.binlog.piped import committed, piped, refused, run_script, setting
 from tap.binlog.test_binlog_runs import bookmark, changes
 from tap.dying import Pipe
+from tap_spark_jdbc.binlog.binlog_server import BinlogServer
 
 TABLE = "create table t (id int primary key, v int);\ninsert into t values (1, 1), (2, 2)"
 
@@ -295,6 +296,50 @@ def test_a_commit_that_waits_for_a_replica(mysql: MySQL, tmp_path: Path) -> None
             writing.result()
         ids.update(each["id"] for each in changes(committed(pipe)))
         assert ids == {1: 1, 2: 1, 3: 1}
+
+
+def test_a_server_that_never_pauses(mysql: MySQL, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a lock the reading begins before what it shows: a change may come again, none is missing."""
+    real = BinlogServer.executed.fget  # type: ignore[attr-defined]
+
+    def executed(server: BinlogServer) -> str:
+        cursor.execute("insert into busy.t values (null)")
+        return str(real(server))
+
+    options = [f"--set={name}=ON" for name in ("gtid-mode", "enforce-gtid-consistency")]
+    with started("servers.mysql", *options) as facts, piped(MySQL(**facts), tmp_path, TABLE) as (pipe, cursor):
+        database = pipe.config["schemas"][0]
+        grants = f"select on {database}.* to reader;\ngrant replication slave, replication client on *.* to reader"
+        run_script(cursor, f"create user reader identified by 'secret';\ngrant {grants}")
+        pipe.config.update(user="reader", password="secret")
+        run_script(cursor, "create database busy;\ncreate table busy.t (id int primary key auto_increment)")
+        keeping = {"*": {"replication_method": "LOG_BASED", "load_method": "append-dedup"}}
+        with monkeypatch.context() as patched:
+            patched.setattr(BinlogServer, "executed", property(executed))
+            assert "GRANT LOCK TABLES" in refused(Pipe(pipe.folder, {**pipe.config, "stream_options": keeping}))
+            ids = {each["id"] for each in changes(committed(pipe))}
+        cursor.execute("insert into t values (3, 3)")
+        sent = changes(committed(pipe))
+        assert ids == {1, 2}
+        assert [each["id"] for each in sent] == [3]
+
+
+def test_tagged_transactions(mysql: MySQL, tmp_path: Path) -> None:
+    """Where a client gives its transactions tags, places count; another server can't continue."""
+    options = [f"--set={name}=ON" for name in ("gtid-mode", "enforce-gtid-consistency")]
+    with started("servers.mysql", *options) as facts, piped(MySQL(**facts), tmp_path, TABLE) as (pipe, cursor):
+        committed(pipe)
+        cursor.execute("set gtid_next = 'AUTOMATIC:nightly'")
+        cursor.execute("insert into t values (3, 3)")
+        cursor.execute("set gtid_next = 'AUTOMATIC'")
+        cursor.execute("insert into t values (4, 4)")
+        assert [each["id"] for each in changes(committed(pipe))] == [3, 4]
+        cursor.execute("insert into t values (5, 5)")
+        state = committed(pipe).final
+        pipe.save({"bookmarks": {name: {**each, "server": "other"} for name, each in state["bookmarks"].items()}})
+        assert "another server" in refused(pipe)
+        first = Pipe(tmp_path / "again", pipe.config)
+        assert {each["id"] for each in changes(committed(first))} == {1, 2, 3, 4, 5}
 
 
 def waits(cursor: pymysql.cursors.Cursor) -> bool:

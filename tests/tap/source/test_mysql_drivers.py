@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow.parquet as pq
 import pytest
 
 from singer_spark.errors import SourceError
@@ -131,3 +132,26 @@ def test_other_drivers_bring_the_same_rows(database: MySQLDatabase) -> None:
     assert expected[1]["d"] == -2.2250738585072014e-308
     assert rows(OWN) == expected
     assert rows(FOURTH) == expected
+
+
+def test_own_driver_holds_a_part_of_the_rows(database: MySQLDatabase, tmp_path: Path) -> None:
+    """400 MB of rows in one slice pass through a heap of 256 MB."""
+    run(
+        database,
+        "set session cte_max_recursion_depth = 200000",
+        "create table t (id int, note varchar(2000) character set ascii)",
+        "insert into t with recursive s as (select 1 id union all select id + 1 from s where id < 200000) "
+        "select id, repeat(char(65 + id % 26 using ascii), 2000) from s",
+    )
+    cached_jars(OWN["driver_package"])
+    batches = {"encoding": {"format": "parquet"}, "storage": {"root": str(tmp_path)}}
+    config = login(database, tables=["t"], batch_config=batches, reader="jdbc", slice_rows=1_000_000, **OWN)
+    config["spark"] = {"conf": {"spark.driver.memory": "256m"}}
+    config["jdbc_url"] = f"jdbc:mysql://{database.host}:{database.port}/{database.name}?sslMode=REQUIRED"
+    written = tmp_path / "tap.json"
+    written.write_text(json.dumps(config))
+    command = [sys.executable, "-m", "tap_spark_jdbc", "--config", str(written)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    files = [pq.read_metadata(each).num_rows for each in tmp_path.rglob("*.parquet")]
+    assert sum(files) == 200_000

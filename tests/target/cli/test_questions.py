@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from servers.mysql import MySQL
 from target.cli.init_command import MAIN, spark_lake
 
 
@@ -108,6 +109,33 @@ def test_on_a_terminal_each_answer_is_checked_and_tables_and_keys_are_chosen_fro
     assert "✓ tables: 3 of 3 can be read" in screen
     assert screen.rstrip().endswith("A run can start.")
     assert "file://$MELTANO_PROJECT_ROOT/lake" in (shop / "meltano.yml").read_text()
+
+
+@pytest.mark.slow
+def test_tables_that_are_read_from_the_log(mysql: MySQL, tmp_path: Path) -> None:
+    """Where the database has a log that is read, the dialogue offers it, for tables with a key."""
+    database = mysql.new_database()
+    with database.connect() as connection, connection.cursor() as cursor:
+        cursor.execute("create table notes (note text)")
+        cursor.execute("create table orders (id int primary key, updated_at datetime)")
+    answers = ["shop", database.jdbc_url, database.user, database.password, "", "1", "orders", "lake"]
+    code, screen = on_a_terminal(tmp_path, [*answers, "", "", "", ""])
+    assert code == 0, screen
+    assert "notes: it has no primary key, by which changes find their rows" in screen
+    assert f"{database.name}.orders: -" not in screen
+    config = json.loads((tmp_path / "tap.json").read_text())
+    assert config["stream_options"] == {f"{database.name}-orders": {"replication_method": "LOG_BASED"}}
+    assert "incremental_tables" not in config
+    assert screen.rstrip().endswith("A run can start.")
+
+
+def test_log_based_streams_by_flags(tmp_path: Path) -> None:
+    flags = ["--jdbc-url", "jdbc:mysql://nowhere/shop", "--bucket", "lake", "--pipeline", "shop"]
+    done = spark_lake(*flags, "--log-based", "shop-o*", "--log-based", "shop-items", folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    config = json.loads((tmp_path / "tap.json").read_text())
+    by_log = {"replication_method": "LOG_BASED"}
+    assert config["stream_options"] == {"shop-o*": by_log, "shop-items": by_log}
 
 
 @pytest.mark.slow

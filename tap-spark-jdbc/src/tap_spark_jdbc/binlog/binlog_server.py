@@ -30,7 +30,8 @@ class BinlogServer:
     Attributes:
         version: As a number: 90700.
         identifier: What tells it from other servers.
-        gtids: Whether each transaction has an identifier that every server of the group knows.
+        gtids: Whether each transaction has an identifier that every server of the group knows. Of MySQL's tags only
+            servers know: where one was used, places alone count.
     """
 
     database: Database
@@ -50,7 +51,8 @@ class BinlogServer:
         version = numbers[0] * 10_000 + numbers[1] * 100 + numbers[2] if len(numbers) == 3 else 0
         _check(known)
         identifier = known.get("server_uuid") or known.get("server_uid") or f"server_id {known.get('server_id', '')}"
-        gtids = is_mariadb or known.get("gtid_mode", "").upper() == "ON"
+        tagged = MySqlGtids.has_tags(known.get("gtid_executed", ""))
+        gtids = is_mariadb or (known.get("gtid_mode", "").upper() == "ON" and not tagged)
         return cls(database, is_mariadb, version, identifier, gtids, known)
 
     @property
@@ -69,7 +71,8 @@ class BinlogServer:
         if not self.gtids:
             return ""
         name = "gtid_binlog_pos" if self.is_mariadb else "gtid_executed"
-        return "".join(_variables(self.database).get(name, "").split())
+        found = "".join(_variables(self.database).get(name, "").split())
+        return "" if not self.is_mariadb and MySqlGtids.has_tags(found) else found
 
     def end(self) -> Place:
         """Where the log ends now; ConfigurationError: the user may not ask."""

@@ -6,6 +6,7 @@ reads over one connection: MariaDB tells where its snapshot is in the log, MySQL
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Sequence
 from contextlib import closing, suppress
@@ -21,10 +22,15 @@ if TYPE_CHECKING:
     from tap_spark_jdbc.plan.stream_plan import StreamPlan
     from tap_spark_jdbc.source.database import Database
 
+logger = logging.getLogger("tap-spark-jdbc")
 # Writers wait behind a lock that is waited for, so each attempt is short.
 _LOCK_SECONDS, _ATTEMPTS = 2, 30
+# Load methods that keep what comes twice.
+_KEEPING = ("append-only", "append-dedup")
 _BEGIN = "START TRANSACTION WITH CONSISTENT SNAPSHOT"
 _SETTLED_SECONDS = 2.0
+# Of moments that no transaction is committed in.
+_QUIET_ATTEMPTS = 100
 _SHOWN = "SHOW STATUS WHERE Variable_name IN ('Binlog_snapshot_file', 'Binlog_snapshot_position')"
 
 
@@ -45,14 +51,14 @@ def take(database: Database, server: BinlogServer, plans: Sequence[StreamPlan]) 
     """Take a snapshot, in which `Database.idle_connections` read from now on; SourceError: writers hold the tables."""
     if database.by_spark:
         # Each slice is read at its own moment: what changes meanwhile comes once more from the log.
-        shown, connection = _without_lock(database, server)
+        shown, connection = _without_lock(database, server, plans)
         connection.close()
         return shown
     quote = database.source.dialect.quote
     tables = ", ".join(f"{quote(str(plan.table.schema))}.{quote(plan.table.name)} READ" for plan in plans)
     with closing(JdbcConnection.open(database.gateway, database.source)) as holder:
         if not _locked(holder, tables, plans):
-            shown, connection = _without_lock(database, server)
+            shown, connection = _without_lock(database, server, plans)
             database.idle_connections.pin([connection])
             return shown
         try:
@@ -79,8 +85,8 @@ def _locked(holder: JdbcConnection, tables: str, plans: Sequence[StreamPlan]) ->
     )
 
 
-def _without_lock(database: Database, server: BinlogServer) -> tuple[TableSnapshot, Any]:
-    """A snapshot, and the connection that is in it."""
+def _without_lock(database: Database, server: BinlogServer, plans: Sequence[StreamPlan]) -> tuple[TableSnapshot, Any]:
+    """A snapshot, and the connection that is in it; ConfigurationError: the server is too busy to tell where it is."""
     if server.is_mariadb:
         connection = _begun(database)
         shown = dict(_rows(connection, _SHOWN))
@@ -95,12 +101,19 @@ def _without_lock(database: Database, server: BinlogServer) -> tuple[TableSnapsh
     # Transactions that are in the log may not be seen yet. A file is ended once all of it is seen, so nothing lies
     # before this one that the snapshot lacks; of this file, identifiers tell what it has.
     place = Place.of(place.file, FIRST_OFFSET)
-    while True:
+    for _ in range(_QUIET_ATTEMPTS):
         before = server.executed
         connection = _begun(database)
         if before == server.executed:
             return TableSnapshot(place, before), connection
         connection.close()
+    if keeping := [plan.stream for plan in plans if plan.load_method in _KEEPING]:
+        raise ConfigurationError(
+            f"streams {', '.join(keeping)}: transactions are committed without pause, so which of them a table's "
+            "reading shows is known under a lock alone: GRANT LOCK TABLES to the user for the first run"
+        )
+    logger.info("transactions are committed without pause: some of those that the tables' reading shows come once more")
+    return TableSnapshot(place, before), _begun(database)
 
 
 def _check_no_one_waits(database: Database) -> None:

@@ -44,6 +44,7 @@ class NewPipeline:
     password_variable: str | None = None
     tables: tuple[str, ...] = ()
     incremental_tables: tuple[str, ...] = ()
+    log_based: tuple[str, ...] = ()
     path: str | None = None
     compression: str | None = None
     format: str | None = None
@@ -67,6 +68,7 @@ class NewPipeline:
             password=_reference(password) if password else None,
             tables=list(self.tables),
             incremental_tables=list(self.incremental_tables),
+            stream_options={stream: {"replication_method": "LOG_BASED"} for stream in self.log_based},
             batch_config=None if self.records else batches,
             storage_options=self._storage_options,
         )

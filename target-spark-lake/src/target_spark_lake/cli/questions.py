@@ -37,7 +37,9 @@ QUESTIONS = {
     "cron": 'Schedule, e.g. "0 5 * * *" or @daily (leave empty for none)',
 }
 USUAL = {"pipeline": "main", "bucket": "./lake", "path": "raw", "format": "parquet", "compression": "zstd"}
-SEVERAL = ("tables", "incremental_tables")
+SEVERAL = ("tables", "incremental_tables", "log_based")
+# Databases whose log the tap reads.
+WITH_LOG = ("jdbc:postgresql:", "jdbc:mysql:", "jdbc:mariadb:")
 WHOLE = "-"
 _PROGRAM = re.compile(r"^(tap|target): (a setting is wrong: )?")
 # For wide tables.
@@ -99,8 +101,17 @@ def _choose(known: JSON, tables: Sequence[SourceTable]) -> None:
     question = "Tables to copy: numbers or names, e.g. 1 3-5 public.c* (leave empty for all)"
     chosen = _answer(question, None, lambda text: _tables(text, tables))
     known["tables"] = tuple(table.pattern for table in chosen) if len(chosen) < len(tables) else ()
+    if known.get("log_based") is None and known["jdbc_url"].startswith(WITH_LOG):
+        question = (
+            "Tables whose changes and deletes come from the database's log: numbers or names (leave empty for none)"
+        )
+        logged = _answer(question, None, lambda text: _logged(text, tables, chosen))
+        known["log_based"] = tuple(table.stream for table in logged)
     if known.get("incremental_tables") is None:
-        known["incremental_tables"] = _specs([table for table in chosen if table.key_types])
+        by_log = known.get("log_based") or ()
+        known["incremental_tables"] = _specs(
+            [table for table in chosen if table.key_types and table.stream not in by_log]
+        )
 
 
 def _specs(tables: Sequence[SourceTable]) -> tuple[str, ...]:
@@ -176,6 +187,17 @@ def _tables(text: str, tables: Sequence[SourceTable]) -> list[SourceTable]:
         else:
             raise ConfigurationError(f"{word}: no table has this name")
     return [table for table in tables if table in chosen]
+
+
+def _logged(text: str, tables: Sequence[SourceTable], chosen: Sequence[SourceTable]) -> list[SourceTable]:
+    """The tables that are read from the log; without words none of them."""
+    found = _tables(text, tables) if text else []
+    for table in found:
+        if table not in chosen:
+            raise ConfigurationError(f"{table.pattern}: it is not among the tables to copy")
+        if not table.has_key:
+            raise ConfigurationError(f"{table.pattern}: it has no primary key, by which changes find their rows")
+    return found
 
 
 def _keys(text: str, tables: Sequence[SourceTable]) -> dict[SourceTable, str]:

@@ -56,6 +56,7 @@ class SourceTable:
     """A table or view.
 
     Attributes:
+        stream: The name of its stream.
         schema: None in a database without schemas.
         name: As the database spells it.
         rows: From the database's statistics; None if it has none.
@@ -65,6 +66,7 @@ class SourceTable:
         is_whole: Whether each run reads all of it, by the config.
     """
 
+    stream: str
     schema: str | None
     name: str
     rows: int | None
@@ -87,7 +89,8 @@ class SourceTable:
         defaults = {name: text for name in keys if (text := columns[name].get("sql-default"))}
         is_whole = root.get("replication-method", "FULL_TABLE") == "FULL_TABLE"
         rows, has_key = root.get("row-count"), bool(root.get("table-key-properties"))
-        return cls(root.get("schema-name"), root["table-name"], rows, has_key, keys, defaults, is_whole)
+        named = stream["tap_stream_id"], root.get("schema-name"), root["table-name"]
+        return cls(*named, rows, has_key, keys, defaults, is_whole)
 
     @property
     def pattern(self) -> str:

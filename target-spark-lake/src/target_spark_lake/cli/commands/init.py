@@ -44,6 +44,13 @@ def _flags(parser: argparse.ArgumentParser) -> None:
         metavar="SPEC",
         help="schema.table:column:type[:i|e][@start][!append|upsert], may be repeated",
     )
+    parser.add_argument(
+        "--log-based",
+        action="append",
+        metavar="STREAM",
+        help="its changes and deletes come from the database's log (PostgreSQL, MySQL, MariaDB); a name or glob, may be "
+        "repeated",
+    )
     parser.add_argument("--bucket", help="the lake, a folder or URL")
     parser.add_argument("--path", help="data root in the bucket; raw if not given")
     parser.add_argument("--compression", choices=CODECS, help="Parquet codec; zstd if not given")
