@@ -48,8 +48,7 @@ def _flags(parser: argparse.ArgumentParser) -> None:
         "--log-based",
         action="append",
         metavar="STREAM",
-        help="its changes and deletes come from the database's log (PostgreSQL, MySQL, MariaDB); a name or glob, may be "
-        "repeated",
+        help="read its changes and deletes from the database's log; a name or glob, may be repeated",
     )
     parser.add_argument("--bucket", help="the lake, a folder or URL")
     parser.add_argument("--path", help="data root in the bucket; raw if not given")
