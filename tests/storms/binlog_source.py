@@ -167,7 +167,8 @@ class BinlogSource:
         self.open.append(connection)
 
     def end_prepared(self, how: str) -> None:
-        self._rows(f"xa {how} '{self.prepared.pop(0)}'")
+        with suppress(pymysql.MySQLError):  # the server may have rolled it back for a deadlock
+            self._rows(f"xa {how} '{self.prepared.pop(0)}'")
 
     def end_all(self) -> None:
         """Nothing is open any more."""
