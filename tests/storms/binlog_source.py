@@ -198,6 +198,6 @@ class BinlogSource:
         connection = self.database.connect()
         with connection.cursor() as cursor:
             cursor.execute("set innodb_lock_wait_timeout = 1, lock_wait_timeout = 1")
-            cursor.execute(f"set time_zone = '{self.chance.choice(['+00:00', '-03:30', '+14:00'])}'")
+            cursor.execute(f"set time_zone = '{self.chance.choice(['+00:00', '-03:30', '+13:00'])}'")
         connection.commit()
         return connection
