@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from singer_spark.errors import ConfigurationError
+from singer_spark.errors import ConfigurationError, DisturbedError
 from singer_spark.spark import engine
 from singer_spark.spark.engine import check_pandas
 from tap.in_process import run_tap
 from tap_spark_jdbc.columnar import spark_reader
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
 ROWS = 3_000
@@ -59,6 +60,19 @@ def test_rows_come_whole_at_once_or_in_pieces(
     for table in ("keyed", "plain"):
         assert sent.values(table, "id") == Counter(range(ROWS))
     assert came["in pieces"] == (1 if fits else 1 + came["at once"])
+
+
+@pytest.mark.usefixtures("spark")
+def test_pieces_of_two_readings_are_not_mixed(source: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """An executor that dies between two pieces has the table read again, in which rows may have changed meanwhile."""
+    pieces = spark_reader.values_in_pieces
+
+    def values_in_pieces(rows: Any, most: int) -> Iterator[bytes]:
+        yield next(iter(list(pieces(rows, most))))
+        yield from pieces(rows, most)
+
+    monkeypatch.setattr(spark_reader, "values_in_pieces", values_in_pieces)
+    assert isinstance(run_tap(source).error, DisturbedError)
 
 
 def test_without_pandas_the_way_out_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

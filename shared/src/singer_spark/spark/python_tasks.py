@@ -87,10 +87,12 @@ def small_values(rows: DataFrame) -> list[bytes]:
 def values_in_pieces(rows: DataFrame, pieces: int) -> Iterator[bytes]:
     """The values of a single column, which executors keep on their disks in so many pieces, one piece after another."""
     found = rows.hint("rebalance", pieces).toLocalIterator()
-    for row in found:
-        yield row[0]
-    with _no_warnings():
-        del found
+    try:
+        for row in found:
+            yield row[0]
+    finally:
+        with _no_warnings():
+            del found
 
 
 @contextmanager

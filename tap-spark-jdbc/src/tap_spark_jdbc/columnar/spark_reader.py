@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import uuid
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -10,6 +11,7 @@ import pyarrow as pa
 from pyspark.sql import types as T
 
 import tap_spark_jdbc
+from singer_spark.errors import DisturbedError
 from singer_spark.spark.engine import check_pandas
 from singer_spark.spark.python_tasks import result_of, send_along, values, values_in_pieces
 from tap_spark_jdbc.columnar.columnar_query import Outcome
@@ -32,6 +34,7 @@ R = TypeVar("R")
 PIECES = 1024
 # Of a piece as executors keep it, compressed; its rows must fit into one answer.
 PIECE_BYTES = "8MB"
+_ATTEMPT = b"attempt"
 _TOO_LARGE = re.compile(r"spark\.driver\.maxResultSize|ExecutorLostFailure")
 
 
@@ -65,10 +68,17 @@ class SparkReader(JdbcReader):
         if not bounded:
             streams.sparkSession.conf.set("spark.sql.adaptive.advisoryPartitionSizeInBytes", PIECE_BYTES)
             found = values_in_pieces(streams, PIECES)
+        attempts = set()
         for stream in found:
             with pa.ipc.open_stream(pa.py_buffer(stream)) as batches:
+                attempts.add(batches.schema.metadata[_ATTEMPT])
+                if len(attempts) > 1:
+                    raise DisturbedError(
+                        f"stream {self.sql.plan.stream}: an executor was lost while its rows were fetched, so they "
+                        "were read again, perhaps as others: run it again"
+                    )
                 for batch in batches:
-                    take(batch)
+                    take(batch.replace_schema_metadata(None))
 
     def _rows(self, each: Slice[Point], source: JdbcSource, fetch_size: int) -> DataFrame:
         """The rows of a slice, as `JdbcRows` has them."""
@@ -88,9 +98,10 @@ def _binary(name: str) -> T.StructType:
 
 
 def _streams(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Each batch as an Arrow stream, in one row of its own."""
+    """Each batch as an Arrow stream, in one row of its own, with what tells this reading from another one."""
+    attempt = {_ATTEMPT: uuid.uuid4().bytes.hex().encode()}
     for batch in batches:
-        buffer = pa.BufferOutputStream()
-        with pa.ipc.new_stream(buffer, batch.schema) as stream:
-            stream.write_batch(batch)
+        buffer, marked = pa.BufferOutputStream(), batch.replace_schema_metadata(attempt)
+        with pa.ipc.new_stream(buffer, marked.schema) as stream:
+            stream.write_batch(marked)
         yield pa.RecordBatch.from_arrays([pa.array([buffer.getvalue().to_pybytes()], pa.binary())], ["stream"])
