@@ -114,12 +114,15 @@ def test_on_a_terminal_each_answer_is_checked_and_tables_and_keys_are_chosen_fro
 @pytest.mark.slow
 def test_tables_that_are_read_from_the_log(mysql: MySQL, tmp_path: Path) -> None:
     """Where the database has a log that is read, the dialogue offers it, for tables with a key."""
-    database = mysql.new_database()
+    other, database = mysql.new_database(), mysql.new_database()
+    with other.connect() as connection, connection.cursor() as cursor:
+        cursor.execute("create table orders (id int primary key, updated_at datetime)")
     with database.connect() as connection, connection.cursor() as cursor:
         cursor.execute("create table notes (note text)")
         cursor.execute("create table orders (id int primary key, updated_at datetime)")
-    answers = ["shop", database.jdbc_url, database.user, database.password, "", "1", "orders", "lake"]
-    code, screen = on_a_terminal(tmp_path, [*answers, "", "", "", ""])
+    login = [database.jdbc_url, database.user, database.password]
+    named = [f"{database.name}.{each}" for each in ("*", "notes", "orders")]
+    code, screen = on_a_terminal(tmp_path, ["shop", *login, *named, "lake", "", "", "", ""])
     assert code == 0, screen
     assert "notes: it has no primary key, by which changes find their rows" in screen
     assert f"{database.name}.orders: -" not in screen
