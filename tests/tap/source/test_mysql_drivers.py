@@ -145,7 +145,7 @@ def test_own_driver_holds_a_part_of_the_rows(database: MySQLDatabase, tmp_path: 
     )
     cached_jars(OWN["driver_package"])
     batches = {"encoding": {"format": "parquet"}, "storage": {"root": str(tmp_path)}}
-    config = login(database, tables=["t"], batch_config=batches, reader="jdbc", slice_rows=1_000_000, **OWN)
+    config = login(database, schemas=[database.name], batch_config=batches, reader="jdbc", slice_rows=1_000_000, **OWN)
     config["spark"] = {"conf": {"spark.driver.memory": "256m"}}
     config["jdbc_url"] = f"jdbc:mysql://{database.host}:{database.port}/{database.name}?sslMode=REQUIRED"
     written = tmp_path / "tap.json"
