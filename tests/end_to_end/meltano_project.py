@@ -14,6 +14,7 @@ from typing import Any
 import duckdb
 import psycopg
 
+from end_to_end.pipe import with_engine
 from servers.postgresql import Database
 
 ROOT = Path(__file__).parents[2]
@@ -86,6 +87,8 @@ class Project:
 
     def meltano(self, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
         clean = {k: v for k, v in os.environ.items() if not k.startswith(("MELTANO_", "TAP_", "TARGET_"))}
+        engine = with_engine({}).get("engine")
+        clean |= {} if engine is None else {"TAP_SPARK_JDBC_ENGINE": engine, "TARGET_SPARK_LAKE_ENGINE": engine}
         return subprocess.run(
             [self.programs / "meltano", *arguments],
             cwd=self.root,
