@@ -12,6 +12,8 @@ import pymysql
 from servers.mariadb import MariaDatabase
 
 Row = tuple[Any, ...]
+# The server has rolled the XA transaction back by itself, for a deadlock.
+ROLLED_BACK = 1402
 KEYS = {"orders": ["id"], "items": ["order_id", "place"], "events": ["id", "day"]}
 NOTES = {"orders": "note", "items": "what", "events": "what"}
 TABLES = """
@@ -167,8 +169,11 @@ class BinlogSource:
         self.open.append(connection)
 
     def end_prepared(self, how: str) -> None:
-        with suppress(pymysql.MySQLError):  # the server may have rolled it back for a deadlock
+        try:
             self._rows(f"xa {how} '{self.prepared.pop(0)}'")
+        except pymysql.MySQLError as error:
+            if error.args[0] != ROLLED_BACK:
+                raise
 
     def end_all(self) -> None:
         """Nothing is open any more."""
