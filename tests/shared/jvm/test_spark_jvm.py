@@ -1,5 +1,7 @@
 """The JVM's start, by commands that end in its place."""
 
+import sys
+
 import pytest
 
 from singer_spark.errors import ConfigurationError
@@ -16,3 +18,12 @@ def test_a_jvm_that_ends_in_its_start(end: str, cause: str, monkeypatch: pytest.
     warning = "WARNING: Using incubator modules: jdk.incubator.vector"
     with pytest.raises(ConfigurationError, match=cause):
         spark_jvm.start_jvm(["sh", "-c", f"echo '{warning}' >&2; {end}"], grace_seconds=0)
+
+
+def test_python_workers_do_not_show_warnings(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Meltano turns all warnings of its plugins on; those of PySpark are not the user's."""
+    monkeypatch.setattr(spark_jvm, "_jvm", spark_jvm._Jvm())
+    monkeypatch.setenv("PYTHONWARNINGS", "once")
+    warning = "import sys, warnings; print('no warning', file=sys.stderr); warnings.warn('open', ResourceWarning)"
+    with pytest.raises(ConfigurationError, match="no warning"):
+        spark_jvm.start_jvm([sys.executable, "-c", f"{warning}; exit(1)"], grace_seconds=0)

@@ -24,6 +24,8 @@ from tap.dying import Pipe
 from tap_spark_jdbc.binlog.binlog_server import BinlogServer
 
 TABLE = "create table t (id int primary key, v int);\ninsert into t values (1, 1), (2, 2)"
+# Options of a MySQL server.
+WITH_GTIDS = ("--set=gtid-mode=ON", "--set=enforce-gtid-consistency=ON")
 
 
 @pytest.fixture(scope="module", params=["mariadb", "mysql"])
@@ -174,7 +176,7 @@ def test_failover_by_gtid(request: pytest.FixtureRequest, tmp_path: Path, name: 
     request.getfixturevalue(name)
     kind, module = (MySQL, "servers.mysql") if name == "mysql" else (MariaDB, "servers.mariadb")
     options = ["--set", "server-id=2", "--set", "log-replica-updates=1" if name == "mysql" else "log-slave-updates=1"]
-    options += ["--set", "gtid-mode=ON", "--set", "enforce-gtid-consistency=ON"] if name == "mysql" else []
+    options += WITH_GTIDS if name == "mysql" else []
     with started(module) as facts, started(module, *options) as others:
         source, replica = kind(**facts), kind(**others)
         with (
@@ -277,17 +279,22 @@ def test_a_restart_numbers_tables_anew(
         assert sent.ids(f"{again.name}-{each}") == {1: 1, 2: 1}
 
 
+def read_without_lock(pipe: Pipe, cursor: pymysql.cursors.Cursor) -> None:
+    """Let a pipeline log in as a user who may not lock tables."""
+    database = pipe.config["schemas"][0]
+    grants = f"select on {database}.* to reader;\ngrant replication slave, replication client on *.* to reader"
+    run_script(cursor, f"create user reader identified by 'secret';\ngrant {grants}")
+    pipe.config.update(user="reader", password="secret")
+
+
 def test_a_commit_that_waits_for_a_replica(mysql: MySQL, tmp_path: Path) -> None:
     """What is in the log and not yet seen when tables are first read without a lock comes with the changes."""
-    options = [f"--set={name}=ON" for name in ("gtid-mode", "enforce-gtid-consistency")]
-    options += ["--set=plugin-load-add=semisync_source.so", "--set=rpl-semi-sync-source-timeout=600000"]
+    options = [*WITH_GTIDS, "--set=plugin-load-add=semisync_source.so", "--set=rpl-semi-sync-source-timeout=600000"]
     with started("servers.mysql", *options) as facts, piped(MySQL(**facts), tmp_path, TABLE) as (pipe, cursor):
-        database = pipe.config["schemas"][0]
-        grants = f"select on {database}.* to reader;\ngrant replication slave, replication client on *.* to reader"
-        run_script(cursor, f"create user reader identified by 'secret';\ngrant {grants}")
-        pipe.config.update(user="reader", password="secret")
+        read_without_lock(pipe, cursor)
         cursor.execute("set global rpl_semi_sync_source_enabled = on")
-        with concurrent.futures.ThreadPoolExecutor() as threads, MySQL(**facts).database(database).connect() as other:
+        database = MySQL(**facts).database(pipe.config["schemas"][0])
+        with concurrent.futures.ThreadPoolExecutor() as threads, database.connect() as other:
             writing = threads.submit(other.query, "insert into t values (3, 3)")
             until(lambda: waits(cursor), "a commit that waits for a replica")
             ids = Counter(each["id"] for each in changes(committed(pipe)))
@@ -300,18 +307,14 @@ def test_a_commit_that_waits_for_a_replica(mysql: MySQL, tmp_path: Path) -> None
 
 def test_a_server_that_never_pauses(mysql: MySQL, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without a lock the reading begins before what it shows: a change may come again, none is missing."""
-    real = BinlogServer.executed.fget  # type: ignore[attr-defined]
+    real = vars(BinlogServer)["executed"].fget
 
     def executed(server: BinlogServer) -> str:
         cursor.execute("insert into busy.t values (null)")
         return str(real(server))
 
-    options = [f"--set={name}=ON" for name in ("gtid-mode", "enforce-gtid-consistency")]
-    with started("servers.mysql", *options) as facts, piped(MySQL(**facts), tmp_path, TABLE) as (pipe, cursor):
-        database = pipe.config["schemas"][0]
-        grants = f"select on {database}.* to reader;\ngrant replication slave, replication client on *.* to reader"
-        run_script(cursor, f"create user reader identified by 'secret';\ngrant {grants}")
-        pipe.config.update(user="reader", password="secret")
+    with started("servers.mysql", *WITH_GTIDS) as facts, piped(MySQL(**facts), tmp_path, TABLE) as (pipe, cursor):
+        read_without_lock(pipe, cursor)
         run_script(cursor, "create database busy;\ncreate table busy.t (id int primary key auto_increment)")
         keeping = {"*": {"replication_method": "LOG_BASED", "load_method": "append-dedup"}}
         with monkeypatch.context() as patched:
@@ -326,8 +329,7 @@ def test_a_server_that_never_pauses(mysql: MySQL, tmp_path: Path, monkeypatch: p
 
 def test_tagged_transactions(mysql: MySQL, tmp_path: Path) -> None:
     """Where a client gives its transactions tags, places count; another server can't continue."""
-    options = [f"--set={name}=ON" for name in ("gtid-mode", "enforce-gtid-consistency")]
-    with started("servers.mysql", *options) as facts, piped(MySQL(**facts), tmp_path, TABLE) as (pipe, cursor):
+    with started("servers.mysql", *WITH_GTIDS) as facts, piped(MySQL(**facts), tmp_path, TABLE) as (pipe, cursor):
         committed(pipe)
         cursor.execute("set gtid_next = 'AUTOMATIC:nightly'")
         cursor.execute("insert into t values (3, 3)")
@@ -352,15 +354,12 @@ def test_no_place_without_a_lock(mysql: MySQL, tmp_path: Path) -> None:
     """Where commits wait for a replica and have no identifiers, a lock is needed to know where reading begins."""
     option = "--set=plugin-load-add=semisync_source.so"
     with started("servers.mysql", option) as facts, piped(MySQL(**facts), tmp_path, TABLE) as (pipe, cursor):
-        database = pipe.config["schemas"][0]
-        grants = f"select on {database}.* to reader;\ngrant replication slave, replication client on *.* to reader"
-        run_script(cursor, f"create user reader identified by 'secret';\ngrant {grants}")
+        read_without_lock(pipe, cursor)
         cursor.execute("select @@gtid_mode")
         if cursor.fetchall()[0][0] == "ON":
             for mode in ("ON_PERMISSIVE", "OFF_PERMISSIVE", "OFF"):
                 cursor.execute(f"set global gtid_mode = {mode}")
         cursor.execute("set global rpl_semi_sync_source_enabled = on")
-        pipe.config.update(user="reader", password="secret")
         assert "GRANT LOCK TABLES" in refused(pipe)
         cursor.execute("set global rpl_semi_sync_source_enabled = off")
         assert len(changes(committed(pipe))) == 2

@@ -68,7 +68,8 @@ def test_pieces_of_two_readings_are_not_mixed(source: dict[str, Any], monkeypatc
     pieces = spark_reader.values_in_pieces
 
     def values_in_pieces(rows: Any, most: int) -> Iterator[bytes]:
-        yield next(iter(list(pieces(rows, most))))
+        first, *_ = pieces(rows, most)
+        yield first
         yield from pieces(rows, most)
 
     monkeypatch.setattr(spark_reader, "values_in_pieces", values_in_pieces)

@@ -72,7 +72,7 @@ def start_jvm(command: Sequence[str], variables: Mapping[str, str] = {}, *, grac
     address = scratch_folder() / f"gateway-{uuid.uuid4().hex}"
     # As in `spark-submit`.
     environment = {**os.environ, **variables, "PYTHONHASHSEED": "0", "SPARK_CONNECT_MODE": "0"}
-    # Its Python workers inherit it; under Meltano, which shows all warnings, they would write PySpark's into the log.
+    # Spark's Python workers inherit it. Meltano turns all warnings on, and PySpark's would fill its log.
     environment["PYTHONWARNINGS"] = "ignore::ResourceWarning"
     environment["_PYSPARK_DRIVER_CONN_INFO_PATH"] = str(address)
     process = _launch(command, environment, grace_seconds)

@@ -30,8 +30,8 @@ class BinlogServer:
     Attributes:
         version: As a number: 90700.
         identifier: What tells it from other servers.
-        gtids: Whether each transaction has an identifier that every server of the group knows. Of MySQL's tags only
-            servers know: where one was used, places alone count.
+        gtids: Whether each transaction has an identifier that every server of the group knows. Not where MySQL's
+            transactions have tags, which the tap does not read.
     """
 
     database: Database
@@ -72,7 +72,8 @@ class BinlogServer:
             return ""
         name = "gtid_binlog_pos" if self.is_mariadb else "gtid_executed"
         found = "".join(_variables(self.database).get(name, "").split())
-        return "" if not self.is_mariadb and MySqlGtids.has_tags(found) else found
+        # The first transaction with a tag may have come since the run began.
+        return "" if MySqlGtids.has_tags(found) else found
 
     def end(self) -> Place:
         """Where the log ends now; ConfigurationError: the user may not ask."""

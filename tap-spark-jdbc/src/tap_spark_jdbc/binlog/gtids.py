@@ -34,8 +34,7 @@ class MySqlGtids:
     @staticmethod
     def has_tags(text: str) -> bool:
         """Whether a set has transactions with tags (`uuid:tag:1-5`, from MySQL 8.3 on)."""
-        parts = (each for part in "".join(text.split()).split(",") for each in part.split(":")[1:])
-        return any(not each[:1].isdigit() for each in parts)
+        return any(not each[:1].isdigit() for part in text.split(",") for each in part.split(":")[1:])
 
     def __contains__(self, gtid: tuple[str, int]) -> bool:
         source, number = gtid

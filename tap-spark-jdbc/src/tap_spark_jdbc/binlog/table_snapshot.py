@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 logger = logging.getLogger("tap-spark-jdbc")
 # Writers wait behind a lock that is waited for, so each attempt is short.
 _LOCK_SECONDS, _ATTEMPTS = 2, 30
-# Load methods that keep what comes twice.
+# Load methods under which a change that is sent twice is kept twice.
 _KEEPING = ("append-only", "append-dedup")
 _BEGIN = "START TRANSACTION WITH CONSISTENT SNAPSHOT"
 _SETTLED_SECONDS = 2.0
-# Of moments that no transaction is committed in.
+# Attempts to find a moment without a commit.
 _QUIET_ATTEMPTS = 100
 _SHOWN = "SHOW STATUS WHERE Variable_name IN ('Binlog_snapshot_file', 'Binlog_snapshot_position')"
 
@@ -51,14 +51,15 @@ def take(database: Database, server: BinlogServer, plans: Sequence[StreamPlan]) 
     """Take a snapshot, in which `Database.idle_connections` read from now on; SourceError: writers hold the tables."""
     if database.by_spark:
         # Each slice is read at its own moment: what changes meanwhile comes once more from the log.
-        shown, connection = _without_lock(database, server, plans)
+        shown, connection = _without_lock(database, server, [])
         connection.close()
         return shown
     quote = database.source.dialect.quote
     tables = ", ".join(f"{quote(str(plan.table.schema))}.{quote(plan.table.name)} READ" for plan in plans)
     with closing(JdbcConnection.open(database.gateway, database.source)) as holder:
         if not _locked(holder, tables, plans):
-            shown, connection = _without_lock(database, server, plans)
+            keeping = [plan.stream for plan in plans if plan.load_method in _KEEPING]
+            shown, connection = _without_lock(database, server, keeping)
             database.idle_connections.pin([connection])
             return shown
         try:
@@ -85,8 +86,11 @@ def _locked(holder: JdbcConnection, tables: str, plans: Sequence[StreamPlan]) ->
     )
 
 
-def _without_lock(database: Database, server: BinlogServer, plans: Sequence[StreamPlan]) -> tuple[TableSnapshot, Any]:
-    """A snapshot, and the connection that is in it; ConfigurationError: the server is too busy to tell where it is."""
+def _without_lock(database: Database, server: BinlogServer, keeping: Sequence[str]) -> tuple[TableSnapshot, Any]:
+    """A snapshot, and the connection that is in it.
+
+    ConfigurationError: what it contains can't be told, and to the streams in `keeping` no change may be sent twice.
+    """
     if server.is_mariadb:
         connection = _begun(database)
         shown = dict(_rows(connection, _SHOWN))
@@ -107,12 +111,12 @@ def _without_lock(database: Database, server: BinlogServer, plans: Sequence[Stre
         if before == server.executed:
             return TableSnapshot(place, before), connection
         connection.close()
-    if keeping := [plan.stream for plan in plans if plan.load_method in _KEEPING]:
+    if keeping:
         raise ConfigurationError(
-            f"streams {', '.join(keeping)}: transactions are committed without pause, so which of them a table's "
-            "reading shows is known under a lock alone: GRANT LOCK TABLES to the user for the first run"
+            f"streams {', '.join(keeping)}: the server commits transactions without a pause, so without a lock the tap "
+            "can't tell which of them the first reading contains: GRANT LOCK TABLES to the user for the first run"
         )
-    logger.info("transactions are committed without pause: some of those that the tables' reading shows come once more")
+    logger.info("the server commits without a pause: some changes that the first reading contains will be sent again")
     return TableSnapshot(place, before), _begun(database)
 
 

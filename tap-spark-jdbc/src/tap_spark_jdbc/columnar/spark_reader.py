@@ -74,8 +74,8 @@ class SparkReader(JdbcReader):
                 attempts.add(batches.schema.metadata[_ATTEMPT])
                 if len(attempts) > 1:
                     raise DisturbedError(
-                        f"stream {self.sql.plan.stream}: an executor was lost while its rows were fetched, so they "
-                        "were read again, perhaps as others: run it again"
+                        f"stream {self.sql.plan.stream}: an executor was lost while its rows were fetched, and "
+                        "a second reading may contain other rows: run it again"
                     )
                 for batch in batches:
                     take(batch.replace_schema_metadata(None))
@@ -98,8 +98,8 @@ def _binary(name: str) -> T.StructType:
 
 
 def _streams(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Each batch as an Arrow stream, in one row of its own, with what tells this reading from another one."""
-    attempt = {_ATTEMPT: uuid.uuid4().bytes.hex().encode()}
+    """Each batch as an Arrow stream, in one row of its own, marked with the reading that it belongs to."""
+    attempt = {_ATTEMPT: uuid.uuid4().bytes}
     for batch in batches:
         buffer, marked = pa.BufferOutputStream(), batch.replace_schema_metadata(attempt)
         with pa.ipc.new_stream(buffer, marked.schema) as stream:

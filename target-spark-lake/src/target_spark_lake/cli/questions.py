@@ -10,6 +10,7 @@ from dataclasses import replace
 from fnmatch import fnmatch
 from functools import partial
 from getpass import getpass
+from glob import escape
 from typing import Any, TypeVar
 
 from singer_spark.errors import ConfigurationError, SingerSparkError
@@ -106,12 +107,11 @@ def _choose(known: JSON, tables: Sequence[SourceTable]) -> None:
             "Tables whose changes and deletes come from the database's log: numbers or names (leave empty for none)"
         )
         logged = _answer(question, None, lambda text: _logged(text, tables, chosen))
-        known["log_based"] = tuple(table.stream for table in logged)
+        known["log_based"] = tuple(escape(table.stream) for table in logged)
     if known.get("incremental_tables") is None:
         by_log = known.get("log_based") or ()
-        known["incremental_tables"] = _specs(
-            [table for table in chosen if table.key_types and table.stream not in by_log]
-        )
+        whole = [table for table in chosen if not any(fnmatch(table.stream, each) for each in by_log)]
+        known["incremental_tables"] = _specs([table for table in whole if table.key_types])
 
 
 def _specs(tables: Sequence[SourceTable]) -> tuple[str, ...]:
