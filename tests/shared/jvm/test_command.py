@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from singer_spark.errors import ConfigurationError
 from singer_spark.jvm import class_archive
 from singer_spark.jvm.class_archive import ROWS, SESSION, archive_path, build_in_background, java_options
 from singer_spark.jvm.command import MAIN_CLASS, _spark_submit, jvm_command, spark_home
@@ -245,3 +246,19 @@ def test_archive_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert 50 << 20 < rows.stat().st_size < session.stat().st_size * 2 / 3
     for does, archive in ((ROWS, rows), (SESSION, session)):
         assert any(str(archive) in option for option in java_options(find_java_home(), does))
+
+
+def test_archive_that_takes_too_long_is_tried_once(java: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A JVM that does not end is tried once, not by each run again."""
+    begun: list[list[str]] = []
+
+    def stuck(command: list[str], **options: Any) -> subprocess.CompletedProcess[str]:
+        begun.append(command)
+        raise subprocess.TimeoutExpired(command, options["timeout"])
+
+    monkeypatch.setattr(subprocess, "run", stuck)
+    monkeypatch.setattr(os, "nice", lambda _: 0)
+    with pytest.raises(ConfigurationError, match="was not written within 300 seconds"):
+        class_archive.build_alone()
+    assert len(begun) == 1
+    assert not build_in_background()

@@ -79,16 +79,19 @@ def _build(does: str, archive: Path) -> None:
     archive.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=archive.parent.absolute(), prefix=".draft-") as draft:
         written = Path(draft) / archive.name
-        done = subprocess.run(
-            [sys.executable, "-m", "singer_spark.spark.class_rehearsal", does, draft],
-            # Derby and Spark leave files in their working directory, which should not be the user's.
-            cwd=draft,
-            env={**os.environ, VARIABLE: str(written)},
-            capture_output=True,
-            text=True,
-            timeout=BUILD_SECONDS,
-            check=False,
-        )
+        try:
+            done = subprocess.run(
+                [sys.executable, "-m", "singer_spark.spark.class_rehearsal", does, draft],
+                # Derby and Spark leave files in their working directory, which should not be the user's.
+                cwd=draft,
+                env={**os.environ, VARIABLE: str(written)},
+                capture_output=True,
+                text=True,
+                timeout=BUILD_SECONDS,
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            raise ConfigurationError(f"the class archive was not written within {BUILD_SECONDS} seconds") from None
         if done.returncode or not written.exists():
             raise ConfigurationError(f"the class archive was not written: {done.stderr.strip()[-500:]}")
         written.replace(archive)
