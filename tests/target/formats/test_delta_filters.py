@@ -6,7 +6,6 @@ import json
 import operator
 import os
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ from deltalake import DeltaTable
 
 from target.delta_lake import DeltaLake
 from target.loading import reader, record, schema
+from target.table_readers import python_with_runtimes
 
 Finding = tuple[str, str, int]
 
@@ -194,7 +194,7 @@ def by_spark(*statements: str) -> list[list[dict[str, Any]]]:
     """The rows of each statement."""
     environment = {**os.environ, "PYTHONPATH": str(TESTS), "TZ": "UTC"}
     done = subprocess.run(
-        [sys.executable, "-m", "target.spark_delta"],
+        [python_with_runtimes(), "-m", "target.spark_delta"],
         input=json.dumps(statements),
         env=environment,
         capture_output=True,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ import pytest
 from singer_spark.errors import StorageError
 from target.iceberg_lake import IcebergLake
 from target.loading import record, schema
+from target.table_readers import python_with_runtimes
 from target_spark_lake.cli import spark_lake
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("without_jvm")]
@@ -42,7 +42,7 @@ def message(stream: str, properties: dict[str, Any], method: str = "append-only"
 def by_spark(lake: IcebergLake, *statements: str) -> list[list[dict[str, Any]]]:
     """The rows of each statement."""
     environment = {**os.environ, "PYTHONPATH": str(TESTS), "TZ": "UTC"}
-    command = [sys.executable, "-m", "target.spark_iceberg", str(lake.folder)]
+    command = [python_with_runtimes(), "-m", "target.spark_iceberg", str(lake.folder)]
     asked = json.dumps(statements)
     done = subprocess.run(
         command, input=asked, env=environment, capture_output=True, text=True, timeout=DEADLINE, check=False
