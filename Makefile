@@ -2,11 +2,17 @@
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup demo recording quick test check bench wheels lock
+.PHONY: help setup demo recording quick test smoke check bench wheels lock
 
 PYTHON := .venv/bin/python
 PACKAGES := shared tap-spark-jdbc target-spark-lake
 DRIVERS := postgresql mariadb sqlite
+# With SPARK=3.5 (4.0, 4.1, 4.2) `make test` and `make smoke` use that version, in an environment of its own: all else is as
+# locked. What they run depends on Spark, as one pipe after the other: what each version must be able to do.
+VENV := $(if $(SPARK),.venv-spark-$(SPARK),.venv)
+SMOKE := tests/shared/jvm/test_spark_versions.py tests/end_to_end/syncs/test_both_engines.py
+OF_SPARK := $(SMOKE) tests/end_to_end/syncs tests/tap/streams/test_engines.py tests/tap/columnar/test_spark_reader.py
+OF_SPARK += tests/target/formats/merging/test_newest_row.py tests/target/validation/test_values.py
 # Processes that share the tests, a file each: every one has a Spark session and servers of its own.
 WORKERS ?= 2
 SETTINGS := requirements.lock pyproject.toml $(PACKAGES:%=%/pyproject.toml)
@@ -29,6 +35,8 @@ help:
 	@echo "make recording  the README's pictures of a first run and of the report, made anew"
 	@echo "make test    the whole suite against real servers (make test ARGS='-k NAME' for a part)"
 	@echo "make test ENGINE=spark ARGS=tests/end_to_end  the pipes with everything in Spark's tasks"
+	@echo "make test SPARK=3.5  what depends on Spark, on another version of it (3.5, 4.0, 4.1 or 4.2)"
+	@echo "make smoke SPARK=3.5  the least of it: each engine, first load, increment and merge"
 	@echo "make quick   the short tests that need no JVM and no server"
 	@echo "make check   lint, types, import rules: what CI runs"
 	@echo "make bench   the benchmarks, with tables at the end"
@@ -45,8 +53,12 @@ recording: .venv/.tested
 	@PYTHONPATH=tests $(PYTHON) demo/record.py docs/first-run.svg
 	@PYTHONPATH=tests $(PYTHON) demo/report_picture.py docs/report
 
-test: .venv/.tested
-	@$(PYTHON) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(ENGINE:%=--engine %) $(ARGS)
+test: $(VENV)/.tested
+	@$(VENV)/bin/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(ENGINE:%=--engine %) \
+	  $(or $(ARGS),$(if $(SPARK),$(OF_SPARK)))
+
+smoke: $(VENV)/.tested
+	@$(VENV)/bin/python -m pytest -n $(WORKERS) --dist load $(SMOKE)
 
 quick: .venv/.tested
 	@$(PYTHON) -m pytest -n $(WORKERS) --quick $(ARGS)
@@ -88,6 +100,16 @@ lock: | $(UV)
 .venv/.tested: requirements-dev.lock .venv/.ready .demo/shop.db
 	@echo "adding what the tests need ..."
 	@$(UV) pip install --quiet --python $(PYTHON) --require-hashes --requirement requirements-dev.lock
+	@touch $@
+
+# The locked environment, but for PySpark.
+.venv-spark-%/.tested: tests/spark_versions/%.lock requirements-dev.lock $(SETTINGS) | $(UV)
+	@echo "setting up PySpark $* in $(@D) ..."
+	@$(UV) venv --quiet --clear --python ">=3.11,<3.14" $(@D)
+	@awk "/^[^ ]/ {kept = !/^pyspark==/} kept" requirements-dev.lock | cat - $< > $(@D)/requirements.txt
+	@$(UV) pip sync --quiet --python $(@D)/bin/python --require-hashes $(@D)/requirements.txt
+	@$(UV) pip install --quiet --python $(@D)/bin/python --no-deps --no-build-isolation $(PACKAGES:%=--editable ./%)
+	@$(@D)/bin/python -m tap_spark_jdbc.source.drivers $(DRIVERS)
 	@touch $@
 
 wheels: setup

@@ -12,11 +12,18 @@ from singer_spark.errors import ConfigurationError
 from singer_spark.spark import connect_session
 from singer_spark.spark.connect_session import check_zone
 from singer_spark.spark.session import SparkOptions, get_session, session_conf
+from tap_spark_jdbc.config.settings import TapSettings
+from target_spark_lake.config.settings import TargetSettings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 MOST = "spark.dynamicAllocation.maxExecutors"
+WORDS = {
+    "auto": "spark: a cluster is named in the setting spark",
+    "spark": "spark: the setting engine",
+    "local": "local: the setting engine",
+}
 
 
 def asked(**conf: str) -> dict[str, str]:
@@ -72,3 +79,17 @@ def test_a_server_that_is_not_there_is_one_line(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(connect_session, "RETRIES", 1)
     with pytest.raises(ConfigurationError, match=r"no session on the Spark Connect server.*look at spark\.remote"):
         get_session(SparkOptions("test", remote=f"sc://127.0.0.1:{free_port()}"))
+
+
+@pytest.mark.parametrize(
+    "spark", [{"master": "spark://head:7077"}, {"master": "yarn"}, {"master": "k8s://api"}, {"remote": "sc://host"}]
+)
+def test_engine_in_the_same_words(spark: dict[str, str]) -> None:
+    """Whatever the cluster is, both programs say the same of who does the work, and of why."""
+    url = {"jdbc_url": "jdbc:postgresql://host/shop"}
+    lake = {"bucket": "lake", "pipeline": "shop"}
+    for engine, says in WORDS.items():
+        asked = {"engine": engine, "spark": spark}
+        tap, target = TapSettings.from_config({**url, **asked}), TargetSettings.from_config({**lake, **asked})
+        assert tap.engine_and_why == target.engine_and_why == says
+        assert tap.by_spark is target.by_spark is target.stages_by_spark is says.startswith("spark")

@@ -1,6 +1,6 @@
 """Rows of a JDBC query as Arrow batches, by Spark's own reader of rows in a JVM that has no Spark context.
 
-The only module that calls Spark's private classes over Py4J; read in Spark 4.1.1 to 4.1.4. Catalyst evaluates the same
+The only module that calls Spark's private classes over Py4J; `spark_versions` lists them. Catalyst evaluates the same
 expressions as in a session: at first it interprets them, and compiles them once there are rows enough. To parse and
 analyse them takes a second of a short run, so the result is kept for the next run. The JVM writes the batches to a
 named pipe, which a thread of this process reads meanwhile.
@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 from py4j.protocol import Py4JJavaError
 
+from singer_spark.jvm.spark_versions import arrow_batches, rewriting_rules, rows_of_result
 from singer_spark.process.scratch import scratch_folder
 
 if TYPE_CHECKING:
@@ -213,7 +214,7 @@ class _Spark:
         parsed = self._object(f"{_CATALYST}parser.CatalystSqlParser").parsePlan(f"SELECT {values}")
         plan = self._analyser.execute(parsed.withNewChildren(children))
         self._analyser.checkAnalysis(plan)
-        for rule in ("ReplaceExpressions", "RewriteWithExpression"):
+        for rule in rewriting_rules():
             plan = self._object(f"{_CATALYST}optimizer.{rule}").apply(plan)
         made, stages = plan.schema(), []
         while str(plan.nodeName()) == "Project":
@@ -262,11 +263,11 @@ class _Spark:
     def rows(self, result: Any, url: str, schema: Any) -> Any:
         """A Scala iterator of a result's rows."""
         metrics = self._class("org.apache.spark.executor.InputMetrics")()
-        return self._jdbc.resultSetToSparkInternalRows(result, self._dialects.get(url), schema, metrics, self._none)
+        return rows_of_result(self._jdbc, result, self._dialects.get(url), schema, metrics, self._none)
 
     def write(self, rows: Any, schema: Any, output: Any) -> None:
         """Write the rows, each batch as an Arrow stream behind its length."""
-        batches = self._converters.toBatchWithSchemaIterator(rows, schema, BATCH_ROWS, BATCH_BYTES, "UTC", False, False)
+        batches = arrow_batches(self._converters, rows, schema, BATCH_ROWS, BATCH_BYTES)
         with closing(batches):
             self._class("org.apache.spark.api.python.PythonRDD").writeIteratorToStream(batches, output)
 

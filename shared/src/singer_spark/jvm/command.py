@@ -15,22 +15,24 @@ from pathlib import Path
 
 from singer_spark.errors import ConfigurationError
 from singer_spark.jvm.hidden_arguments import PROPERTIES_FILE, hidden_options, settings_words
+from singer_spark.jvm.spark_versions import has_flag_for_defaults, memory_options, reflection_options
 
 MAIN_CLASS = "org.apache.spark.deploy.SparkSubmit"
 JAVA_OPTIONS, MEMORY = "spark.driver.extraJavaOptions", "spark.driver.memory"
 _OPENED = "lang lang.invoke lang.reflect io net nio util util.concurrent util.concurrent.atomic"
 _OPENED_INSIDE = "jdk.internal.ref sun.nio.ch sun.nio.cs sun.security.action sun.util.calendar"
-# The options that Spark 4.1's launcher gives every driver (`JavaModuleOptions`), except the incubator module of
-# vectors: only Spark's machine learning uses it, and Java warns of it at each start. A test compares the two.
+# The options that Spark's launcher gives every driver (`JavaModuleOptions`), except the incubator module of vectors:
+# only Spark's machine learning uses it, and Java warns of it at each start. A test compares the two.
 MODULE_OPTIONS = [
     "-XX:+IgnoreUnrecognizedVMOptions",
     *(f"--add-opens=java.base/java.{name}=ALL-UNNAMED" for name in _OPENED.split()),
     *(f"--add-opens=java.base/{name}=ALL-UNNAMED" for name in _OPENED_INSIDE.split()),
     "--add-opens=java.security.jgss/sun.security.krb5=ALL-UNNAMED",
-    "-Djdk.reflect.useDirectMethodHandle=false",
+    *reflection_options(),
     "-Dio.netty.tryReflectionSetAccessible=true",
     "-Dio.netty.allocator.type=pooled",
     "-Dio.netty.handler.ssl.defaultEndpointVerificationAlgorithm=NONE",
+    *memory_options(),
     "--enable-native-access=ALL-UNNAMED",
     "-Dderby.connection.requireAuthentication=false",
 ]
@@ -88,15 +90,24 @@ def _is_plain(conf: Mapping[str, str], java_options: str, jars: Sequence[str]) -
 
 def _spark_submit(conf: Mapping[str, str], java_options: str, jars: Sequence[str]) -> list[str]:
     """The command that determines everything itself; its jars are passed by `spark.jars`."""
-    settings = settings_words({name: value for name, value in with_jars(conf, jars).items() if name != JAVA_OPTIONS})
     # Besides our file, the one in Spark's own folder still applies, as it does without ours.
-    defaults = ["--load-spark-defaults"] if PROPERTIES_FILE in settings else []
+    has_flag = has_flag_for_defaults()
+    given = {name: value for name, value in with_jars(conf, jars).items() if name != JAVA_OPTIONS}
+    settings = settings_words(given, defaults="" if has_flag else _defaults())
+    defaults = ["--load-spark-defaults"] if has_flag and PROPERTIES_FILE in settings else []
     try:
         java_options = shlex.join(hidden_options(shlex.split(java_options)))
     except ValueError:  # Spark says what is wrong with it
         pass
     memory = ["--driver-memory", conf[MEMORY], "--driver-java-options", java_options]
     return [str(spark_home() / "bin" / "spark-submit"), *defaults, *settings, *memory, "pyspark-shell"]
+
+
+def _defaults() -> str:
+    """What is in the file of settings in Spark's own folder."""
+    folder = os.environ.get("SPARK_CONF_DIR")
+    path = (Path(folder) if folder else spark_home() / "conf") / "spark-defaults.conf"
+    return path.read_text(encoding="utf-8") if path.is_file() else ""
 
 
 def with_jars(conf: Mapping[str, str], jars: Sequence[str]) -> dict[str, str]:

@@ -12,14 +12,14 @@ from singer_spark.process.scratch import scratch_folder
 PROPERTIES_FILE = "--properties-file"
 
 
-def settings_words(conf: Mapping[str, str]) -> list[str]:
-    """Spark settings as arguments."""
+def settings_words(conf: Mapping[str, str], *, defaults: str = "") -> list[str]:
+    """Spark settings as arguments; a file of them begins with the text of `defaults`, which they override."""
     secret = {name: value for name, value in conf.items() if holds_secret(name, value)}
     words = [word for name, value in conf.items() if name not in secret for word in ("--conf", f"{name}={value}")]
     if not secret:
         return words
     lines = [f"{_property(name)}={_property(value)}\n" for name, value in secret.items()]
-    return [PROPERTIES_FILE, _kept("".join(lines)), *words]
+    return [PROPERTIES_FILE, _kept("".join([defaults, "\n", *lines])), *words]
 
 
 def hidden_options(options: Sequence[str]) -> list[str]:

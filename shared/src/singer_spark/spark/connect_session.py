@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import atexit
 import warnings
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from singer_spark.errors import ConfigurationError, SingerSparkError, cut
+from singer_spark.jvm.spark_versions import be_patient, set_at_once
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -18,6 +20,7 @@ _UTC = ("UTC", "Etc/UTC", "Z", "GMT", "Etc/GMT", "UCT", "Etc/UCT", "Zulu", "Univ
 _ZONE = "reflect('java.time.ZoneId', 'systemDefault') AS zone"
 # With pauses of up to five seconds, about fifteen seconds in all.
 RETRIES = 6
+LONGEST_PAUSE = 5_000
 # Number of tasks that check, so that several executors are covered, if there are any.
 ZONE_LOOKS = 8
 _SERVER_WAY = "the server owns it: set it where the server is started"
@@ -34,7 +37,7 @@ def connect(url: str, conf: Mapping[str, str], jars: Sequence[str]) -> SparkSess
 
         # An application's name would cause a first request before the retries are set below.
         session: Any = SparkSession.builder.remote(url).create()
-        _be_patient(session, RETRIES)
+        be_patient(session, RETRIES, LONGEST_PAUSE)
         atexit.register(_leave, session)
         _set_all(session, conf)
         if jars:
@@ -53,16 +56,9 @@ def connect(url: str, conf: Mapping[str, str], jars: Sequence[str]) -> SparkSess
     return session  # type: ignore[no-any-return]
 
 
-def _be_patient(session: Any, retries: int) -> None:
-    """Set how often requests to an unreachable server are retried; by default PySpark waits for ten minutes."""
-    from pyspark.sql.connect.client.retries import DefaultPolicy
-
-    session.client.set_retry_policies([DefaultPolicy(max_retries=retries, max_backoff=5_000)])
-
-
 def _leave(session: Any) -> None:
     """Release the session on the server, without waiting for a server that is gone."""
-    _be_patient(session, 0)
+    be_patient(session, 0, LONGEST_PAUSE)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         session.stop()
@@ -70,11 +66,11 @@ def _leave(session: Any) -> None:
 
 def _set_all(session: Any, conf: Mapping[str, str]) -> None:
     """Set everything in one request; if the server refuses, one by one, to name the setting."""
-    try:
-        session.conf._set_all(dict(conf), silent=False)
-    except Exception:
-        for name, value in conf.items():
-            _set(session, name, value)
+    with suppress(Exception):
+        if set_at_once(session, conf):
+            return
+    for name, value in conf.items():
+        _set(session, name, value)
 
 
 def _set(session: SparkSession, name: str, value: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copyreg
+import dataclasses
 import os
 import pickle
 import sys
@@ -14,8 +15,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from pyspark import SparkContext, cloudpickle
 
 import singer_spark
+from singer_spark.jvm.spark_versions import answer
 from singer_spark.spark.cluster import is_local, is_remote
-from singer_spark.spark.connect_answer import answer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -117,6 +118,8 @@ def _cached(function: Callable[[Any], Any], name: str) -> cached_property[Any]:
 
 # In a class that is sent along; Python 3.11's own has a lock.
 copyreg.pickle(cached_property, lambda each: (_cached, (each.func, each.attrname)))
+# Fields of a dataclass that is sent along: the cloudpickle of PySpark 3.5 makes another mark there, and none is found.
+copyreg.pickle(type(dataclasses._FIELD), lambda each: (getattr, (dataclasses, each.name)))  # type: ignore[attr-defined]
 
 
 def _settle(context: SparkContext) -> None:

@@ -9,6 +9,7 @@ import importlib
 import logging
 import signal
 import threading
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -57,6 +58,9 @@ def import_pyspark() -> None:
     Its root imports its parts, and importing a part imports the root. If two threads start at both ends, one gets a
     partial module.
     """
+    # No task uses pandas.
+    warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
+    warnings.filterwarnings("ignore", "The distutils package is deprecated", DeprecationWarning)
     gateway.import_py4j()
     importlib.import_module("pyspark")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from singer_spark.jvm.spark_versions import IS_UTF8, in_this_version
 from singer_spark.singer.lake_type import FLOATING_TYPES, Array, LakeType
 from singer_spark.singer.schema_mapping import stream_columns
 from tap_spark_jdbc.dialects.text_casts import spark_string
@@ -50,14 +51,14 @@ class ReadColumns:
         """A column's value, over the column as it is read."""
         reading = column.reading
         is_bytes = self.source.text_as_bytes and reading.read_as == "STRING"
-        return reading.becomes.replace("{c}", _text(alias, column) if is_bytes else alias)
+        return in_this_version(reading.becomes).replace("{c}", _text(alias, column) if is_bytes else alias)
 
 
 def _text(alias: str, column: Column) -> str:
     """The text of bytes; an error that names the column if they are not UTF-8."""
     complaint = spark_string(complaint_of_bytes(column.name, column.native_type).rstrip(": "))
-    text = f"CAST({alias} AS STRING)"
-    return f"IF({alias} IS NULL OR is_valid_utf8({text}), {text}, CAST(raise_error({complaint}) AS STRING))"
+    text, is_utf8 = f"CAST({alias} AS STRING)", in_this_version(IS_UTF8).replace("{c}", alias)
+    return f"IF({alias} IS NULL OR {is_utf8}, {text}, CAST(raise_error({complaint}) AS STRING))"
 
 
 def _canonical(value: str, kind: LakeType) -> str:

@@ -17,7 +17,6 @@ import target_spark_lake
 from singer_spark.errors import ConfigurationError, RecordError, ResourceError, StorageError
 from singer_spark.process.shortage import shortage
 from singer_spark.singer.lake_type import Field, Scalar, Struct
-from singer_spark.spark.lake_columns import spark_columns
 from singer_spark.spark.python_tasks import send_along, small_values
 from target_spark_lake.columns.staged_metadata import POSITION
 from target_spark_lake.staging.arrow_staging import stage_rows
@@ -100,8 +99,8 @@ def _staged(
 
 def doubtful_lines(session: SparkSession, lines: SharedLines, plan: BatchPlan) -> list[int]:
     """The positions of all other lines, as sorted line numbers of the batch."""
-    found = _numbers(session, lines).mapInArrow(partial(_doubtful, lines, plan), spark_columns(Struct((_PLACE,))))
-    return sorted(found.toArrow().column(0).to_pylist())
+    found = _numbers(session, lines).mapInArrow(partial(_doubtful, lines, plan), "positions binary")
+    return sorted(place for places in small_values(found) for place in pickle.loads(places))
 
 
 def staged_columns(plan: BatchPlan) -> Struct:
@@ -125,8 +124,8 @@ def _right_rows(lines: SharedLines, plan: BatchPlan, numbers: Iterator[pa.Record
 def _doubtful(lines: SharedLines, plan: BatchPlan, numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     for first, part in _parts(lines, plan, numbers):
         if isinstance(part, bytes):
-            positions = pa.array(range(first, first + part.count(b"\n")), pa.int64())
-            yield pa.RecordBatch.from_arrays([positions], [POSITION])
+            positions = range(first, first + part.count(b"\n"))
+            yield pa.RecordBatch.from_pydict({"positions": [pickle.dumps(positions)]})
 
 
 def _parts(

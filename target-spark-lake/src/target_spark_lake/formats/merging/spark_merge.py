@@ -17,6 +17,7 @@ from pyspark import StorageLevel
 from pyspark.sql import functions as F
 
 import target_spark_lake
+from singer_spark.jvm.spark_versions import repartitioned, sent_rows
 from singer_spark.singer.lake_type import Struct, columns_from_text
 from singer_spark.singer.metadata_columns import DELETED_AT
 from singer_spark.spark.lake_columns import spark_columns
@@ -139,7 +140,7 @@ class SparkMerge:
         rows = self._tasks(len(parts))
         if verdicts is not None:
             rows = self._of_tasks(parts, verdicts.rows).unionByName(rows, allowMissingColumns=True)
-            rows = rows.repartitionById(len(parts), F.col(_TASK).cast("int"))
+            rows = repartitioned(rows, len(parts), _TASK)
         return staged_by_tasks(rows, partial(_rewritten, self.storage, parts), rewrite.partitioning)
 
     def _of_tasks(self, parts: Sequence[Rewrite], verdicts: DataFrame) -> DataFrame:
@@ -149,9 +150,9 @@ class SparkMerge:
             for file in (*part.opened, *part.brought):
                 for _, number in file.numbers:
                     tasks[number].add(task)
-        pairs = [{_TASK: task, _NUMBER: number} for number, some in tasks.items() for task in some]
-        # Sending an Arrow table needs no job.
-        known = F.broadcast(self.session.createDataFrame(pa.Table.from_pylist(pairs)))
+        pairs = [(task, number) for number, some in tasks.items() for task in some]
+        columns = {_TASK: [task for task, _ in pairs], _NUMBER: [number for _, number in pairs]}
+        known = F.broadcast(sent_rows(self.session, columns))
         own = verdicts.select(_number(PLACE), PLACE, VERDICT)
         taken = verdicts.where(F.col(TAKER).isNotNull()).select(_number(TAKER), PLACE, VERDICT)
         # A row that completes one of its own file is there twice, which changes nothing.
@@ -223,9 +224,15 @@ def _parts(rewrite: Rewrite, verdicts: Verdicts | None) -> list[Rewrite]:
 def _rewritten(
     storage: Storage, parts: Sequence[Rewrite], batches: Iterator[pa.RecordBatch], scratch: Path, attempt: str
 ) -> list[StagedFile]:
-    """Rewrite the files of a task, given its number and verdicts."""
-    rows, verdicts = pa.Table.from_batches(batches), None
-    if PLACE in rows.column_names:
-        verdicts = rows.filter(pc.is_valid(rows[PLACE])).sort_by(PLACE)
-    part = parts[rows[_TASK][0].as_py()]
-    return staged_files(storage, replace(part, folder=f"{part.folder}-{attempt}"), verdicts, scratch)
+    """Rewrite the files of the tasks whose numbers and verdicts these are; where Spark can, of one."""
+    found = list(batches)
+    if not found:
+        return []
+    rows, files = pa.Table.from_batches(found), []
+    for task in pc.unique(rows[_TASK]).to_pylist():
+        verdicts = None
+        if PLACE in rows.column_names:
+            verdicts = rows.filter((pc.field(_TASK) == task) & pc.field(PLACE).is_valid()).sort_by(PLACE)
+        part = replace(parts[task], folder=f"{parts[task].folder}-{attempt}")
+        files += staged_files(storage, part, verdicts, scratch.with_name(f"{scratch.name}-{task}"))
+    return files
