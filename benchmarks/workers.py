@@ -102,7 +102,9 @@ def main() -> None:
         for workers in (1, 2):
             shutil.rmtree(EVENTS, ignore_errors=True)
             EVENTS.mkdir(parents=True)
-            with started("servers.clusters.standalone", "--workers", str(workers), "--cores", "1") as cluster:
+            with started(
+                "servers.clusters.standalone", "--one-host", "--workers", str(workers), "--cores", "1"
+            ) as cluster:
                 master = cluster["master"]
                 case = Case("workers", f"{workers} worker(s)", lambda *given, to=master: on_cluster(*given, to), "zstd")
                 found = measure(case, source, FOLDER, LIMIT)

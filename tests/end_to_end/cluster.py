@@ -51,12 +51,12 @@ TABLES = {
 }
 
 
-def small() -> dict[str, str]:
-    """Settings for little executors; Java is looked for only now."""
+def small(here: str = "127.0.0.1") -> dict[str, str]:
+    """Settings for little executors that know this machine by an address; Java is looked for only now."""
     return {
         "spark.executor.extraJavaOptions": shlex.join(short_lived()),
         "spark.executor.memory": "512m",
-        "spark.driver.host": "127.0.0.1",
+        "spark.driver.host": here,
         "spark.pyspark.python": sys.executable,
     }
 
@@ -69,8 +69,8 @@ def new_source(postgresql: Any) -> Iterator[psycopg.Connection[Any]]:
         yield connection
 
 
-class S3Pipe(Pipe):
-    """A pipe whose lake and state are on S3."""
+class BucketPipe(Pipe):
+    """A pipe whose lake and state are on S3, or in a folder that all share."""
 
     storage: Any
 
@@ -92,7 +92,7 @@ class S3Pipe(Pipe):
         return [path for path in files.find(staging) if not path.endswith(".keep")]
 
 
-def pipe_on(folder: Path, connection: psycopg.Connection[Any], s3: Any, spark: dict[str, Any]) -> S3Pipe:
+def pipe_on(folder: Path, connection: psycopg.Connection[Any], s3: Any, spark: dict[str, Any]) -> BucketPipe:
     """A pipe from the tables of the schema `public`."""
     facts = connection.info
     tap = {
@@ -106,12 +106,12 @@ def pipe_on(folder: Path, connection: psycopg.Connection[Any], s3: Any, spark: d
         "spark": spark,
     }
     target = {"bucket": f"{s3.new_bucket()}/lake", "storage_options": s3.storage_options, "spark": spark}
-    pipe = S3Pipe(folder, tap, target)
+    pipe = BucketPipe(folder, tap, target)
     pipe.storage = s3
     return pipe
 
 
-def first_run_here(pipe: S3Pipe) -> None:
+def first_run_here(pipe: BucketPipe) -> None:
     """Loads all tables for the first time, on this machine: the runs that follow have something to add to."""
     spark = pipe.tap["spark"]
     pipe.tap["spark"] = pipe.target["spark"] = {"master": "local[2]"}
@@ -121,7 +121,7 @@ def first_run_here(pipe: S3Pipe) -> None:
 
 
 def assert_equal_to_source(
-    pipe: S3Pipe, connection: psycopg.Connection[Any], *, tables: Mapping[str, list[str]] = TABLES
+    pipe: BucketPipe, connection: psycopg.Connection[Any], *, tables: Mapping[str, list[str]] = TABLES
 ) -> None:
     """The lake's tables hold what the source's do; NaN by its name, for it equals nothing."""
     connection.execute("set timezone to 'UTC'")

@@ -17,11 +17,7 @@ WORKER = "org.apache.spark.deploy.worker.Worker"
 
 def kill_executors(cluster: Cluster, name: str) -> int:
     """Kills all executors of a program by SIGKILL, and says how many there were."""
-    (application,) = (each["id"] for each in cluster.told()["activeapps"] if each["name"] == name)
-    found = list(_processes(EXECUTOR, application))
-    for process in found:
-        os.kill(process, signal.SIGKILL)
-    return len(found)
+    return _killed(_executors(cluster, name))
 
 
 def disks(cluster: Cluster) -> list[Path]:
@@ -40,6 +36,17 @@ def holding(folder: Path, text: bytes) -> list[Path]:
                 if data.startswith(b"PAR1") or text in data:
                     found.append(path)
     return found
+
+
+def _executors(cluster: Cluster, name: str) -> list[int]:
+    (application,) = (each["id"] for each in cluster.told()["activeapps"] if each["name"] == name)
+    return list(_processes(EXECUTOR, application))
+
+
+def _killed(processes: list[int]) -> int:
+    for process in processes:
+        os.kill(process, signal.SIGKILL)
+    return len(processes)
 
 
 def _processes(*words: str) -> Iterator[int]:

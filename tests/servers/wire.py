@@ -56,6 +56,8 @@ class Wire:
                 number, self._opened = self._opened, self._opened + 1
                 server = socket.create_connection(self.server)
                 self._sockets += [client, server]
+                for each in (client, server):
+                    each.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 for source, sink, counted in ((client, server, False), (server, client, True)):
                     arguments = (number, source, sink, counted)
                     threading.Thread(target=self._pass, args=arguments, daemon=True).start()
@@ -72,9 +74,9 @@ class Wire:
 
 
 @contextmanager
-def relayed(host: str, port: int) -> Iterator[Wire]:
-    """A relay to a server."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
+def relayed(host: str, port: int, at: tuple[str, int] = ("127.0.0.1", 0)) -> Iterator[Wire]:
+    """A relay to a server; `at` is where it listens."""
+    with socket.create_server(at) as listener:
         listener.settimeout(LOOK_SECONDS)
         wire = Wire(listener.getsockname()[1], (host, port))
         thread = threading.Thread(target=wire._serve, args=(listener,))

@@ -1,4 +1,7 @@
-"""`tap | target` on a real standalone cluster whose two workers do not see the programs' disk; the lake is on S3."""
+"""`tap | target` on a real standalone cluster whose two workers are hosts of their own; the lake is on S3.
+
+They do not see the programs' disk, and nothing of this machine's loopback. Databases and S3 are reached at an address.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +21,12 @@ from end_to_end.cluster import OTHERS, TABLES, assert_equal_to_source, new_sourc
 from end_to_end.executors import disks, holding, kill_executors
 from end_to_end.page import ROOT, Reader
 from servers.child import started
+from servers.clusters.hosts import LOOPBACK
 from servers.clusters.standalone import Cluster
-from servers.postgresql import client_ports
+from servers.postgresql import PostgreSQL, client_ports
+from servers.s3 import S3
 from servers.ssh import Ssh
+from servers.wire import relayed
 from tap.reading.test_retries import WAIT, blocked, meanwhile
 
 # PySpark asks for pandas where Python runs in its tasks.
@@ -32,6 +39,29 @@ def cluster() -> Iterator[Cluster]:
         yield Cluster(**facts)
 
 
+@contextmanager
+def reached_at(here: str, port: int) -> Iterator[None]:
+    """A server of this machine's loopback is there for workers, too, at the same port."""
+    if here == LOOPBACK:
+        yield
+    else:
+        with relayed(LOOPBACK, port, at=(here, port)):
+            yield
+
+
+@pytest.fixture(scope="module")
+def postgresql(cluster: Cluster, postgresql: PostgreSQL) -> Iterator[PostgreSQL]:
+    with reached_at(cluster.here, postgresql.port):
+        yield replace(postgresql, host=cluster.here)
+
+
+@pytest.fixture(scope="module")
+def s3(cluster: Cluster, s3: S3) -> Iterator[S3]:
+    host, port = s3.endpoint.removeprefix("http://").split(":")
+    with reached_at(cluster.here, int(port)):
+        yield replace(s3, endpoint=s3.endpoint.replace(host, cluster.here))
+
+
 @pytest.fixture
 def connection(postgresql: Any) -> Iterator[psycopg.Connection[Any]]:
     with new_source(postgresql) as connection:
@@ -40,14 +70,16 @@ def connection(postgresql: Any) -> Iterator[psycopg.Connection[Any]]:
 
 @contextmanager
 def most_cores(cluster: Cluster) -> Iterator[dict[str, int]]:
-    """The most cores that each program has had at a time."""
+    """The most cores that each program has had at a time, and those that each worker has given."""
     most: dict[str, int] = {}
     over = threading.Event()
 
     def look() -> None:
         while not over.wait(0.2):
-            for application in cluster.told()["activeapps"]:
-                most[application["name"]] = max(most.get(application["name"], 0), application["cores"])
+            told = cluster.told()
+            given = {each["host"]: each["coresused"] for each in told["workers"] if each["coresused"]}
+            for name, cores in [*((each["name"], each["cores"]) for each in told["activeapps"]), *given.items()]:
+                most[name] = max(most.get(name, 0), cores)
 
     looker = threading.Thread(target=look)
     looker.start()
@@ -64,12 +96,12 @@ def of_page(
 ) -> Iterator[tuple[psycopg.Connection[Any], str]]:
     """The page about clusters, done: its source, and its bucket."""
     database, bucket = postgresql.new_database(), s3.new_bucket()
-    conf = {**small(), "spark.dynamicAllocation.maxExecutors": "1"}
+    conf = {**small(cluster.here), "spark.dynamicAllocation.maxExecutors": "1"}
     replacements = {
-        "jdbc:postgresql://localhost:5432/shop": database.jdbc_url,
+        "jdbc:postgresql://db.internal:5432/shop": database.jdbc_url,
         '"reader"': json.dumps(database.user),
         '"password": "secret"': f'"password": {json.dumps(database.password)}',
-        "http://localhost:9000": s3.endpoint,
+        "http://minio.internal:9000": s3.endpoint,
         "s3://lake": bucket,
         ', "conf": {"spark.pyspark.python": "/opt/python/bin/python3"}': "",
         '"spark://master:7077"': f'{json.dumps(cluster.master)}, "conf": {json.dumps(conf)}',
@@ -117,7 +149,7 @@ def test_the_same_pipe_runs_on_a_cluster_by_shared_storage_alone(
     """
     connection, bucket = of_page
     connection.execute(CHANGE)
-    pipe = pipe_on(tmp_path, connection, s3, {"master": cluster.master, "conf": small()})
+    pipe = pipe_on(tmp_path, connection, s3, {"master": cluster.master, "conf": small(cluster.here)})
     pipe.target |= {"bucket": bucket, "pipeline": "shop"}
     pipe.tap["incremental_tables"] = ["public.events:id:integer!append", "public.orders:updated_at:timestamp!upsert"]
     with most_cores(cluster) as most:
@@ -125,8 +157,10 @@ def test_the_same_pipe_runs_on_a_cluster_by_shared_storage_alone(
     assert "Done! 4212 records in 4 stream(s)" in done.target_errors
     assert_equal_to_source(pipe, connection, tables={**TABLES, "orders": ["id", "total", "updated_at"]})
     assert pipe.staged() == []
-    assert most.keys() == {"tap-spark-jdbc", "target-spark-lake"}
-    assert all(0 < cores <= 2 < cluster.told()["cores"] for cores in most.values()), most
+    programs = {"tap-spark-jdbc", "target-spark-lake"}
+    # Each on both hosts: what one executor has for the other passes from host to host.
+    assert most.keys() == programs | {each["host"] for each in cluster.told()["workers"]}
+    assert all(0 < most[name] <= 2 < cluster.told()["cores"] for name in programs), most
     state = json.loads(s3.filesystem().cat(f"{bucket}/.dataspoc/state/shop/state.json"))
     assert state["bookmarks"]["public-events"]["replication_key_value"] == 3000
     assert state["bookmarks"]["public-orders"]["replication_key_value"] == "2025-06-02T00:00:00.000000"
@@ -170,7 +204,7 @@ def test_batches_load_on_a_cluster_and_an_executor_killed_in_the_middle_of_a_fil
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     connection.execute(LEDGER)
     tables = {"ledger": ["id", "total", "level", "note"], "places": ["code", "at"]}
-    conf = {**small(), "spark.dynamicAllocation.maxExecutors": "1"}
+    conf = {**small(cluster.here), "spark.dynamicAllocation.maxExecutors": "1"}
     pipe = pipe_on(tmp_path, connection, s3, {"master": cluster.master, "conf": conf})
     pipe.tap["batch_config"] = {
         "encoding": {"format": "parquet"},
@@ -178,7 +212,11 @@ def test_batches_load_on_a_cluster_and_an_executor_killed_in_the_middle_of_a_fil
     }
     pipe.tap |= {"tables": list(tables), "incremental_tables": ["public.ledger:id:integer!append"]}
     # Of the slice that waits the executor has read and written rows by then.
-    pipe.tap |= {"fetch_size": 50, "reader": "jdbc", "ssh_tunnel": ssh.settings(bind_address="127.0.0.4")}
+    here = "127.0.0.4" if cluster.here == LOOPBACK else cluster.here
+    pipe.tap |= {"fetch_size": 50, "reader": "jdbc", "ssh_tunnel": ssh.settings(bind_address=here)}
+    # Where the database is for the host of the tunnel, and not for workers.
+    direct = pipe.tap["jdbc_url"]
+    pipe.tap["jdbc_url"] = direct.replace(cluster.here, LOOPBACK)
 
     connection.execute(HOLD)
 
@@ -202,7 +240,8 @@ def test_batches_load_on_a_cluster_and_an_executor_killed_in_the_middle_of_a_fil
     assert pipe.staged() == []
 
     connection.execute(LATER)
-    pipe.tap["reader"] = "arrow"
+    del pipe.tap["ssh_tunnel"]
+    pipe.tap |= {"reader": "arrow", "jdbc_url": direct}
     second = pipe.run().succeeded()
     assert "Done! 510 records in 2 stream(s)" in second.target_errors
     assert_equal_to_source(pipe, connection, tables=tables)

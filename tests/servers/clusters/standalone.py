@@ -1,7 +1,8 @@
 """A standalone Spark cluster of two workers on free ports, by PySpark's own classes: for a fixture, and by hand.
 
-Each worker has an empty folder of its own in the place of this machine's temporary files, where the system lets a
-process have one: what a program writes to its own disk is not there for executors, as on a real cluster.
+Where the system lets it, each worker has a host of its own (`servers.clusters.hosts`), and an empty folder in the place
+of this machine's temporary files: what a program writes to its own disk, or listens for on its loopback, is
+not there for executors, as on a real cluster.
 `python -m servers.clusters.standalone` starts one.
 """
 
@@ -17,13 +18,14 @@ import time
 import urllib.request
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import pyspark
 
 from servers.child import FOLLOW, serve
+from servers.clusters.hosts import LOOPBACK, network
 from servers.postgresql import free_port
 from singer_spark.jvm import class_archive
 from singer_spark.jvm.java import find_java_home
@@ -51,11 +53,13 @@ class Cluster:
         master: For `spark.master`.
         status: URL of what the master says of itself.
         apart: Whether the workers do not see this process's temporary files.
+        here: This machine's address as the workers know it; its loopback where they have no hosts of their own.
     """
 
     master: str
     status: str
     apart: bool
+    here: str = LOOPBACK
 
     def told(self) -> dict[str, Any]:
         """What the master says of workers and applications."""
@@ -65,23 +69,23 @@ class Cluster:
 
 
 @contextmanager
-def running(cores: int, memory: str, workers: int = WORKERS) -> Iterator[dict[str, Any]]:
-    """A master and its workers, each with so much to give; ended at the end."""
-    port, status = free_port(), free_port()
-    address, way = f"spark://127.0.0.1:{port}", _way_apart()
+def running(cores: int, memory: str, workers: int = WORKERS, *, hosts: bool = True) -> Iterator[dict[str, Any]]:
+    """A master and its workers, each with so much to give, and with a host of its own; ended at the end."""
+    port, status, way = free_port(), free_port(), _way_apart()
     with tempfile.TemporaryDirectory(prefix="standalone-") as folder, ExitStack() as stack:
-        options = ["--host", "127.0.0.1", "--port", str(port), "--webui-port", str(status)]
-        stack.enter_context(_daemon(Path(folder, "master"), "127.0.0.1", ["master.Master", *options], []))
-        cluster = Cluster(address, f"http://127.0.0.1:{status}/json/", bool(way))
-        for number in range(workers):
+        known = stack.enter_context(network(workers, apart=hosts))
+        here, address = known.here, f"spark://{known.here}:{port}"
+        options = ["--host", here, "--port", str(port), "--webui-port", str(status)]
+        stack.enter_context(_daemon(Path(folder, "master"), here, ["master.Master", *options], []))
+        cluster = Cluster(address, f"http://{here}:{status}/json/", bool(way), here)
+        for number, host in enumerate(known.hosts):
             own = Path(folder, f"worker-{number}")
-            # Executors of one host read each other's disks, which these can't.
-            host = f"127.0.0.{number + 2}"
-            options = ["--host", host, "--cores", str(cores), "--memory", memory, "--webui-port", "0"]
+            # Executors of one address read each other's disks, which these can't.
+            options = ["--host", host.address, "--cores", str(cores), "--memory", memory, "--webui-port", "0"]
             options += ["--work-dir", str(own / "work"), address]
-            stack.enter_context(_daemon(own, host, ["worker.Worker", *options], way))
+            stack.enter_context(_daemon(own, host.address, ["worker.Worker", *options], [*host.way, *way]))
         _wait(cluster, Path(folder), workers)
-        yield {"master": cluster.master, "status": cluster.status, "apart": cluster.apart}
+        yield asdict(cluster)
 
 
 def _way_apart() -> list[str]:
@@ -153,9 +157,11 @@ def main() -> None:
     parser.add_argument("--cores", type=int, default=2, help="of each worker")
     parser.add_argument("--memory", default="3g", help="of each worker")
     parser.add_argument("--workers", type=int, default=WORKERS, help="how many")
+    parser.add_argument("--one-host", action="store_true", help="workers at addresses of this machine's loopback")
     parser.add_argument(FOLLOW, action="store_true", help="end with standard input")
     arguments = parser.parse_args()
-    with running(arguments.cores, arguments.memory, arguments.workers) as facts:
+    given = arguments.cores, arguments.memory, arguments.workers
+    with running(*given, hosts=not arguments.one_host) as facts:
         serve(facts, follow_stdin=arguments.follow_stdin)
 
 
