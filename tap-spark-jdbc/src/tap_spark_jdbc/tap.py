@@ -219,14 +219,14 @@ class TapSparkJdbc(Tap):
     def begin_session(self) -> None:
         """Start Spark in the background if rows are sure to be read; meanwhile discovery goes on without it.
 
-        After a run that succeeded there may be nothing new, and a database that shares snapshots can tell that without
-        Spark. A columnar driver may not need Spark at all.
+        After a run that succeeded there may be nothing new, and a database that is asked about many streams together
+        can tell that without Spark. A columnar driver may not need Spark at all.
         """
         if self.database.may_be_columnar or not self.database.by_spark:
             if self.database.may_be_columnar and self._opening.start != "saved":
                 self.database.begin_import()
             return
-        if self._opening.start != "saved" or not self.database.source.dialect.shares_snapshots:
+        if self._opening.start != "saved" or not self.database.source.dialect.together:
             self.database.begin_session()
 
     def begin(self) -> None:
@@ -336,10 +336,10 @@ class TapSparkJdbc(Tap):
 
     def _send_unchanged(self, streams: Sequence[JdbcStream]) -> list[JdbcStream]:
         """Send the streams in which nothing has changed; returns the others."""
-        state, settings = self.run_state, self.settings
-        if settings.safety_lag_seconds or settings.safety_lag_rows or state.start not in ("saved", "resume"):
+        state = self.run_state
+        if state.start not in ("saved", "resume"):
             return [*streams]
-        asked = UnchangedStreams(self.database, self.snapshots, may_end_early=settings.has_budget)
+        asked = UnchangedStreams(self.database, self.snapshots, may_end_early=self.settings.has_budget)
         plans = [each.plan for each in streams if state.progress(each.plan) is None]
         found = asked.among([(plan, state.bookmark(plan)) for plan in plans])
         for stream in streams:

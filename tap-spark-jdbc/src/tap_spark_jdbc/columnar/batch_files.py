@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 # A row group is collected in memory as a whole.
 GROUP_BYTES = 12 << 20
-FileFound = tuple[str, list[bytes], list[bytes], int]
+FileFound = tuple[str, list[bytes], list[bytes], tuple[list[int], list[int]], int]
 
 
 @dataclass(frozen=True)
@@ -162,11 +162,11 @@ class FileWork:
     sent: Counter[str]
 
     def begin(self) -> tuple[Sink, Callable[[], FileFound]]:
-        """The file; its name, the fingerprints of the rows at the bookmark and at the upper bound, and `unread`."""
+        """The file; its name, the fingerprints of the rows at the bookmark and at the upper bound, and the rest."""
         edge_rows = EdgeRows(self.look, self.sent)
         kind = JsonFile if self.plan.format == "jsonl" else ParquetFile
         file = kind(self.plan, edge_rows.unsent)
-        return file, lambda: (file.name, edge_rows.at_bookmark, edge_rows.at_upper, edge_rows.unread)
+        return file, lambda: (file.name, edge_rows.at_bookmark, edge_rows.at_upper, edge_rows.marks, edge_rows.unread)
 
 
 def _opened(url: str, options: Mapping[str, Any]) -> IO[bytes]:

@@ -26,7 +26,7 @@ BATCH_BYTES = 2 << 20
 # ConnectorX's, that wait for the sink while others are read.
 BATCHES_AHEAD = 2
 EDGE = "edge"
-_NO_EDGE = pa.scalar(0, pa.int32())
+_NO_EDGE = pa.scalar(0, pa.int64())
 _EDGE_OF_NULL = 3
 # The years 1 to 9999, the range of the lake's dates and times, in days and in microseconds since 1970.
 _DAYS = (-719_162, 2_932_896)
@@ -83,7 +83,7 @@ class Sink(Protocol):
     """Receives the rows of a slice."""
 
     def add(self, rows: pa.RecordBatch, edge: pa.Array) -> None:
-        """Take the next rows, and the edge of each."""
+        """Take the next rows, and the edge of each, with its mark above `EDGE_BITS`, which is 0 if it has none."""
 
     def close(self) -> int:
         """Finish after the last rows; returns how many were written."""

@@ -148,9 +148,9 @@ class SliceWriter:
 
     def _found(self, folder: str, outcome: Outcome, found: FileFound, look: Look) -> Written:
         """The file that was written in a folder, and what was found meanwhile."""
-        name, at_bookmark, at_upper, unread = found
+        name, at_bookmark, at_upper, marks, unread = found
         width = outcome.size / outcome.read if outcome.read else None
-        in_slice = Found.of(look, outcome.read, outcome.nulls, at_bookmark, at_upper, unread)
+        in_slice = Found.of(look, outcome.read, outcome.nulls, at_bookmark, at_upper, marks, unread)
         return Written(in_slice, self._place.file(folder, outcome.rows, name), width)
 
 

@@ -15,12 +15,14 @@ import pyarrow.compute as pc
 
 from tap_spark_jdbc.columnar.record_lines import rendered
 from tap_spark_jdbc.extraction.fingerprints import Found, Look, fingerprint
+from tap_spark_jdbc.plan.row_marks import EDGE_BITS, mark_of
 from tap_spark_jdbc.plan.stream_sql import AT_BOOKMARK, AT_UPPER, FINGERPRINTED
 
 # Numbers from here to there are spelled with an exponent, given as the place of the point among the digits.
 _LEAST_POINT, _MOST_POINT = -3, 7
 # Java 17 prints a whole number below this by its own digits.
 _MOST_BITS = 63
+_EDGE = (1 << EDGE_BITS) - 1
 
 
 class EdgeRows:
@@ -29,6 +31,7 @@ class EdgeRows:
     Attributes:
         at_bookmark: Fingerprints of the rows at the bookmark, in order, as they are known if they were sent before.
         at_upper: Fingerprints of those at the upper bound.
+        marks: The marks of both.
         unread: Number of rows that are in none of the changed buckets, and don't count as read.
     """
 
@@ -38,11 +41,12 @@ class EdgeRows:
         self._left = sent.copy()
         self.at_bookmark: list[bytes] = []
         self.at_upper: list[bytes] = []
+        self.marks: tuple[list[int], list[int]] = ([], [])
         self.unread = 0
 
     def unsent(self, rows: pa.RecordBatch, edge: pa.Array) -> pa.RecordBatch:
         """The rows, given the edge of each, without those at the bookmark that were sent before."""
-        chosen = pc.is_in(edge, pa.array(FINGERPRINTED, pa.int32()))
+        chosen = pc.is_in(edge_of(edge), pa.array(FINGERPRINTED, pa.int64()))
         if not (self._look.upper or self._look.bookmark) or not pc.any(chosen).as_py():
             return rows
         at_edges = rows.filter(chosen)
@@ -54,23 +58,41 @@ class EdgeRows:
 
     def found(self, rows: int, nulls: int) -> Found:
         """What was found in a slice of so many rows, and so many of them without replication key."""
-        return Found.of(self._look, rows, nulls, self.at_bookmark, self.at_upper, self.unread)
+        return Found.of(self._look, rows, nulls, self.at_bookmark, self.at_upper, self.marks, self.unread)
 
-    def _takes(self, at: int, hashed: bytes, other: bytes | None) -> bool:
+    def _takes(self, edge: int, hashed: bytes, other: bytes | None) -> bool:
         """Take note of a row, and return whether it is to be sent."""
-        look = self._look
+        look, at, mark = self._look, edge & _EDGE, edge >> EDGE_BITS
         if look.bookmark and at in AT_BOOKMARK and look.changed is not None and hashed[0] not in look.changed:
             self.unread += 1
             return False
         if look.upper and at in AT_UPPER:
             self.at_upper.append(hashed)
+            self.marks[1].append(mark)
         if not look.bookmark or at not in AT_BOOKMARK:
             return True
         known = next((each for each in (hashed, other) if each is not None and self._left[each.hex()] > 0), None)
         self.at_bookmark.append(hashed if known is None else known)
+        self.marks[0].append(mark)
         if known is not None:
             self._left[known.hex()] -= 1
         return known is None
+
+
+def edge_of(edge: pa.Array) -> pa.Array:
+    """The edges without marks."""
+    return pc.bit_wise_and(edge, _EDGE)
+
+
+def numbered(edge: pa.Array) -> pa.Array:
+    """Edges with their marks as numbers, of a database that gives the texts of rows, or numbers already."""
+    if not pa.types.is_string(edge.type):
+        return edge.cast(pa.int64())
+    at, has_text = pc.utf8_slice_codeunits(edge, 0, 1).cast(pa.int64()), pc.greater(pc.utf8_length(edge), 1)
+    if not pc.any(has_text).as_py():
+        return at
+    marked = [int(each[0]) | mark_of(each[1:]) << EDGE_BITS for each in edge.filter(has_text).to_pylist()]
+    return pc.replace_with_mask(at, has_text, pa.array(marked, pa.int64()))
 
 
 def fingerprints(rows: pa.RecordBatch, *, older: bool = False) -> list[bytes]:

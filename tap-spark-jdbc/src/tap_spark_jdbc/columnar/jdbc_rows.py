@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from tap_spark_jdbc.columnar.columnar_query import Counted, Outcome, Unwritable, unwritten
 from tap_spark_jdbc.columnar.columnar_source import lake_schema
-from tap_spark_jdbc.columnar.edge_rows import fingerprints, has_older
+from tap_spark_jdbc.columnar.edge_rows import edge_of, fingerprints, has_older, numbered
 from tap_spark_jdbc.extraction.fingerprints import WindowSums
 from tap_spark_jdbc.plan.stream_sql import Edge
 from tap_spark_jdbc.reading.read_columns import ReadColumns
@@ -65,7 +65,7 @@ class JdbcRows:
             column if column.type.equals(kind) else column.cast(kind)
             for column, kind in zip(batch.columns[:count], self.schema.types, strict=True)
         ]
-        sink.add(pa.RecordBatch.from_arrays(columns, schema=self.schema), batch.column(count))
+        sink.add(pa.RecordBatch.from_arrays(columns, schema=self.schema), numbered(batch.column(count)))
 
 
 class Work(Protocol[R_co]):
@@ -126,7 +126,7 @@ class _BucketSums:
 
     def add(self, rows: pa.RecordBatch, edge: pa.Array) -> None:
         """As `Sink.add`."""
-        edges, hashes = edge.to_pylist(), fingerprints(rows)
+        edges, hashes = edge_of(edge).to_pylist(), fingerprints(rows)
         if self.older is None and has_older(rows):
             self.older = deepcopy(self.present)
         if self.older is not None:

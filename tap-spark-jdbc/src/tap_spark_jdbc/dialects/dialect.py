@@ -74,6 +74,35 @@ class Checksums:
 
 
 @dataclass(frozen=True)
+class Marks:
+    """SQL for the marks of rows: see `plan.row_marks`.
+
+    Attributes:
+        text: Template over `{c}`, a column, and `{s}`, SQL of its values' texts, for a text that no other value has.
+        joined: Template over `{texts}`, those of a row's columns with `between` between them, for the row's.
+        between: See `joined`.
+        mark: Template over `{t}`, a row's text, for its mark, or for the text itself; NULL: it has none.
+        hashed: Whether that is the mark; else the database can't hash.
+        at_edge: Template over `{e}`, the number of a row's edge, and `{m}`, its `mark`, for both: a whole number with
+            the mark above the edge's bits, or the edge's digit followed by the text.
+        read_as: Spark type of that.
+        all: Template over `m`, the `mark` of each row, for their number, a space and their sum, or for all texts as a
+            JSON array.
+        begin: Begins a session that asks for many tables in one statement: it waits neither for locks nor for long.
+    """
+
+    text: str
+    joined: str
+    between: str
+    mark: str
+    hashed: bool
+    at_edge: str
+    read_as: str
+    all: str
+    begin: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class Alive:
     """How a server is asked whether it is still there (`server_watch`).
 
@@ -157,6 +186,9 @@ class Dialect:
             contains `{session}`, it replaces the last of `session_statements`, which is put there; None: unknown.
         base64: SQL template over `{c}` for bytes in base64, which Arrow can't encode; else Python does, value by value.
         checksums: How rows are summed up; None: unknown.
+        marks: How rows are marked; None: unknown, or it shares snapshots, in which rows have their writer.
+        together: Template over `{parts}`, a query with the columns `n` and `found`, for its rows as one text: a line a
+            row, with a space between both.
         alive: How it is asked whether it is still there; None: it is no server, or its driver sets no limit.
     """
 
@@ -213,6 +245,8 @@ class Dialect:
     statement_timeout: str | None = None
     base64: str = "{c}"
     checksums: Checksums | None = None
+    marks: Marks | None = None
+    together: str = ""
     alive: Alive | None = None
 
     @property

@@ -7,7 +7,16 @@ refused. ConnectorX brings their numbers, and panics on such a value: then JDBC 
 from dataclasses import replace
 
 from singer_spark.singer.bookmark import KeyType
-from tap_spark_jdbc.dialects.dialect import CONNECTORX, LIMIT, LITERALS, Alive, CatalogQueries, Checksums, Dialect
+from tap_spark_jdbc.dialects.dialect import (
+    CONNECTORX,
+    LIMIT,
+    LITERALS,
+    Alive,
+    CatalogQueries,
+    Checksums,
+    Dialect,
+    Marks,
+)
 from tap_spark_jdbc.dialects.type_rules import TypeRule
 
 _TEXT = "CAST({c} AS CHAR)"
@@ -204,6 +213,19 @@ _DIALECT = Dialect(
         sha256="SHA2(CONVERT({t} USING utf8mb4), 256)",
         number="CAST(CONV({h}, 16, 10) AS UNSIGNED)",
     ),
+    marks=Marks(
+        # NULL where the server can't make so long a text: then the row has no mark.
+        text="CASE WHEN {c} IS NULL THEN 'N' ELSE CONCAT(CHAR_LENGTH({s}), ':', CONVERT({s} USING utf8mb4)) END",
+        joined="CONCAT({texts})",
+        between=", ",
+        mark="CAST(CONV(SUBSTR(SHA2({t}, 256), 1, 15), 16, 10) AS SIGNED)",
+        hashed=True,
+        at_edge="{e} + 8 * COALESCE({m}, 0)",
+        read_as="BIGINT",
+        all="CONCAT(COUNT(m), ' ', SUM(m))",
+        begin=("SET lock_wait_timeout=1 /*M!100101 , max_statement_time=2 */ /*!50708 , max_execution_time=2000 */",),
+    ),
+    together="SELECT GROUP_CONCAT(n, ' ', found SEPARATOR '\n') FROM ({parts}) parts",
     catalog=CatalogQueries(_COLUMNS, _PRIMARY_KEYS, _INDEXES, _AS_JSON, defaults=_DEFAULTS),
     described_type=_DESCRIBED_TYPE,
     width="OCTET_LENGTH({s})",

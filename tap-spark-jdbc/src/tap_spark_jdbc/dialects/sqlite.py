@@ -6,7 +6,7 @@ A value of another type makes the query fail: `json_extract` quotes an invalid p
 from __future__ import annotations
 
 from singer_spark.singer.bookmark import KeyType
-from tap_spark_jdbc.dialects.dialect import LIMIT, LITERALS, CatalogQueries, Dialect
+from tap_spark_jdbc.dialects.dialect import LIMIT, LITERALS, CatalogQueries, Dialect, Marks
 from tap_spark_jdbc.dialects.type_rules import TypeRule
 
 _REFUSE = "json_extract('{}', {complaint} || quote({c}))"
@@ -174,6 +174,17 @@ SQLITE = Dialect(
     text_read_as="BINARY",
     text_becomes=_TEXT_OF_BYTES,
     bytes_select="CAST({c} AS BLOB)",
+    marks=Marks(
+        text="typeof({c}) || CASE typeof({c}) WHEN 'real' THEN quote({c}) ELSE hex({c}) END",
+        joined="{texts}",
+        between=" || ' ' || ",
+        mark="{t}",
+        hashed=False,
+        at_edge="'{e}' || {m}",
+        read_as="STRING",
+        all="json_group_array(m)",
+    ),
+    together="SELECT group_concat(n || ' ' || found, char(10)) FROM ({parts}) parts",
     width="octet_length({c})",
     now="strftime('%Y-%m-%d %H:%M:%f', 'now')",
     has_schemas=False,

@@ -37,19 +37,31 @@ class Look:
 
 @dataclass(frozen=True)
 class Found:
-    """What was read of a slice: its rows, those without key, and the fingerprints of the rows at both edges."""
+    """What was read of a slice: its rows, those without key, and the fingerprints of the rows at both edges.
+
+    Attributes:
+        marks: The marks of the rows at both, 0 for one that has none (`plan.row_marks`).
+    """
 
     rows: int
     nulls: int = 0
     at_bookmark: Iterable[bytes] = ()
     at_upper: Iterable[bytes] = ()
+    marks: tuple[Iterable[int], Iterable[int]] = ((), ())
 
     @classmethod
     def of(
-        cls, look: Look, read: int, nulls: int, at_bookmark: Iterable[bytes], at_upper: Iterable[bytes], unread: int
+        cls,
+        look: Look,
+        read: int,
+        nulls: int,
+        at_bookmark: Iterable[bytes],
+        at_upper: Iterable[bytes],
+        marks: tuple[Iterable[int], Iterable[int]],
+        unread: int,
     ) -> Found:
         """What a slice has of so many rows, `unread` of which don't count, and `nulls` without replication key."""
-        return cls(read - unread, nulls if look.nulls else 0, tuple(at_bookmark), tuple(at_upper))
+        return cls(read - unread, nulls if look.nulls else 0, tuple(at_bookmark), tuple(at_upper), marks)
 
 
 @dataclass(frozen=True)
@@ -68,9 +80,11 @@ class BoundaryBuilder:
         self._single = True
         self._hashes: list[str] = []
         self._sums = [0] * BUCKETS
+        self._marks = [0, 0]
 
-    def add(self, fingerprint: bytes) -> None:
-        """Add one row."""
+    def add(self, fingerprint: bytes, mark: int = 0) -> None:
+        """Add one row, with its mark if it has one."""
+        self._marks = [self._marks[0] + (mark > 0), self._marks[1] + mark]
         self.rows += 1
         self._sums[fingerprint[0]] += int.from_bytes(fingerprint, "big")
         if self.rows <= MAX_WINDOW_HASHES:
@@ -90,6 +104,11 @@ class BoundaryBuilder:
             self.rows += boundary.rows
             self._single = False
             self._sums = [one + other for one, other in zip(self._sums, boundary.buckets, strict=True)]
+
+    @property
+    def marks(self) -> int | None:
+        """The sum of the marks of all rows; None: they are too many, or one has no mark."""
+        return self._marks[1] if self._single and self._marks[0] == self.rows else None
 
     def build(self, most: int = MAX_WINDOW_HASHES) -> Boundary:
         """The boundary of all rows added; if they are more than `most`, by buckets."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from singer_spark.singer.bookmark import Bookmark, Boundary, KeyValue, Since
 from tap_spark_jdbc.plan.late_rows import LateRows
+from tap_spark_jdbc.plan.row_marks import mark, marks_of
 from tap_spark_jdbc.plan.slices import Range, Slice
 
 if TYPE_CHECKING:
@@ -169,7 +170,7 @@ class StreamSql:
         return [f"({name} <> {self.bookmark.literal} OR {self.unseen})"]
 
     def edge(self) -> str:
-        """SQL of a row's `Edge`."""
+        """SQL of a row's `Edge`, with its mark if it has one."""
         key = self.plan.replication_key
         if key is None:
             return str(int(Edge.NONE))
@@ -178,11 +179,17 @@ class StreamSql:
         at_bookmark = _window_condition(name, self.bookmark_since, self.bookmark)
         at_upper = _window_condition(name, self.upper_since, self.upper)
         if at_bookmark and at_upper and self.upper_since is not None and self.upper != self.bookmark:
-            cases.append(f"WHEN {at_bookmark} AND {at_upper} THEN {int(Edge.BOTH)}")
+            cases.append(f"WHEN {at_bookmark} AND {at_upper} THEN {self._marked(Edge.BOTH)}")
         for condition, edge in ((at_bookmark, Edge.BOOKMARK), (at_upper, Edge.UPPER)):
             if condition:
-                cases.append(f"WHEN {condition} THEN {int(edge)}")
+                cases.append(f"WHEN {condition} THEN {self._marked(edge)}")
         return f"CASE {' '.join(cases)} ELSE {int(Edge.NONE)} END"
+
+    def _marked(self, edge: Edge) -> str:
+        marks = marks_of(self.dialect, self.plan)
+        if marks is None:
+            return str(int(edge))
+        return marks.at_edge.replace("{e}", str(int(edge))).replace("{m}", mark(marks, self.dialect, self.plan))
 
 
 def _window_condition(name: str, since: Point | None, end: Point | None) -> str:

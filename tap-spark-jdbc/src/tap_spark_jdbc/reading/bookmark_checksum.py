@@ -6,12 +6,12 @@ equal rows. Any other result means that the rows are read and compared by their 
 
 from __future__ import annotations
 
-import hashlib
 import logging
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from singer_spark.errors import SourceError
+from tap_spark_jdbc.plan.row_marks import checksum_of
 from tap_spark_jdbc.plan.slices import Range
 from tap_spark_jdbc.plan.stream_sql import Point, range_condition
 
@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from tap_spark_jdbc.snapshot.stream_snapshot import StreamSnapshots
 
 logger = logging.getLogger("tap-spark-jdbc")
-FORMAT = "1"
-CHARACTERS = 32
 # Two sums of 64 bits each, independent of the rows' order; a row's text distinguishes NULL from an empty text.
 _SUMS = """
 SELECT CAST(pg_catalog.pg_current_snapshot() AS text), COUNT(*), CAST(SUM(pg_catalog.hashtextextended(t, 0)) AS text),
@@ -88,10 +86,4 @@ def _checksum(extraction: Extraction, at: Point) -> tuple[str, str] | None:
     except SourceError as error:
         logger.debug("stream %s: no checksum of the rows at the bookmark: %s", sql.plan.stream, error)
         return None
-    # Rendering is part of it: rendered differently, the same rows are other records.
-    rendering = [
-        (name, sql.dialect.select(each), each.reading.read_as, each.reading.becomes)
-        for name, each in sql.plan.sent_columns.items()
-    ]
-    text = repr((FORMAT, rendering, sums))
-    return str(snapshot), hashlib.sha256(text.encode()).hexdigest()[:CHARACTERS]
+    return str(snapshot), checksum_of(sql.dialect, sql.plan, sums)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
+from itertools import chain, repeat
 from typing import TYPE_CHECKING
 
 from singer_spark.singer.bookmark import MAX_BOUNDARY_HASHES, MAX_WINDOW_HASHES, Bookmark, Boundary
 from tap_spark_jdbc.extraction.fingerprints import BoundaryBuilder, Found, Look, WindowSums, changed_buckets
 from tap_spark_jdbc.extraction.stream_progress import SplitPosition, StreamProgress
+from tap_spark_jdbc.plan.row_marks import checksum
 from tap_spark_jdbc.plan.stream_sql import Point
 
 if TYPE_CHECKING:
@@ -79,15 +81,15 @@ class Edges:
     def settle(self, found: Found) -> None:
         """Take in what was read of the next slice, which is sent without the rows that were sent before."""
         left_out, new_before = 0, self._new_at_bookmark
-        for fingerprint in found.at_bookmark:
-            self._at_bookmark.add(fingerprint)
+        for fingerprint, mark in zip(found.at_bookmark, chain(found.marks[0], repeat(0)), strict=False):
+            self._at_bookmark.add(fingerprint, mark)
             if self._left[name := fingerprint.hex()] > 0:
                 self._left[name] -= 1
                 left_out += 1
             else:
                 self._new_at_bookmark += 1
-        for fingerprint in found.at_upper:
-            self._at_upper.add(fingerprint)
+        for fingerprint, mark in zip(found.at_upper, chain(found.marks[1], repeat(0)), strict=False):
+            self._at_upper.add(fingerprint, mark)
         self.nulls += found.nulls
         self._rows += found.rows - left_out
         self.sends_late = self._extraction.begins_below and self._new_at_bookmark > new_before
@@ -213,8 +215,9 @@ class Edges:
         before = place.upper.boundary if place is not None and place.upper is not None else None
         late = self._extraction.sql.late is not None and before is not None and before.rows > 0
         mixed, since = late or (before is not None and before.mixed), self._extraction.sql.upper_since
+        present = self._at_upper.build(_most(since) if final else MAX_BOUNDARY_HASHES)
         return replace(
-            self._at_upper.build(_most(since) if final else MAX_BOUNDARY_HASHES),
+            self._sealed(present, self._at_upper) if final else present,
             mixed=mixed,
             since=None if since is None else since.since(),
         )
@@ -223,12 +226,19 @@ class Edges:
         since = self._extraction.sql.bookmark_since
         present = replace(self._at_bookmark.build(_most(since)), since=None if since is None else since.since())
         if self._unread is None:
-            return present
+            return self._sealed(present, self._at_bookmark)
         whole = BoundaryBuilder()
         whole.add_boundary(self._unread)
         new = Counter(present.hashes) - self.sent
         whole.add_boundary(Boundary.of(new.elements()) if present.hashes else present)
         return replace(whole.build(), mixed=self._unread.mixed or self._new_at_bookmark > 0)
+
+    def _sealed(self, boundary: Boundary, rows: BoundaryBuilder) -> Boundary:
+        """The boundary of these rows, with a checksum of them if each is known by itself and has a mark."""
+        sql, marks = self._extraction.sql, rows.marks
+        if marks is None or not boundary.hashes:
+            return boundary
+        return replace(boundary, checksum=checksum(sql.dialect, sql.plan, boundary.rows, marks))
 
 
 def _most(since: Point | None) -> int:

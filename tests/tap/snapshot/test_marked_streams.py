@@ -1,0 +1,195 @@
+"""Streams without news are found together by the marks of their rows: SQLite, MariaDB and MySQL."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tap.conftest import Tap
+from tap.opened import login
+from tap.source.mariadb_pipes import run as executed
+from tap_spark_jdbc.columnar import jdbc_rows
+from tap_spark_jdbc.snapshot.unchanged_streams import UnchangedStreams
+from tap_spark_jdbc.source.jdbc_connection import JdbcConnection
+
+pytestmark = pytest.mark.usefixtures("spark")
+TABLE = [
+    "create table t{n} (id integer primary key, k datetime, v integer, note varchar(40), price double, bytes blob)",
+    "create index i{n} on t{n} (k)",
+    "insert into t{n} values (1, '2024-05-01 10:00:00', 1, NULL, 0.1, x'00ff'), "
+    "(2, '2024-05-01 10:04:00', 2, '', 1e300, NULL), (3, '2024-05-01 10:04:10', 3, 'Zoë''s \\ ☕', 3, x''), "
+    "(4, '2024-05-01 10:04:10', 4, 'N', -0.25, x'4e')",
+]
+BOTH = {"default_replication_method": "INCREMENTAL", "default_replication_key": "k"}
+
+
+@pytest.fixture(params=["sqlite", "mariadb", "mysql"])
+def shop(request, tmp_path):
+    """So many tables, the tap on them, and what executes statements there."""
+
+    def make(tables: int, **settings: Any) -> tuple[Tap, Callable[..., None]]:
+        if request.param == "sqlite":
+            path = tmp_path / f"source-{tables}.db"
+            connection = sqlite3.connect(path, isolation_level=None)
+            config: dict[str, Any] = {"jdbc_url": f"jdbc:sqlite:{path}"}
+
+            def execute(*statements: str) -> None:
+                for each in statements:
+                    connection.execute(each)
+
+        else:
+            database = request.getfixturevalue(request.param).new_database()
+            config = login(database, schemas=[database.name])
+
+            def execute(*statements: str) -> None:
+                executed(database, *statements)
+
+        execute(*(each.format(n=n).replace("\\", escaped(request.param)) for n in range(tables) for each in TABLE))
+        return Tap(tmp_path, {**config, "spark": {"master": "local[2]"}, **BOTH, **settings}), execute
+
+    return make
+
+
+def escaped(kind: str) -> str:
+    """A backslash in a literal."""
+    return "\\" if kind == "sqlite" else "\\\\"
+
+
+@pytest.fixture
+def statements(monkeypatch):
+    """The statements of the connections for bounds, and of reading."""
+    asked: list[str] = []
+
+    def counted(self, sql):
+        asked.append(sql)
+        return rows(self, sql)
+
+    def read(self, batch, sink):
+        asked.append("read")
+        return take(self, batch, sink)
+
+    rows, take = JdbcConnection.rows, jdbc_rows.JdbcRows.take
+    monkeypatch.setattr(JdbcConnection, "rows", counted)
+    monkeypatch.setattr(jdbc_rows.JdbcRows, "take", read)
+    return asked
+
+
+def records(run):
+    return sorted(str((each["stream"], each["record"])) for each in run.messages if each["type"] == "RECORD")
+
+
+def schemas(run):
+    return {each["stream"]: each for each in run.messages if each["type"] == "SCHEMA"}
+
+
+def test_many_are_one_statement(shop, statements) -> None:
+    """A run without news asks as many statements for forty tables as for three, and reads no row of them."""
+    counts = []
+    for tables in (3, 40):
+        tap, _ = shop(tables)
+        first = tap.run_here().succeeded()
+        assert len(records(first)) == 4 * tables
+        statements.clear()
+
+        again = tap.run_here(state=first.final_state).succeeded()
+
+        assert not records(again)
+        assert again.final_state == first.final_state
+        assert len(schemas(again)) == tables
+        assert "read" not in statements
+        counts.append(len(statements))
+    assert counts[0] == counts[1]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "insert into t1 values (9, '2024-05-01 10:05:00', 0, 'x', 0, x'01')",
+        "insert into t1 values (9, '2024-05-01 10:04:10', 0, 'x', 0, x'01')",
+        "insert into t1 values (9, '2024-05-01 10:03:00', 0, 'x', 0, x'01')",
+        "insert into t1 values (9, NULL, 0, 'x', 0, x'01')",
+        "update t1 set note = NULL where id = 4",
+        "update t1 set note = 'n' where id = 4",
+        "update t1 set note = 'N' where id = 2",
+        "update t1 set price = price + 1e-16 where id = 4",
+        "update t1 set price = 0.1 + 0.2 where id = 2",
+        "update t1 set bytes = x'' where id = 2",
+        "update t1 set v = v + 1 where id = 1",
+        "update t1 set note = CASE id WHEN 3 THEN '' ELSE '3' END where id IN (2, 3)",
+        "delete from t1 where id = 4",
+        "delete from t1",
+        "alter table t1 add column more integer default 7",
+        "alter table t1 rename to gone; alter table t2 rename to t1; alter table gone rename to t2",
+    ],
+)
+def test_news_is_found_as_by_itself(shop, monkeypatch, change) -> None:
+    """Whatever changes in one of several tables, a run sends what it would send if it asked each by itself."""
+    tap, execute = shop(4)
+    state = tap.run_here().succeeded().final_state
+    execute(*change.split(";"))
+
+    together = tap.run_here(state=state).succeeded()
+    with monkeypatch.context() as alone:
+        alone.setattr(UnchangedStreams, "among", lambda *_: {})
+        each_alone = tap.run_here(state=state).succeeded()
+
+    assert records(together) == records(each_alone)
+    assert schemas(together) == schemas(each_alone)
+    assert together.final_state == each_alone.final_state
+
+
+def test_changed_stream_is_asked_together_later(shop, statements) -> None:
+    """After a run with news, and with a late row, the next run asks all tables together again."""
+    tap, execute = shop(3)
+    state = tap.run_here().succeeded().final_state
+    execute("insert into t1 values (9, '2024-05-01 10:05:00', 0, 'x', 0, x'01')")
+    state = tap.run_here(state=state).succeeded().final_state
+    execute("insert into t1 values (8, '2024-05-01 10:04:30', 0, 'late', 0, x'01')")
+    late = tap.run_here(state=state).succeeded()
+    assert len(records(late)) == 1
+    statements.clear()
+
+    assert not records(tap.run_here(state=late.final_state).succeeded())
+    assert "read" not in statements
+
+
+@pytest.mark.parametrize("how", [{"engine": "spark"}, {"reader": "arrow"}])
+def test_marks_are_the_same_whoever_reads(shop, statements, how) -> None:
+    """Rows read by Spark's tasks or by ConnectorX have the marks that the database sums up."""
+    tap, _ = shop(2, **how)
+    if how.get("reader") == "arrow" and tap.config["jdbc_url"].startswith("jdbc:sqlite"):
+        pytest.skip("SQLite has no columnar driver")
+    state = tap.run_here().succeeded().final_state
+    tap.config = {name: value for name, value in tap.config.items() if name not in how}
+    statements.clear()
+
+    assert not records(tap.run_here(state=state).succeeded())
+    assert "read" not in statements
+
+
+def test_masked_stream_has_no_sum(shop) -> None:
+    """The state holds no sum of rows of which a value is masked, and such a stream is still read right."""
+    tap, _ = shop(2, stream_options={"*t1": {"mask": {"note": "hash"}}}, mask_key="a key of the tests")
+    first = tap.run_here().succeeded()
+    sums = {name: each["boundary"].get("checksum") for name, each in first.final_state["bookmarks"].items()}
+    assert [sums[name] is None for name in sorted(sums)] == [False, True]
+    assert not records(tap.run_here(state=first.final_state).succeeded())
+
+
+def test_failing_stream_does_not_cost_the_others(shop, statements) -> None:
+    """A stream whose part of the statement fails is asked by itself; the others are still asked together."""
+    tap, _ = shop(5, on_stream_error="skip")
+    state = tap.run_here().succeeded().final_state
+    name = next(each for each in state["bookmarks"] if each.endswith("t1"))
+    tap.config["stream_options"] = {name: {"where": "no_such_function(k) = 1"}}
+    statements.clear()
+
+    run = tap.run_here(state=state)
+
+    assert "1 of 5 streams did not arrive" in run.errors
+    assert "no_such_function" in run.errors
+    assert run.final_state == state
+    assert "read" not in statements
