@@ -18,7 +18,7 @@ from end_to_end.pipe import Pipe
 from servers.postgresql import PostgreSQL
 from servers.s3 import S3
 
-ROWS = 100_000
+ROWS = 200_000
 # Blocks that can be searched for a text.
 PLAIN = {"spark.broadcast.compress": "false"}
 OPEN = {**PLAIN, "spark.authenticate": "false"}

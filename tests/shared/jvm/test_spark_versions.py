@@ -39,8 +39,6 @@ def test_private_member_of_spark(spark: SparkSession, member: PrivateMember) -> 
     assert member.arguments in {each.getParameterCount() for each in found}
 
 
-@pytest.mark.filterwarnings("ignore:The distutils package:DeprecationWarning")
-@pytest.mark.filterwarnings("ignore:PySpark does not yet fully support pandas:FutureWarning")
 @pytest.mark.parametrize("member", OF_PYTHON, ids=named)
 def test_private_member_of_pyspark(member: PrivateMember) -> None:
     """The installed version has it."""

@@ -65,7 +65,8 @@ def pod_of(session: SparkSession, options: SparkOptions) -> dict[str, Any]:
     profiles = getattr(getattr(jvm.org.apache.spark.resource, "ResourceProfile$"), "MODULE$")
     executor = jvm.org.apache.spark.deploy.k8s.KubernetesConf.createExecutorConf(conf, "1", "app", nothing, 0)
     builder = jvm.org.apache.spark.scheduler.cluster.k8s.KubernetesExecutorBuilder()
-    security = jvm.org.apache.spark.SparkEnv.get().securityManager()
+    configuration = getattr(getattr(jvm.org.apache.spark.internal.config, "package$"), "MODULE$")
+    security = jvm.org.apache.spark.SecurityManager(conf, nothing, configuration.AUTH_SECRET_FILE())
     profiles.clearDefaultProfile()  # the session's own, which it makes again when it needs it
     try:
         made = builder.buildFromFeatures(executor, security, None, profiles.getOrCreateDefaultProfile(conf)).pod()

@@ -9,6 +9,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import adbc_driver_manager
 import psycopg
 import pytest
 
@@ -28,6 +29,27 @@ def without_arrow() -> Any:
         raise ModuleNotFoundError("No module named 'pyarrow'")
 
     return told
+
+
+def test_a_driver_that_miscounts_its_connections_ends_no_run(
+    shop: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It counts without a lock, and complains when a connection whose rows were read is closed."""
+    database, _ = shop
+    closed: list[bool] = []
+
+    class Miscounting(adbc_driver_manager.AdbcConnection):
+        def close(self) -> None:
+            super().close()
+            closed.append(True)
+            raise adbc_driver_manager.InternalError(
+                "Open connection count underflowed", status_code=adbc_driver_manager.AdbcStatusCode.INTERNAL
+            )
+
+    monkeypatch.setattr(adbc_driver_manager, "AdbcConnection", Miscounting)
+    sent = run(database, tmp_path, reader="arrow", slice_rows=20).succeeded()
+    assert sent_ids(sent) == Counter(range(1, 52))
+    assert closed
 
 
 @pytest.mark.usefixtures("tasks")

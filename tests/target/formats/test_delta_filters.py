@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import operator
-import os
-import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -19,12 +17,10 @@ from deltalake import DeltaTable
 
 from target.delta_lake import DeltaLake
 from target.loading import reader, record, schema
-from target.table_readers import python_with_runtimes
+from target.table_readers import rows_by_spark
 
 Finding = tuple[str, str, int]
 
-TESTS = Path(__file__).parents[2]
-DEADLINE = 600
 PASSAGE = "é" * 255
 
 
@@ -185,26 +181,9 @@ def test_delta_filters_in_spark(lake: DeltaLake) -> None:
         )
         counts = (f"count_if({condition}) AS n{number}" for number, condition in enumerate(conditions(stream)))
         statements.append(f"SELECT {', '.join(counts)} FROM parquet.`{folder / stream}`")
-    found = by_spark(*statements)
+    found = rows_by_spark("target.spark_delta", statements)
     for by_log, by_files in zip(found[::2], found[1::2], strict=True):
         assert {f"n{row['n']}": row["rows"] for row in by_log} == by_files[0]
-
-
-def by_spark(*statements: str) -> list[list[dict[str, Any]]]:
-    """The rows of each statement."""
-    environment = {**os.environ, "PYTHONPATH": str(TESTS), "TZ": "UTC"}
-    done = subprocess.run(
-        [python_with_runtimes(), "-m", "target.spark_delta"],
-        input=json.dumps(statements),
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=DEADLINE,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    found: list[list[dict[str, Any]]] = json.loads(done.stdout.splitlines()[-1])
-    return found
 
 
 def test_filters_on_a_column_that_came_later(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 from py4j.protocol import Py4JJavaError
 
-from singer_spark.jvm.spark_versions import arrow_batches, rewriting_rules, rows_of_result
+from singer_spark.jvm.spark_versions import arrow_batches, rewriting_rules, rows_of_result, takes_jdbc_options
 from singer_spark.process.scratch import scratch_folder
 
 if TYPE_CHECKING:
@@ -53,12 +53,14 @@ class Query:
     Attributes:
         connection: A `java.sql.Connection`.
         url: The JDBC URL, by which Spark knows the database.
+        driver: The class of its driver.
         begin: A statement to run before; empty: none.
         limit: The most rows to read; 0: all.
     """
 
     connection: Any
     url: str
+    driver: str
     sql: str
     fetch_size: int
     begin: str = ""
@@ -112,7 +114,7 @@ class RowConversion:
         """
         self._spark.use_conf(self._conf)
         connection = query.connection
-        self._spark.prepare(connection, query.url, query.fetch_size)
+        self._spark.prepare(query)
         if query.begin:
             with closing(connection.prepareStatement(query.begin)) as statement:
                 statement.execute()
@@ -256,9 +258,13 @@ class _Spark:
         """A projection in bytecode."""
         return self._compiler.create(bound)
 
-    def prepare(self, connection: Any, url: str, fetch_size: int) -> None:
-        """Prepare a connection for reading few rows at a time, where the database needs that."""
-        self._dialects.get(url).beforeFetch(connection, self._map.empty().updated("fetchsize", str(fetch_size)))
+    def prepare(self, query: Query) -> None:
+        """Prepare the connection for reading few rows at a time, where the database needs that."""
+        options = self._map.empty().updated("fetchsize", str(query.fetch_size))
+        if takes_jdbc_options():
+            options = options.updated("url", query.url).updated("driver", query.driver).updated("dbtable", "its")
+            options = self._class(f"{_SQL}execution.datasources.jdbc.JDBCOptions")(options)
+        self._dialects.get(query.url).beforeFetch(query.connection, options)
 
     def rows(self, result: Any, url: str, schema: Any) -> Any:
         """A Scala iterator of a result's rows."""

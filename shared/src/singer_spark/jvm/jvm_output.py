@@ -19,6 +19,8 @@ LINES_KEPT = 200
 JOIN_SECONDS = 2.0
 _PACKAGES = re.compile(r"^(?:Exception in thread \S+ )?(?:Caused by: )?(?:[\w$]+\.)+(\w+(?:Exception|Error))\b:? ?")
 _TRACE = re.compile(r"^\s+at |^\s*\.\.\. \d+ more|^Exception in thread ")
+# What its log says of itself.
+_OF_LOG = re.compile(r"^SLF4J")
 
 
 class JvmOutput:
@@ -81,11 +83,11 @@ class JvmOutput:
     def cause(self) -> ConfigurationError | None:
         """What the JVM said last that is not part of a trace, in one line; None if it said nothing."""
         with self._guard:
-            said = [line for line in self._lines if line.strip() and not _TRACE.search(line)]
-            first = [line for line in self._lines if line.strip()]
-        if not first:
+            lines = [line for line in self._lines if line.strip() and not _OF_LOG.search(line)]
+        if not lines:
             return None
-        text = (said or first)[-1].strip()
+        said = [line for line in lines if not _TRACE.search(line)]
+        text = (said[-1] if said else lines[0]).strip()
         return ConfigurationError(cut(_PACKAGES.sub(r"\1: ", text), 300))
 
 

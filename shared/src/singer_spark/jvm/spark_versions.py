@@ -57,6 +57,8 @@ PRIVATE = (
     PrivateMember("org.apache.spark.api.python.PythonRDD", "writeIteratorToStream", 2),
     PrivateMember("org.apache.spark.executor.InputMetrics", "<init>", 0),
     PrivateMember(f"{_SQL}jdbc.JdbcDialects$", "get", 1),
+    PrivateMember(f"{_SQL}jdbc.JdbcDialect", "beforeFetch", 2),
+    PrivateMember(f"{_SQL}execution.datasources.jdbc.JDBCOptions", "<init>", 1),
     PrivateMember(f"{_SQL}internal.SQLConf$", "get", 0),
     PrivateMember(f"{_SQL}internal.SQLConf", "setConf", 1),
     PrivateMember(f"{_CATALYST}expressions.UnsafeProjection$", "create", 1),
@@ -107,6 +109,11 @@ def rows_of_result(utilities: Any, result: Any, dialect: Any, schema: Any, metri
     # The time that a fetch takes: an `Option[SQLMetric]`.
     more = (none,) if spark_version() >= (4, 1) else ()
     return utilities.resultSetToSparkInternalRows(result, dialect, schema, metrics, *more)
+
+
+def takes_jdbc_options() -> bool:
+    """Whether dialects prepare a connection by its `JDBCOptions`; given a map of options, they then do nothing."""
+    return spark_version() >= (4, 2)
 
 
 def arrow_batches(converters: Any, rows: Any, schema: Any, batch_rows: int, batch_bytes: int) -> Any:

@@ -23,9 +23,10 @@ _LIMITS = {
         r"can't start new thread|[Uu]nable to create native thread|Failed to start (?:the native )?thread|"
         r"Cannot create (?:VM|worker GC) thread|\[Errno 11\] Resource temporarily unavailable"
     ): ("the machine allows no more threads or processes: raise the limit (ulimit -u, or the container's pids limit)"),
-    re.compile(r"Too many open files|Error loading java\.security file"): (
-        "the machine allows no more open files: raise the limit (ulimit -n) to 1024 or more, as Spark alone opens 300"
-    ),
+    # Spark's file is in a jar that it can't open.
+    re.compile(
+        r"Too many open files|Error loading java\.security file|Config file not found on classpath: org/apache/spark"
+    ): ("the machine allows no more open files: raise the limit (ulimit -n) to 1024 or more, as Spark alone opens 300"),
     re.compile(
         r"Could not reserve enough space|Could not allocate (?:compressed class space|metaspace)|"
         r"insufficient memory for the Java Runtime|Cannot allocate memory"

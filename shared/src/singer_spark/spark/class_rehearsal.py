@@ -48,10 +48,11 @@ def _convert(url: str) -> None:
     cast = "CASE WHEN A RLIKE '^[0-9]+$' AND try_cast(A AS INT) IS NOT NULL THEN CAST(A AS INT) END AS E"
     values = f"A, B, CAST(B AS STRING) AS F, C, D, {cast}"
     conversion = RowConversion(gateway, "A STRING, B STRING, C TIMESTAMP, D DECIMAL(9,2)", values, conf)
-    connection = gateway.jvm.java.sql.DriverManager.getConnection(url)
+    drivers = gateway.jvm.java.sql.DriverManager
+    connection, driver = drivers.getConnection(url), drivers.getDriver(url).getClass().getName()
     many = f"SELECT {COLUMNS} FROM SYS.SYSTABLES, SYS.SYSCOLUMNS"
     for most in (1, 0):
-        conversion.send(Query(connection, url, many, 1, limit=most), lambda _: None)
+        conversion.send(Query(connection, url, driver, many, 1, limit=most), lambda _: None)
     connection.close()
 
 

@@ -9,7 +9,7 @@ import math
 from collections import deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -238,11 +238,19 @@ def _connected(connection: str, database: ColumnarDatabase, opened: ExitStack) -
     try:
         from adbc_driver_manager import AdbcConnection, Error
 
-        return opened.enter_context(AdbcConnection(database.opened(connection))), Error
+        made = AdbcConnection(database.opened(connection))
     except ImportError as error:
         raise Unreachable(f"{error.name} is not installed there") from error
     except Error as error:
         raise Unreachable(_in_line(error)) from error
+    opened.callback(_close, made, Error)
+    return made, Error
+
+
+def _close(connection: Any, error_class: type[Any]) -> None:
+    # The rows are read. The driver counts connections without a lock: those of several threads are miscounted at times.
+    with suppress(error_class):
+        connection.close()
 
 
 def _in_line(error: Exception) -> str:

@@ -104,7 +104,7 @@ class JvmReader(JdbcReader):
         database = self._database
         with database.idle_connections.one(database.gateway, source) as (connection, begin):
             select = f"SELECT * FROM {self.sql.relation(each)}"
-            self._conversion.send(Query(connection, source.url, select, fetch_size, begin, limit), take)
+            self._conversion.send(Query(connection, source.url, source.driver, select, fetch_size, begin, limit), take)
 
     @cached_property
     def _conversion(self) -> RowConversion:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +11,11 @@ import pytest
 from singer_spark.errors import StorageError
 from target.iceberg_lake import IcebergLake
 from target.loading import record, schema
-from target.table_readers import python_with_runtimes
+from target.table_readers import rows_by_spark
 from target_spark_lake.cli import spark_lake
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("without_jvm")]
 
-TESTS = Path(__file__).parents[3]
-DEADLINE = 300
 INT, TEXT = {"type": ["integer", "null"]}, {"type": ["string", "null"]}
 FIRST = {
     "id": {**INT, "x-sql-datatype": "SMALLINT"},
@@ -39,19 +35,6 @@ def message(stream: str, properties: dict[str, Any], method: str = "append-only"
     return schema(stream, properties, ("id",), **{"x-load-method": method, "x-extent": extent})
 
 
-def by_spark(lake: IcebergLake, *statements: str) -> list[list[dict[str, Any]]]:
-    """The rows of each statement."""
-    environment = {**os.environ, "PYTHONPATH": str(TESTS), "TZ": "UTC"}
-    command = [python_with_runtimes(), "-m", "target.spark_iceberg", str(lake.folder)]
-    asked = json.dumps(statements)
-    done = subprocess.run(
-        command, input=asked, env=environment, capture_output=True, text=True, timeout=DEADLINE, check=False
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    found: list[list[dict[str, Any]]] = json.loads(done.stdout.splitlines()[-1])
-    return found
-
-
 def test_spark_reads_every_run_and_what_it_writes_is_met(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     lake = IcebergLake(tmp_path / "lake")
     row = {"country": "DE/ü%", "at": "2026-01-31T23:59:59.999999", "amount": 1.25, "tags": ["x"], "more": {"a b": 5}}
@@ -66,17 +49,20 @@ def test_spark_reads_every_run_and_what_it_writes_is_met(tmp_path: Path, capsys:
         lake.load(message(stream, VERSION), record(stream, id=1), record(stream, id=2))
     sql = view(lake, capsys, "v")
     snapshots = [each.snapshot_id for each in lake.table("s").metadata.snapshots]
-    *found, runs, latest, _, _, _, _, _, written = by_spark(
-        lake,
-        *(f"SELECT * FROM lake.raw.s VERSION AS OF {each} ORDER BY id" for each in snapshots),
-        "SELECT summary['dataspoc.run-id'] AS run FROM lake.raw.s.snapshots ORDER BY committed_at",
-        f"SELECT id, clock, note FROM ({sql}) ORDER BY id",
-        "INSERT INTO lake.raw.s (id, country) VALUES (50, 'ES')",
-        "CALL lake.system.rewrite_data_files(table => 'raw.s', options => map('rewrite-all', 'true'))",
-        "ALTER TABLE lake.raw.beside SET TBLPROPERTIES ('write.delete.mode' = 'merge-on-read')",
-        "DELETE FROM lake.raw.beside WHERE id = 1",
-        "ALTER TABLE lake.raw.third SET TBLPROPERTIES ('format-version' = '3')",
-        "SELECT id, country, new FROM lake.raw.s ORDER BY id",
+    *found, runs, latest, _, _, _, _, _, written = rows_by_spark(
+        "target.spark_iceberg",
+        [
+            *(f"SELECT * FROM lake.raw.s VERSION AS OF {each} ORDER BY id" for each in snapshots),
+            "SELECT summary['dataspoc.run-id'] AS run FROM lake.raw.s.snapshots ORDER BY committed_at",
+            f"SELECT id, clock, note FROM ({sql}) ORDER BY id",
+            "INSERT INTO lake.raw.s (id, country) VALUES (50, 'ES')",
+            "CALL lake.system.rewrite_data_files(table => 'raw.s', options => map('rewrite-all', 'true'))",
+            "ALTER TABLE lake.raw.beside SET TBLPROPERTIES ('write.delete.mode' = 'merge-on-read')",
+            "DELETE FROM lake.raw.beside WHERE id = 1",
+            "ALTER TABLE lake.raw.third SET TBLPROPERTIES ('format-version' = '3')",
+            "SELECT id, country, new FROM lake.raw.s ORDER BY id",
+        ],
+        str(lake.folder),
     )
     for number, rows in zip(snapshots, found, strict=True):
         wanted = lake.table("s").scan(snapshot_id=number).to_arrow().sort_by("id").to_pylist()

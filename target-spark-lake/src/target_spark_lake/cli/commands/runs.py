@@ -38,7 +38,7 @@ def _took(run: JSON) -> str | None:
 
 
 def _streams(run: JSON) -> str:
-    return "\n".join(f"{name}: {_counts(stream)}" for name, stream in run["streams"].items())
+    return "\n".join(f"{name}: {_counts(stream)}" for name, stream in sorted(run["streams"].items()))
 
 
 def _counts(stream: JSON) -> str:
