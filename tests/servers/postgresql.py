@@ -17,7 +17,7 @@ import socket
 import subprocess
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -44,7 +44,7 @@ SETTINGS = {
     "max_wal_senders": "0",
     "max_replication_slots": "64",
     "max_prepared_transactions": "8",
-    "max_wal_size": "4GB",
+    "max_wal_size": "1GB",
     "shared_buffers": "256MB",
     "checkpoint_timeout": "30min",
     # Its transactions would begin at any moment of a test; those that need foreign ones begin them.
@@ -71,6 +71,10 @@ class Database:
         return f"jdbc:postgresql://{self.host}:{self.port}/{self.name}"
 
 
+# All databases that this process has made.
+NEW: list[tuple[PostgreSQL, Database]] = []
+
+
 @dataclass(frozen=True)
 class PostgreSQL:
     """A running server and its superuser."""
@@ -89,7 +93,13 @@ class PostgreSQL:
         database = self.database(f"test_{next(self.numbers)}")
         with psycopg.connect(self.database("postgres").dsn, autocommit=True) as connection:
             connection.execute(f"create database {database.name}")
+        NEW.append((self, database))
         return database
+
+    def drop(self, database: Database) -> None:
+        """Remove it with its sessions; one that something still needs, as a replication slot does, stays."""
+        with suppress(psycopg.Error), psycopg.connect(self.database("postgres").dsn, autocommit=True) as connection:
+            connection.execute(f"drop database if exists {database.name} with (force)")
 
 
 def client_ports(connection: psycopg.Connection[Any]) -> set[int]:
