@@ -6,9 +6,11 @@ import shlex
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import fsspec
 import psycopg
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -67,6 +69,20 @@ def new_source(postgresql: Any) -> Iterator[psycopg.Connection[Any]]:
     with psycopg.connect(postgresql.new_database().dsn, autocommit=True) as connection:
         connection.execute(ORDERS + OTHERS)
         yield connection
+
+
+@dataclass(frozen=True)
+class SharedFolder:
+    """A folder that all machines have under its path, used as `s3` is."""
+
+    path: Path
+    storage_options: Mapping[str, Any] = field(default_factory=dict)
+
+    def new_bucket(self) -> str:
+        return str(self.path)
+
+    def filesystem(self) -> Any:
+        return fsspec.filesystem("file")
 
 
 class BucketPipe(Pipe):

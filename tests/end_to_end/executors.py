@@ -1,4 +1,4 @@
-"""What the workers of a standalone cluster have: the programs' executors, and files that no other machine sees."""
+"""What clusters have: executors, the workers or containers around them, and files that no other machine sees."""
 
 from __future__ import annotations
 
@@ -10,14 +10,35 @@ from contextlib import suppress
 from pathlib import Path
 
 from servers.clusters.standalone import Cluster
+from servers.clusters.yarn import Yarn
 
 EXECUTOR = "org.apache.spark.executor.CoarseGrainedExecutorBackend"
 WORKER = "org.apache.spark.deploy.worker.Worker"
+# What containers of YARN run.
+CONTAINER = "org.apache.spark.executor.YarnCoarseGrainedExecutorBackend"
+APPLICATION_MASTER = "org.apache.spark.deploy.yarn.ExecutorLauncher"
 
 
 def kill_executors(cluster: Cluster, name: str) -> int:
     """Kills all executors of a program by SIGKILL, and says how many there were."""
     return _killed(_executors(cluster, name))
+
+
+def kill_worker(cluster: Cluster, name: str) -> int:
+    """Kills a worker with all its executors, one of them the program's; how many executors there were."""
+    worker = _parent(_executors(cluster, name)[0])
+    own = [process for process in _processes(EXECUTOR) if _parent(process) == worker]
+    return _killed([worker, *own]) - 1
+
+
+def containers(yarn: Yarn, main: str) -> list[int]:
+    """The processes of YARN's containers that run this class."""
+    return [each for each in _processes(main) if Path(f"/proc/{each}/cwd").resolve().is_relative_to(yarn.folder)]
+
+
+def kill_containers(yarn: Yarn, main: str) -> int:
+    """Kills all containers that run this class by SIGKILL, and says how many there were."""
+    return _killed(containers(yarn, main))
 
 
 def disks(cluster: Cluster) -> list[Path]:
@@ -47,6 +68,10 @@ def _killed(processes: list[int]) -> int:
     for process in processes:
         os.kill(process, signal.SIGKILL)
     return len(processes)
+
+
+def _parent(process: int) -> int:
+    return int(Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[1])
 
 
 def _processes(*words: str) -> Iterator[int]:

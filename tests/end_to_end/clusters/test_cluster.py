@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -17,17 +18,20 @@ from typing import Any
 import psycopg
 import pytest
 
-from end_to_end.cluster import OTHERS, TABLES, assert_equal_to_source, new_source, pipe_on, small
-from end_to_end.executors import disks, holding, kill_executors
+from end_to_end.cluster import OTHERS, TABLES, BucketPipe, assert_equal_to_source, new_source, pipe_on, small
+from end_to_end.executors import disks, holding, kill_executors, kill_worker
 from end_to_end.page import ROOT, Reader
 from servers.child import started
 from servers.clusters.hosts import LOOPBACK
 from servers.clusters.standalone import Cluster
+from servers.mariadb import MariaDatabase, MariaDB
 from servers.postgresql import PostgreSQL, client_ports
 from servers.s3 import S3
 from servers.ssh import Ssh
 from servers.wire import relayed
+from tap.opened import login
 from tap.reading.test_retries import WAIT, blocked, meanwhile
+from tap.source.mariadb_pipes import run
 
 # PySpark asks for pandas where Python runs in its tasks.
 pytestmark = pytest.mark.usefixtures("with_pandas")
@@ -53,6 +57,12 @@ def reached_at(here: str, port: int) -> Iterator[None]:
 def postgresql(cluster: Cluster, postgresql: PostgreSQL) -> Iterator[PostgreSQL]:
     with reached_at(cluster.here, postgresql.port):
         yield replace(postgresql, host=cluster.here)
+
+
+@pytest.fixture(scope="module")
+def mariadb(cluster: Cluster, mariadb: MariaDB) -> Iterator[MariaDB]:
+    with reached_at(cluster.here, mariadb.port):
+        yield replace(mariadb, host=cluster.here)
 
 
 @pytest.fixture(scope="module")
@@ -249,3 +259,73 @@ def test_batches_load_on_a_cluster_and_an_executor_killed_in_the_middle_of_a_fil
     if cluster.apart:
         assert len(workers) == 2
         assert [path for place in (tmp_path, *workers) for path in holding(place, ROW)] == []
+
+
+# A reader of held comes to a stop in the middle of it, while somebody has the lock.
+SHOP = [
+    "create table ledger (id bigint primary key, total decimal(20, 4), note varchar(80) not null)",
+    "insert into ledger select seq, 900719925474099 + seq / 10000, concat(repeat('note ', 10), seq) from seq_1_to_3000",
+    "create table kept (code bigint primary key, line varchar(400) not null)",
+    "insert into kept select seq, repeat(concat('note note ', seq), 20) from seq_1_to_2000",
+    "create function passed(code bigint) returns bigint no sql begin "
+    "if code = 1500 and get_lock('hold', 240) then do release_lock('hold'); end if; return code; end",
+    "create view held as select passed(code) as code, line from kept",
+]
+HELD = "select count(*) from information_schema.processlist where state = 'User lock' and db = database()"
+GONE_SECONDS = 240
+
+
+def differing(database: MariaDatabase, pipe: BucketPipe) -> list[str]:
+    """The tables whose rows in the lake are not the source's."""
+    found = []
+    with database.connect() as connection, connection.cursor() as cursor:
+        for table in ("ledger", "held"):
+            cursor.execute(f"select * from {table}")
+            columns = [each[0] for each in cursor.description]
+            loaded = pipe.table(f"{database.name}-{table}").select(columns).to_pylist()
+            if sorted(map(repr, cursor.fetchall())) != sorted(repr(tuple(row.values())) for row in loaded):
+                found.append(table)
+    return found
+
+
+def test_mariadb_loads_on_a_cluster_and_a_worker_that_dies_in_mid_file_loses_and_repeats_nothing(
+    cluster: Cluster, mariadb: MariaDB, s3: S3, tmp_path: Path
+) -> None:
+    """A first run over JDBC, whose worker dies with its executor, then an increment on the worker that is left.
+
+    The last test of this file: the worker does not come back.
+    """
+    database = mariadb.new_database()
+    run(database, *SHOP)
+    spark = {"master": cluster.master, "conf": {**small(cluster.here), "spark.dynamicAllocation.maxExecutors": "1"}}
+    bucket = f"{s3.new_bucket()}/lake"
+    tap = login(database, schemas=[database.name], incremental_tables=[f"{database.name}.ledger:id:integer!append"])
+    tap |= {"tables": ["ledger", "held"], "fetch_size": 50, "storage_options": s3.storage_options, "spark": spark}
+    tap["batch_config"] = {
+        "encoding": {"format": "parquet"},
+        "storage": {"root": f"{bucket}/.dataspoc/staging/batches"},
+    }
+    pipe = BucketPipe(tmp_path, tap, {"bucket": bucket, "storage_options": s3.storage_options, "spark": spark})
+    pipe.storage = s3
+    with database.connect() as holder, holder.cursor() as cursor:
+        cursor.execute("select get_lock('hold', 0)")
+
+        def kill_the_host() -> None:
+            give_up = time.monotonic() + GONE_SECONDS
+            try:
+                while not (cursor.execute(HELD) and cursor.fetchall() == ((1,),)):
+                    assert time.monotonic() < give_up, "no reader came to the row where it waits"
+                assert kill_worker(cluster, "tap-spark-jdbc") >= 1
+            finally:
+                cursor.execute("do release_lock('hold')")
+
+        with meanwhile(kill_the_host):
+            first = pipe.run().succeeded()
+    assert "Done! 5000 records in 2 stream(s)" in first.target_errors
+    assert (differing(database, pipe), pipe.staged()) == ([], [])
+    assert cluster.told()["aliveworkers"] == 1
+
+    run(database, "insert into ledger select seq, null, concat('note note ', seq) from seq_3001_to_3010")
+    second = pipe.run().succeeded()
+    assert "Done! 2010 records in 2 stream(s)" in second.target_errors
+    assert (differing(database, pipe), pipe.staged()) == ([], [])

@@ -1,0 +1,143 @@
+"""`tap | target` on a real YARN of two nodes, to S3 and to a shared folder; a kill costs time, not rows."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+from end_to_end.cluster import CHANGE, TABLES, SharedFolder, assert_equal_to_source, new_source, pipe_on, small
+from end_to_end.executors import APPLICATION_MASTER, CONTAINER, containers, kill_containers
+from servers.child import started
+from servers.clusters import yarn as yarn_server
+from servers.clusters.standalone import SPARK, short_lived
+from servers.clusters.yarn import Yarn
+from tap.reading.test_retries import WAIT, blocked, meanwhile
+
+# PySpark asks for pandas where Python runs in its tasks.
+pytestmark = pytest.mark.usefixtures("with_pandas")
+
+# A reader of places comes to a stop in the middle of them, while somebody holds the lock.
+HOLD = f"""
+create schema kept; alter table places set schema kept;
+create function held(code text) returns text language plpgsql volatile as $$
+begin
+  if code = 'p250' then {WAIT} end if;
+  return code;
+end $$;
+create view places as select held(code) as code, at from kept.places;
+"""
+END_SECONDS = 60
+
+
+@pytest.fixture(scope="module")
+def yarn() -> Iterator[Yarn]:
+    lacking = yarn_server.missing()
+    if lacking and not os.environ.get("CI"):
+        pytest.skip(lacking)
+    with started("servers.clusters.yarn") as facts:
+        yield Yarn(**facts)
+
+
+@pytest.fixture
+def connection(postgresql: Any) -> Iterator[psycopg.Connection[Any]]:
+    with new_source(postgresql) as connection:
+        yield connection
+
+
+@pytest.fixture
+def spark(yarn: Yarn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """The setting, and the cluster's settings where the programs find them."""
+    monkeypatch.setenv("HADOOP_CONF_DIR", yarn.settings)
+    conf = {
+        **small(),
+        "spark.yarn.jars": f"local:{SPARK / 'jars' / '*'}",
+        "spark.yarn.stagingDir": (tmp_path / "staging").as_uri(),
+        "spark.yarn.am.extraJavaOptions": shlex.join(short_lived()),
+    }
+    return {"master": "yarn", "conf": conf}
+
+
+def all_ended(yarn: Yarn, before: int, tmp_path: Path) -> list[dict[str, Any]]:
+    """The applications since then, once they have ended: a client does not wait for the last report of its own."""
+    give_up = time.monotonic() + END_SECONDS
+    while True:
+        own = sorted(yarn.applications(), key=lambda each: each["id"])[before:]
+        if all(each["state"] == "FINISHED" for each in own) and not list((tmp_path / "staging").rglob("application_*")):
+            return own
+        assert time.monotonic() < give_up, own
+
+
+def kill_in_the_middle(connection: psycopg.Connection[Any], kill: Callable[[], int]) -> Callable[[], None]:
+    """Kills something while the tap's executor has read and rendered half of a table."""
+    connection.execute("select pg_advisory_lock(7)")
+
+    def strike() -> None:
+        try:
+            blocked(connection, 240)
+            assert kill() >= 1
+        finally:
+            connection.execute("select pg_advisory_unlock(7)")
+
+    return strike
+
+
+def test_on_yarn_killed_executors_and_application_masters_lose_and_repeat_nothing(
+    yarn: Yarn, spark: dict[str, Any], connection: psycopg.Connection[Any], s3: Any, tmp_path: Path
+) -> None:
+    """A first run into S3 whose executors are killed; then append, upsert and overwrite, whose masters are killed.
+
+    Both are two applications, in the one queue, and nothing of them stays in the staging folder.
+    """
+    connection.execute(HOLD)
+    tables = {name: columns for name, columns in TABLES.items() if name != "notes"}
+    pipe = pipe_on(tmp_path, connection, s3, spark)
+    pipe.tap |= {"tables": list(tables), "fetch_size": 50}
+    pipe.target["engine"] = "spark"
+    before = len(yarn.applications())
+    with meanwhile(kill_in_the_middle(connection, lambda: kill_containers(yarn, CONTAINER))):
+        first = pipe.run().succeeded()
+    assert "Done! 5500 records in 3 stream(s)" in first.target_errors
+    assert_equal_to_source(pipe, connection, tables=tables)
+
+    connection.execute(CHANGE.replace("from places", "from kept.places"))
+    with meanwhile(kill_in_the_middle(connection, lambda: kill_containers(yarn, APPLICATION_MASTER))):
+        second = pipe.run().succeeded()
+    assert "Done! 1911 records in 3 stream(s)" in second.target_errors
+    assert_equal_to_source(pipe, connection, tables=tables)
+    assert pipe.staged() == []
+    own = all_ended(yarn, before, tmp_path)
+    assert sorted(each["name"] for each in own) == 2 * ["tap-spark-jdbc"] + 2 * ["target-spark-lake"]
+    assert {each["finalStatus"] for each in own} == {"SUCCEEDED"}
+    assert containers(yarn, CONTAINER) == []
+
+
+def test_on_yarn_batches_load_into_a_folder_and_are_merged_there(
+    yarn: Yarn, spark: dict[str, Any], connection: psycopg.Connection[Any], tmp_path: Path
+) -> None:
+    """Over JDBC; a first run and an upsert."""
+    pipe = pipe_on(tmp_path, connection, SharedFolder(tmp_path / "shared"), spark)
+    pipe.tap |= {"tables": ["orders"], "incremental_tables": ["public.orders:changed_at:datetime!upsert"]}
+    pipe.tap |= {
+        "reader": "jdbc",
+        "batch_config": {
+            "encoding": {"format": "parquet"},
+            "storage": {"root": f"{pipe.target['bucket']}/.dataspoc/staging/batches"},
+        },
+    }
+    pipe.target["engine"] = "spark"
+    tables = {"orders": TABLES["orders"]}
+    first = pipe.run().succeeded()
+    assert "Done! 2000 records in 1 stream(s)" in first.target_errors
+    connection.execute(CHANGE)
+    second = pipe.run().succeeded()
+    assert "Done! 21 records in 1 stream(s)" in second.target_errors
+    assert "is a folder: every executor of yarn must reach it" in second.target_errors
+    assert_equal_to_source(pipe, connection, tables=tables)
+    assert pipe.staged() == []
