@@ -8,6 +8,7 @@ import re
 import sqlite3
 import subprocess
 import sys
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -61,34 +62,29 @@ def run(folder: Path, tap: JSON, target: JSON | None = None, **environment: str)
     return Said(done.returncode, done.stderr)
 
 
-class Logins:
-    """A user of each server who may read `orders` and not `secret`; made once."""
-
-    def __init__(self, request: pytest.FixtureRequest) -> None:
-        self.request = request
-        self.known: dict[str, JSON] = {}
-
-    def of(self, server: str) -> JSON:
-        if server not in self.known:
-            database = self.request.getfixturevalue(server).new_database()
-            user = f"reader_{database.name}"
-            if server == "postgresql":
-                statements = f"create role {user} login password '{PASSWORD}'", f"grant select on orders to {user}"
-                with psycopg.connect(database.dsn, autocommit=True) as connection:
-                    for each in (*TABLES, *statements):
-                        connection.execute(each)
-            else:
-                statements = f"create user {user} identified by '{PASSWORD}'", f"grant select on orders to {user}"
-                with closing(database.connect()) as connection, connection.cursor() as cursor:
-                    for each in (*TABLES, *statements):
-                        cursor.execute(each)
-            self.known[server] = {"jdbc_url": database.jdbc_url, "user": user, "password": PASSWORD}
-        return dict(self.known[server])
+Login = Callable[[str], JSON]
 
 
-@pytest.fixture(scope="module")
-def logins(request: pytest.FixtureRequest) -> Logins:
-    return Logins(request)
+@pytest.fixture
+def login(request: pytest.FixtureRequest) -> Login:
+    """A user of the server of this name who may read `orders` and not `secret`."""
+
+    def made(server: str) -> JSON:
+        database = request.getfixturevalue(server).new_database()
+        user = f"reader_{database.name}"
+        if server == "postgresql":
+            statements = f"create role {user} login password '{PASSWORD}'", f"grant select on orders to {user}"
+            with psycopg.connect(database.dsn, autocommit=True) as connection:
+                for each in (*TABLES, *statements):
+                    connection.execute(each)
+        else:
+            statements = f"create user {user} identified by '{PASSWORD}'", f"grant select on orders to {user}"
+            with closing(database.connect()) as connection, connection.cursor() as cursor:
+                for each in (*TABLES, *statements):
+                    cursor.execute(each)
+        return {"jdbc_url": database.jdbc_url, "user": user, "password": PASSWORD}
+
+    return made
 
 
 @pytest.fixture
@@ -127,18 +123,18 @@ def mistaken(config: JSON, mistake: str) -> JSON:
 @pytest.mark.usefixtures("spark")
 @pytest.mark.parametrize("mistake", MISTAKES)
 @pytest.mark.parametrize("server", SERVERS)
-def test_each_server_names_the_mistake_and_the_way_out(logins: Logins, server: str, mistake: str) -> None:
+def test_each_server_names_the_mistake_and_the_way_out(login: Login, server: str, mistake: str) -> None:
     """A wrong password, host, port or database, a misspelt table, a missing grant."""
-    check_refused(mistaken(logins.of(server), mistake), *MISTAKES[mistake])
+    check_refused(mistaken(login(server), mistake), *MISTAKES[mistake])
 
 
 @pytest.mark.usefixtures("spark")
 @pytest.mark.parametrize("server", SERVERS)
-def test_a_spec_of_a_table_without_a_grant_says_so_too(logins: Logins, server: str) -> None:
+def test_a_spec_of_a_table_without_a_grant_says_so_too(login: Login, server: str) -> None:
     """Also where the server hides the table."""
     schema = "public." if server == "postgresql" else ""
     spec = {"incremental_tables": [f"{schema}secret:id:integer"]}
-    check_refused({**logins.of(server), **spec}, *MISTAKES["grant"])
+    check_refused({**login(server), **spec}, *MISTAKES["grant"])
 
 
 @pytest.mark.usefixtures("spark")
@@ -157,10 +153,10 @@ def check_refused(config: JSON, kind: str, names: list[str]) -> None:
 # Each mistake once, and each server.
 @pytest.mark.parametrize(("mistake", "server"), [*zip(MISTAKES, SERVERS * 2, strict=True)])
 def test_at_the_command_a_mistake_is_one_line_and_exit_code_1(
-    logins: Logins, tmp_path: Path, mistake: str, server: str
+    login: Login, tmp_path: Path, mistake: str, server: str
 ) -> None:
     kind, names = MISTAKES[mistake]
-    said = run(tmp_path, mistaken(logins.of(server), mistake))
+    said = run(tmp_path, mistaken(login(server), mistake))
     assert said.code == 1
     assert kind in said.classes
     assert [each for each in names if each not in said.line(TAP)] == [], said.line(TAP)
