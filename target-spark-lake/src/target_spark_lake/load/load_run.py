@@ -105,8 +105,7 @@ class LoadRun:
         self._progress = progress or Progress("loaded")
 
     def begin(self) -> None:
-        """Say where to and by whom, and notify receivers of runs that were found dead."""
-        logger.info("loading into %s; engine %s", self._run.storage.url, self._settings.engine_and_why)
+        """Notify receivers of runs that were found dead."""
         notify_of_dead(self._run, self._settings.notify)
 
     def check(self) -> None:
