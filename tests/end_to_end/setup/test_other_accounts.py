@@ -34,11 +34,12 @@ def steals(wanted: str, program: Callable[[], None]) -> bool:
     """Whether another account finds the text while the program runs."""
     command = [sys.executable, stolen_blocks.__file__, wanted]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
         try:
             program()
         finally:
             process.kill()
-        assert process.stdout is not None
         lines = process.stdout.read().splitlines()
     assert any(line.startswith("asked") for line in lines)
     return any(line.startswith("found") for line in lines)
