@@ -17,6 +17,7 @@ from unittest import mock
 import pytest
 from hypothesis import HealthCheck, settings
 
+from needed import need
 from servers import azure as azure_server
 from servers import browser as web
 from servers import google as google_server
@@ -189,8 +190,7 @@ def postgresql() -> Iterator[PostgreSQL]:
 def older_postgresql() -> Iterator[PostgreSQL]:
     """The PostgreSQL of the system's packages; where it is not installed its tests are skipped, in CI they fail."""
     programs = postgresql_server.older()
-    if programs is None and not os.environ.get("CI"):
-        pytest.skip("no other PostgreSQL on this machine: install postgresql")
+    need(None if programs else "no other PostgreSQL on this machine: install postgresql")
     assert programs is not None
     with tempfile.TemporaryDirectory(prefix="postgresql-") as folder:
         Path(folder).chmod(0o755)  # the server may run as another account
@@ -201,9 +201,7 @@ def older_postgresql() -> Iterator[PostgreSQL]:
 @pytest.fixture(scope="session")
 def mariadb() -> Iterator[MariaDB]:
     """A real MariaDB, used as `postgresql` is; where it is not installed its tests are skipped, in CI they fail."""
-    lacking = mariadb_server.missing()
-    if lacking and not os.environ.get("CI"):
-        pytest.skip(lacking)
+    need(mariadb_server.missing())
     with started("servers.mariadb") as facts:
         yield MariaDB(**facts)
 
@@ -211,9 +209,7 @@ def mariadb() -> Iterator[MariaDB]:
 @pytest.fixture(scope="session")
 def mysql() -> Iterator[MySQL]:
     """A real MySQL, used as `postgresql` is; where it was not unpacked its tests are skipped, in CI they fail."""
-    lacking = mysql_server.missing()
-    if lacking and not os.environ.get("CI"):
-        pytest.skip(lacking)
+    need(mysql_server.missing())
     with started("servers.mysql") as facts:
         yield MySQL(**facts)
 
@@ -221,9 +217,7 @@ def mysql() -> Iterator[MySQL]:
 @pytest.fixture(scope="session")
 def ssh() -> Iterator[Ssh]:
     """A real OpenSSH server; where none is installed its tests are skipped, in CI they fail."""
-    lacking = ssh_server.missing()
-    if lacking and not os.environ.get("CI"):
-        pytest.skip(lacking)
+    need(ssh_server.missing())
     with started("servers.ssh") as facts:
         yield Ssh(**facts)
 
@@ -253,9 +247,7 @@ def deaf_server() -> Iterator[str]:
 @pytest.fixture(scope="session")
 def google() -> Iterator[GoogleStore]:
     """A real server that speaks as Google's store does, used as `s3` is; not built, its tests are skipped."""
-    lacking = google_server.missing()
-    if lacking and not os.environ.get("CI"):
-        pytest.skip(lacking)
+    need(google_server.missing())
     with started("servers.google") as facts:
         yield GoogleStore(**facts)
 
@@ -263,9 +255,7 @@ def google() -> Iterator[GoogleStore]:
 @pytest.fixture(scope="session")
 def azure() -> Iterator[AzureStore]:
     """A real server that speaks as Azure's does, used as `s3` is; where it is not installed its tests are skipped."""
-    lacking = azure_server.missing()
-    if lacking and not os.environ.get("CI"):
-        pytest.skip(lacking)
+    need(azure_server.missing())
     with started("servers.azure") as facts:
         yield AzureStore(**facts)
 
@@ -286,8 +276,7 @@ def moto() -> Iterator[S3]:
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
     """A real browser; where none is installed its tests are skipped, in CI they fail."""
-    if web.program() is None and not os.environ.get("CI"):
-        pytest.skip("no browser: install chromium-headless-shell, or chromium")
+    need(None if web.program() else "no browser: install chromium-headless-shell, or chromium")
     with web.opened() as opened:
         yield opened
 

@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 
 from end_to_end.pipe import Outcome, Pipe
 from servers.clusters.standalone import short_lived
+from tap.reading.test_retries import WAIT
 
 ORDERS = """
 create table orders (id bigint primary key, total numeric(12, 2), changed_at timestamp not null);
@@ -61,6 +62,18 @@ def small(here: str = "127.0.0.1") -> dict[str, str]:
         "spark.driver.host": here,
         "spark.pyspark.python": sys.executable,
     }
+
+
+# A reader of places comes to a stop in the middle of them, while somebody holds lock 7.
+HOLD = f"""
+create schema kept; alter table places set schema kept;
+create function held(code text) returns text language plpgsql volatile as $$
+begin
+  if code = 'p250' then {WAIT} end if;
+  return code;
+end $$;
+create view places as select held(code) as code, at from kept.places;
+"""
 
 
 @contextmanager

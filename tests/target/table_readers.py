@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import pytest
+from needed import need
 
 TESTS = Path(__file__).parents[1]
 PYTHON = TESTS.parent / ".venv-spark-4.1/bin/python"
@@ -18,8 +18,8 @@ DEADLINE = 300
 
 def rows_by_spark(module: str, statements: Sequence[str], *arguments: str) -> list[list[dict[str, Any]]]:
     """The rows of each statement; where that Spark was not made the test is skipped, in CI it fails."""
-    if not PYTHON.exists() and not os.environ.get("CI"):
-        pytest.skip("no PySpark 4.1 for the runtimes of Delta and Iceberg: make .venv-spark-4.1/.tested")
+    lacking = "no PySpark 4.1 for the runtimes of Delta and Iceberg: make .venv-spark-4.1/.tested"
+    need(None if PYTHON.exists() else lacking)
     environment = {**os.environ, "PYTHONPATH": str(TESTS), "TZ": "UTC"}
     # A session of this process has set it to a Spark of another version.
     environment.pop("SPARK_HOME", None)

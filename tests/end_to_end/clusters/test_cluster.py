@@ -18,7 +18,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from end_to_end.cluster import OTHERS, TABLES, BucketPipe, assert_equal_to_source, new_source, pipe_on, small
+from end_to_end.cluster import HOLD, OTHERS, TABLES, BucketPipe, assert_equal_to_source, new_source, pipe_on, small
 from end_to_end.executors import disks, holding, kill_executors, kill_worker
 from end_to_end.page import ROOT, Reader
 from servers.child import started
@@ -30,7 +30,7 @@ from servers.s3 import S3
 from servers.ssh import Ssh
 from servers.wire import relayed
 from tap.opened import login
-from tap.reading.test_retries import WAIT, blocked, meanwhile
+from tap.reading.test_retries import blocked, meanwhile
 from tap.source.mariadb_pipes import run
 
 # PySpark asks for pandas where Python runs in its tasks.
@@ -185,17 +185,6 @@ insert into ledger select n, 900719925474099 + n / 10000.0, n / 8.0, repeat('not
 LATER = "insert into ledger select n, n / 3.0, null, 'note note ' || n from generate_series(3001, 3010) n"
 # What each row of it holds.
 ROW = b"note note"
-# A reader of places comes to a stop in the middle of them, while somebody holds the lock.
-HOLD = f"""
-create schema kept; alter table places set schema kept;
-create function held(code text) returns text language plpgsql volatile as $$
-begin
-  if code = 'p250' then {WAIT} end if;
-  return code;
-end $$;
-create view places as select held(code) as code, at from kept.places;
-select pg_advisory_lock(7)
-"""
 
 
 def test_batches_load_on_a_cluster_and_an_executor_killed_in_the_middle_of_a_file_loses_and_repeats_nothing(
@@ -229,6 +218,7 @@ def test_batches_load_on_a_cluster_and_an_executor_killed_in_the_middle_of_a_fil
     pipe.tap["jdbc_url"] = direct.replace(cluster.here, LOOPBACK)
 
     connection.execute(HOLD)
+    connection.execute("select pg_advisory_lock(7)")
 
     def reads_by_the_tunnel() -> None:
         blocked(connection, 240)

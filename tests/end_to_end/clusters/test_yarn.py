@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 import time
 from collections.abc import Callable, Iterator
@@ -12,35 +11,24 @@ from typing import Any
 import psycopg
 import pytest
 
-from end_to_end.cluster import CHANGE, TABLES, SharedFolder, assert_equal_to_source, new_source, pipe_on, small
+from end_to_end.cluster import CHANGE, HOLD, TABLES, SharedFolder, assert_equal_to_source, new_source, pipe_on, small
 from end_to_end.executors import APPLICATION_MASTER, CONTAINER, containers, kill_containers
+from needed import need
 from servers.child import started
 from servers.clusters import yarn as yarn_server
 from servers.clusters.standalone import SPARK, short_lived
 from servers.clusters.yarn import Yarn
-from tap.reading.test_retries import WAIT, blocked, meanwhile
+from tap.reading.test_retries import blocked, meanwhile
 
 # PySpark asks for pandas where Python runs in its tasks.
 pytestmark = pytest.mark.usefixtures("with_pandas")
 
-# A reader of places comes to a stop in the middle of them, while somebody holds the lock.
-HOLD = f"""
-create schema kept; alter table places set schema kept;
-create function held(code text) returns text language plpgsql volatile as $$
-begin
-  if code = 'p250' then {WAIT} end if;
-  return code;
-end $$;
-create view places as select held(code) as code, at from kept.places;
-"""
 END_SECONDS = 60
 
 
 @pytest.fixture(scope="module")
 def yarn() -> Iterator[Yarn]:
-    lacking = yarn_server.missing()
-    if lacking and not os.environ.get("CI"):
-        pytest.skip(lacking)
+    need(yarn_server.missing())
     with started("servers.clusters.yarn") as facts:
         yield Yarn(**facts)
 
@@ -71,6 +59,16 @@ def all_ended(yarn: Yarn, before: int, tmp_path: Path) -> list[dict[str, Any]]:
         own = sorted(yarn.applications(), key=lambda each: each["id"])[before:]
         if all(each["state"] == "FINISHED" for each in own) and not list((tmp_path / "staging").rglob("application_*")):
             return own
+        assert time.monotonic() < give_up, own
+
+
+def replace_masters(yarn: Yarn) -> int:
+    """Kills the application masters, and waits until YARN has started as many, which know their drivers again."""
+    killed, give_up = kill_containers(yarn, APPLICATION_MASTER), time.monotonic() + END_SECONDS
+    while True:
+        own = [each["state"] for each in yarn.applications() if each["state"] != "FINISHED"]
+        if len(containers(yarn, APPLICATION_MASTER)) == killed and set(own) == {"RUNNING"}:
+            return killed
         assert time.monotonic() < give_up, own
 
 
@@ -107,7 +105,7 @@ def test_on_yarn_killed_executors_and_application_masters_lose_and_repeat_nothin
     assert_equal_to_source(pipe, connection, tables=tables)
 
     connection.execute(CHANGE.replace("from places", "from kept.places"))
-    with meanwhile(kill_in_the_middle(connection, lambda: kill_containers(yarn, APPLICATION_MASTER))):
+    with meanwhile(kill_in_the_middle(connection, lambda: replace_masters(yarn))):
         second = pipe.run().succeeded()
     assert "Done! 1911 records in 3 stream(s)" in second.target_errors
     assert_equal_to_source(pipe, connection, tables=tables)

@@ -85,7 +85,7 @@ def packages() -> list[str]:
 
 def missing() -> str | None:
     """Why no cluster can be started here; None where one can."""
-    return None if all(map(CACHE._has, packages())) else "no YARN was fetched: python -m servers.clusters.yarn --build"
+    return None if all(map(CACHE.has, packages())) else "no YARN was fetched: python -m servers.clusters.yarn --build"
 
 
 def build() -> str:

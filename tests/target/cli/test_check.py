@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from datetime import UTC, datetime, timedelta
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 import pytest
 
+from needed import need
 from servers import pgbouncer
 from servers.pgbouncer import pooled
 from singer_spark.singer.bookmark import KeyType, KeyValue
@@ -79,9 +79,7 @@ def test_check_names_each_table_that_can_not_be_read(tmp_path: Path, postgresql:
 
 @pytest.mark.slow
 def test_check_finds_a_pooler_in_transaction_mode(tmp_path: Path, postgresql: PostgreSQL) -> None:
-    lacking = pgbouncer.missing()
-    if lacking and not os.environ.get("CI"):
-        pytest.skip(lacking)
+    need(pgbouncer.missing())
     shop = postgresql.new_database()
     with psycopg.connect(shop.dsn) as connection:
         connection.execute("create table t (id int primary key)")

@@ -58,7 +58,7 @@ PRIVATE = (
     PrivateMember("org.apache.spark.executor.InputMetrics", "<init>", 0),
     PrivateMember(f"{_SQL}jdbc.JdbcDialects$", "get", 1),
     PrivateMember(f"{_SQL}jdbc.JdbcDialect", "beforeFetch", 2),
-    PrivateMember(f"{_SQL}execution.datasources.jdbc.JDBCOptions", "<init>", 1),
+    PrivateMember(f"{_SQL}execution.datasources.jdbc.JDBCOptions", "<init>", 1, since=(4, 2)),
     PrivateMember(f"{_SQL}internal.SQLConf$", "get", 0),
     PrivateMember(f"{_SQL}internal.SQLConf", "setConf", 1),
     PrivateMember(f"{_CATALYST}expressions.UnsafeProjection$", "create", 1),

@@ -59,7 +59,7 @@ class JarCache:
         Raises:
             ConfigurationError: a jar is unavailable, or is not the pinned one.
         """
-        missing = [package for package in packages if not self._has(package)]
+        missing = [package for package in packages if not self.has(package)]
         if missing:
             self._fetch(missing, ivy_settings)
         for package in packages:
@@ -70,7 +70,8 @@ class JarCache:
         group, *names = package.split(":")
         return self.path / group / f"{'-'.join(names)}.jar"
 
-    def _has(self, package: str) -> bool:
+    def has(self, package: str) -> bool:
+        """Whether the package's jar is in the cache."""
         jar = self._jar(package)
         return jar.is_file() and jar.with_suffix(".sha256").is_file()
 

@@ -329,8 +329,8 @@ POSTGRESQL = Dialect(
     statement_timeout="SET statement_timeout = {milliseconds}",
     # PostgreSQL's own has line breaks.
     base64="pg_catalog.translate(pg_catalog.encode({c}, 'base64'), pg_catalog.chr(10), '')",
-    # A cast would drop trailing blanks of a `character`.
     together="SELECT pg_catalog.string_agg(n || ' ' || found, pg_catalog.chr(10)) AS streams FROM ({parts}) parts",
+    # A cast would drop trailing blanks of a `character`.
     checksums=Checksums(
         text="pg_catalog.concat(pg_catalog.char_length(pg_catalog.concat({s})), ':', {s})",
         sha256="pg_catalog.encode(pg_catalog.sha256(pg_catalog.convert_to({t}, 'UTF8')), 'hex')",

@@ -80,11 +80,12 @@ class BoundaryBuilder:
         self._single = True
         self._hashes: list[str] = []
         self._sums = [0] * BUCKETS
-        self._marks = [0, 0]
+        self._marked = self._mark_sum = 0
 
     def add(self, fingerprint: bytes, mark: int = 0) -> None:
         """Add one row, with its mark if it has one."""
-        self._marks = [self._marks[0] + (mark > 0), self._marks[1] + mark]
+        self._marked += mark > 0
+        self._mark_sum += mark
         self.rows += 1
         self._sums[fingerprint[0]] += int.from_bytes(fingerprint, "big")
         if self.rows <= MAX_WINDOW_HASHES:
@@ -108,7 +109,7 @@ class BoundaryBuilder:
     @property
     def marks(self) -> int | None:
         """The sum of the marks of all rows; None: they are too many, or one has no mark."""
-        return self._marks[1] if self._single and self._marks[0] == self.rows else None
+        return self._mark_sum if self._single and self._marked == self.rows else None
 
     def build(self, most: int = MAX_WINDOW_HASHES) -> Boundary:
         """The boundary of all rows added; if they are more than `most`, by buckets."""
