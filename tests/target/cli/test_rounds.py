@@ -41,7 +41,8 @@ class Loop:
         self.process = process
         self.lines: queue.Queue[str] = queue.Queue()
         self.others: list[str] = []
-        threading.Thread(target=self._read, daemon=True).start()
+        self.reader = threading.Thread(target=self._read, daemon=True)
+        self.reader.start()
 
     def _read(self) -> None:
         assert self.process.stderr is not None
@@ -75,10 +76,13 @@ def _command(process: str) -> str:
 def loop(folder: Path, *words: str) -> Iterator[Loop]:
     command = [SPARK_LAKE, "run", *words]
     with subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        running = Loop(process)
         try:
-            yield Loop(process)
+            yield running
         finally:
             process.kill()
+            # Its children hold the same pipe: it is read to their end before it is closed.
+            running.reader.join(SECONDS)
 
 
 @pytest.fixture
