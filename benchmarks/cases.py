@@ -30,7 +30,8 @@ class Case:
     Attributes:
         name: For `--only`.
         title: For people.
-        build: Makes the pipe for a source, in an empty folder (or in that of the case named by `after`).
+        build: Makes the pipe for a source, in an empty folder (or in that of the case named by
+            `after`).
         codec: What the output is compressed with.
         shape: Of the source's table.
         share: The source has this many times fewer rows; seconds are scaled by it for the ratio.
@@ -54,7 +55,10 @@ class Case:
     connect: bool = False
 
     def work(self, source: Source, folder: Path, remote: str | None) -> Work:
-        """The pipe for this source; `remote` is the Connect server's address, where the case has one."""
+        """The pipe for this source.
+
+        `remote` is the Connect server's address, where the case has one.
+        """
         return (partial(self.build, remote=remote) if self.connect else self.build)(source, folder)
 
 
@@ -68,7 +72,8 @@ def of_shape(shape: str, share: int, text: str) -> list[Case]:
         ("dlt-connectorx", "dlt, connectorx → Parquet", dlt("connectorx")),
     ]
     return [
-        Case(f"{shape}-{name}", f"{text}: {title}", build, "zstd", shape, share, against) for name, title, build in ways
+        Case(f"{shape}-{name}", f"{text}: {title}", build, "zstd", shape, share, against)
+        for name, title, build in ways
     ]
 
 
@@ -83,9 +88,23 @@ CASES = [
     Case("dlt-pyarrow", "dlt, pyarrow → Parquet", dlt("pyarrow"), "zstd"),
     Case("tap-postgres", "MeltanoLabs tap-postgres → target-jsonl", tap_postgres, "none", share=10),
     Case(
-        "session", "bare PySpark session, counts a table", bare_session, "", share=1000, against="session", whole=True
+        "session",
+        "bare PySpark session, counts a table",
+        bare_session,
+        "",
+        share=1000,
+        against="session",
+        whole=True,
     ),
-    Case("idle", "**ours, nothing new**", our_pipe, "zstd", against="session", after="pipe", whole=True),
+    Case(
+        "idle",
+        "**ours, nothing new**",
+        our_pipe,
+        "zstd",
+        against="session",
+        after="pipe",
+        whole=True,
+    ),
     Case(
         "idle-connect",
         "**ours, nothing new, warm Spark Connect server**",

@@ -1,4 +1,6 @@
-"""What the cases need beside the project: peers, each in a virtual environment of its own, and a JDBC driver."""
+"""What the cases need beside the project: peers, each in a virtual environment of its own, and a
+JDBC driver.
+"""
 
 from __future__ import annotations
 
@@ -22,23 +24,33 @@ DRIVERS = {
 
 def uv() -> str:
     """The `uv` beside this Python, of the workspace, or on the PATH."""
-    for place in (Path(sys.executable).parent / "uv", *sorted((HERE.parent / ".tools").glob("**/bin/uv"))):
+    for place in (
+        Path(sys.executable).parent / "uv",
+        *sorted((HERE.parent / ".tools").glob("**/bin/uv")),
+    ):
         if place.exists():
             return str(place)
     return shutil.which("uv") or sys.exit("uv is missing: run `make setup`")
 
 
 def peer(name: str) -> Path:
-    """The folder of programs of the peer that `peers/<name>.txt` pins; installed at the first use."""
+    """The folder of programs of the peer that `peers/<name>.txt` pins.
+
+    Installed at the first use.
+    """
     requirements = HERE / "peers" / f"{name}.txt"
     mark = hashlib.sha256(requirements.read_bytes()).hexdigest()[:8]
     home = CACHE / "peers" / f"{name}-{mark}"
     ready = home / "ready"
     if not ready.exists():
         print(f"installing {name} ...", file=sys.stderr)
-        subprocess.run([uv(), "venv", "-q", "--clear", "--python", sys.executable, str(home)], check=True)
+        subprocess.run(
+            [uv(), "venv", "-q", "--clear", "--python", sys.executable, str(home)], check=True
+        )
         python = str(home / "bin" / "python")
-        subprocess.run([uv(), "pip", "install", "-q", "--python", python, "-r", str(requirements)], check=True)
+        subprocess.run(
+            [uv(), "pip", "install", "-q", "--python", python, "-r", str(requirements)], check=True
+        )
         ready.touch()
     return home / "bin"
 
@@ -59,6 +71,16 @@ def jdbc_driver(kind: str) -> tuple[Path, str]:
         pattern = str(jar.parent / "[artifact]-[revision].[ext]")
         java = [str(java_home() / "bin" / "java"), "-jar", str(ivy), "-cache", str(CACHE / "ivy")]
         # Without `-types` the sources come too, and clash under this pattern.
-        wanted = ["-dependency", organisation, module, revision, "-notransitive", "-types", "jar", "-retrieve", pattern]
+        wanted = [
+            "-dependency",
+            organisation,
+            module,
+            revision,
+            "-notransitive",
+            "-types",
+            "jar",
+            "-retrieve",
+            pattern,
+        ]
         subprocess.run([*java, *wanted], check=True, stdout=sys.stderr)
     return jar, driver

@@ -1,10 +1,12 @@
-"""What a run costs by what changed: ours, dlt's and plain Spark's seconds, CPU seconds and memory, whole processes.
+"""What a run costs by what changed: ours, dlt's and plain Spark's seconds, CPU seconds and memory,
+whole processes.
 
 usage: everyday.py [--only WORK ...] [--rounds N] [--share N]
 
-Each work is one function. A program loads everything first, which is not counted; then a round changes rows, and each
-program runs once on the same change. Figures are medians of the rounds; ratios are those of the median seconds, and in
-parentheses of CPU seconds. `--share 100` divides all sizes by a hundred, to try it.
+Each work is one function. A program loads everything first, which is not counted; then a round
+changes rows, and each program runs once on the same change. Figures are medians of the rounds;
+ratios are those of the median seconds, and in parentheses of CPU seconds. `--share 100` divides all
+sizes by a hundred, to try it.
 """
 
 from __future__ import annotations
@@ -33,7 +35,18 @@ from deltalake import DeltaTable
 from environments import CACHE, java_home, jdbc_driver, peer
 from measurement import observed
 from sources.source import DATABASE, Server, Source, postgresql, table_of, tables_of
-from works import PIPELINE, PROGRAMS, Command, Work, bare_session, connectorx, dlt, our_batches, spark_jdbc, write_json
+from works import (
+    PIPELINE,
+    PROGRAMS,
+    Command,
+    Work,
+    bare_session,
+    connectorx,
+    dlt,
+    our_batches,
+    spark_jdbc,
+    write_json,
+)
 
 FOLDER = CACHE / "work" / "everyday"
 LIMIT = 3600
@@ -48,12 +61,14 @@ COLUMNS = """
   id, id % 1000, (id * 7919) % 100000000 / 100.0, id * 0.5, 'SKU-' || (id % 50000),
   'Order ' || id || ' of customer ' || (id * 31 % 200000), {moment}
 """
-# By the kind of a server: the type of `updated_at`, its expression, and the relation that gives the ids.
+# By the kind of a server: the type of `updated_at`, its expression, and the relation that gives the
+# ids.
 KINDS = {
     "sqlite": (
         "timestamp",
         "strftime('%Y-%m-%d %H:%M:%f', '2020-01-01', (id / 3) || ' seconds')",
-        "(WITH RECURSIVE s(id) AS (SELECT 1 UNION ALL SELECT id + 1 FROM s WHERE id < {rows}) SELECT id FROM s) q",
+        "(WITH RECURSIVE s(id) AS (SELECT 1 UNION ALL SELECT id + 1 FROM s WHERE id < {rows}) "
+        "SELECT id FROM s) q",
     ),
     "mariadb": (
         "datetime(6)",
@@ -70,7 +85,9 @@ KINDS = {
 
 @dataclass(frozen=True)
 class Cost:
-    """What a program took: medians of seconds, of CPU seconds of all its processes, and of peak PSS in bytes."""
+    """What a program took: medians of seconds, of CPU seconds of all its processes, and of peak PSS
+    in bytes.
+    """
 
     wall: float
     cpu: float
@@ -78,7 +95,12 @@ class Cost:
 
     @classmethod
     def of(cls, runs: Sequence[Mapping[str, Any]]) -> Cost:
-        return cls(*(statistics.median(float(run[name]) for run in runs) for name in ("wall", "cpu", "peak")))
+        return cls(
+            *(
+                statistics.median(float(run[name]) for run in runs)
+                for name in ("wall", "cpu", "peak")
+            )
+        )
 
 
 Row = tuple[str, Mapping[str, Cost]]
@@ -99,7 +121,9 @@ class Bench:
     def server(self, kind: str) -> Server:
         """A server of the kind, or SQLite's file, which has no server: `host` is its path."""
         if (found := self.servers.get(kind)) is None:
-            folder = Path(self.stack.enter_context(tempfile.TemporaryDirectory(prefix=f"bench-{kind}-")))
+            folder = Path(
+                self.stack.enter_context(tempfile.TemporaryDirectory(prefix=f"bench-{kind}-"))
+            )
             if kind == "sqlite":
                 found = Server(str(folder / "shop.db"), 0, "", "", kind="sqlite")
             else:
@@ -120,7 +144,11 @@ class Shop:
 
     @property
     def jdbc_url(self) -> str:
-        return f"jdbc:sqlite:{self.server.host}" if self.server.kind == "sqlite" else self.server.jdbc_url
+        return (
+            f"jdbc:sqlite:{self.server.host}"
+            if self.server.kind == "sqlite"
+            else self.server.jdbc_url
+        )
 
     def execute(self, *statements: str) -> None:
         """Each statement in a transaction of its own."""
@@ -136,7 +164,12 @@ class Shop:
             return sqlite3.connect(server.host)
         if server.kind == "postgresql":
             return psycopg.connect(server.dsn)
-        login = {"host": server.host, "port": server.port, "user": server.user, "password": server.password}
+        login = {
+            "host": server.host,
+            "port": server.port,
+            "user": server.user,
+            "password": server.password,
+        }
         connection = pymysql.connect(**login, database=DATABASE)
         connection.cursor().execute("SET sql_mode = 'PIPES_AS_CONCAT'")
         return connection
@@ -166,7 +199,11 @@ class Shop:
                 Command("tap", [str(programs / "tap-spark-jdbc"), *given]),
                 Command(
                     "target",
-                    [str(programs / "target-spark-lake"), "--config", write_json(self.folder / "target.json", target)],
+                    [
+                        str(programs / "target-spark-lake"),
+                        "--config",
+                        write_json(self.folder / "target.json", target),
+                    ],
                 ),
             ],
             relation=f"read_parquet('{lake}/raw/*/*.parquet')",
@@ -176,8 +213,16 @@ class Shop:
         """dlt: `sql_table` by pyarrow, merged into a Delta table."""
         output, server = self.folder / "dlt-lake", self.server
         url = f"sqlite:///{server.host}" if server.kind == "sqlite" else server.dsn
-        url = url.replace("postgresql://", "postgresql+psycopg2://").replace("mysql://", "mysql+pymysql://")
-        argv = [str(peer("dlt") / "python"), str(PROGRAMS / "dlt_to_delta.py"), url, self.schema, self.table]
+        url = url.replace("postgresql://", "postgresql+psycopg2://").replace(
+            "mysql://", "mysql+pymysql://"
+        )
+        argv = [
+            str(peer("dlt") / "python"),
+            str(PROGRAMS / "dlt_to_delta.py"),
+            url,
+            self.schema,
+            self.table,
+        ]
         return Work([Command("dlt", [*argv, str(output)])], output=output / "raw" / self.table)
 
     def session(self, table: str) -> Work:
@@ -185,7 +230,16 @@ class Shop:
         if self.server.kind != "sqlite":
             return bare_session(Source(self.server, self.schema, 0, 0, table), self.folder)
         jar, driver = jdbc_driver("sqlite")
-        argv = [sys.executable, str(PROGRAMS / "spark_count.py"), self.jdbc_url, "", "", driver, table, str(jar)]
+        argv = [
+            sys.executable,
+            str(PROGRAMS / "spark_count.py"),
+            self.jdbc_url,
+            "",
+            "",
+            driver,
+            table,
+            str(jar),
+        ]
         return Work([Command("spark", argv, {"JAVA_HOME": str(java_home())})])
 
 
@@ -195,8 +249,13 @@ def run(work: Work, folder: Path) -> Mapping[str, Any]:
     seen = observed(work.commands, folder, LIMIT)
     if any(seen["codes"].values()):
         sys.exit(f"{seen['codes']}; logs in {folder}")
-    spent = ", ".join(f"{name} {cpu:.1f}" for name, cpu in report.greatest_first(seen["cpu_split"]) if cpu >= 0.1)
-    held = ", ".join(f"{name} {size / report.MB:,.0f}" for name, size in report.greatest_first(seen["peak_split"]))
+    spent = ", ".join(
+        f"{name} {cpu:.1f}" for name, cpu in report.greatest_first(seen["cpu_split"]) if cpu >= 0.1
+    )
+    held = ", ".join(
+        f"{name} {size / report.MB:,.0f}"
+        for name, size in report.greatest_first(seen["peak_split"])
+    )
     figures = f"{seen['wall']:.1f} s, CPU s {seen['cpu']:.1f} ({spent})"
     print(f"{folder.name}: {figures}; peak MB: {held}", file=sys.stderr)
     return seen
@@ -210,7 +269,8 @@ def small_table(bench: Bench, kind: str) -> Shop:
     if not shop.folder.exists():
         shop.execute(
             TABLE.format(moment=moment),
-            f"INSERT INTO orders SELECT {COLUMNS.format(moment=expression)} FROM {ids.format(rows=bench.rows(80_000))}",
+            f"INSERT INTO orders SELECT {COLUMNS.format(moment=expression)} FROM "
+            f"{ids.format(rows=bench.rows(80_000))}",
             "CREATE INDEX orders_clock ON orders (updated_at)",
         )
         for work in (shop.ours(), shop.dlt()):
@@ -221,7 +281,9 @@ def small_table(bench: Bench, kind: str) -> Shop:
 def changed(table: str, ids: Sequence[int], round_: int) -> str:
     """Changes these rows, which get a new clock."""
     named, clock = ", ".join(map(str, ids)), f"2026-01-01 00:{round_:02d}:00"
-    return f"UPDATE {table} SET quantity = {-1 - round_}, updated_at = '{clock}' WHERE id IN ({named})"
+    return (
+        f"UPDATE {table} SET quantity = {-1 - round_}, updated_at = '{clock}' WHERE id IN ({named})"
+    )
 
 
 def check_small(shop: Shop, rows: int, quantity: int) -> None:
@@ -233,7 +295,9 @@ def check_small(shop: Shop, rows: int, quantity: int) -> None:
     merged = DeltaTable(str(delta)).to_pyarrow_table()
     for found in (duckdb.sql(asked + shop.ours().relation), duckdb.sql(asked + "merged")):
         if (rows_found := found.fetchall()) != wanted:
-            sys.exit(f"{shop.server.kind}: {rows_found}, not {wanted}; {len(merged)} rows in dlt's table")
+            sys.exit(
+                f"{shop.server.kind}: {rows_found}, not {wanted}; {len(merged)} rows in dlt's table"
+            )
 
 
 def few_changes(bench: Bench, kind: str) -> Iterator[Row]:
@@ -270,7 +334,9 @@ def many_tables(bench: Bench) -> Iterator[Row]:
         idle.add("ours", shop.ours(), shop.folder)
         for number in range(changing):
             first = number * rows
-            shop.execute(changed(f"{shop.schema}.t{number:04d}", [first + 1, first + 2, first + 3], round_))
+            shop.execute(
+                changed(f"{shop.schema}.t{number:04d}", [first + 1, first + 2, first + 3], round_)
+            )
         few.add("ours", shop.ours(), shop.folder)
         for runs in (idle, few):
             runs.add("spark", shop.session("t0000"), shop.folder)
@@ -283,14 +349,23 @@ def many_tables(bench: Bench) -> Iterator[Row]:
 
 
 def large_table(bench: Bench, table_format: str) -> Iterator[Row]:
-    """100 changed rows in 10,000,000, spread over all files and clustered: the target alone, from Singer messages."""
+    """100 changed rows in 10,000,000, spread over all files and clustered: the target alone, from
+    Singer messages.
+    """
     rows, folder = bench.rows(10_000_000), FOLDER / table_format
     folder.mkdir(parents=True)
     merge.write_messages(folder / "all.jsonl", merge.rows_of("true", 1, rows))
     merge.load(folder, folder / "all.jsonl", table_format)
-    target = [str(Path(sys.executable).parent / "target-spark-lake"), "--config", str(folder / "target.json")]
+    target = [
+        str(Path(sys.executable).parent / "target-spark-lake"),
+        "--config",
+        str(folder / "target.json"),
+    ]
     clock = 1
-    for place, where in (("spread", "id % {step} = 0"), ("clustered", "id BETWEEN {half} AND {half} + 99")):
+    for place, where in (
+        ("spread", "id % {step} = 0"),
+        ("clustered", "id BETWEEN {half} AND {half} + 99"),
+    ):
         found = Runs()
         for _ in range(bench.rounds):
             clock += 1
@@ -302,14 +377,22 @@ def large_table(bench: Bench, table_format: str) -> Iterator[Row]:
             asked = f"count(*), count(DISTINCT id), count(*) FILTER (clock = {clock})"
             ((all_rows, keys, new),) = duckdb.read_parquet(current).aggregate(asked).fetchall()
             if (all_rows, keys) != (rows, rows) or not 0 < new <= 100:
-                sys.exit(f"{table_format}, {place}: {all_rows} rows of {keys} keys, {new} of them changed")
+                sys.exit(
+                    f"{table_format}, {place}: {all_rows} rows of {keys} keys, {new} of them "
+                    "changed"
+                )
         yield f"{rows:,} rows, 100 changed, {place}, {table_format}", found.costs()
     shutil.rmtree(folder)
 
 
 def first_load(bench: Bench, kind: str) -> Iterator[Row]:
-    """A first load: 3,000,000 rows of MariaDB, or 10,000,000 of PostgreSQL with long texts and JSON."""
-    server, programs = bench.server(kind), {"ours": our_batches, "dlt": dlt("connectorx"), "spark": spark_jdbc}
+    """A first load: 3,000,000 rows of MariaDB, or 10,000,000 of PostgreSQL with long texts and
+    JSON.
+    """
+    server, programs = (
+        bench.server(kind),
+        {"ours": our_batches, "dlt": dlt("connectorx"), "spark": spark_jdbc},
+    )
     if kind == "mariadb":
         shop = Shop(server, DATABASE, "orders", FOLDER / kind)
         shop.execute("DROP TABLE IF EXISTS orders")
@@ -349,7 +432,10 @@ WORKS: dict[str, Callable[[Bench], Iterator[Row]]] = {
     **{f"few-{kind}": partial(few_changes, kind=kind) for kind in KINDS},
     **{f"idle-{kind}": partial(nothing_new, kind=kind) for kind in KINDS},
     "tables": many_tables,
-    **{f"large-{each}": partial(large_table, table_format=each) for each in ("parquet", "delta", "iceberg")},
+    **{
+        f"large-{each}": partial(large_table, table_format=each)
+        for each in ("parquet", "delta", "iceberg")
+    },
     **{f"load-{kind}": partial(first_load, kind=kind) for kind in ("mariadb", "postgresql")},
 }
 
@@ -358,15 +444,28 @@ def lines_of(title: str, costs: Mapping[str, Cost]) -> list[list[str]]:
     """A line a program, with ours against it."""
     ours, lines = costs["ours"], []
     for program, cost in costs.items():
-        ratio = "" if program == "ours" else f"{ours.wall / cost.wall:.2f} ({ours.cpu / cost.cpu:.2f})"
-        lines.append([title, program, f"{cost.wall:.1f}", f"{cost.cpu:.1f}", f"{cost.peak / 1e6:,.0f}", ratio])
+        ratio = (
+            "" if program == "ours" else f"{ours.wall / cost.wall:.2f} ({ours.cpu / cost.cpu:.2f})"
+        )
+        lines.append(
+            [
+                title,
+                program,
+                f"{cost.wall:.1f}",
+                f"{cost.cpu:.1f}",
+                f"{cost.peak / 1e6:,.0f}",
+                ratio,
+            ]
+        )
     return lines
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Measures what a run costs by what changed.")
     parser.add_argument("--only", nargs="+", choices=WORKS, help="these alone")
-    parser.add_argument("--rounds", type=int, default=5, help="runs of each program; the median counts (5)")
+    parser.add_argument(
+        "--rounds", type=int, default=5, help="runs of each program; the median counts (5)"
+    )
     parser.add_argument("--share", type=int, default=1, help="divides all sizes (1)")
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))

@@ -1,4 +1,5 @@
-"""What a database costs that Spark reads over JDBC: a table of MariaDB, ours against plain Spark with the same driver.
+"""What a database costs that Spark reads over JDBC: a table of MariaDB, ours against plain Spark
+with the same driver.
 
 usage: mariadb.py [--rows N] [--repeat N]
 """
@@ -41,8 +42,16 @@ TABLE = """
     FROM seq_1_to_{rows}
 """
 CASES = [
-    Case("mariadb-spark", "plain Spark JDBC → Parquet", spark_jdbc, "zstd", against="mariadb-spark"),
-    Case("mariadb-batches", "**ours, batches by reference**", our_batches, "zstd", against="mariadb-spark"),
+    Case(
+        "mariadb-spark", "plain Spark JDBC → Parquet", spark_jdbc, "zstd", against="mariadb-spark"
+    ),
+    Case(
+        "mariadb-batches",
+        "**ours, batches by reference**",
+        our_batches,
+        "zstd",
+        against="mariadb-spark",
+    ),
     Case("mariadb-pipe", "**ours, records**", our_pipe, "zstd", against="mariadb-spark"),
 ]
 
@@ -50,8 +59,12 @@ CASES = [
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Measures MariaDB, ours against plain Spark.")
     parser.add_argument("--rows", type=int, default=3_000_000, help="rows of the table (3,000,000)")
-    parser.add_argument("--repeat", type=int, default=1, help="runs of each case, by turns; the median counts (1)")
-    parser.add_argument("--only", nargs="+", choices=[case.name for case in CASES], help="these cases alone")
+    parser.add_argument(
+        "--repeat", type=int, default=1, help="runs of each case, by turns; the median counts (1)"
+    )
+    parser.add_argument(
+        "--only", nargs="+", choices=[case.name for case in CASES], help="these cases alone"
+    )
     return parser.parse_args()
 
 
@@ -68,13 +81,22 @@ def mariadb(data: Path) -> Iterator[Server]:
 
 def table_of(server: Server, rows: int) -> Source:
     """Makes the table, and reads it once."""
-    login = {"host": server.host, "port": server.port, "user": server.user, "password": server.password}
-    with pymysql.connect(**login, database=DATABASE, autocommit=True) as connection, connection.cursor() as cursor:
+    login = {
+        "host": server.host,
+        "port": server.port,
+        "user": server.user,
+        "password": server.password,
+    }
+    with (
+        pymysql.connect(**login, database=DATABASE, autocommit=True) as connection,
+        connection.cursor() as cursor,
+    ):
         cursor.execute("SET sql_mode = ''")
         cursor.execute(TABLE.format(rows=rows))
         cursor.execute("ANALYZE TABLE orders")
         cursor.execute(
-            "SELECT count(*), CAST(sum(id) AS int), (SELECT data_length FROM information_schema.tables"
+            "SELECT count(*), CAST(sum(id) AS int), (SELECT data_length FROM "
+            "information_schema.tables"
             " WHERE table_schema = database() AND table_name = 'orders') FROM orders"
         )
         count, checksum, size = cursor.fetchone() or (0, 0, 0)
@@ -86,13 +108,19 @@ def main() -> None:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     cases = [case for case in CASES if not options.only or case.name in options.only]
     runs: dict[str, list[Measurement]] = {case.name: [] for case in cases}
-    with tempfile.TemporaryDirectory(prefix="bench-mariadb-") as data, mariadb(Path(data)) as server:
+    with (
+        tempfile.TemporaryDirectory(prefix="bench-mariadb-") as data,
+        mariadb(Path(data)) as server,
+    ):
         source = table_of(server, options.rows)
         for _ in range(options.repeat):
             for case in cases:
                 runs[case.name].append(measure(case, source, CACHE / "work" / case.name, LIMIT))
     found = {name: middle(each) for name, each in runs.items()}
-    print(f"\n{report.machine()}, MariaDB, {options.rows:,} rows of 12 columns, median of {options.repeat} run(s)\n")
+    print(
+        f"\n{report.machine()}, MariaDB, {options.rows:,} rows of 12 columns, median of "
+        f"{options.repeat} run(s)\n"
+    )
     print(f"{report.comparison(cases, found)}\n\n{report.split(found)}")
     if any(each.failure for each in found.values()):
         sys.exit(1)

@@ -31,7 +31,8 @@ class Measurement:
         cpu: CPU seconds of all processes but PostgreSQL's.
         server_cpu: CPU seconds of PostgreSQL.
         peak: Bytes, the greatest sum of PSS of all processes but PostgreSQL's.
-        others_cpu: CPU seconds of all else on the machine meanwhile, the hypervisor's share included: the noise.
+        others_cpu: CPU seconds of all else on the machine meanwhile, the hypervisor's share
+            included: the noise.
         output: Bytes of data files.
         failure: Why the figures don't count; empty where they do.
         cpu_split: CPU seconds by program, as last sampled.
@@ -57,7 +58,9 @@ class Measurement:
         return self.rows / self.wall
 
 
-def measure(case: Case, source: Source, folder: Path, limit: float, remote: str | None = None) -> Measurement:
+def measure(
+    case: Case, source: Source, folder: Path, limit: float, remote: str | None = None
+) -> Measurement:
     """Runs the case once; its folder is made new unless the case goes on in another's."""
     if case.after is None:
         shutil.rmtree(folder, ignore_errors=True)
@@ -66,7 +69,10 @@ def measure(case: Case, source: Source, folder: Path, limit: float, remote: str 
     printed = folder / "output"
     server_before, machine_before = source.server.cpu_seconds(), machine_cpu_seconds()
     seen = observed(work.commands, folder, limit)
-    server_cpu, machine_cpu = source.server.cpu_seconds() - server_before, machine_cpu_seconds() - machine_before
+    server_cpu, machine_cpu = (
+        source.server.cpu_seconds() - server_before,
+        machine_cpu_seconds() - machine_before,
+    )
     return Measurement(
         case=case.name,
         rows=source.rows,
@@ -84,25 +90,41 @@ def measure(case: Case, source: Source, folder: Path, limit: float, remote: str 
 
 
 def observed(commands: Sequence[Command], folder: Path, limit: float) -> dict[str, Any]:
-    """Runs a pipe of programs and returns what `measuring.py` saw of it; its output and logs are in the folder."""
+    """Runs a pipe of programs and returns what `measuring.py` saw of it.
+
+    Its output and logs are in the folder.
+    """
     # What the last run left to be written must not slow this one.
     os.sync()
-    given = {"commands": [asdict(each) for each in commands], "output": str(folder / "output"), "logs": str(folder)}
-    command, job = [sys.executable, str(HERE / "measuring.py")], json.dumps({**given, "limit": limit})
+    given = {
+        "commands": [asdict(each) for each in commands],
+        "output": str(folder / "output"),
+        "logs": str(folder),
+    }
+    command, job = (
+        [sys.executable, str(HERE / "measuring.py")],
+        json.dumps({**given, "limit": limit}),
+    )
     run = subprocess.run(command, input=job, stdout=subprocess.PIPE, text=True, check=True)
     found: dict[str, Any] = json.loads(run.stdout)
     return found
 
 
 def machine_cpu_seconds() -> float:
-    """Busy CPU seconds of the machine since it started: all columns of /proc/stat but idle and waiting ones."""
-    user, nice, system, _, _, interrupts, soft, stolen = map(int, Path("/proc/stat").read_text().split()[1:9])
+    """Busy CPU seconds of the machine since it started: all columns of /proc/stat but idle and
+    waiting ones.
+    """
+    user, nice, system, _, _, interrupts, soft, stolen = map(
+        int, Path("/proc/stat").read_text().split()[1:9]
+    )
     return (user + nice + system + interrupts + soft + stolen) / os.sysconf("SC_CLK_TCK")
 
 
 def data_bytes(folder: Path) -> int:
     """Bytes of all data files below."""
-    return sum(path.stat().st_size for end in ("parquet", "jsonl") for path in folder.rglob(f"*.{end}"))
+    return sum(
+        path.stat().st_size for end in ("parquet", "jsonl") for path in folder.rglob(f"*.{end}")
+    )
 
 
 def failure(work: Work, codes: dict[str, int], source: Source, printed: Path) -> str:
@@ -114,7 +136,11 @@ def failure(work: Work, codes: dict[str, int], source: Source, printed: Path) ->
             found: tuple[int, ...] = (int(printed.read_text().split()[-1]),)
             wanted: tuple[int, ...] = (source.rows,)
         else:
-            found = duckdb.connect().execute(f"SELECT count(*), sum(id)::bigint FROM {work.relation}").fetchall()[0]
+            found = (
+                duckdb.connect()
+                .execute(f"SELECT count(*), sum(id)::bigint FROM {work.relation}")
+                .fetchall()[0]
+            )
             wanted = (source.rows, source.checksum)
     except (duckdb.Error, ValueError, IndexError) as error:
         return f"output unreadable: {error}".splitlines()[0]

@@ -1,8 +1,10 @@
-"""Runs a pipe of programs and measures all of it: a small process of its own that adopts every orphan.
+"""Runs a pipe of programs and measures all of it: a small process of its own that adopts every
+orphan.
 
-Read from standard input: {"commands": [{"name", "argv", "env"}], "output", "logs", "limit"}; printed: one JSON object.
-Wall seconds count from before the first start to the end of the last process, whoever started it. CPU seconds are
-what the kernel accounts for all of them. Memory is the greatest sum of PSS (resident, each shared page counted once).
+Read from standard input: {"commands": [{"name", "argv", "env"}], "output", "logs", "limit"};
+printed: one JSON object. Wall seconds count from before the first start to the end of the last
+process, whoever started it. CPU seconds are what the kernel accounts for all of them. Memory is the
+greatest sum of PSS (resident, each shared page counted once).
 """
 
 from __future__ import annotations
@@ -23,7 +25,8 @@ POLL_SECONDS = 0.02
 SAMPLE_SECONDS = 0.1
 TICKS = os.sysconf("SC_CLK_TCK")
 PAGE = os.sysconf("SC_PAGE_SIZE")
-# PSS walks page tables, so it is asked for only where the cheap RSS has grown by this much over its last peak.
+# PSS walks page tables, so it is asked for only where the cheap RSS has grown by this much over its
+# last peak.
 GROWTH = 1.02
 # Kept, so that no finaliser of Popen reaps a child before its CPU seconds are read.
 CHILDREN: list[subprocess.Popen[bytes]] = []
@@ -52,7 +55,11 @@ def processes() -> dict[int, tuple[int, str, float]]:
             continue
         program = text[text.index("(") + 1 : text.rindex(")")]
         fields = text[text.rindex(")") + 2 :].split()
-        found[int(folder.name)] = (int(fields[1]), program, (int(fields[11]) + int(fields[12])) / TICKS)
+        found[int(folder.name)] = (
+            int(fields[1]),
+            program,
+            (int(fields[11]) + int(fields[12])) / TICKS,
+        )
     return found
 
 
@@ -121,7 +128,10 @@ def start(job: dict[str, Any]) -> dict[int, str]:
     source: Any = subprocess.DEVNULL
     for position, command in enumerate(job["commands"]):
         last = position == len(job["commands"]) - 1
-        with (logs / f"{command['name']}.log").open("wb") as log, Path(job["output"]).open("wb") as output:
+        with (
+            (logs / f"{command['name']}.log").open("wb") as log,
+            Path(job["output"]).open("wb") as output,
+        ):
             child = subprocess.Popen(
                 command["argv"],
                 env=os.environ | command["env"],
@@ -138,7 +148,9 @@ def start(job: dict[str, Any]) -> dict[int, str]:
     return roots
 
 
-def watch(roots: dict[int, str], usage: Usage, began: float, limit: float) -> tuple[dict[str, int], float]:
+def watch(
+    roots: dict[int, str], usage: Usage, began: float, limit: float
+) -> tuple[dict[str, int], float]:
     """Reaps every process until none is left; gives exit codes by name, and CPU seconds."""
     codes: dict[str, int] = {}
     cpu, next_sample = 0.0, 0.0

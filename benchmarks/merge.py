@@ -1,9 +1,10 @@
-"""What a merge costs: changes to 1 % of a table, spread or clustered, against Delta's MERGE and a whole rewrite.
+"""What a merge costs: changes to 1 % of a table, spread or clustered, against Delta's MERGE and a
+whole rewrite.
 
 usage: merge.py [--rows N] [--format parquet delta iceberg]
 
-Each program is measured whole, start included: ours from the Singer messages, the others from a Parquet file of the
-same changes. The first run of Delta's program fetches its jars.
+Each program is measured whole, start included: ours from the Singer messages, the others from a
+Parquet file of the same changes. The first run of Delta's program fetches its jars.
 """
 
 from __future__ import annotations
@@ -47,7 +48,10 @@ KINDS = {
 
 @dataclass(frozen=True)
 class Cost:
-    """What one merge took: seconds of the whole program, new files and their bytes; `clocks` tells results apart."""
+    """What one merge took: seconds of the whole program, new files and their bytes.
+
+    `clocks` tells results apart.
+    """
 
     seconds: float
     files: int
@@ -57,8 +61,15 @@ class Cost:
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Merges changes to 1 % of a table.")
-    parser.add_argument("--rows", type=int, default=10_000_000, help="rows of the table (10,000,000)")
-    parser.add_argument("--format", nargs="+", default=["parquet", "delta", "iceberg"], help="our table formats (all)")
+    parser.add_argument(
+        "--rows", type=int, default=10_000_000, help="rows of the table (10,000,000)"
+    )
+    parser.add_argument(
+        "--format",
+        nargs="+",
+        default=["parquet", "delta", "iceberg"],
+        help="our table formats (all)",
+    )
     return parser.parse_args()
 
 
@@ -69,10 +80,17 @@ def rows_of(condition: str, clock: int, rows: int) -> str:
 def write_messages(path: Path, query: str) -> None:
     """The rows as a tap sends them."""
     properties = {name: {"type": [kind, "null"]} for name, kind in KINDS.items()}
-    head = {"type": "SCHEMA", "stream": STREAM, "schema": {"type": "object", "properties": properties}}
+    head = {
+        "type": "SCHEMA",
+        "stream": STREAM,
+        "schema": {"type": "object", "properties": properties},
+    }
     keys = {"key_properties": ["id"], "bookmark_properties": ["clock"]}
     record = ", ".join(f"{name} := {name}" for name in KINDS)
-    lines = f"SELECT 'RECORD' AS type, '{STREAM}' AS stream, struct_pack({record}) AS record FROM ({query})"
+    lines = (
+        f"SELECT 'RECORD' AS type, '{STREAM}' AS stream, struct_pack({record}) AS record FROM "
+        f"({query})"
+    )
     duckdb.execute(f"COPY ({lines}) TO '{path}.records' (FORMAT json)")
     with path.open("wb") as output, Path(f"{path}.records").open("rb") as records:
         output.write(json.dumps({**head, **keys}).encode() + b"\n")
@@ -83,12 +101,19 @@ def write_messages(path: Path, query: str) -> None:
 def load(folder: Path, messages: Path, table_format: str) -> float:
     """Seconds that our target takes for the messages."""
     config = folder / "target.json"
-    lake = {"bucket": str(folder / "lake"), "pipeline": PIPELINE, "format": table_format, "load_method": "upsert"}
+    lake = {
+        "bucket": str(folder / "lake"),
+        "pipeline": PIPELINE,
+        "format": table_format,
+        "load_method": "upsert",
+    }
     config.write_text(json.dumps({**lake, "add_record_metadata": False}))
     began = time.monotonic()
     with messages.open("rb") as source, (folder / "log").open("ab") as log:
         program = Path(sys.executable).parent / "target-spark-lake"
-        subprocess.run([program, "--config", config], stdin=source, stdout=log, stderr=log, check=True)
+        subprocess.run(
+            [program, "--config", config], stdin=source, stdout=log, stderr=log, check=True
+        )
     return time.monotonic() - began
 
 
@@ -96,14 +121,22 @@ def run_spark(*arguments: object) -> float:
     began = time.monotonic()
     command = [sys.executable, str(HERE / "programs" / "spark_merge.py"), *map(str, arguments)]
     # With the class path as Spark makes it by itself: no archive, no settings of ours.
-    environment = {"JAVA_HOME": str(java_home()), "PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": str(CACHE)}
+    environment = {
+        "JAVA_HOME": str(java_home()),
+        "PATH": "/usr/local/bin:/usr/bin:/bin",
+        "HOME": str(CACHE),
+    }
     with (FOLDER / "spark.log").open("ab") as log:
         subprocess.run(command, env=environment, stdout=log, stderr=log, check=True)
     return time.monotonic() - began
 
 
 def data_files(folder: Path) -> dict[Path, int]:
-    return {path: path.stat().st_size for path in folder.rglob("*.parquet") if "_delta_log" not in path.parts}
+    return {
+        path: path.stat().st_size
+        for path in folder.rglob("*.parquet")
+        if "_delta_log" not in path.parts
+    }
 
 
 def current_files(folder: Path) -> list[str]:
@@ -112,7 +145,9 @@ def current_files(folder: Path) -> list[str]:
         return DeltaTable(str(folder)).file_uris()
     if (folder / "metadata").exists():
         catalog = SqlCatalog("lake", uri=f"sqlite:///{folder.parents[1]}/.dataspoc/catalog.db")
-        return [task.file.file_path for task in catalog.load_table(f"raw.{STREAM}").scan().plan_files()]
+        return [
+            task.file.file_path for task in catalog.load_table(f"raw.{STREAM}").scan().plan_files()
+        ]
     return [*map(str, data_files(folder))]
 
 
@@ -120,7 +155,11 @@ def cost(seconds: float, before: dict[Path, int], folder: Path) -> Cost:
     """What was written, and the rows of the table as its log or its folder tells them."""
     current = current_files(folder)
     new = {path: size for path, size in data_files(folder).items() if path not in before}
-    (found,) = duckdb.read_parquet(current).aggregate("count(*), count(DISTINCT id), sum(clock)").fetchall()
+    (found,) = (
+        duckdb.read_parquet(current)
+        .aggregate("count(*), count(DISTINCT id), sum(clock)")
+        .fetchall()
+    )
     if found[0] != found[1]:
         sys.exit(f"{folder}: {found[0]} rows have {found[1]} keys")
     return Cost(seconds, len(new), sum(new.values()), found[2])
@@ -171,16 +210,23 @@ def main() -> None:
     step = -(-rows // FILES)
     for number in range(FILES):
         query = rows_of(f"id >= {number * step} AND id < {(number + 1) * step}", 1, rows)
-        duckdb.execute(f"COPY ({query}) TO '{source}/{number:05d}.parquet' (FORMAT parquet, COMPRESSION zstd)")
+        duckdb.execute(
+            f"COPY ({query}) TO '{source}/{number:05d}.parquet' (FORMAT parquet, COMPRESSION zstd)"
+        )
     lines = [["changes", "", "seconds", "new files", "MB written", "against Delta MERGE"]]
-    for kind, where in (("spread", "id % 100 = 0"), ("clustered", f"id >= {half} AND id < {half + rows // 100}")):
+    for kind, where in (
+        ("spread", "id % 100 = 0"),
+        ("clustered", f"id >= {half} AND id < {half + rows // 100}"),
+    ):
         query = rows_of(where, 2, rows)
         write_messages(FOLDER / "changes.jsonl", query)
         duckdb.execute(f"COPY ({query}) TO '{FOLDER}/changes.parquet' (FORMAT parquet)")
         found = dict(peers(source, FOLDER / "changes.parquet"))
         for table_format in options.format:
             title = f"ours, {table_format}"
-            found[title] = ours(FOLDER / f"base-{table_format}", FOLDER / "changes.jsonl", table_format)
+            found[title] = ours(
+                FOLDER / f"base-{table_format}", FOLDER / "changes.jsonl", table_format
+            )
         if len({each.clocks for each in found.values()}) > 1:
             sys.exit(f"{kind}: the tables differ: {found}")
         for title, each in found.items():

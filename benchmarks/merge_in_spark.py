@@ -1,9 +1,11 @@
-"""What a merge in Spark asks of its tasks and of the driver: changes to a tenth of a table, by the session's own log.
+"""What a merge in Spark asks of its tasks and of the driver: changes to a tenth of a table, by the
+session's own log.
 
 usage: merge_in_spark.py [--rows N ...]
 
-For each table: tasks, rows and bytes that pass between them, the most of one task, and bytes of results that come to
-the driver. Memory is PSS by program at the moment of the greatest sum. The executor runs in the driver's JVM here.
+For each table: tasks, rows and bytes that pass between them, the most of one task, and bytes of
+results that come to the driver. Memory is PSS by program at the moment of the greatest sum. The
+executor runs in the driver's JVM here.
 """
 
 from __future__ import annotations
@@ -24,7 +26,16 @@ from works import Command, Work
 
 FOLDER = CACHE / "work" / "merge-in-spark"
 HEAD = (
-    *("rows", "files", "s", "tasks", "shuffled rows", "shuffled MB", "rows of a task", "result of a task (B)"),
+    *(
+        "rows",
+        "files",
+        "s",
+        "tasks",
+        "shuffled rows",
+        "shuffled MB",
+        "rows of a task",
+        "result of a task (B)",
+    ),
     *("results (kB)", "program (MB)", "JVM (MB)", "Python workers (MB)"),
 )
 
@@ -45,8 +56,14 @@ def measured(rows: int) -> list[str]:
     write_messages(lines, rows_of("true", 1, rows))
     load(place, lines, "parquet")
     write_messages(lines, rows_of("id % 10 = 7", 2, rows))
-    conf = {"spark.eventLog.enabled": "true", "spark.eventLog.dir": events.as_uri(), "spark.eventLog.compress": "false"}
-    config.write_text(json.dumps({**json.loads(config.read_text()), "engine": "spark", "spark": {"conf": conf}}))
+    conf = {
+        "spark.eventLog.enabled": "true",
+        "spark.eventLog.dir": events.as_uri(),
+        "spark.eventLog.compress": "false",
+    }
+    config.write_text(
+        json.dumps({**json.loads(config.read_text()), "engine": "spark", "spark": {"conf": conf}})
+    )
     target = [str(Path(sys.executable).parent / "target-spark-lake"), "--config", str(config)]
     seen = run(Work([Command("cat", ["cat", str(lines)]), Command("target", target)]), place)
     tasks = list(tasks_of(events))
@@ -70,8 +87,12 @@ def measured(rows: int) -> list[str]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Measures what a merge in Spark asks of its tasks and of the driver.")
-    parser.add_argument("--rows", type=int, nargs="+", default=[1_000_000, 10_000_000], help="rows of the tables")
+    parser = argparse.ArgumentParser(
+        description="Measures what a merge in Spark asks of its tasks and of the driver."
+    )
+    parser.add_argument(
+        "--rows", type=int, nargs="+", default=[1_000_000, 10_000_000], help="rows of the tables"
+    )
     options = parser.parse_args()
     shutil.rmtree(FOLDER, ignore_errors=True)
     print(table([HEAD, *map(measured, options.rows)]))

@@ -9,7 +9,19 @@ from cases import Case
 from measurement import Measurement
 
 MB = 1_000_000
-HEAD = ["", "rows", "seconds", "rows/s", "MB/s", "CPU s", "server CPU s", "peak MB", "output MB", "codec", "ratio"]
+HEAD = [
+    "",
+    "rows",
+    "seconds",
+    "rows/s",
+    "MB/s",
+    "CPU s",
+    "server CPU s",
+    "peak MB",
+    "output MB",
+    "codec",
+    "ratio",
+]
 
 
 def machine() -> str:
@@ -22,7 +34,9 @@ def table(lines: Sequence[Sequence[str]]) -> str:
     """Cells in columns; the first is left-aligned, the others right."""
     widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
     rule = ["-" * widths[0], *("-" * (width - 1) + ":" for width in widths[1:])]
-    padded = [[cell.rjust(width) for cell, width in zip(line, widths, strict=True)] for line in lines]
+    padded = [
+        [cell.rjust(width) for cell, width in zip(line, widths, strict=True)] for line in lines
+    ]
     for line in padded:
         line[0] = line[0].strip().ljust(widths[0])
     return "\n".join(f"| {' | '.join(line)} |" for line in [padded[0], rule, *padded[1:]])
@@ -59,9 +73,17 @@ def split(results: Mapping[str, Measurement]) -> str:
     """Where CPU and memory of each case went, by program."""
     lines = []
     for name, result in results.items():
-        seconds = ", ".join(f"{program} {cpu:.1f}" for program, cpu in greatest_first(result.cpu_split) if cpu >= 0.1)
-        held = ", ".join(f"{program} {size / MB:,.0f}" for program, size in greatest_first(result.peak_split))
-        lines.append(f"{name}: CPU s {seconds or '-'} (other work {result.others_cpu:.1f}); peak MB {held}")
+        seconds = ", ".join(
+            f"{program} {cpu:.1f}"
+            for program, cpu in greatest_first(result.cpu_split)
+            if cpu >= 0.1
+        )
+        held = ", ".join(
+            f"{program} {size / MB:,.0f}" for program, size in greatest_first(result.peak_split)
+        )
+        lines.append(
+            f"{name}: CPU s {seconds or '-'} (other work {result.others_cpu:.1f}); peak MB {held}"
+        )
     return "\n".join(lines)
 
 
@@ -78,5 +100,7 @@ def memory(results: Mapping[int, Measurement]) -> str:
             lines.append([f"{rows:,}", "FAILED", "-", "-"])
         else:
             times = result.peak / least.peak
-            lines.append([f"{rows:,}", f"{result.wall:.1f}", f"{result.peak / MB:,.0f}", f"{times:.2f}"])
+            lines.append(
+                [f"{rows:,}", f"{result.wall:.1f}", f"{result.peak / MB:,.0f}", f"{times:.2f}"]
+            )
     return table(lines)

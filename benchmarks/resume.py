@@ -1,4 +1,6 @@
-"""What a killed run costs: the tap is killed on its way, and the next run sends the rest. Not a part of `make bench`.
+"""What a killed run costs: the tap is killed on its way, and the next run sends the rest.
+
+Not a part of `make bench`.
 
 usage: resume.py [--rows N] [--percent P ...]
 """
@@ -26,9 +28,15 @@ FOLDER = CACHE / "work" / "resume"
 
 
 def arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description="Kills the tap on its way, and counts what the next run sends.")
-    parser.add_argument("--rows", type=int, default=3_000_000, help="rows of the source (3,000,000)")
-    parser.add_argument("--percent", nargs="+", type=int, default=[25, 50, 90], help="where the tap is killed")
+    parser = argparse.ArgumentParser(
+        description="Kills the tap on its way, and counts what the next run sends."
+    )
+    parser.add_argument(
+        "--rows", type=int, default=3_000_000, help="rows of the source (3,000,000)"
+    )
+    parser.add_argument(
+        "--percent", nargs="+", type=int, default=[25, 50, 90], help="where the tap is killed"
+    )
     return parser.parse_args()
 
 
@@ -55,16 +63,29 @@ def measure(source: Source, percent: int) -> str:
     pipe = pipe_of(source)
     moment = Moment(records=source.rows * percent // 100)
     dead = run(pipe, moment=moment, victims=(Victim(TAP),))
-    visible = [*pipe.bucket.glob("raw/**/*.parquet"), *pipe.bucket.glob(".dataspoc/state/*/state.json")]
+    visible = [
+        *pipe.bucket.glob("raw/**/*.parquet"),
+        *pipe.bucket.glob(".dataspoc/state/*/state.json"),
+    ]
     if dead.codes != (-signal.SIGKILL, 1) or visible:
         sys.exit(f"the killed run ended with {dead.codes} and left {visible}: {dead.outcome}")
     kept = dead.states[-1].records
     resumed = run(pipe).succeeded()
     (found,) = pipe.rows(f"{source.schema}-{source.table}", "count(*), sum(id)")
     sent = resumed.sent.total()
-    if resumed.start != "resume" or kept + sent != source.rows or found != (source.rows, source.checksum):
+    if (
+        resumed.start != "resume"
+        or kept + sent != source.rows
+        or found != (source.rows, source.checksum)
+    ):
         sys.exit(f"resumed by {resumed.start}: {kept} kept, {sent} sent, found {found} of {source}")
-    cells = (f"{percent} %", f"{dead.sent.total():,}", f"{kept:,}", f"{sent:,}", *seconds(dead, resumed))
+    cells = (
+        f"{percent} %",
+        f"{dead.sent.total():,}",
+        f"{kept:,}",
+        f"{sent:,}",
+        *seconds(dead, resumed),
+    )
     return "| " + " | ".join(cells) + " |"
 
 
@@ -75,7 +96,10 @@ def seconds(*runs: Ended) -> list[str]:
 def main() -> None:
     options = arguments()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    with tempfile.TemporaryDirectory(prefix="bench-postgresql-") as data, postgresql(Path(data)) as server:
+    with (
+        tempfile.TemporaryDirectory(prefix="bench-postgresql-") as data,
+        postgresql(Path(data)) as server,
+    ):
         source = table_of(server, options.rows)
         rows = [measure(source, percent) for percent in options.percent]
     print(f"\n{options.rows:,} rows of 12 columns\n")

@@ -27,12 +27,22 @@ MEMORY_ROWS = (1_000_000, 10_000_000)
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Benchmarks of the pipe and its peers.")
-    parser.add_argument("--rows", type=int, default=3_000_000, help="rows of the source (3,000,000)")
-    parser.add_argument("--only", nargs="+", choices=[case.name for case in CASES], help="these cases alone")
-    parser.add_argument("--repeat", type=int, default=1, help="runs a case; the one with the median seconds counts")
-    parser.add_argument("--limit", type=float, default=1800, help="seconds after which a case is killed")
+    parser.add_argument(
+        "--rows", type=int, default=3_000_000, help="rows of the source (3,000,000)"
+    )
+    parser.add_argument(
+        "--only", nargs="+", choices=[case.name for case in CASES], help="these cases alone"
+    )
+    parser.add_argument(
+        "--repeat", type=int, default=1, help="runs a case; the one with the median seconds counts"
+    )
+    parser.add_argument(
+        "--limit", type=float, default=1800, help="seconds after which a case is killed"
+    )
     parser.add_argument("--plot", metavar="FILE", help="bars of the figures, as SVG")
-    parser.add_argument("--memory", nargs="*", type=int, metavar="ROWS", help="instead: our peak memory by rows")
+    parser.add_argument(
+        "--memory", nargs="*", type=int, metavar="ROWS", help="instead: our peak memory by rows"
+    )
     return parser.parse_args()
 
 
@@ -46,7 +56,9 @@ class Bench:
 
     def run(self, case: Case) -> Measurement:
         """One measured run."""
-        source = table_of(self.server, max(self.rows // case.share, 1), case.shape, grown=case.grown)
+        source = table_of(
+            self.server, max(self.rows // case.share, 1), case.shape, grown=case.grown
+        )
         folder = CACHE / "work" / (case.after or case.name)
         if case.connect:
             with started("servers.clusters.connect", "--no-s3") as connect:
@@ -56,7 +68,8 @@ class Bench:
         else:
             found = measure(case, source, folder, self.limit)
         print(
-            f"{case.name}: {found.failure or f'{found.wall:.1f} s'} (other work {found.others_cpu:.0f})",
+            f"{case.name}: {found.failure or f'{found.wall:.1f} s'} (other work "
+            f"{found.others_cpu:.0f})",
             file=sys.stderr,
         )
         return found
@@ -79,7 +92,10 @@ def compare(server: Server, options: argparse.Namespace) -> None:
         for case in cases:
             runs[case.name].append(bench.run(case))
     results = {name: middle(found) for name, found in runs.items()}
-    print(f"\n{report.machine()}, {options.rows:,} rows of 12 columns, median of {options.repeat} run(s)\n")
+    print(
+        f"\n{report.machine()}, {options.rows:,} rows of 12 columns, median of {options.repeat} "
+        "run(s)\n"
+    )
     print(f"{report.comparison(CASES, results)}\n\n{report.split(results)}")
     keep(results, options)
     if any(result.failure for result in results.values()):
@@ -91,15 +107,22 @@ def compare_memory(server: Server, options: argparse.Namespace) -> None:
     for case in (case for case in CASES if case.name in ("pipe", "batches")):
         results: dict[int, Measurement] = {}
         for rows in options.memory or MEMORY_ROWS:
-            results[rows] = middle([Bench(server, rows, options.limit).run(case) for _ in range(options.repeat)])
-        print(f"\n{report.machine()}, {case.title}, median of {options.repeat} run(s)\n\n{report.memory(results)}")
+            results[rows] = middle(
+                [Bench(server, rows, options.limit).run(case) for _ in range(options.repeat)]
+            )
+        print(
+            f"\n{report.machine()}, {case.title}, median of {options.repeat} "
+            f"run(s)\n\n{report.memory(results)}"
+        )
         keep({f"{case.name} {rows}": result for rows, result in results.items()}, options)
         if any(result.failure for result in results.values()):
             sys.exit(1)
 
 
 def keep(results: Mapping[str, Measurement], options: argparse.Namespace) -> None:
-    """Writes all figures of the run to a file, for later comparison, and plots them where that is asked for."""
+    """Writes all figures of the run to a file, for later comparison, and plots them where that is
+    asked for.
+    """
     file = CACHE / "results" / f"{datetime.now(UTC):%Y%m%dT%H%M%S}.json"
     file.parent.mkdir(parents=True, exist_ok=True)
     titles = {case.name: case.title for case in CASES}
@@ -116,7 +139,10 @@ def keep(results: Mapping[str, Measurement], options: argparse.Namespace) -> Non
 def main() -> None:
     options = arguments()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    with tempfile.TemporaryDirectory(prefix="bench-postgresql-") as data, postgresql(Path(data)) as server:
+    with (
+        tempfile.TemporaryDirectory(prefix="bench-postgresql-") as data,
+        postgresql(Path(data)) as server,
+    ):
         (compare if options.memory is None else compare_memory)(server, options)
 
 

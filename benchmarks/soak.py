@@ -1,12 +1,15 @@
-"""A year in an hour: thousands of small runs on one lake, and what a run costs at the start and at the end.
+"""A year in an hour: thousands of small runs on one lake, and what a run costs at the start and at
+the end.
 
 usage: soak.py [--runs N] [--window N] [--format F] [--merge-every N]
 
-Each run appends a few rows to one stream and brings another one whole, with rows changed and gone. Beside them there
-are runs that merge and delete (by Spark), runs that fail on an invalid record, programs that are killed in the middle,
-automatic compaction, and a vacuum. A window of runs is a week: the vacuum of 7 days removes what is older than the last
-one, and Delta's own periods are as short. At the end all tables must be exact. What grows is seen in the table: seconds
-and CPU seconds a run, calls to the storage a run, objects, bytes and this process's memory. Not a part of `make bench`.
+Each run appends a few rows to one stream and brings another one whole, with rows changed and gone.
+Beside them there are runs that merge and delete (by Spark), runs that fail on an invalid record,
+programs that are killed in the middle, automatic compaction, and a vacuum. A window of runs is a
+week: the vacuum of 7 days removes what is older than the last one, and Delta's own periods are as
+short. At the end all tables must be exact. What grows is seen in the table: seconds and CPU seconds
+a run, calls to the storage a run, objects, bytes and this process's memory. Not a part of `make
+bench`.
 """
 
 from __future__ import annotations
@@ -57,7 +60,18 @@ PROPERTIES = {"id": INT, "run": INT, "text": TEXT}
 APPENDED, WHOLE, MERGED = "log", "shelf", "items"
 ROWS = 20
 PROGRAM = Path(sys.executable).with_name("target-spark-lake")
-COLUMNS = ("runs", "s/run", "CPU s/run", "calls/run", "vacuum s", "objects", "MB", "journals", "versions", "RSS MB")
+COLUMNS = (
+    "runs",
+    "s/run",
+    "CPU s/run",
+    "calls/run",
+    "vacuum s",
+    "objects",
+    "MB",
+    "journals",
+    "versions",
+    "RSS MB",
+)
 
 
 class Counted(Proxy):
@@ -93,13 +107,27 @@ class Soak:
 
     @property
     def config(self) -> JSON:
-        plain = {"bucket": str(self.folder), "pipeline": PIPELINE, "format": self.format, "auto_compact": True}
+        plain = {
+            "bucket": str(self.folder),
+            "pipeline": PIPELINE,
+            "format": self.format,
+            "auto_compact": True,
+        }
         return {**plain, "spark": {"master": "local[1]"}, "lock_ttl_seconds": 5}
 
     def messages(self, run: int, *, broken: bool = False, merges: bool = False) -> list[JSON]:
         """One run of a tap that announces itself."""
-        state = {"value": {"bookmarks": {APPENDED: {"replication_key_value": self.bound}}}} if run else {"value": {}}
-        opening = {"type": "STATE", **state, "final": False, "start": "saved" if self.bound else "first"}
+        state = (
+            {"value": {"bookmarks": {APPENDED: {"replication_key_value": self.bound}}}}
+            if run
+            else {"value": {}}
+        )
+        opening = {
+            "type": "STATE",
+            **state,
+            "final": False,
+            "start": "saved" if self.bound else "first",
+        }
         value = {"bookmarks": {APPENDED: {"replication_key_value": self.bound + ROWS}}}
         rows = [record(APPENDED, id=self.bound + n, run=run, text="x" * 20) for n in range(ROWS)]
         if broken:
@@ -109,7 +137,12 @@ class Soak:
         body = [
             schema(APPENDED, PROPERTIES, ("id",), **about),
             *rows,
-            schema(WHOLE, PROPERTIES, ("id",), **{"x-replication-method": "FULL_TABLE", "x-extent": "full"}),
+            schema(
+                WHOLE,
+                PROPERTIES,
+                ("id",),
+                **{"x-replication-method": "FULL_TABLE", "x-extent": "full"},
+            ),
             *whole,
         ]
         if merges:
@@ -117,8 +150,13 @@ class Soak:
             marks = [{**record(MERGED, id=id, run=run), "time_extracted": None} for id in gone]
             for mark in marks:
                 mark["record"]["_sdc_deleted_at"] = "2025-01-01T00:00:00Z"
-            body += [schema(MERGED, PROPERTIES, ("id",), **{**about, "x-load-method": "upsert"}), *marks]
-            body += [record(MERGED, id=self.rng.randrange(500), run=run, text="z") for _ in range(ROWS)]
+            body += [
+                schema(MERGED, PROPERTIES, ("id",), **{**about, "x-load-method": "upsert"}),
+                *marks,
+            ]
+            body += [
+                record(MERGED, id=self.rng.randrange(500), run=run, text="z") for _ in range(ROWS)
+            ]
             for each in body[-ROWS - len(marks) :]:
                 values = each["record"]
                 self.items.pop(values["id"], None)
@@ -175,15 +213,25 @@ class Soak:
         return time.monotonic() - begun
 
     def age_the_logs(self, week: timedelta) -> None:
-        """Delta's own periods, a week for replaced files and 30 days for the log, as short as those of the vacuum."""
-        kept = {"delta.deletedFileRetentionDuration": week, "delta.logRetentionDuration": week * 30 / 7}
-        texts = {name: f"interval {max(1, round(period.total_seconds()))} seconds" for name, period in kept.items()}
+        """Delta's own periods, a week for replaced files and 30 days for the log, as short as those
+        of the vacuum.
+        """
+        kept = {
+            "delta.deletedFileRetentionDuration": week,
+            "delta.logRetentionDuration": week * 30 / 7,
+        }
+        texts = {
+            name: f"interval {max(1, round(period.total_seconds()))} seconds"
+            for name, period in kept.items()
+        }
         for stream in (APPENDED, WHOLE):
             DeltaTable(str(self.folder / "raw" / stream)).alter.set_table_properties(texts)
 
     def check(self) -> None:
         """Both tables are exactly what came."""
-        assert self.rows(APPENDED) == [(id,) for id in range(self.bound)], "rows were lost, or stand twice"
+        assert self.rows(APPENDED) == [(id,) for id in range(self.bound)], (
+            "rows were lost, or stand twice"
+        )
         assert self.rows(WHOLE, "id, run") == sorted(self.shelf.items()) or self.outcomes["failed"]
         if self.items:
             assert self.rows(MERGED, "id, run") == sorted(self.items.items())
@@ -191,12 +239,16 @@ class Soak:
     def rows(self, stream: str, columns: str = "id") -> list[tuple[Any, ...]]:
         found = [str(path) for path in self.files(stream)]
         where = "WHERE _sdc_deleted_at IS NULL ORDER BY ALL"
-        return duckdb.sql(f"SELECT {columns} FROM read_parquet({found}, union_by_name=true) {where}").fetchall()
+        return duckdb.sql(
+            f"SELECT {columns} FROM read_parquet({found}, union_by_name=true) {where}"
+        ).fetchall()
 
     def files(self, stream: str) -> list[Path]:
         table = self.folder / "raw" / stream
         if self.format == "delta":
-            return [Path(path.removeprefix("file://")) for path in DeltaTable(str(table)).file_uris()]
+            return [
+                Path(path.removeprefix("file://")) for path in DeltaTable(str(table)).file_uris()
+            ]
         if self.format == "iceberg":
             catalog = SqlCatalog("lake", uri=f"sqlite:///{self.folder}/.dataspoc/catalog.db")
             tasks = catalog.load_table(("raw", stream)).scan().plan_files()
@@ -242,7 +294,13 @@ def soak(options: argparse.Namespace, folder: Path) -> None:
             )  # fmt: skip
             print("| " + " | ".join(cells) + " |", flush=True)
             if options.calls:
-                print({name: round(number / options.window, 1) for name, number in Counted.calls.items()}, flush=True)
+                print(
+                    {
+                        name: round(number / options.window, 1)
+                        for name, number in Counted.calls.items()
+                    },
+                    flush=True,
+                )
             Counted.calls.clear()
             lake.seconds, begun = [], cpu()
     lake.check()
@@ -253,12 +311,22 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Thousands of small runs on one lake.")
     parser.add_argument("--runs", type=int, default=10_000)
     parser.add_argument(
-        "--window", type=int, default=200, help="runs a week: a line of the table, with a vacuum behind them"
+        "--window",
+        type=int,
+        default=200,
+        help="runs a week: a line of the table, with a vacuum behind them",
     )
     parser.add_argument("--format", default="delta")
-    parser.add_argument("--merge-every", type=int, default=0, help="each so many runs one merges and deletes, by Spark")
+    parser.add_argument(
+        "--merge-every",
+        type=int,
+        default=0,
+        help="each so many runs one merges and deletes, by Spark",
+    )
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--calls", action="store_true", help="which calls to the storage a run makes")
+    parser.add_argument(
+        "--calls", action="store_true", help="which calls to the storage a run makes"
+    )
     options = parser.parse_args()
     logging.disable(logging.CRITICAL)
     target_module.Storage = counting_storage  # type: ignore[assignment, misc]

@@ -1,4 +1,5 @@
-"""What many small tables cost: 200 tables of 1,000 rows against one of as many rows, the whole pipe.
+"""What many small tables cost: 200 tables of 1,000 rows against one of as many rows, the whole
+pipe.
 
 usage: tables.py [--tables N] [--rows N] [--repeat N]
 
@@ -27,10 +28,14 @@ HEAD = ["", "rows", "seconds", "CPU s", "server CPU s", "peak MB", "times the on
 
 
 def arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description="Measures many small tables against one of as many rows.")
+    parser = argparse.ArgumentParser(
+        description="Measures many small tables against one of as many rows."
+    )
     parser.add_argument("--tables", type=int, default=200, help="how many (200)")
     parser.add_argument("--rows", type=int, default=1_000, help="rows of each (1,000)")
-    parser.add_argument("--repeat", type=int, default=1, help="runs of each kind, by turns; the median counts (1)")
+    parser.add_argument(
+        "--repeat", type=int, default=1, help="runs of each kind, by turns; the median counts (1)"
+    )
     return parser.parse_args()
 
 
@@ -40,8 +45,13 @@ def run(case: Case, source: Source) -> Measurement:
     found = measure(case, source, folder, LIMIT)
     if found.failure:
         sys.exit(f"{case.title}: {found.failure}; logs in {folder}")
-    split = ", ".join(f"{name} {cpu:.1f}" for name, cpu in report.greatest_first(found.cpu_split) if cpu >= 0.5)
-    print(f"{case.title}: {found.wall:.1f} s; CPU s {split} (other work {found.others_cpu:.1f})", file=sys.stderr)
+    split = ", ".join(
+        f"{name} {cpu:.1f}" for name, cpu in report.greatest_first(found.cpu_split) if cpu >= 0.5
+    )
+    print(
+        f"{case.title}: {found.wall:.1f} s; CPU s {split} (other work {found.others_cpu:.1f})",
+        file=sys.stderr,
+    )
     return found
 
 
@@ -61,7 +71,10 @@ def main() -> None:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     cases = cases_of(options.tables, options.rows)
     found: dict[str, list[Measurement]] = {case.name: [] for case in cases}
-    with tempfile.TemporaryDirectory(prefix="bench-postgresql-") as data, postgresql(Path(data)) as server:
+    with (
+        tempfile.TemporaryDirectory(prefix="bench-postgresql-") as data,
+        postgresql(Path(data)) as server,
+    ):
         one = table_of(server, options.tables * options.rows)
         many = tables_of(server, options.tables, options.rows)
         for _ in range(options.repeat):
@@ -69,9 +82,16 @@ def main() -> None:
                 found[case.name].append(run(case, many if case.name.startswith("tables") else one))
     lines = [HEAD]
     for case in cases:
-        base = statistics.median(each.wall for each in found[case.name.replace("tables", "one-table")])
+        base = statistics.median(
+            each.wall for each in found[case.name.replace("tables", "one-table")]
+        )
         middle = sorted(found[case.name], key=lambda each: each.wall)[(options.repeat - 1) // 2]
-        figures = f"{middle.wall:.1f}", f"{middle.cpu:.1f}", f"{middle.server_cpu:.1f}", f"{middle.peak / 1e6:,.0f}"
+        figures = (
+            f"{middle.wall:.1f}",
+            f"{middle.cpu:.1f}",
+            f"{middle.server_cpu:.1f}",
+            f"{middle.peak / 1e6:,.0f}",
+        )
         note = f" (more than {BAR:g})" if middle.wall > BAR * base else ""
         lines.append([case.title, f"{middle.rows:,}", *figures, f"{middle.wall / base:.2f}{note}"])
     print(f"\n{report.machine()}, 12 columns, median of {options.repeat}\n\n{report.table(lines)}")

@@ -1,9 +1,10 @@
-"""What validation costs: the target alone, on the same RECORD lines, with `validate_records` on and off.
+"""What validation costs: the target alone, on the same RECORD lines, with `validate_records` on and
+off.
 
 usage: validation.py [--rows N] [--repeat N]
 
-`plain` is the schema that tap-spark-jdbc sends for the table of all benchmarks; `strict` asks for more (an enum, a
-pattern, lengths, bounds, required). Not a part of `make bench`.
+`plain` is the schema that tap-spark-jdbc sends for the table of all benchmarks; `strict` asks for
+more (an enum, a pattern, lengths, bounds, required). Not a part of `make bench`.
 """
 
 from __future__ import annotations
@@ -63,7 +64,9 @@ SCHEMAS = {
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Measures validation on against off.")
     parser.add_argument("--rows", type=int, default=3_000_000, help="RECORD lines (3,000,000)")
-    parser.add_argument("--repeat", type=int, default=3, help="runs of each kind, by turns; the median counts (3)")
+    parser.add_argument(
+        "--repeat", type=int, default=3, help="runs of each kind, by turns; the median counts (3)"
+    )
     return parser.parse_args()
 
 
@@ -94,7 +97,9 @@ def write_lines(rows: int) -> Path:
         half = path.with_suffix(".half")
         with half.open("w") as lines:
             for number in range(1, rows + 1):
-                lines.write(json.dumps({"type": "RECORD", "stream": "orders", "record": row(number)}) + "\n")
+                lines.write(
+                    json.dumps({"type": "RECORD", "stream": "orders", "record": row(number)}) + "\n"
+                )
         half.rename(path)
     return path
 
@@ -106,16 +111,28 @@ def cpu_seconds() -> float:
 
 
 def measure(name: str, lines: Path, rows: int, *, validate: bool) -> tuple[float, float]:
-    """Seconds and CPU seconds of one run of the target into a new lake; ends the program where rows are missing."""
+    """Seconds and CPU seconds of one run of the target into a new lake.
+
+    Ends the program where rows are missing.
+    """
     lake = FOLDER / "lake"
     shutil.rmtree(lake, ignore_errors=True)
     config = FOLDER / "target.json"
-    config.write_text(json.dumps({"bucket": str(lake), "pipeline": "bench", "validate_records": validate}))
-    schema = {"type": "SCHEMA", "stream": "orders", "key_properties": ["id"], "schema": SCHEMAS[name]}
+    config.write_text(
+        json.dumps({"bucket": str(lake), "pipeline": "bench", "validate_records": validate})
+    )
+    schema = {
+        "type": "SCHEMA",
+        "stream": "orders",
+        "key_properties": ["id"],
+        "schema": SCHEMAS[name],
+    }
     command = [str(Path(sys.executable).parent / "target-spark-lake"), "--config", str(config)]
     began, cpu = time.monotonic(), cpu_seconds()
     with (FOLDER / "target.log").open("wb") as log:
-        target = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=log)
+        target = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=log
+        )
         assert target.stdin is not None
         target.stdin.write(json.dumps(schema).encode() + b"\n")
         target.stdin.flush()
@@ -126,14 +143,20 @@ def measure(name: str, lines: Path, rows: int, *, validate: bool) -> tuple[float
     used = time.monotonic() - began, cpu_seconds() - cpu
     query = f"SELECT count(*), count(DISTINCT id) FROM read_parquet('{lake}/raw/orders/*.parquet')"
     if code or duckdb.connect().execute(query).fetchone() != (rows, rows):
-        sys.exit(f"{name}: the run ended with {code}, or rows are missing; its log is {FOLDER / 'target.log'}")
+        sys.exit(
+            f"{name}: the run ended with {code}, or rows are missing; its log is "
+            f"{FOLDER / 'target.log'}"
+        )
     return used
 
 
 def main() -> None:
     options = arguments()
     lines = write_lines(options.rows)
-    print(f"{report.machine()}, {options.rows:,} rows of 12 columns, the target alone, median of {options.repeat}\n")
+    print(
+        f"{report.machine()}, {options.rows:,} rows of 12 columns, the target alone, median of "
+        f"{options.repeat}\n"
+    )
     print("| schema | measured | on | off | on / off |\n|---|---|---:|---:|---:|")
     for name in SCHEMAS:
         found: dict[bool, list[tuple[float, float]]] = {True: [], False: []}
@@ -141,7 +164,10 @@ def main() -> None:
             for validate in (True, False):
                 found[validate].append(measure(name, lines, options.rows, validate=validate))
         for number, what in enumerate(("seconds", "CPU seconds")):
-            on, off = (statistics.median(run[number] for run in found[validate]) for validate in (True, False))
+            on, off = (
+                statistics.median(run[number] for run in found[validate])
+                for validate in (True, False)
+            )
             note = "" if on <= BAR * off else f" (more than {BAR})"
             print(f"| {name} | {what} | {on:.1f} | {off:.1f} | {on / off:.2f}{note} |", flush=True)
 

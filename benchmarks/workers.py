@@ -1,9 +1,11 @@
-"""Two workers against one: a load by batches on a standalone cluster of PySpark's own, and the timeline of its tasks.
+"""Two workers against one: a load by batches on a standalone cluster of PySpark's own, and the
+timeline of its tasks.
 
 usage: workers.py [--rows N]
 
-Each worker gives one core. Where the machine has no core for each worker, the database and the drivers beside them, the
-seconds say little; the timeline shows whether the executors were at work side by side.
+Each worker gives one core. Where the machine has no core for each worker, the database and the
+drivers beside them, the seconds say little; the timeline shows whether the executors were at work
+side by side.
 """
 
 from __future__ import annotations
@@ -42,7 +44,9 @@ class Task:
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Measures two workers against one.")
-    parser.add_argument("--rows", type=int, default=3_000_000, help="rows of the source (3,000,000)")
+    parser.add_argument(
+        "--rows", type=int, default=3_000_000, help="rows of the source (3,000,000)"
+    )
     return parser.parse_args()
 
 
@@ -85,28 +89,49 @@ def timeline(found: list[Task]) -> str:
     lines = []
     for executor, own in sorted(by_executor.items()):
         marks = [
-            any(task.start < first + (column + 1) * step and task.end > first + column * step for task in own)
+            any(
+                task.start < first + (column + 1) * step and task.end > first + column * step
+                for task in own
+            )
             for column in range(COLUMNS)
         ]
         busy = sum(task.end - task.start for task in own) / 1000
-        lines.append(f"executor {executor} |{''.join('#' if mark else '.' for mark in marks)}| {busy:.1f} s of tasks")
-    return "\n".join([*lines, f"from the first task to the end of the last: {(last - first) / 1000:.1f} s"])
+        lines.append(
+            f"executor {executor} |{''.join('#' if mark else '.' for mark in marks)}| {busy:.1f} s "
+            "of tasks"
+        )
+    return "\n".join(
+        [*lines, f"from the first task to the end of the last: {(last - first) / 1000:.1f} s"]
+    )
 
 
 def main() -> None:
     options = arguments()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     lines, drawn = [["", "seconds", "from first to last task", "times as fast"]], []
-    with tempfile.TemporaryDirectory(prefix="bench-postgresql-") as data, postgresql(Path(data)) as server:
+    with (
+        tempfile.TemporaryDirectory(prefix="bench-postgresql-") as data,
+        postgresql(Path(data)) as server,
+    ):
         source, base = table_of(server, options.rows), 0.0
         for workers in (1, 2):
             shutil.rmtree(EVENTS, ignore_errors=True)
             EVENTS.mkdir(parents=True)
             with started(
-                "servers.clusters.standalone", "--one-host", "--workers", str(workers), "--cores", "1"
+                "servers.clusters.standalone",
+                "--one-host",
+                "--workers",
+                str(workers),
+                "--cores",
+                "1",
             ) as cluster:
                 master = cluster["master"]
-                case = Case("workers", f"{workers} worker(s)", lambda *given, to=master: on_cluster(*given, to), "zstd")
+                case = Case(
+                    "workers",
+                    f"{workers} worker(s)",
+                    lambda *given, to=master: on_cluster(*given, to),
+                    "zstd",
+                )
                 found = measure(case, source, FOLDER, LIMIT)
             if found.failure:
                 sys.exit(f"{case.title}: {found.failure}; logs in {FOLDER}")

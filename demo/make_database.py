@@ -46,13 +46,20 @@ def open_shop(connection: sqlite3.Connection) -> None:
     connection.executescript(TABLES)
     connection.executemany(
         "insert into customers values (?, ?, ?, ?, ?)",
-        [(n, f"Customer {n}", CITIES[n % 5], n % 9 == 0, f"20{n % 25:02d}-02-28") for n in range(1, CUSTOMERS + 1)],
+        [
+            (n, f"Customer {n}", CITIES[n % 5], n % 9 == 0, f"20{n % 25:02d}-02-28")
+            for n in range(1, CUSTOMERS + 1)
+        ],
     )
-    connection.executemany("insert into orders values (?, ?, ?, ?, ?, ?)", map(order, range(1, ORDERS + 1)))
+    connection.executemany(
+        "insert into orders values (?, ?, ?, ?, ?, ?)", map(order, range(1, ORDERS + 1))
+    )
 
 
 def trade(connection: sqlite3.Connection) -> None:
-    """One more order at the very minute of the bookmark, two later ones, and an old one that is shipped."""
+    """One more order at the very minute of the bookmark, two later ones, and an old one that is
+    shipped.
+    """
     last_minute = ORDERS // 5
     connection.executemany(
         "insert into orders values (?, 7, 19.99, 'new', ?, ?)",
@@ -62,12 +69,17 @@ def trade(connection: sqlite3.Connection) -> None:
             (ORDERS + 3, "and one more", moment(last_minute + 2)),
         ],
     )
-    connection.execute("update orders set state = 'shipped', updated_at = ? where id = 1", (moment(last_minute + 3),))
+    connection.execute(
+        "update orders set state = 'shipped', updated_at = ? where id = 1",
+        (moment(last_minute + 3),),
+    )
 
 
 def main() -> None:
     """Reads the command line and does it."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("path", type=Path)
     parser.add_argument("--change", action="store_true")
     arguments = parser.parse_args()

@@ -1,7 +1,8 @@
-"""Records the terminal of a real first run on PostgreSQL, of the next one, and of a query: `make recording`.
+"""Records the terminal of a real first run on PostgreSQL, of the next one, and of a query: `make
+recording`.
 
-It makes an animated SVG of 15 seconds. On a busy machine the runs take longer, and are shown faster. The picture has
-its own background, so it reads the same on a light and on a dark page.
+It makes an animated SVG of 15 seconds. On a busy machine the runs take longer, and are shown
+faster. The picture has its own background, so it reads the same on a light and on a dark page.
 """
 
 from __future__ import annotations
@@ -33,13 +34,20 @@ FRAME_SECONDS = 0.3
 # All frames together, of which the last screen is held so long; a command is shown before it runs.
 WHOLE_SECONDS, HELD_SECONDS, COMMAND_SECONDS = 15.0, 4.0, 0.8
 FONT, LINE, CHARACTER, MARGIN = 14, 19, 8.43, 16
-COLOURS = {"default": "#d8dee9", "green": "#a3be8c", "red": "#bf616a", "brown": "#ebcb8b", "blue": "#81a1c1"}
+COLOURS = {
+    "default": "#d8dee9",
+    "green": "#a3be8c",
+    "red": "#bf616a",
+    "brown": "#ebcb8b",
+    "blue": "#81a1c1",
+}
 # What the picture shows in place of where it was taken.
 SHOWN_URL, SHOWN_FOLDER = "jdbc:postgresql://db/shop", "/srv/shop"
 QUERY = "select count(*) as orders, sum(amount) as amount from 'lake/raw/public-orders/*.parquet'"
 NEXT_DAY = "spark-lake run   # the next day"
 COMMANDS = (
-    f"spark-lake init --jdbc-url {SHOWN_URL} --user postgres --tables public.* --bucket ./lake --pipeline shop "
+    f"spark-lake init --jdbc-url {SHOWN_URL} --user postgres --tables public.* --bucket ./lake "
+    "--pipeline shop "
     "--incremental-table 'public.orders:updated_at:timestamp!upsert'",
     "spark-lake run",
     NEXT_DAY,
@@ -72,7 +80,10 @@ def main() -> None:
                 if command == NEXT_DAY:
                     _fill(database, ORDERS + 1, ORDERS + MORE)
                 stream.feed(f"\x1b[32m$\x1b[0m {command}\r\n".encode())
-                frames += [Frame(_lines(screen), COMMAND_SECONDS), *_frames(command, folder, database, screen, stream)]
+                frames += [
+                    Frame(_lines(screen), COMMAND_SECONDS),
+                    *_frames(command, folder, database, screen, stream),
+                ]
     file.write_text(_svg([*_paced(frames), Frame(_lines(screen), HELD_SECONDS)]), encoding="utf-8")
 
 
@@ -83,14 +94,18 @@ def _fill(database: Database, first: int, last: int) -> None:
             ("orders", "customer int, amount numeric(12, 2), updated_at timestamp"),
             ("customers", "name text"),
         ):
-            connection.execute(f"create table if not exists {table} (id int primary key, {columns})")
+            connection.execute(
+                f"create table if not exists {table} (id int primary key, {columns})"
+            )
         connection.execute("create index if not exists orders_updated_at on orders (updated_at)")
         connection.execute(
-            "insert into orders select n, n % 5000, n % 9973 / 100.0, timestamp '2026-01-01' + n * interval '1 second' "
+            "insert into orders select n, n % 5000, n % 9973 / 100.0, timestamp '2026-01-01' + n * "
+            "interval '1 second' "
             f"from generate_series({first}, {last}) n"
         )
         connection.execute(
-            "insert into customers select n, 'customer ' || n from generate_series(1, 5000) n on conflict do nothing"
+            "insert into customers select n, 'customer ' || n from generate_series(1, 5000) n on "
+            "conflict do nothing"
         )
         connection.execute("analyze")
 
@@ -101,7 +116,9 @@ def _paced(frames: list[Frame]) -> list[Frame]:
     return [replace(frame, seconds=frame.seconds * pace) for frame in frames]
 
 
-def _frames(command: str, folder: str, database: Database, screen: pyte.Screen, stream: pyte.ByteStream) -> list[Frame]:
+def _frames(
+    command: str, folder: str, database: Database, screen: pyte.Screen, stream: pyte.ByteStream
+) -> list[Frame]:
     """The screens of a command, each with the time it stood."""
     words = shlex.split(command.replace(SHOWN_URL, database.jdbc_url), comments=True)
     process, terminal = pty.fork()
@@ -163,8 +180,10 @@ def _svg(frames: list[Frame]) -> str:
         groups.append(f'<g id="f{number}">{_text(frame)}</g>')
     font = f"font:{FONT}px ui-monospace,SFMono-Regular,Menlo,Consolas,monospace;white-space:pre"
     lines = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" '
-        'role="img" aria-label="A first run on PostgreSQL, the next one and a query, in a terminal">',
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" '
+        f'height="{height}" '
+        'role="img" aria-label="A first run on PostgreSQL, the next one and a query, in a '
+        'terminal">',
         f"<style>text{{{font}}}{''.join(styles)}</style>",
         '<rect width="100%" height="100%" rx="8" fill="#2e3440"/>',
         *groups,
@@ -181,7 +200,9 @@ def _text(frame: Frame) -> str:
             if text.strip():
                 place = f'x="{MARGIN + column * CHARACTER:.1f}" y="{MARGIN + FONT + row * LINE}"'
                 length = f'textLength="{len(text.rstrip()) * CHARACTER:.1f}"'
-                fill = COLOURS.get(colour, COLOURS["default"] if not _is_hex(colour) else f"#{colour}")
+                fill = COLOURS.get(
+                    colour, COLOURS["default"] if not _is_hex(colour) else f"#{colour}"
+                )
                 spans.append(f'<text {place} {length} fill="{fill}">{escape(text.rstrip())}</text>')
             column += len(text)
     return "".join(spans)

@@ -1,6 +1,7 @@
 """Photographs the report of a small lake, light and dark, for the first page: `make recording`.
 
-The lake is real: runs of the target, one of whose taps dies on its way. Their journals are dated back, one run a day.
+The lake is real: runs of the target, one of whose taps dies on its way. Their journals are dated
+back, one run a day.
 """
 
 from __future__ import annotations
@@ -20,7 +21,10 @@ BIN = Path(sys.executable).parent
 RUNS, DEAD = 18, 11
 WIDTH, HEIGHT = 1000, 500
 STREAMS = {"orders": 4_000, "customers": 400, "events": 11_000}
-SCHEMA = {"type": "object", "properties": {"id": {"type": "integer"}, "updated_at": {"type": "string"}}}
+SCHEMA = {
+    "type": "object",
+    "properties": {"id": {"type": "integer"}, "updated_at": {"type": "string"}},
+}
 
 
 def main() -> None:
@@ -30,7 +34,9 @@ def main() -> None:
     file = parser.parse_args().file
     with tempfile.TemporaryDirectory(prefix="report-") as name:
         folder = Path(name)
-        (folder / "target.json").write_text(json.dumps({"bucket": str(folder / "lake"), "pipeline": "shop"}))
+        (folder / "target.json").write_text(
+            json.dumps({"bucket": str(folder / "lake"), "pipeline": "shop"})
+        )
         for number in range(RUNS):
             _load(folder, number)
         _date_back(folder / "lake/.dataspoc/runs/shop")
@@ -50,12 +56,17 @@ def _load(folder: Path, number: int) -> None:
     moment = datetime.now(UTC) - timedelta(minutes=3)
     lines, bookmarks = [], {}
     for stream, rows in STREAMS.items():
-        lines.append({"type": "SCHEMA", "stream": stream, "schema": SCHEMA, "key_properties": ["id"]})
+        lines.append(
+            {"type": "SCHEMA", "stream": stream, "schema": SCHEMA, "key_properties": ["id"]}
+        )
         count = round(rows * (1 + 0.5 * math.sin(number / 2 + rows)))
         for row in range(count):
             record = {"id": number * 100_000 + row, "updated_at": moment.isoformat()}
             lines.append({"type": "RECORD", "stream": stream, "record": record})
-        bookmarks[stream] = {"replication_key": "updated_at", "replication_key_value": moment.isoformat()}
+        bookmarks[stream] = {
+            "replication_key": "updated_at",
+            "replication_key_value": moment.isoformat(),
+        }
     state = {"type": "STATE", "value": {"bookmarks": bookmarks}}
     lines.append({**state, "final": False} if number == DEAD else state)
     text = "".join(json.dumps(line) + "\n" for line in lines)
@@ -72,7 +83,9 @@ def _date_back(runs: Path) -> None:
         for form in ("%Y%m%dT", "%Y-%m-%dT"):
             text = text.replace(day.strftime(form), then.strftime(form))
         path.unlink()
-        (runs / path.name.replace(day.strftime("%Y%m%dT"), then.strftime("%Y%m%dT"))).write_text(text)
+        (runs / path.name.replace(day.strftime("%Y%m%dT"), then.strftime("%Y%m%dT"))).write_text(
+            text
+        )
 
 
 if __name__ == "__main__":

@@ -18,7 +18,14 @@ def main() -> None:
         print(f"  {table}: {ds.dataset(LAKE / 'raw' / table).count_rows()} rows")
     newest = Table(*COLUMNS, title="the last orders that came")
     order = [(name, "descending") for name in ("_sdc_sequence", "updated_at", "id")]
-    for row in ds.dataset(LAKE / "raw/orders").to_table().sort_by(order).slice(length=4).select(COLUMNS).to_pylist():
+    for row in (
+        ds.dataset(LAKE / "raw/orders")
+        .to_table()
+        .sort_by(order)
+        .slice(length=4)
+        .select(COLUMNS)
+        .to_pylist()
+    ):
         newest.add_row(*map(str, row.values()))
     Console(width=100).print(newest)
     print("Files of the lake:")

@@ -1,4 +1,5 @@
-"""Writes docs/use/settings.md, and the settings in meltano.yml, from those that the programs really have.
+"""Writes docs/use/settings.md, and the settings in meltano.yml, from those that the programs really
+have.
 
 `python docs/generate_settings.py`
 """
@@ -49,13 +50,18 @@ def table(program: str, schema: Mapping[str, Any]) -> Iterator[str]:
     yield "|---|---|---|---|"
     for name, each in schema["properties"].items():
         required = name in schema.get("required", [])
-        yield f"| `{name}` | {kind(each)} | {'required' if required else default(each)} | {meaning(each)} |"
+        yield (
+            f"| `{name}` | {kind(each)} | {'required' if required else default(each)} | "
+            f"{meaning(each)} |"
+        )
 
 
 def kind(setting: Mapping[str, Any]) -> str:
     """The JSON type, without null."""
     declared = setting.get("type", "any")
-    names = [declared] if isinstance(declared, str) else [each for each in declared if each != "null"]
+    names = (
+        [declared] if isinstance(declared, str) else [each for each in declared if each != "null"]
+    )
     return " or ".join(names)
 
 
@@ -84,7 +90,10 @@ def of_meltano(name: str, setting: Mapping[str, Any]) -> dict[str, Any]:
         described["kind"] = KINDS.get(kind(setting), kind(setting))
     if "enum" in setting:
         words = [each for each in setting["enum"] if each is not None]
-        options = [{"label": each.replace("-", " ").replace("_", " ").capitalize(), "value": each} for each in words]
+        options = [
+            {"label": each.replace("-", " ").replace("_", " ").capitalize(), "value": each}
+            for each in words
+        ]
         described |= {"kind": "options", "options": options}
     if name == "password":
         described["kind"] = "password"
@@ -101,7 +110,9 @@ def project(text: str) -> str:
     of_the_sdk = {**STREAM_MAPS_CONFIG["properties"], **FLATTENING_CONFIG["properties"]}
     for program, schema in PROGRAMS.items():
         settings = [of_meltano(*each) for each in {**schema["properties"], **of_the_sdk}.items()]
-        written = indent(yaml.safe_dump(settings, sort_keys=False, allow_unicode=True, width=116), "    ")
+        written = indent(
+            yaml.safe_dump(settings, sort_keys=False, allow_unicode=True, width=116), "    "
+        )
         place = rf"(?s)(- name: {program}\n    namespace:.*?    settings:\n).*?(?=    config:\n)"
         text = re.sub(place, lambda found, written=written: found[1] + written, text)
     return text

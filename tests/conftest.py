@@ -1,4 +1,6 @@
-"""Real servers, started when the first test asks for one, ended with the session: also after Ctrl-C or SIGTERM."""
+"""Real servers, started when the first test asks for one, ended with the session: also after Ctrl-C
+or SIGTERM.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-# A test that uses one of these is left out of `--quick`, as all of `end_to_end`, and what is marked `slow`.
+# A test that uses one of these is left out of `--quick`, as all of `end_to_end`, and what is marked
+# `slow`.
 SERVERS = {
     "spark",
     "postgresql",
@@ -67,9 +70,16 @@ AS_INSTALLED = str(Path(__file__).parent / "as_installed")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """`--quick`: only what needs no JVM and no server; `--engine`: who does the work in the end-to-end part."""
-    parser.addoption("--quick", action="store_true", help="only tests that need no JVM and no server")
-    parser.addoption("--engine", choices=["local", "spark"], help="the engine of both programs, end to end")
+    """`--quick`: only what needs no JVM and no server.
+
+    `--engine`: who does the work in the end-to-end part.
+    """
+    parser.addoption(
+        "--quick", action="store_true", help="only tests that need no JVM and no server"
+    )
+    parser.addoption(
+        "--engine", choices=["local", "spark"], help="the engine of both programs, end to end"
+    )
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -83,14 +93,21 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def _needs_more(item: pytest.Item) -> bool:
     chosen = item.callspec.params.values() if hasattr(item, "callspec") else ()
-    uses = SERVERS & {*getattr(item, "fixturenames", ()), *(each for each in chosen if isinstance(each, str))}
-    return bool(uses) or "end_to_end" in item.path.parts or item.get_closest_marker("slow") is not None
+    uses = SERVERS & {
+        *getattr(item, "fixturenames", ()),
+        *(each for each in chosen if isinstance(each, str)),
+    }
+    return (
+        bool(uses) or "end_to_end" in item.path.parts or item.get_closest_marker("slow") is not None
+    )
 
 
 class NoServers:
-    """A test that asks for a server by a name made on its way must be marked `slow`: `--quick` starts none.
+    """A test that asks for a server by a name made on its way must be marked `slow`: `--quick`
+    starts none.
 
-    Registered by itself: the hooks of a folder's conftest are not called for fixtures of the whole session.
+    Registered by itself: the hooks of a folder's conftest are not called for fixtures of the whole
+    session.
     """
 
     @staticmethod
@@ -101,7 +118,10 @@ class NoServers:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Lets `kill` and `timeout` end a session as Ctrl-C does, fixtures and all; `--quick` tries few examples."""
+    """Lets `kill` and `timeout` end a session as Ctrl-C does, fixtures and all.
+
+    `--quick` tries few examples.
+    """
     if config.getoption("--quick"):
         settings.load_profile("quick")
         config.pluginmanager.register(NoServers())
@@ -120,7 +140,9 @@ NO_MARKS = {"spark.hadoop.mapreduce.fileoutputcommitter.marksuccessfuljobs": "fa
 
 @pytest.fixture(autouse=True)
 def _forget_secrets() -> Iterator[None]:
-    """A secret that one test registers is no secret of the next: else a short word would be masked in its lines."""
+    """A secret that one test registers is no secret of the next: else a short word would be masked
+    in its lines.
+    """
     known = set(errors._secrets)
     yield
     errors._secrets.intersection_update(known)
@@ -138,7 +160,9 @@ def _drop_databases() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def _forget_log_levels() -> Iterator[None]:
-    """A program that one test runs in this process sets the levels of its loggers: the next test has its own."""
+    """A program that one test runs in this process sets the levels of its loggers: the next test
+    has its own.
+    """
     known = _log_levels()
     yield
     for name in _log_levels():
@@ -146,13 +170,19 @@ def _forget_log_levels() -> Iterator[None]:
 
 
 def _log_levels() -> dict[str | None, int]:
-    loggers = [each for each in logging.root.manager.loggerDict.values() if isinstance(each, logging.Logger)]
+    loggers = [
+        each
+        for each in logging.root.manager.loggerDict.values()
+        if isinstance(each, logging.Logger)
+    ]
     return {None: logging.root.level} | {each.name: each.level for each in loggers}
 
 
 @pytest.fixture(autouse=True)
 def _forget_variables_of_a_session() -> Iterator[None]:
-    """What a session of this process leaves is for no program of the next test: it would ask `spark-submit`."""
+    """What a session of this process leaves is for no program of the next test: it would ask
+    `spark-submit`.
+    """
     yield
     _forget_session()
 
@@ -169,26 +199,35 @@ def _programs_as_installed(pytestconfig: pytest.Config) -> None:
         os.environ["SUITE_ENGINE"] = engine
     # Spark's tasks in Python ask for pandas.
     if engine != "spark":
-        os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [AS_INSTALLED, os.environ.get("PYTHONPATH", "")]))
+        os.environ["PYTHONPATH"] = os.pathsep.join(
+            filter(None, [AS_INSTALLED, os.environ.get("PYTHONPATH", "")])
+        )
 
 
 @pytest.fixture
 def with_pandas(monkeypatch: pytest.MonkeyPatch) -> None:
     """Programs that this test starts find pandas, too."""
     found = os.environ.get("PYTHONPATH", "").split(os.pathsep)
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(each for each in found if each != AS_INSTALLED))
+    monkeypatch.setenv(
+        "PYTHONPATH", os.pathsep.join(each for each in found if each != AS_INSTALLED)
+    )
 
 
 @pytest.fixture(scope="session")
 def postgresql() -> Iterator[PostgreSQL]:
-    """A real PostgreSQL: `new_database()` gives an empty one with its `dsn`, `jdbc_url`, `user` and `password`."""
+    """A real PostgreSQL: `new_database()` gives an empty one with its `dsn`, `jdbc_url`, `user` and
+    `password`.
+    """
     with started("servers.postgresql") as facts:
         yield PostgreSQL(**facts)
 
 
 @pytest.fixture
 def older_postgresql() -> Iterator[PostgreSQL]:
-    """The PostgreSQL of the system's packages; where it is not installed its tests are skipped, in CI they fail."""
+    """The PostgreSQL of the system's packages.
+
+    Where it is not installed its tests are skipped, in CI they fail.
+    """
     programs = postgresql_server.older()
     need(None if programs else "no other PostgreSQL on this machine: install postgresql")
     assert programs is not None
@@ -200,7 +239,10 @@ def older_postgresql() -> Iterator[PostgreSQL]:
 
 @pytest.fixture(scope="session")
 def mariadb() -> Iterator[MariaDB]:
-    """A real MariaDB, used as `postgresql` is; where it is not installed its tests are skipped, in CI they fail."""
+    """A real MariaDB, used as `postgresql` is.
+
+    Where it is not installed its tests are skipped, in CI they fail.
+    """
     need(mariadb_server.missing())
     with started("servers.mariadb") as facts:
         yield MariaDB(**facts)
@@ -208,7 +250,10 @@ def mariadb() -> Iterator[MariaDB]:
 
 @pytest.fixture(scope="session")
 def mysql() -> Iterator[MySQL]:
-    """A real MySQL, used as `postgresql` is; where it was not unpacked its tests are skipped, in CI they fail."""
+    """A real MySQL, used as `postgresql` is.
+
+    Where it was not unpacked its tests are skipped, in CI they fail.
+    """
     need(mysql_server.missing())
     with started("servers.mysql") as facts:
         yield MySQL(**facts)
@@ -246,7 +291,10 @@ def deaf_server() -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def google() -> Iterator[GoogleStore]:
-    """A real server that speaks as Google's store does, used as `s3` is; not built, its tests are skipped."""
+    """A real server that speaks as Google's store does, used as `s3` is.
+
+    Not built, its tests are skipped.
+    """
     need(google_server.missing())
     with started("servers.google") as facts:
         yield GoogleStore(**facts)
@@ -254,7 +302,10 @@ def google() -> Iterator[GoogleStore]:
 
 @pytest.fixture(scope="session")
 def azure() -> Iterator[AzureStore]:
-    """A real server that speaks as Azure's does, used as `s3` is; where it is not installed its tests are skipped."""
+    """A real server that speaks as Azure's does, used as `s3` is.
+
+    Where it is not installed its tests are skipped.
+    """
     need(azure_server.missing())
     with started("servers.azure") as facts:
         yield AzureStore(**facts)
@@ -268,7 +319,9 @@ def store(request: pytest.FixtureRequest) -> S3 | GoogleStore | AzureStore:
 
 @pytest.fixture(scope="session")
 def moto() -> Iterator[S3]:
-    """moto's S3 server in any case: it takes requests whose headers a proxy has changed on their way."""
+    """moto's S3 server in any case: it takes requests whose headers a proxy has changed on their
+    way.
+    """
     with started(MODULES["moto"]) as facts:
         yield S3(**facts)
 
@@ -285,8 +338,9 @@ def browser() -> Iterator[Browser]:
 def spark() -> Iterator[SparkSession]:
     """The one Spark session of this process.
 
-    A handful of rows needs no adaptive planning and few partitions: programs under test have what users have, and a
-    merge here takes a third less. They replace ours, as a program in this process would set ours again.
+    A handful of rows needs no adaptive planning and few partitions: programs under test have what
+    users have, and a merge here takes a third less. They replace ours, as a program in this process
+    would set ours again.
     """
     from singer_spark.jvm import gateway
     from singer_spark.spark import session_conf

@@ -1,7 +1,10 @@
-"""Faults planted one by one into a copy of the sources, each of which some test must catch; not a part of the suite.
+"""Faults planted one by one into a copy of the sources, each of which some test must catch.
 
-`python tests/planted_faults.py [NAME …]` plants all of them, or those named; it ends with 1 where no test noticed.
-Each names the few tests that guard what it breaks, mostly without a JVM: all of them take some minutes.
+Not a part of the suite.
+
+`python tests/planted_faults.py [NAME …]` plants all of them, or those named; it ends with 1 where
+no test noticed. Each names the few tests that guard what it breaks, mostly without a JVM: all of
+them take some minutes.
 """
 
 from __future__ import annotations
@@ -20,7 +23,16 @@ from planted.tap_faults import TAP_FAULTS
 from planted.target_faults import TARGET_FAULTS
 
 ROOT = Path(__file__).parents[1]
-COPIED = ("shared", "tap-spark-jdbc", "target-spark-lake", "tests", "docs", "demo", "pyproject.toml", "meltano.yml")
+COPIED = (
+    "shared",
+    "tap-spark-jdbc",
+    "target-spark-lake",
+    "tests",
+    "docs",
+    "demo",
+    "pyproject.toml",
+    "meltano.yml",
+)
 TIMEOUT_SECONDS = 900
 FAULTS = (*TARGET_FAULTS, *SHARED_FAULTS, *TAP_FAULTS)
 
@@ -29,12 +41,24 @@ def planted(fault: Fault, copy: Path) -> tuple[bool, str]:
     """Whether a test noticed the fault, and the first that did."""
     path = copy / fault.path
     before = path.read_text()
-    assert before.count(fault.right) == 1, f"{fault.name}: {fault.path} has changed, so must this fault"
+    assert before.count(fault.right) == 1, (
+        f"{fault.name}: {fault.path} has changed, so must this fault"
+    )
     path.write_text(before.replace(fault.right, fault.wrong))
     try:
         sources = os.pathsep.join(str((copy / source).parent) for source in SOURCES.values())
         done = subprocess.run(
-            [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "--no-header", *fault.tests],
+            [
+                sys.executable,
+                "-m",
+                "pytest",
+                "-q",
+                "-x",
+                "-p",
+                "no:cacheprovider",
+                "--no-header",
+                *fault.tests,
+            ],
             cwd=copy,
             env={**os.environ, "PYTHONPATH": sources},
             capture_output=True,
@@ -46,7 +70,9 @@ def planted(fault: Fault, copy: Path) -> tuple[bool, str]:
         path.write_text(before)
     first = [line for line in done.stdout.splitlines() if line.startswith("FAILED ")]
     # Tests that can't begin, or of which there are none, notice nothing.
-    return done.returncode == 1 and bool(first), first[0][7:] if first else done.stdout[-2000:] + done.stderr[-2000:]
+    return done.returncode == 1 and bool(first), first[0][7:] if first else done.stdout[
+        -2000:
+    ] + done.stderr[-2000:]
 
 
 def main() -> int:
@@ -64,7 +90,8 @@ def main() -> int:
             noticed, by = planted(fault, copy)
             missed += not noticed
             print(
-                f"{'caught' if noticed else 'MISSED'}  {fault.name} ({time.monotonic() - began:.0f} s): {by}",
+                f"{'caught' if noticed else 'MISSED'}  {fault.name} "
+                f"({time.monotonic() - began:.0f} s): {by}",
                 flush=True,
             )
     print(f"{len(chosen) - missed} of {len(chosen)} caught")

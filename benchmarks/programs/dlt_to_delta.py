@@ -1,4 +1,6 @@
-"""dlt's `sql_table` into a Delta table of its `filesystem` destination: new rows by `updated_at`, merged by `id`."""
+"""dlt's `sql_table` into a Delta table of its `filesystem` destination: new rows by `updated_at`,
+merged by `id`.
+"""
 
 import os
 import sys

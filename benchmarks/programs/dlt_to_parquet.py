@@ -1,4 +1,6 @@
-"""dlt's `sql_table` into its `filesystem` destination as zstd Parquet, with the backend that is asked for."""
+"""dlt's `sql_table` into its `filesystem` destination as zstd Parquet, with the backend that is
+asked for.
+"""
 
 import os
 import sys
@@ -11,7 +13,9 @@ import dlt  # noqa: E402  (reads the environment)
 from dlt.sources.sql_database import sql_table  # noqa: E402
 
 source = sql_table(
-    credentials=dsn.replace("postgresql://", "postgresql+psycopg2://").replace("mysql://", "mysql+pymysql://"),
+    credentials=dsn.replace("postgresql://", "postgresql+psycopg2://").replace(
+        "mysql://", "mysql+pymysql://"
+    ),
     schema=schema,
     table=table,
     backend=backend,

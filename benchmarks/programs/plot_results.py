@@ -26,13 +26,20 @@ def main() -> None:
     file, output = sys.argv[1:]
     kept = json.loads(Path(file).read_text())
     results: dict[str, dict[str, Any]] = kept["results"]
-    shapes = [shape for shape in ("wide", "long") if any(name.startswith(f"{shape}-") for name in results)]
+    shapes = [
+        shape for shape in ("wide", "long") if any(name.startswith(f"{shape}-") for name in results)
+    ]
     loads = [name for name in results if name not in WHOLE and name.split("-")[0] not in shapes]
     panels = [("Full load, rows/s", loads, rate), ("Full load, peak memory, MB", loads, peak)]
-    panels += [(f"{shape} rows, rows/s", [n for n in results if n.startswith(f"{shape}-")], rate) for shape in shapes]
+    panels += [
+        (f"{shape} rows, rows/s", [n for n in results if n.startswith(f"{shape}-")], rate)
+        for shape in shapes
+    ]
     panels.append(("Idle and 1 % increment, seconds", [n for n in results if n in WHOLE], seconds))
     heights = [len(names) + 1 for _, names, _ in panels]
-    figure, axes = plt.subplots(len(panels), 1, figsize=(8, 0.32 * sum(heights)), height_ratios=heights)
+    figure, axes = plt.subplots(
+        len(panels), 1, figsize=(8, 0.32 * sum(heights)), height_ratios=heights
+    )
     for axis, (title, names, value) in zip(axes, panels, strict=True):
         draw(axis, title, names[::-1], [value(results[name]) for name in names[::-1]], results)
     figure.suptitle(f"{kept['machine']}, {kept['rows']:,} rows", x=0.01, ha="left")
@@ -40,11 +47,15 @@ def main() -> None:
     figure.savefig(output, metadata={"Date": None})
 
 
-def draw(axis: Any, title: str, names: list[str], values: list[float], results: dict[str, dict[str, Any]]) -> None:
+def draw(
+    axis: Any, title: str, names: list[str], values: list[float], results: dict[str, dict[str, Any]]
+) -> None:
     titles = [results[name]["title"] for name in names]
     colours = [OURS if "ours" in text else OTHERS for text in titles]
     bars = axis.barh([text.replace("**", "") for text in titles], values, color=colours)
-    axis.bar_label(bars, [f" {value:,.0f}" if value >= 100 else f" {value:.1f}" for value in values])
+    axis.bar_label(
+        bars, [f" {value:,.0f}" if value >= 100 else f" {value:.1f}" for value in values]
+    )
     axis.set_title(title, loc="left", fontsize=10, fontweight="bold")
     axis.spines[["top", "right", "bottom"]].set_visible(False)
     axis.set_xticks([])

@@ -1,6 +1,9 @@
-"""Plain Spark: `spark.read.jdbc` in two partitions of the primary key, written as zstd Parquet; nothing else is set.
+"""Plain Spark: `spark.read.jdbc` in two partitions of the primary key, written as zstd Parquet.
 
-`fetchsize` is the one thing that no user can do without: at its default the driver loads a whole partition into memory.
+Nothing else is set.
+
+`fetchsize` is the one thing that no user can do without: at its default the driver loads a whole
+partition into memory.
 """
 
 import sys
@@ -11,7 +14,13 @@ url, user, password, driver, table, jar, rows, output = sys.argv[1:]
 spark = SparkSession.builder.master("local[*]").config("spark.jars", jar).getOrCreate()
 properties = {"user": user, "password": password, "driver": driver, "fetchsize": "10000"}
 frame = spark.read.jdbc(
-    url, table, column="id", lowerBound=1, upperBound=int(rows), numPartitions=2, properties=properties
+    url,
+    table,
+    column="id",
+    lowerBound=1,
+    upperBound=int(rows),
+    numPartitions=2,
+    properties=properties,
 )
 frame.write.option("compression", "zstd").parquet(output)
 spark.stop()

@@ -15,12 +15,16 @@ KEY = "id"
 
 def session(*, delta: bool) -> SparkSession:
     builder = SparkSession.builder.master("local[*]").config("spark.ui.enabled", False)
-    builder = builder.config("spark.driver.memory", "4g").config("spark.sql.parquet.compression.codec", "zstd")
+    builder = builder.config("spark.driver.memory", "4g").config(
+        "spark.sql.parquet.compression.codec", "zstd"
+    )
     builder = builder.config("spark.sql.shuffle.partitions", 8)
     if delta:
         builder = builder.config("spark.jars.packages", DELTA)
         builder = builder.config("spark.sql.extensions", "io.delta.sql.DeltaSparkSessionExtension")
-        builder = builder.config("spark.sql.catalog.spark_catalog", "org.apache.spark.sql.delta.catalog.DeltaCatalog")
+        builder = builder.config(
+            "spark.sql.catalog.spark_catalog", "org.apache.spark.sql.delta.catalog.DeltaCatalog"
+        )
     return builder.getOrCreate()
 
 
@@ -34,7 +38,8 @@ def main() -> None:
         new.createOrReplaceTempView("changes")
         spark.sql(
             f"MERGE INTO delta.`{table}` AS old USING changes AS new ON old.{KEY} = new.{KEY} "
-            "WHEN MATCHED AND new.clock >= old.clock THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
+            "WHEN MATCHED AND new.clock >= old.clock THEN UPDATE SET * WHEN NOT MATCHED THEN "
+            "INSERT *"
         )
     else:
         kept = spark.read.parquet(table).join(new.select(KEY), KEY, "left_anti")

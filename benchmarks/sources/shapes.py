@@ -1,4 +1,7 @@
-"""The columns of the tables that are copied, by shape; all have `id` and a clock that grows with it."""
+"""The columns of the tables that are copied, by shape.
+
+All have `id` and a clock that grows with it.
+"""
 
 from __future__ import annotations
 
@@ -52,9 +55,16 @@ WIDE_COLUMNS = 198
 def columns(shape: str) -> str:
     """What stands between SELECT and FROM."""
     if shape == "wide":
-        kinds = [WIDE_KINDS[number % len(WIDE_KINDS)].format(n=number + 1) for number in range(WIDE_COLUMNS)]
-        return ",\n".join([KEYS, *(f"    {kind} AS c{number:03d}" for number, kind in enumerate(kinds))])
+        kinds = [
+            WIDE_KINDS[number % len(WIDE_KINDS)].format(n=number + 1)
+            for number in range(WIDE_COLUMNS)
+        ]
+        return ",\n".join(
+            [KEYS, *(f"    {kind} AS c{number:03d}" for number, kind in enumerate(kinds))]
+        )
     if shape == "long":
-        text = "(SELECT string_agg(md5((id * part)::text), ' ') FROM generate_series(1, 121) AS part)"
+        text = (
+            "(SELECT string_agg(md5((id * part)::text), ' ') FROM generate_series(1, 121) AS part)"
+        )
         return f"{KEYS},    {text} AS body"
     return MIXED if shape == "mixed" else ORDERS

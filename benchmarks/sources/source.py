@@ -1,4 +1,6 @@
-"""The source of every case: a real PostgreSQL, and in it a table of each shape and size that is asked for."""
+"""The source of every case: a real PostgreSQL, and in it a table of each shape and size that is
+asked for.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,9 @@ class Server:
         return f"jdbc:{self.kind}://{self.host}:{self.port}/{DATABASE}"
 
     def cpu_seconds(self) -> float:
-        """CPU seconds of the server so far: its first process, those that it has reaped, those that run."""
+        """CPU seconds of the server so far: its first process, those that it has reaped, those that
+        run.
+        """
         ticks = 0
         for stat in Path("/proc").glob("[0-9]*/stat"):
             try:
@@ -78,7 +82,9 @@ def started(*module: str) -> Iterator[dict[str, Any]]:
     """Runs one of the tests' servers, and gives what it says of itself; it ends at the end."""
     # It ends with its standard input, so also when this process is killed.
     command = [sys.executable, "-m", *module, "--follow-stdin"]
-    process = subprocess.Popen(command, cwd=ROOT / "tests", stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        command, cwd=ROOT / "tests", stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
     assert process.stdin is not None and process.stdout is not None
     try:
         yield json.loads(process.stdout.readline() or sys.exit(f"{module[0]} did not start"))
@@ -135,15 +141,22 @@ def made(shape: str, first: int, last: int) -> str:
 
 
 def tables_of(server: Server, tables: int, rows: int) -> Source:
-    """Makes tables of `rows` rows each in a schema of their own, each like `table_of`'s; those that stand are taken."""
+    """Makes tables of `rows` rows each in a schema of their own, each like `table_of`'s.
+
+    Those that stand are taken.
+    """
     schema = f"tables_{tables}_{rows}"
     with psycopg.connect(server.dsn, autocommit=True) as connection:
         if connection.execute("SELECT to_regnamespace(%s)", [schema]).fetchone() == (None,):
             connection.execute(f"CREATE SCHEMA {schema}")
             for number in range(tables):
                 name, first = f"{schema}.t{number:04d}", number * rows
-                connection.execute(f"CREATE TABLE {name} AS {made('orders', first + 1, first + rows)}")
-                connection.execute(f"ALTER TABLE {name} ADD PRIMARY KEY (id), ALTER updated_at SET NOT NULL")
+                connection.execute(
+                    f"CREATE TABLE {name} AS {made('orders', first + 1, first + rows)}"
+                )
+                connection.execute(
+                    f"ALTER TABLE {name} ADD PRIMARY KEY (id), ALTER updated_at SET NOT NULL"
+                )
                 connection.execute(f"CREATE INDEX ON {name} (updated_at)")
                 connection.execute(f"VACUUM (ANALYZE) {name}")
     every = tables * rows

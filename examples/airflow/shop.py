@@ -1,4 +1,7 @@
-"""The pipeline in /srv/shop, every day at five, for Airflow 3. The folder holds tap.json and target.json."""
+"""The pipeline in /srv/shop, every day at five, for Airflow 3.
+
+The folder holds tap.json and target.json.
+"""
 
 from datetime import datetime, timedelta
 
@@ -20,7 +23,8 @@ with DAG(
         task_id="run",
         bash_command=f"{FOLDER}/.venv/bin/spark-lake run",
         cwd=FOLDER,
-        # tap.json reads the password from this variable. It comes from the Airflow connection "shop".
+        # tap.json reads the password from this variable. It comes from the Airflow connection
+        # "shop".
         env={"SHOP_PASSWORD": "{{ conn.shop.password }}"},
         append_env=True,
         # A failed run has published nothing, so a retry is always safe.

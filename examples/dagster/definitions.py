@@ -1,4 +1,7 @@
-"""The pipeline in /srv/shop as Dagster assets, one for each stream. The folder holds tap.json and target.json."""
+"""The pipeline in /srv/shop as Dagster assets, one for each stream.
+
+The folder holds tap.json and target.json.
+"""
 
 import json
 import subprocess
@@ -17,7 +20,9 @@ STREAMS = ("customers", "orders")
     retry_policy=dg.RetryPolicy(max_retries=3, delay=300),
     pool="shop",
 )
-def shop(context: dg.AssetExecutionContext, subprocesses: dg.PipesSubprocessClient) -> Iterator[dg.MaterializeResult]:
+def shop(
+    context: dg.AssetExecutionContext, subprocesses: dg.PipesSubprocessClient
+) -> Iterator[dg.MaterializeResult]:
     """Loads what is new, and reports the rows, files and bytes of each stream."""
     subprocesses.run(context=context, command=[SPARK_LAKE, "run"])
     runs = json.loads(subprocess.check_output([SPARK_LAKE, "runs", "--json"], cwd=FOLDER))

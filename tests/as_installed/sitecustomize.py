@@ -1,7 +1,7 @@
 """No pandas: programs under test start as those of a user do who installed what they need.
 
-PySpark imports pandas where it finds it, which takes 0.9 s of CPU time at each start; only Spark Connect and staging by
-Spark ask for it, whose tests use the fixture `with_pandas`.
+PySpark imports pandas where it finds it, which takes 0.9 s of CPU time at each start; only Spark
+Connect and staging by Spark ask for it, whose tests use the fixture `with_pandas`.
 """
 
 import sys
@@ -10,7 +10,8 @@ import sys
 class NoPandas:
     """Finds that there is none.
 
-    Not a module that fails: a thread that imports it meanwhile would get an empty module instead of the error.
+    Not a module that fails: a thread that imports it meanwhile would get an empty module instead of
+    the error.
     """
 
     @staticmethod

@@ -1,7 +1,9 @@
-"""Programs of others, each in a virtual environment of its own, made once and kept in `.tools/taps`.
+"""Programs of others, each in a virtual environment of its own, made once and kept in
+`.tools/taps`.
 
-One with many dependencies has a `.lock` beside this file, so that a release of one of them breaks no test. Made by
-`echo PACKAGE==VERSION | uv pip compile --universal --python-version 3.11 --no-header --no-annotate -o PACKAGE.lock -`
+One with many dependencies has a `.lock` beside this file, so that a release of one of them breaks
+no test. Made by `echo PACKAGE==VERSION | uv pip compile --universal --python-version 3.11
+--no-header --no-annotate -o PACKAGE.lock -`
 """
 
 from __future__ import annotations
@@ -28,12 +30,27 @@ def program(package: str, version: str, name: str) -> Path:
         lock = HERE / f"{package}.lock"
         # The older ones still import pkg_resources.
         pins = ["--constraint", str(lock)] if lock.exists() else ["setuptools<80"]
-        _run(uv, "pip", "install", "-q", "--python", str(folder / "bin/python"), f"{package}=={version}", *pins)
+        _run(
+            uv,
+            "pip",
+            "install",
+            "-q",
+            "--python",
+            str(folder / "bin/python"),
+            f"{package}=={version}",
+            *pins,
+        )
         (folder / ".ready").touch()
     return command
 
 
 def _run(*command: str) -> None:
-    clean = {name: value for name, value in os.environ.items() if name not in ("VIRTUAL_ENV", "PYTHONPATH")}
-    done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, env=clean, check=False)
+    clean = {
+        name: value
+        for name, value in os.environ.items()
+        if name not in ("VIRTUAL_ENV", "PYTHONPATH")
+    }
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=SECONDS, env=clean, check=False
+    )
     assert done.returncode == 0, done.stderr

@@ -1,6 +1,9 @@
-"""The standard tap tests of singer-sdk, on a SQLite database; collecting them starts a JVM: see `test_standard_tap.py`.
+"""The standard tap tests of singer-sdk, on a SQLite database.
 
-No column is a timestamp without zone: the SDK's format check wants one on each, and ours stay as the source has them.
+Collecting them starts a JVM: see `test_standard_tap.py`.
+
+No column is a timestamp without zone: the SDK's format check wants one on each, and ours stay as
+the source has them.
 """
 
 import sqlite3
@@ -43,7 +46,10 @@ def make_database():
 
 make_database()
 StandardTests = get_tap_test_class(
-    TapSparkJdbc, config=CONFIG, suite_config=SuiteConfig(max_records_limit=10), parse_env_config=False
+    TapSparkJdbc,
+    config=CONFIG,
+    suite_config=SuiteConfig(max_records_limit=10),
+    parse_env_config=False,
 )
 
 

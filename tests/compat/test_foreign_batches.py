@@ -36,7 +36,13 @@ class Orders(Stream):
     def get_records(self, context: object) -> Iterator[dict[str, Any]]:
         for number in range(ROWS):
             at = MOMENT.replace(second=number).isoformat()
-            yield {"id": number, "at": at, "name": f'"{number}" Ü\n', "weight": number / 10, "note": None}
+            yield {
+                "id": number,
+                "at": at,
+                "name": f'"{number}" Ü\n',
+                "weight": number / 10,
+                "note": None,
+            }
 
 
 class ShopTap(Tap):
@@ -65,13 +71,16 @@ def test_batches_of_the_sdks_encoders_arrive_whole(
     root = lake.folder / ".dataspoc/staging/batches" if inside else tmp_path / "batches"
     storage = {"root": root.as_uri(), "prefix": "shop=1 "}
     capsys.readouterr()
-    ShopTap(config={"batch_config": {"encoding": encoding, "storage": storage, "batch_size": 10}}).sync_all()
+    ShopTap(
+        config={"batch_config": {"encoding": encoding, "storage": storage, "batch_size": 10}}
+    ).sync_all()
     lines = capsys.readouterr().out
     assert [json.loads(line)["type"] for line in lines.splitlines()].count("BATCH") == 3
     lake.load(lines.encode(), batch_roots=[root.as_uri()])
     found = lake.rows("orders", 'id, "at", name, weight, note')
     assert found == [
-        (number, MOMENT.replace(second=number), f'"{number}" Ü\n', number / 10, None) for number in range(ROWS)
+        (number, MOMENT.replace(second=number), f'"{number}" Ü\n', number / 10, None)
+        for number in range(ROWS)
     ]
     # What somebody else wrote somewhere else stays theirs.
     assert len([path for path in root.rglob("*") if path.is_file()]) == (0 if inside else 3)

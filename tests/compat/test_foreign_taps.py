@@ -1,4 +1,6 @@
-"""Taps that no one here wrote into our target, and our tap into a target that no one here wrote: real processes."""
+"""Taps that no one here wrote into our target, and our tap into a target that no one here wrote:
+real processes.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +48,11 @@ def lake(tmp_path) -> Lake:
 def load(folder: Path, lake: Lake, tap: list[str]) -> dict:
     """`tap | target`; returns the state that the target printed."""
     config = folder / "target.json"
-    config.write_text(json.dumps({"bucket": str(lake.folder), "pipeline": "test", "spark": {"master": "local[2]"}}))
+    config.write_text(
+        json.dumps(
+            {"bucket": str(lake.folder), "pipeline": "test", "spark": {"master": "local[2]"}}
+        )
+    )
     with subprocess.Popen(tap, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as sending:
         loaded = subprocess.run(
             [str(BIN / "target-spark-lake"), "--config", str(config)],
@@ -57,7 +63,9 @@ def load(folder: Path, lake: Lake, tap: list[str]) -> dict:
         )
         assert sending.stderr is not None
         errors = sending.stderr.read().decode()
-    assert (sending.returncode, loaded.returncode) == (0, 0), errors[-2000:] + loaded.stderr.decode()[-2000:]
+    assert (sending.returncode, loaded.returncode) == (0, 0), (
+        errors[-2000:] + loaded.stderr.decode()[-2000:]
+    )
     states = [json.loads(line) for line in loaded.stdout.splitlines()]
     assert states == [lake.state()]
     return states[0]
@@ -87,7 +95,9 @@ def selected(catalog: dict, method: str) -> dict:
             if entry["breadcrumb"] == []:
                 chosen = stream["table_name"] == "orders"
                 entry["metadata"] |= {"selected": chosen, "replication-method": method}
-                entry["metadata"] |= {"replication-key": "updated_at"} if method == "INCREMENTAL" else {}
+                entry["metadata"] |= (
+                    {"replication-key": "updated_at"} if method == "INCREMENTAL" else {}
+                )
     return catalog
 
 
@@ -102,7 +112,9 @@ COLUMNS = "id, customer, CAST(amount AS DECIMAL(12, 2)), weight, paid"
 def test_tap_postgres_of_meltanolabs_full_and_incremental(database, lake: Lake, tmp_path) -> None:
     tap = str(program("meltanolabs-tap-postgres", "0.10.0", "tap-postgres"))
     config = write(tmp_path / "tap.json", {**connection_of(database), "filter_schemas": ["public"]})
-    found = subprocess.run([tap, "--config", config, "--discover"], capture_output=True, timeout=SECONDS, check=True)
+    found = subprocess.run(
+        [tap, "--config", config, "--discover"], capture_output=True, timeout=SECONDS, check=True
+    )
     catalog = write(tmp_path / "catalog.json", selected(json.loads(found.stdout), "INCREMENTAL"))
     first = load(tmp_path, lake, [tap, "--config", config, "--catalog", catalog])
     assert lake.rows("public-orders", COLUMNS) == EXPECTED
@@ -110,7 +122,9 @@ def test_tap_postgres_of_meltanolabs_full_and_incremental(database, lake: Lake, 
     assert lake.rows("public-orders", "updated_at, day")[0] == (moment, date(2025, 1, 20))
 
     with psycopg.connect(database.dsn) as connection:
-        connection.execute("insert into orders (id, updated_at) values (5, '2025-02-01 00:00:00+00')")
+        connection.execute(
+            "insert into orders (id, updated_at) values (5, '2025-02-01 00:00:00+00')"
+        )
     saved = write(tmp_path / "state.json", first)
     second = load(tmp_path, lake, [tap, "--config", config, "--catalog", catalog, "--state", saved])
     assert (5,) in lake.rows("public-orders", "id")
@@ -122,8 +136,12 @@ def test_tap_postgres_of_meltanolabs_full_and_incremental(database, lake: Lake, 
 def test_tap_postgres_of_pipelinewise(database, lake: Lake, tmp_path) -> None:
     tap = str(program("pipelinewise-tap-postgres", "2.1.0", "tap-postgres"))
     facts = connection_of(database)
-    config = write(tmp_path / "tap.json", {**facts, "dbname": facts["database"], "filter_schemas": "public"})
-    found = subprocess.run([tap, "--config", config, "--discover"], capture_output=True, timeout=SECONDS, check=True)
+    config = write(
+        tmp_path / "tap.json", {**facts, "dbname": facts["database"], "filter_schemas": "public"}
+    )
+    found = subprocess.run(
+        [tap, "--config", config, "--discover"], capture_output=True, timeout=SECONDS, check=True
+    )
     catalog = write(tmp_path / "catalog.json", selected(json.loads(found.stdout), "FULL_TABLE"))
     load(tmp_path, lake, [tap, "--config", config, "--properties", catalog])
     assert lake.rows("public-orders", COLUMNS) == EXPECTED
@@ -132,13 +150,20 @@ def test_tap_postgres_of_pipelinewise(database, lake: Lake, tmp_path) -> None:
 def test_our_tap_into_target_jsonl(database, tmp_path) -> None:
     target = str(program("target-jsonl", "0.1.4", "target-jsonl"))
     (tmp_path / "out").mkdir()
-    config = write(tmp_path / "target.json", {"destination_path": str(tmp_path / "out"), "do_timestamp_file": False})
+    config = write(
+        tmp_path / "target.json",
+        {"destination_path": str(tmp_path / "out"), "do_timestamp_file": False},
+    )
     facts = {"jdbc_url": database.jdbc_url, "user": database.user, "password": database.password}
     facts |= {"tables": ["public.orders"], "spark": {"master": "local[2]"}}
     tap = [str(BIN / "tap-spark-jdbc"), "--config", write(tmp_path / "tap.json", facts)]
     with subprocess.Popen(tap, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as sending:
         done = subprocess.run(
-            [target, "--config", config], stdin=sending.stdout, capture_output=True, timeout=SECONDS, check=False
+            [target, "--config", config],
+            stdin=sending.stdout,
+            capture_output=True,
+            timeout=SECONDS,
+            check=False,
         )
     assert (sending.returncode, done.returncode) == (0, 0), done.stderr.decode()
     lines = (tmp_path / "out" / "public-orders.jsonl").read_text().splitlines()
@@ -147,23 +172,44 @@ def test_our_tap_into_target_jsonl(database, tmp_path) -> None:
     assert found == [(key, customer, amount) for key, customer, amount, *_ in EXPECTED]
 
 
-def test_our_changes_from_the_log_into_targets_that_delete_by_their_mark(postgresql, tmp_path) -> None:
+def test_our_changes_from_the_log_into_targets_that_delete_by_their_mark(
+    postgresql, tmp_path
+) -> None:
     """`target-duckdb` does; `target-jsonl` has the mark beside the key."""
-    jsonl, duck = program("target-jsonl", "0.1.4", "target-jsonl"), program("target-duckdb", "0.8.0", "target-duckdb")
+    jsonl, duck = (
+        program("target-jsonl", "0.1.4", "target-jsonl"),
+        program("target-duckdb", "0.8.0", "target-duckdb"),
+    )
     (tmp_path / "out").mkdir()
-    lines = write(tmp_path / "lines.json", {"destination_path": str(tmp_path / "out"), "do_timestamp_file": False})
-    rows = {"path": str(tmp_path / "rows.duckdb"), "default_target_schema": "main", "hard_delete": True}
+    lines = write(
+        tmp_path / "lines.json",
+        {"destination_path": str(tmp_path / "out"), "do_timestamp_file": False},
+    )
+    rows = {
+        "path": str(tmp_path / "rows.duckdb"),
+        "default_target_schema": "main",
+        "hard_delete": True,
+    }
     loading = [[jsonl, "--config", lines], [duck, "--config", write(tmp_path / "rows.json", rows)]]
     made = postgresql.new_database()
-    facts = {"jdbc_url": made.jdbc_url, "user": made.user, "password": made.password, "tables": ["public.orders"]}
+    facts = {
+        "jdbc_url": made.jdbc_url,
+        "user": made.user,
+        "password": made.password,
+        "tables": ["public.orders"],
+    }
     facts |= {"stream_options": {"*": {"replication_method": "LOG_BASED"}}, "log_slot": made.name}
     tap = [str(BIN / "tap-spark-jdbc"), "--config", write(tmp_path / "tap.json", facts)]
     saved = tmp_path / "state.json"
 
     def sync() -> None:
-        sent = subprocess.run([*tap, "--state", str(saved)], capture_output=True, timeout=SECONDS, check=True).stdout
+        sent = subprocess.run(
+            [*tap, "--state", str(saved)], capture_output=True, timeout=SECONDS, check=True
+        ).stdout
         for target in loading:
-            done = subprocess.run(target, input=sent, capture_output=True, timeout=SECONDS, check=False)
+            done = subprocess.run(
+                target, input=sent, capture_output=True, timeout=SECONDS, check=False
+            )
             assert done.returncode == 0, done.stderr.decode()
             saved.write_bytes(done.stdout.splitlines()[-1])
 
@@ -176,12 +222,21 @@ def test_our_changes_from_the_log_into_targets_that_delete_by_their_mark(postgre
         connection.execute("update orders set id = 30 where id = 3")
         sync()
         connection.execute("select pg_drop_replication_slot(slot_name) from pg_replication_slots")
-    found = [json.loads(line) for line in (tmp_path / "out" / "public-orders.jsonl").read_text().splitlines()]
+    found = [
+        json.loads(line)
+        for line in (tmp_path / "out" / "public-orders.jsonl").read_text().splitlines()
+    ]
     first = [(1, "one", False), (2, "two", False), (3, "three", False)]
     changes = [(2, "new", False), (1, None, True), (3, None, True), (30, "three", False)]
-    assert [(row["id"], row.get("note"), bool(row.get("_sdc_deleted_at"))) for row in found] == [*first, *changes]
+    assert [(row["id"], row.get("note"), bool(row.get("_sdc_deleted_at"))) for row in found] == [
+        *first,
+        *changes,
+    ]
     asked = (
-        f"import duckdb; c = duckdb.connect({rows['path']!r}); print(c.sql('select id, note from orders').fetchall())"
+        f"import duckdb; c = duckdb.connect({rows['path']!r}); print(c.sql('select id, note "
+        "from orders').fetchall())"
     )
-    told = subprocess.run([duck.with_name("python"), "-c", asked], capture_output=True, timeout=SECONDS, check=True)
+    told = subprocess.run(
+        [duck.with_name("python"), "-c", asked], capture_output=True, timeout=SECONDS, check=True
+    )
     assert sorted(ast.literal_eval(told.stdout.decode())) == [(2, "new"), (30, "three")]

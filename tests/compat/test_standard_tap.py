@@ -1,4 +1,7 @@
-"""singer-sdk's standard tests of taps; in a process of their own, because collecting them already runs the tap."""
+"""singer-sdk's standard tests of taps.
+
+In a process of their own, because collecting them already runs the tap.
+"""
 
 import re
 import subprocess
@@ -14,7 +17,9 @@ ROOT = SUITE.parents[2]
 @pytest.mark.slow
 def test_the_tap_passes_the_standard_tests_of_the_sdk():
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(SUITE)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=500, check=False)
+    done = subprocess.run(
+        command, cwd=ROOT, capture_output=True, text=True, timeout=500, check=False
+    )
 
     assert done.returncode == 0, done.stdout + done.stderr
     passed = re.search(r"(\d+) passed", done.stdout)

@@ -33,7 +33,9 @@ EXPECTED: dict[str, dict[str, tuple[str, list[tuple[Any, ...]]]]] = {
     },
     "camelcase_complex_schema": {},
     "cli_prints": {},
-    "duplicate_records": {"test_duplicate_records": ("id, metric", [(1, 1), (1, 10), (1, 100), (2, 2), (2, 20)])},
+    "duplicate_records": {
+        "test_duplicate_records": ("id, metric", [(1, 1), (1, 10), (1, 100), (2, 2), (2, 20)])
+    },
     "encoded_string_data": {
         "test_strings": (
             "id, info",
@@ -90,9 +92,14 @@ EXPECTED: dict[str, dict[str, tuple[str, list[tuple[Any, ...]]]]] = {
     "pk_updates": {"example_stream": ("id, name", [(1, "Alice"), (2, "Bob")])},
     "record_before_schema": {},
     "record_missing_key_property": {},
-    "record_missing_fields": {"record_missing_fields": ("id, optional", [(1, "now you see me"), (2, None)])},
+    "record_missing_fields": {
+        "record_missing_fields": ("id, optional", [(1, "now you see me"), (2, None)])
+    },
     "schema_no_properties": {
-        "test_object_schema_with_properties": ("object_store.id, object_store.metric", [(1, 187), (2, 203)]),
+        "test_object_schema_with_properties": (
+            "object_store.id, object_store.metric",
+            [(1, 187), (2, 203)],
+        ),
         "test_object_schema_no_properties": (
             "object_store",
             [('{"id":1,"metric":1}',), ('{"id":2,"metric":2}',)],
@@ -135,7 +142,9 @@ def reading(test_class: type) -> type:
 
 
 SUITE = SingerTestSuite(kind="target", tests=[reading(each) for each in target_tests.tests])
-StandardTests = get_target_test_class(TargetSparkLake, custom_suites=[SUITE], include_target_tests=False)
+StandardTests = get_target_test_class(
+    TargetSparkLake, custom_suites=[SUITE], include_target_tests=False
+)
 
 
 class TestStandardTarget(StandardTests):  # type: ignore[misc, valid-type]
@@ -147,8 +156,14 @@ class TestStandardTarget(StandardTests):  # type: ignore[misc, valid-type]
 
     @pytest.fixture
     def runner(self, resource: Lake) -> TargetTestRunner:
-        config = {"bucket": str(resource.folder), "pipeline": "test", "spark": {"master": "local[2]"}}
-        return TargetTestRunner(target_class=TargetSparkLake, config=config, suite_config=SuiteConfig())
+        config = {
+            "bucket": str(resource.folder),
+            "pipeline": "test",
+            "spark": {"master": "local[2]"},
+        }
+        return TargetTestRunner(
+            target_class=TargetSparkLake, config=config, suite_config=SuiteConfig()
+        )
 
 
 def test_every_standard_test_of_the_sdk_is_run_and_read() -> None:

@@ -1,4 +1,7 @@
-"""One source and one pipe for tests whose executors see no disk of the programs; the lake and its state are on S3."""
+"""One source and one pipe for tests whose executors see no disk of the programs.
+
+The lake and its state are on S3.
+"""
 
 from __future__ import annotations
 
@@ -55,7 +58,10 @@ TABLES = {
 
 
 def small(here: str = "127.0.0.1") -> dict[str, str]:
-    """Settings for little executors that know this machine by an address; Java is looked for only now."""
+    """Settings for little executors that know this machine by an address.
+
+    Java is looked for only now.
+    """
     return {
         "spark.executor.extraJavaOptions": shlex.join(short_lived()),
         "spark.executor.memory": "512m",
@@ -113,7 +119,9 @@ class BucketPipe(Pipe):
         return [pq.ParquetFile(files.open(path)) for path in found]
 
     def table(self, stream: str) -> pa.Table:
-        return pa.concat_tables([file.read() for file in self.files(stream)], promote_options="default")
+        return pa.concat_tables(
+            [file.read() for file in self.files(stream)], promote_options="default"
+        )
 
     def staged(self) -> list[str]:
         files = self.storage.filesystem()
@@ -121,27 +129,38 @@ class BucketPipe(Pipe):
         return [path for path in files.find(staging) if not path.endswith(".keep")]
 
 
-def pipe_on(folder: Path, connection: psycopg.Connection[Any], s3: Any, spark: dict[str, Any]) -> BucketPipe:
+def pipe_on(
+    folder: Path, connection: psycopg.Connection[Any], s3: Any, spark: dict[str, Any]
+) -> BucketPipe:
     """A pipe from the tables of the schema `public`."""
     facts = connection.info
     tap = {
         "jdbc_url": f"jdbc:postgresql://{facts.host}:{facts.port}/{facts.dbname}",
         "user": facts.user,
         "password": facts.password,
-        "incremental_tables": ["public.events:id:integer!append", "public.orders:changed_at:datetime!upsert"],
+        "incremental_tables": [
+            "public.events:id:integer!append",
+            "public.orders:changed_at:datetime!upsert",
+        ],
         "schemas": ["public"],
         "slice_rows": 1000,
         "storage_options": s3.storage_options,
         "spark": spark,
     }
-    target = {"bucket": f"{s3.new_bucket()}/lake", "storage_options": s3.storage_options, "spark": spark}
+    target = {
+        "bucket": f"{s3.new_bucket()}/lake",
+        "storage_options": s3.storage_options,
+        "spark": spark,
+    }
     pipe = BucketPipe(folder, tap, target)
     pipe.storage = s3
     return pipe
 
 
 def first_run_here(pipe: BucketPipe) -> None:
-    """Loads all tables for the first time, on this machine: the runs that follow have something to add to."""
+    """Loads all tables for the first time, on this machine: the runs that follow have something to
+    add to.
+    """
     spark = pipe.tap["spark"]
     pipe.tap["spark"] = pipe.target["spark"] = {"master": "local[2]"}
     first = pipe.run().succeeded()
@@ -150,7 +169,10 @@ def first_run_here(pipe: BucketPipe) -> None:
 
 
 def assert_equal_to_source(
-    pipe: BucketPipe, connection: psycopg.Connection[Any], *, tables: Mapping[str, list[str]] = TABLES
+    pipe: BucketPipe,
+    connection: psycopg.Connection[Any],
+    *,
+    tables: Mapping[str, list[str]] = TABLES,
 ) -> None:
     """The lake's tables hold what the source's do; NaN by its name, for it equals nothing."""
     connection.execute("set timezone to 'UTC'")

@@ -1,4 +1,6 @@
-"""What clusters have: executors, the workers or containers around them, and files that no other machine sees."""
+"""What clusters have: executors, the workers or containers around them, and files that no other
+machine sees.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,10 @@ def kill_executors(cluster: Cluster, name: str) -> int:
 
 
 def kill_worker(cluster: Cluster, name: str) -> int:
-    """Kills a worker with all its executors, one of them the program's; how many executors there were."""
+    """Kills a worker with all its executors, one of them the program's.
+
+    How many executors there were.
+    """
     worker = _parent(_executors(cluster, name)[0])
     own = [process for process in _processes(EXECUTOR) if _parent(process) == worker]
     return _killed([worker, *own]) - 1
@@ -33,7 +38,11 @@ def kill_worker(cluster: Cluster, name: str) -> int:
 
 def containers(yarn: Yarn, main: str) -> list[int]:
     """The processes of YARN's containers that run this class."""
-    return [each for each in _processes(main) if Path(f"/proc/{each}/cwd").resolve().is_relative_to(yarn.folder)]
+    return [
+        each
+        for each in _processes(main)
+        if Path(f"/proc/{each}/cwd").resolve().is_relative_to(yarn.folder)
+    ]
 
 
 def kill_containers(yarn: Yarn, main: str) -> int:
@@ -44,7 +53,9 @@ def kill_containers(yarn: Yarn, main: str) -> int:
 def disks(cluster: Cluster) -> list[Path]:
     """The temporary files of each worker and of its executors, as this process finds them."""
     temporary = tempfile.gettempdir()
-    return [Path(f"/proc/{process}/root{temporary}") for process in _processes(WORKER, cluster.master)]
+    return [
+        Path(f"/proc/{process}/root{temporary}") for process in _processes(WORKER, cluster.master)
+    ]
 
 
 def holding(folder: Path, text: bytes) -> list[Path]:
@@ -78,5 +89,7 @@ def _processes(*words: str) -> Iterator[int]:
     """Those that have all of these words on their command line."""
     for folder in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
-            if set(words) <= set((folder / "cmdline").read_bytes().decode(errors="replace").split("\0")):
+            if set(words) <= set(
+                (folder / "cmdline").read_bytes().decode(errors="replace").split("\0")
+            ):
                 yield int(folder.name)

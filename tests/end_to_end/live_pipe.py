@@ -138,7 +138,9 @@ class LivePipe:
         return []
 
     def processes(self, *sides: str) -> list[int]:
-        """Ids of the processes that the tap, the target, or both are or have started and that still live."""
+        """Ids of the processes that the tap, the target, or both are or have started and that still
+        live.
+        """
         marks = [f"{MARK}={self._mark} {side}".encode() for side in sides or (TAP, TARGET)]
         found = []
         for folder in Path("/proc").glob("[0-9]*"):
@@ -149,7 +151,9 @@ class LivePipe:
         return found
 
     def wait(self) -> Ended:
-        """Waits for the end of all processes: also a JVM whose program was killed must go by itself."""
+        """Waits for the end of all processes: also a JVM whose program was killed must go by
+        itself.
+        """
         tap_code = self.tap.wait(TIMEOUT_SECONDS)
         target_code = self.target.wait(TIMEOUT_SECONDS)
         self.relay.join(TIMEOUT_SECONDS)
@@ -158,7 +162,9 @@ class LivePipe:
         while left := self.processes():
             assert time.monotonic() < deadline, f"processes {left} outlive the run"
             time.sleep(BETWEEN_LOOKS)
-        states: list[dict[str, Any]] = [json.loads(line) for line in self._output.read_bytes().splitlines()]
+        states: list[dict[str, Any]] = [
+            json.loads(line) for line in self._output.read_bytes().splitlines()
+        ]
         errors = (self._errors(side).read_text(errors="replace") for side in (TAP, TARGET))
         outcome = Outcome(tap_code, target_code, *errors, states)
         return Ended(outcome, self.struck, self.relay.records, self.relay.states, seconds)
@@ -170,7 +176,9 @@ class LivePipe:
     def _errors(self, side: str) -> Path:
         return self._folder / f"{side}.err"
 
-    def _start(self, side: str, command: list[str], variables: Mapping[str, str]) -> subprocess.Popen[bytes]:
+    def _start(
+        self, side: str, command: list[str], variables: Mapping[str, str]
+    ) -> subprocess.Popen[bytes]:
         """Unbuffered on our side, so that a line is gone once it is written."""
         with self._errors(side).open("wb") as errors, self._output.open("wb") as output:
             return subprocess.Popen(

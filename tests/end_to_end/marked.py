@@ -1,4 +1,6 @@
-"""Processes that a test starts, found again by a mark in their environment, whoever they were handed to."""
+"""Processes that a test starts, found again by a mark in their environment, whoever they were
+handed to.
+"""
 
 from __future__ import annotations
 
@@ -17,12 +19,16 @@ MARK = "SPARK_LAKE_TEST_MARK"
 SECONDS = 120
 
 
-def until(condition: Callable[[], Any], what: str, process: subprocess.Popen[bytes] | None = None) -> Any:
+def until(
+    condition: Callable[[], Any], what: str, process: subprocess.Popen[bytes] | None = None
+) -> Any:
     """Waits for something true and gives it; fails where the process ends before."""
     deadline = time.monotonic() + SECONDS
     while not (found := condition()):
         assert time.monotonic() < deadline, f"waited in vain for {what}"
-        assert process is None or process.poll() is None, f"ended with {process.returncode} before {what}"
+        assert process is None or process.poll() is None, (
+            f"ended with {process.returncode} before {what}"
+        )
         time.sleep(0.01)
     return found
 
@@ -40,7 +46,10 @@ class Marked:
     _started: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
     def start(self, command: list[str], **options: Any) -> subprocess.Popen[bytes]:
-        """Starts a program, all of its pipes open; it meets the signals as if nobody had run the tests by `nohup`."""
+        """Starts a program, all of its pipes open.
+
+        It meets the signals as if nobody had run the tests by `nohup`.
+        """
         self.temporary.mkdir(parents=True, exist_ok=True)
         pipes = {name: subprocess.PIPE for name in ("stdin", "stdout", "stderr")}
         variables = {**os.environ, MARK: self._mark, "TMPDIR": str(self.temporary)}
@@ -60,7 +69,9 @@ class Marked:
         found = []
         for folder in Path("/proc").glob("[0-9]*"):
             with suppress(OSError):
-                if f"{MARK}={self._mark}".encode() in (folder / "environ").read_bytes().split(b"\0"):
+                if f"{MARK}={self._mark}".encode() in (folder / "environ").read_bytes().split(
+                    b"\0"
+                ):
                     found.append(int(folder.name))
         return found
 

@@ -63,7 +63,10 @@ class Shop:
 
     def variables(self) -> dict[str, str]:
         """The same as Meltano's variables."""
-        texts = {name: value if isinstance(value, str) else json.dumps(value) for name, value in self.tap.items()}
+        texts = {
+            name: value if isinstance(value, str) else json.dumps(value)
+            for name, value in self.tap.items()
+        }
         return {f"TAP_SPARK_JDBC_{name.upper()}": text for name, text in texts.items()}
 
     def do(self, sql: str) -> None:
@@ -79,16 +82,24 @@ def new_shop(database: Database) -> Shop:
 
 @dataclass(frozen=True)
 class Project:
-    """A copy of the Meltano project, with a lake and a shop of its own unless variables say otherwise."""
+    """A copy of the Meltano project, with a lake and a shop of its own unless variables say
+    otherwise.
+    """
 
     root: Path
     variables: Mapping[str, str] = field(default_factory=dict)
     programs: Path = BIN
 
     def meltano(self, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
-        clean = {k: v for k, v in os.environ.items() if not k.startswith(("MELTANO_", "TAP_", "TARGET_"))}
+        clean = {
+            k: v for k, v in os.environ.items() if not k.startswith(("MELTANO_", "TAP_", "TARGET_"))
+        }
         engine = with_engine({}).get("engine")
-        clean |= {} if engine is None else {"TAP_SPARK_JDBC_ENGINE": engine, "TARGET_SPARK_LAKE_ENGINE": engine}
+        clean |= (
+            {}
+            if engine is None
+            else {"TAP_SPARK_JDBC_ENGINE": engine, "TARGET_SPARK_LAKE_ENGINE": engine}
+        )
         return subprocess.run(
             [self.programs / "meltano", *arguments],
             cwd=self.root,
@@ -108,11 +119,14 @@ class Project:
 
     def shop(self, *flags: str) -> None:
         subprocess.run(
-            [sys.executable, ROOT / "demo/make_database.py", self.root / ".demo/shop.db", *flags], check=True
+            [sys.executable, ROOT / "demo/make_database.py", self.root / ".demo/shop.db", *flags],
+            check=True,
         )
 
     def lake_state(self, pipeline: str = PIPELINE, bucket: str = ".meltano/lake") -> Any:
-        return json.loads((self.root / bucket / ".dataspoc/state" / pipeline / "state.json").read_text())
+        return json.loads(
+            (self.root / bucket / ".dataspoc/state" / pipeline / "state.json").read_text()
+        )
 
     def meltano_state(self) -> Any:
         return json.loads(self.meltano("state", "get", STATE_ID).stdout)["singer_state"]

@@ -1,9 +1,10 @@
-"""A page of the documentation, done as its reader would do it: its blocks run in order, in one folder.
+"""A page of the documentation, done as its reader would do it: its blocks run in order, in one
+folder.
 
-What a block is says its first line: `sh` is run by bash, and must succeed; `text` is what the one before it shows;
-`json tap.json` writes a file, `json` alone is only shown (a role's policy); `yaml meltano.yml` is what a file holds;
-`sql` is run in the shop; `crontab` is run as cron runs its lines; `yaml` without a file is another system's, and is
-not run.
+What a block is says its first line: `sh` is run by bash, and must succeed; `text` is what the one
+before it shows; `json tap.json` writes a file, `json` alone is only shown (a role's policy); `yaml
+meltano.yml` is what a file holds; `sql` is run in the shop; `crontab` is run as cron runs its
+lines; `yaml` without a file is another system's, and is not run.
 """
 
 from __future__ import annotations
@@ -57,7 +58,10 @@ def blocks(page: Path) -> list[Block]:
     text = page.read_text(encoding="utf-8")
     found = re.finditer(r"(?ms)^( *)```(\w+)[ ]*(\S*)\n(.*?)^\1```$", text)
     name = page.relative_to(ROOT)
-    return [Block(m[2], m[3], textwrap.dedent(m[4]), f"{name}:{text.count(chr(10), 0, m.start()) + 1}") for m in found]
+    return [
+        Block(m[2], m[3], textwrap.dedent(m[4]), f"{name}:{text.count(chr(10), 0, m.start()) + 1}")
+        for m in found
+    ]
 
 
 @dataclass(frozen=True)
@@ -80,11 +84,19 @@ class Reader:
         for block in blocks(page):
             text = self._here(block.text)
             if block.kind == "sh":
-                shown = self._run(["bash", "-e", "-o", "pipefail", "-c", text], block, self.folder, self._environment())
+                shown = self._run(
+                    ["bash", "-e", "-o", "pipefail", "-c", text],
+                    block,
+                    self.folder,
+                    self._environment(),
+                )
             elif block.kind == "crontab":
                 for line in filter(None, text.splitlines()):
                     self._run(
-                        ["/bin/sh", "-c", cron_command(line)], block, self.folder.parent, self._cron_environment()
+                        ["/bin/sh", "-c", cron_command(line)],
+                        block,
+                        self.folder.parent,
+                        self._cron_environment(),
                     )
             elif block.kind == "text":
                 assert_shows(shown, text, block.place)
@@ -112,17 +124,32 @@ class Reader:
             tools.mkdir()
             (tools / "duckdb").write_text(DUCKDB)
             (tools / "duckdb").chmod(0o755)
-        clean = {k: v for k, v in os.environ.items() if not k.startswith(("MELTANO_", "TAP_", "TARGET_", "AWS_"))}
+        clean = {
+            k: v
+            for k, v in os.environ.items()
+            if not k.startswith(("MELTANO_", "TAP_", "TARGET_", "AWS_"))
+        }
         path = f"{BIN}:{tools}:{os.environ['PATH']}"
         return {**clean, "PATH": path, "COLUMNS": "140", "NO_COLOR": "1", **self.variables}
 
     def _cron_environment(self) -> dict[str, str]:
-        """What cron gives its commands: hardly anything; and what is good for all JVMs of the tests."""
+        """What cron gives its commands: hardly anything.
+
+        And what is good for all JVMs of the tests.
+        """
         names = ("PYTHONPATH", "JAVA_HOME", "TMPDIR", "SPARK_SUBMIT_OPTS")
         kept = {name: os.environ[name] for name in names if name in os.environ}
-        return {**kept, "HOME": str(Path.home()), "LOGNAME": "cron", "PATH": "/usr/bin:/bin", "SHELL": "/bin/sh"}
+        return {
+            **kept,
+            "HOME": str(Path.home()),
+            "LOGNAME": "cron",
+            "PATH": "/usr/bin:/bin",
+            "SHELL": "/bin/sh",
+        }
 
-    def _run(self, command: list[str], block: Block, folder: Path, environment: Mapping[str, str]) -> str:
+    def _run(
+        self, command: list[str], block: Block, folder: Path, environment: Mapping[str, str]
+    ) -> str:
         done = subprocess.run(
             command,
             cwd=folder,
@@ -135,7 +162,9 @@ class Reader:
             check=False,
         )
         logs = "".join(log.read_text() for log in self.folder.glob("*.log"))
-        assert done.returncode == 0, f"{block.place} ended with {done.returncode}:\n{done.stdout}{logs}"
+        assert done.returncode == 0, (
+            f"{block.place} ended with {done.returncode}:\n{done.stdout}{logs}"
+        )
         return done.stdout
 
 
@@ -147,8 +176,13 @@ def cron_command(line: str) -> str:
 
 
 def assert_shows(shown: str, wanted: str, place: str) -> None:
-    """The wanted lines stand in what was shown, in this order; `…` is anything, and so is the width of a blank."""
+    """The wanted lines stand in what was shown, in this order.
+
+    `…` is anything, and so is the width of a blank.
+    """
     lines = iter(" ".join(line.split()) for line in shown.splitlines())
     for each in filter(None, (" ".join(line.split()) for line in wanted.splitlines())):
         pattern = ".*".join(map(re.escape, each.split("…")))
-        assert any(re.fullmatch(pattern, line) for line in lines), f"{place} shows {each!r}, but it said:\n{shown}"
+        assert any(re.fullmatch(pattern, line) for line in lines), (
+            f"{place} shows {each!r}, but it said:\n{shown}"
+        )

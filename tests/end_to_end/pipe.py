@@ -15,11 +15,12 @@ import duckdb
 
 BIN = Path(sys.executable).parent
 TIMEOUT_SECONDS = 300
-# The line that comes every five seconds: how long a phase has taken so far, or what has moved; not of a summary. And
-# Java's own, where `spark-submit` starts it.
+# The line that comes every five seconds: how long a phase has taken so far, or what has moved; not
+# of a summary. And Java's own, where `spark-submit` starts it.
 PHASE = re.compile(
     r"incubator modules|"
-    r"(?:connecting|reading|writing|merging|committing), [\d. a-z]+$|(?:^|\] \S+ +)\S+: \d+ records [^|]*$"
+    r"(?:connecting|reading|writing|merging|committing), [\d. a-z]+$|(?:^|\] \S+ +)\S+: \d+ "
+    r"records [^|]*$"
 )
 
 
@@ -86,10 +87,17 @@ class Pipe:
             tap_errors.open("wb") as tap_err,
             target_errors.open("wb") as target_err,
             subprocess.Popen(
-                self.tap_command(*state, *flags), stdout=subprocess.PIPE, stderr=tap_err, cwd=self.folder
+                self.tap_command(*state, *flags),
+                stdout=subprocess.PIPE,
+                stderr=tap_err,
+                cwd=self.folder,
             ) as tap,
             subprocess.Popen(
-                self.target_command(), stdin=tap.stdout, stdout=subprocess.PIPE, stderr=target_err, cwd=self.folder
+                self.target_command(),
+                stdin=tap.stdout,
+                stdout=subprocess.PIPE,
+                stderr=target_err,
+                cwd=self.folder,
             ) as target,
         ):
             assert tap.stdout is not None
@@ -102,11 +110,19 @@ class Pipe:
                 tap.kill()
                 target.kill()
         states = [json.loads(line) for line in output.splitlines()]
-        return Outcome(tap.returncode, target.returncode, tap_errors.read_text(), target_errors.read_text(), states)
+        return Outcome(
+            tap.returncode,
+            target.returncode,
+            tap_errors.read_text(),
+            target_errors.read_text(),
+            states,
+        )
 
     def rows(self, stream: str, columns: str = "*", order: str = "all") -> list[tuple[Any, ...]]:
         """What an independent reader finds in a stream's table."""
         files = self.bucket / "raw" / stream / "**/*.parquet"
-        query = f"select {columns} from read_parquet('{files}', union_by_name=true) order by {order}"
+        query = (
+            f"select {columns} from read_parquet('{files}', union_by_name=true) order by {order}"
+        )
         with duckdb.connect() as connection:
             return connection.sql(query).fetchall()

@@ -1,4 +1,6 @@
-"""A relay in the middle of the pipe: passes the tap's lines on, counts them, and strikes at a chosen line."""
+"""A relay in the middle of the pipe: passes the tap's lines on, counts them, and strikes at a
+chosen line.
+"""
 
 from __future__ import annotations
 
@@ -46,14 +48,17 @@ class Relay(threading.Thread):
         struck: Whether the moment came.
     """
 
-    def __init__(self, source: IO[bytes], sink: IO[bytes], moment: Moment | None, strike: Callable[[], bool]) -> None:
+    def __init__(
+        self, source: IO[bytes], sink: IO[bytes], moment: Moment | None, strike: Callable[[], bool]
+    ) -> None:
         """Begins with `start`.
 
         Args:
             source: The tap's output, unbuffered.
             sink: The target's input, unbuffered.
             moment: When to strike; None for never.
-            strike: What to do then; True when nothing that the tap wrote after that moment may arrive.
+            strike: What to do then; True when nothing that the tap wrote after that moment may
+                arrive.
         """
         super().__init__(daemon=True)
         self.records: Counter[str] = Counter()
@@ -85,7 +90,8 @@ class Relay(threading.Thread):
             pass  # the target is gone: closing our end tells the tap, as in a shell's pipe
         finally:
             self._sink.close()
-            # A tap that was asked to stop may still write: it is to end by the signal, not by a closed pipe.
+            # A tap that was asked to stop may still write: it is to end by the signal, not by a
+            # closed pipe.
             while self._cut and self._source.read(CHUNK_BYTES):
                 pass
             self._source.close()
@@ -106,7 +112,9 @@ class Relay(threading.Thread):
         self._write(block[written:])
 
     def _half_of_next(self, block: bytes) -> int:
-        return len(block.partition(b"\n")[0]) // 2 if self._moment and self._moment.inside_line else 0
+        return (
+            len(block.partition(b"\n")[0]) // 2 if self._moment and self._moment.inside_line else 0
+        )
 
     def _count(self, line: bytes) -> None:
         if line.startswith(RECORD):

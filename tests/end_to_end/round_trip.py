@@ -1,4 +1,7 @@
-"""Source, tap, target and Parquet in one process and one Spark session; what is read back never saw Spark."""
+"""Source, tap, target and Parquet in one process and one Spark session.
+
+What is read back never saw Spark.
+"""
 
 from __future__ import annotations
 
@@ -35,8 +38,12 @@ class RoundTrip:
 
     def tap_lines(self, *, with_state: bool = False, full: bool = False) -> bytes:
         """What the tap sends."""
-        opening = OpeningState.of(open_state_source(str(self.state_path)) if with_state or full else None, full=full)
-        tap = TapSparkJdbc(config=dict(self.config), opening=opening, parse_env_config=False, setup_mapper=False)
+        opening = OpeningState.of(
+            open_state_source(str(self.state_path)) if with_state or full else None, full=full
+        )
+        tap = TapSparkJdbc(
+            config=dict(self.config), opening=opening, parse_env_config=False, setup_mapper=False
+        )
         output = io.TextIOWrapper(io.BytesIO(), encoding="utf-8")
         with warnings.catch_warnings(), redirect_stdout(output):
             # PySpark leaves the socket of a `collect` to the garbage collector.
@@ -57,7 +64,12 @@ class RoundTrip:
 
     def load(self, lines: bytes, **target: Any) -> None:
         """Gives the target these lines."""
-        config = {"bucket": str(self.folder), "pipeline": PIPELINE, "add_record_metadata": False, **target}
+        config = {
+            "bucket": str(self.folder),
+            "pipeline": PIPELINE,
+            "add_record_metadata": False,
+            **target,
+        }
         with redirect_stdout(io.TextIOWrapper(io.BytesIO(), encoding="utf-8")):
             TargetSparkLake(config=config).listen(io.BytesIO(lines))
 

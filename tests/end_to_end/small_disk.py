@@ -1,4 +1,6 @@
-"""A disk that is soon full: a memory disk in a namespace of its own, else a limit on the size of every file."""
+"""A disk that is soon full: a memory disk in a namespace of its own, else a limit on the size of
+every file.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,8 @@ class SmallDisk:
         path: Where those commands find it.
         seen: Where this process finds it.
         prefix: What goes before a command.
-        is_real: Whether it is a disk; else any file of a command can grow to so many bytes, wherever it lies.
+        is_real: Whether it is a disk; else any file of a command can grow to so many bytes,
+            wherever it lies.
     """
 
     path: Path
@@ -52,18 +55,28 @@ class SmallDisk:
 def small_disk(path: Path, size: int) -> Iterator[SmallDisk]:
     """A disk of so many bytes at this path."""
     path.mkdir()
-    # A user may mount in a namespace of his own; the machine's administrator may have forbidden that.
+    # A user may mount in a namespace of his own; the machine's administrator may have forbidden
+    # that.
     script = f'mount -t tmpfs -o size={size} tmpfs "$0" && echo mounted && exec cat'
     command = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", script, str(path)]
     try:
-        holder = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+        holder = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+        )
     except FileNotFoundError:
         yield SmallDisk(path, path, _limited(size), False)
         return
     with holder:
         assert holder.stdout is not None
         if holder.stdout.readline() == b"mounted\n":
-            enter = ["nsenter", f"--target={holder.pid}", "--user", "--mount", "--preserve-credentials", "--wd=."]
+            enter = [
+                "nsenter",
+                f"--target={holder.pid}",
+                "--user",
+                "--mount",
+                "--preserve-credentials",
+                "--wd=.",
+            ]
             yield SmallDisk(path, Path(f"/proc/{holder.pid}/root{path}"), enter, True)
         else:
             yield SmallDisk(path, path, _limited(size), False)

@@ -1,8 +1,9 @@
-"""What another account of the machine gets from Spark's block managers on the loopback: `python stolen_blocks.py TEXT`.
+"""What another account of the machine gets from Spark's block managers on the loopback: `python
+stolen_blocks.py TEXT`.
 
-It asks every port that listens from now on for the blocks of broadcasts, in Spark's own protocol and without a secret,
-until one holds the text. Prints `ready`, `asked` once a port has been asked, and `found` with the port; runs until it
-is ended.
+It asks every port that listens from now on for the blocks of broadcasts, in Spark's own protocol
+and without a secret, until one holds the text. Prints `ready`, `asked` once a port has been asked,
+and `found` with the port; runs until it is ended.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ from pathlib import Path
 
 NOBODY = 65534
 LISTENING = "0A"
-# Kinds of messages: `org.apache.spark.network.protocol.Message`, `…shuffle.protocol.BlockTransferMessage`.
+# Kinds of messages: `org.apache.spark.network.protocol.Message`,
+# `…shuffle.protocol.BlockTransferMessage`.
 CHUNK_REQUEST, CHUNK, RPC, RPC_ANSWER = 0, 1, 3, 4
 OPEN_BLOCKS, STREAM_HANDLE = 0, 3
 BROADCASTS = 40
@@ -39,7 +41,9 @@ def block(port: int, name: str) -> bytes | None:
     """The block's bytes; None where they are refused."""
     with socket.create_connection(("127.0.0.1", port), SECONDS) as connection:
         connection.settimeout(SECONDS)
-        asked = bytes([OPEN_BLOCKS]) + _text("any") + _text("any") + struct.pack(">i", 1) + _text(name)
+        asked = (
+            bytes([OPEN_BLOCKS]) + _text("any") + _text("any") + struct.pack(">i", 1) + _text(name)
+        )
         kind, body = _exchange(connection, bytes([RPC]) + struct.pack(">qi", 1, len(asked)) + asked)
         if kind != RPC_ANSWER or body[12] != STREAM_HANDLE:
             return None
@@ -53,7 +57,10 @@ def holds(port: int, wanted: bytes) -> bool:
     print("asked", port, flush=True)
     # A port of another kind, or one that wants a secret, is not asked again in this round.
     with suppress(OSError, ValueError):
-        return any(wanted in (block(port, f"broadcast_{number}_piece0") or b"") for number in range(BROADCASTS))
+        return any(
+            wanted in (block(port, f"broadcast_{number}_piece0") or b"")
+            for number in range(BROADCASTS)
+        )
     return False
 
 

@@ -1,4 +1,6 @@
-"""The texts that stand for values in checksums: the source's, made by the database, and the lake's, made by Arrow."""
+"""The texts that stand for values in checksums: the source's, made by the database, and the lake's,
+made by Arrow.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ from target_spark_lake.verify.summing import value_text
 
 @dataclass(frozen=True)
 class Texts:
-    """By column: the rows' texts at the source, in the lake, and how many values the lake tells apart."""
+    """By column: the rows' texts at the source, in the lake, and how many values the lake tells
+    apart.
+    """
 
     source: dict[str, list[str]]
     lake: dict[str, list[str]]
@@ -42,13 +46,20 @@ def texts_of_both(trip: RoundTrip, stream: str) -> Texts:
         columns = [each for each in plan.columns if each.name not in lacking]
         made = ChecksumSql(sql, Summing(tuple(each.name for each in columns), (), 1))
         selected = ", ".join(map(made.text, columns))
-        ours = list(zip(*database.connection.rows(f"SELECT {selected} {sql.source} ORDER BY id"), strict=True))
+        ours = list(
+            zip(
+                *database.connection.rows(f"SELECT {selected} {sql.source} ORDER BY id"),
+                strict=True,
+            )
+        )
     table = committed_table(storage, Layout(PIPELINE), settings, stream)
     assert table is not None
     rows = pa.Table.from_batches(table.rows(storage, table.columns)).sort_by("id").combine_chunks()
     names, types = [each.name for each in columns], table.columns.types
     values = [rows.column(name).combine_chunks() for name in names]
-    theirs = [value_text(each, types[name]).to_pylist() for name, each in zip(names, values, strict=True)]
+    theirs = [
+        value_text(each, types[name]).to_pylist() for name, each in zip(names, values, strict=True)
+    ]
     distinct = [len(set(json_values(each).to_pylist())) for each in values]
     return Texts(
         {name: [str(each) for each in texts] for name, texts in zip(names, ours, strict=True)},

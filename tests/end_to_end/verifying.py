@@ -39,7 +39,9 @@ from generate_series(1, 40) n
 """
 
 
-def postgresql_trip(postgresql: Any, folder: Path, *specs: str, **tap: Any) -> tuple[RoundTrip, Any]:
+def postgresql_trip(
+    postgresql: Any, folder: Path, *specs: str, **tap: Any
+) -> tuple[RoundTrip, Any]:
     database = postgresql.new_database()
     config = login(database, incremental_tables=list(specs), **{"slice_rows": 15, **tap})
     trip = RoundTrip(folder / "lake", config)
@@ -53,14 +55,22 @@ def database(tmp_path: Path) -> Any:
 
 
 def sqlite_trip(folder: Path, *specs: str, **tap: Any) -> RoundTrip:
-    config = {"jdbc_url": f"jdbc:sqlite:{folder}/source.db", "incremental_tables": list(specs), **tap}
+    config = {
+        "jdbc_url": f"jdbc:sqlite:{folder}/source.db",
+        "incremental_tables": list(specs),
+        **tap,
+    }
     return RoundTrip(folder / "lake", config)
 
 
 def report(trip: RoundTrip, *, stream: str | None = None, **target: Any) -> VerifyReport:
     """What verify finds."""
     config = {"bucket": str(trip.folder), "pipeline": PIPELINE, **target}
-    settings, storage, layout = TargetSettings.from_config(config), Storage(str(trip.folder)), Layout(PIPELINE)
+    settings, storage, layout = (
+        TargetSettings.from_config(config),
+        Storage(str(trip.folder)),
+        Layout(PIPELINE),
+    )
     store = BucketState(storage, layout.state)
     with warnings.catch_warnings():
         # PySpark leaves the socket of a `collect` to the garbage collector.
@@ -86,7 +96,11 @@ AGREE: tuple[list[Any], list[Any], list[Any]] = ([], [], [])
 def repaired(trip: RoundTrip, **target: Any) -> VerifyReport:
     """What verify finds, and brings from the source into the lake."""
     config = {"bucket": str(trip.folder), "pipeline": PIPELINE, **target}
-    settings, storage, layout = TargetSettings.from_config(config), Storage(str(trip.folder)), Layout(PIPELINE)
+    settings, storage, layout = (
+        TargetSettings.from_config(config),
+        Storage(str(trip.folder)),
+        Layout(PIPELINE),
+    )
     run = open_run(storage, layout, store=BucketState(storage, layout.state), command="repair")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ResourceWarning)

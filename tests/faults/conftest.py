@@ -1,4 +1,6 @@
-"""Hundreds of rounds with real fsync are slow on a busy disk: these lakes live in memory where there is a place."""
+"""Hundreds of rounds with real fsync are slow on a busy disk: these lakes live in memory where
+there is a place.
+"""
 
 from __future__ import annotations
 

@@ -44,7 +44,10 @@ class Proxy:
 
 
 class Counting(Proxy):
-    """Keeps the names of all calls; where it is given nothing, of the first that it is put around."""
+    """Keeps the names of all calls.
+
+    Where it is given nothing, of the first that it is put around.
+    """
 
     def __init__(self, inner: Any = None) -> None:
         super().__init__(inner)
@@ -56,12 +59,14 @@ class Counting(Proxy):
         return self
 
     def places(self, fault: str) -> list[int]:
-        """The calls, the first being 1, at which a fault leaves what it does not leave at another one.
+        """The calls, the first being 1, at which a fault leaves what it does not leave at another
+        one.
 
-        To fail behind a look is to fail before it; to die at one is to die behind the change before it, or before the
-        next one, and to find a storage gone at one is to find it gone at that change. Looks of one kind are one, until
-        something is created: the lock, a claim, the journal. To die behind a change is to die before the next one, but
-        for what a run does past its storage in between: every other change will do.
+        To fail behind a look is to fail before it; to die at one is to die behind the change before
+        it, or before the next one, and to find a storage gone at one is to find it gone at that
+        change. Looks of one kind are one, until something is created: the lock, a claim, the
+        journal. To die behind a change is to die before the next one, but for what a run does past
+        its storage in between: every other change will do.
         """
         changes = [nth for nth, name in enumerate(self.calls, 1) if name not in LOOKS]
         if fault == DIE_AFTER:
@@ -78,7 +83,16 @@ class Counting(Proxy):
     def around(self, name: str, args: tuple[Any, ...], call: Callable[[], Any]) -> Any:
         self.calls.append(name)
         self._kinds.append(
-            " ".join([name, *(NUMBERS.sub("#", str(each)) for each in args if isinstance(each, str | tuple))])
+            " ".join(
+                [
+                    name,
+                    *(
+                        NUMBERS.sub("#", str(each))
+                        for each in args
+                        if isinstance(each, str | tuple)
+                    ),
+                ]
+            )
         )
         return call()
 
@@ -100,7 +114,9 @@ class Watched(Proxy):
 class Faulty(Proxy):
     """Has one fault at its n-th call, the first being 1; `only` these methods count where given."""
 
-    def __init__(self, inner: Any, nth: int, fault: str, only: frozenset[str] | None = None) -> None:
+    def __init__(
+        self, inner: Any, nth: int, fault: str, only: frozenset[str] | None = None
+    ) -> None:
         super().__init__(inner)
         self.only = only
         self.nth = nth
@@ -117,7 +133,9 @@ class Faulty(Proxy):
             raise Died
         if here and self.fault == DIE_BEFORE:
             raise Died
-        if (here and self.fault == FAIL_BEFORE) or (not self.count < self.nth and self.fault == FAIL_FROM_HERE):
+        if (here and self.fault == FAIL_BEFORE) or (
+            not self.count < self.nth and self.fault == FAIL_FROM_HERE
+        ):
             raise OSError(errno.EIO, "injected before the call")
         result = call()
         if not here or self.fault not in (DIE_AFTER, FAIL_AFTER):
@@ -132,7 +150,12 @@ class Faulty(Proxy):
 class Interrupted(Proxy):
     """Does something else, once, right before the first call that fits."""
 
-    def __init__(self, inner: Any, fits: Callable[[str, tuple[Any, ...]], bool], meanwhile: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        inner: Any,
+        fits: Callable[[str, tuple[Any, ...]], bool],
+        meanwhile: Callable[[], None],
+    ) -> None:
         super().__init__(inner)
         self.fits = fits
         self.meanwhile: Callable[[], None] | None = meanwhile

@@ -21,12 +21,16 @@ CREATES = frozenset({"create"})
 DELETES = frozenset({"delete"})
 
 
-def give_up(lake: SmallLake, run_id: str, storage: Storage | None = None, process: Process | None = None) -> Recovery:
+def give_up(
+    lake: SmallLake, run_id: str, storage: Storage | None = None, process: Process | None = None
+) -> Recovery:
     place = storage or lake.storage()
     store = lake.store() or BucketState(place, LAYOUT.state)
     with pytest.MonkeyPatch.context() as patch:
         if process is not None:  # in the name of one that is dead afterwards
-            patch.setattr("target_spark_lake.commit.recovery.take_lock", partial(take_lock, process=process))
+            patch.setattr(
+                "target_spark_lake.commit.recovery.take_lock", partial(take_lock, process=process)
+            )
         return free(place, LAYOUT, store, NO_BEATS, force=False, giving_up=run_id)
 
 

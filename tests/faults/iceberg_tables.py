@@ -1,4 +1,6 @@
-"""Two Iceberg tables, fed as the fault tests' Delta tables are, in a catalog that fails where it should."""
+"""Two Iceberg tables, fed as the fault tests' Delta tables are, in a catalog that fails where it
+should.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,15 @@ from pyiceberg.table.snapshots import Operation, Summary
 
 from faults.faulty import Interrupted, Proxy
 from faults.small_lake import NO_BEATS
-from faults.storage.test_delta_faults import CHANGES, GROWS, LAYOUT, Rows, TwoTables, rows_after, store_of
+from faults.storage.test_delta_faults import (
+    CHANGES,
+    GROWS,
+    LAYOUT,
+    Rows,
+    TwoTables,
+    rows_after,
+    store_of,
+)
 from servers.s3 import S3
 from singer_spark.state.run_log import last_committed
 from singer_spark.storage.storage import Storage
@@ -42,7 +52,11 @@ class TwoIcebergTables(TwoTables):
         super().__init__(folder, kind)
 
     def change(
-        self, run: PipelineRun, table: str, staged: tuple[StagedFile, ...], retire: tuple[str, ...] = ()
+        self,
+        run: PipelineRun,
+        table: str,
+        staged: tuple[StagedFile, ...],
+        retire: tuple[str, ...] = (),
     ) -> TableChange:
         log = run.logs.of(self.kind)
         change = TableChange(table[4:], table, staged, retire, self.record(table))
@@ -58,22 +72,37 @@ class TwoIcebergTables(TwoTables):
         return self.folder / ".dataspoc/catalog.db"
 
     def read(self, table: str) -> StaticTable | None:
-        """What the catalog names, read without a catalog of PyIceberg's: to open one takes as long as all the rest."""
+        """What the catalog names, read without a catalog of PyIceberg's: to open one takes as long
+        as all the rest.
+        """
         if not self.catalog_file().exists():
             return None
-        query = "select metadata_location from iceberg_tables where table_namespace = ? and table_name = ?"
+        query = (
+            "select metadata_location from iceberg_tables where table_namespace = ? and "
+            "table_name = ?"
+        )
         with closing(sqlite3.connect(self.catalog_file())) as opened:
             found = opened.execute(query, table.split("/")).fetchone()
-        return None if found is None else StaticTable.from_metadata(found[0], io_properties(self.storage()))
+        return (
+            None
+            if found is None
+            else StaticTable.from_metadata(found[0], io_properties(self.storage()))
+        )
 
     def rows(self, table: str) -> Rows:
         found = self.read(table)
-        return sorted((row["id"], row["run"]) for row in found.scan().to_arrow().to_pylist()) if found else []
+        return (
+            sorted((row["id"], row["run"]) for row in found.scan().to_arrow().to_pylist())
+            if found
+            else []
+        )
 
     def runs(self, table: str) -> list[str]:
         found = self.read(table)
         assert found is not None
-        return [each.summary["dataspoc.run-id"] for each in found.metadata.snapshots if each.summary]
+        return [
+            each.summary["dataspoc.run-id"] for each in found.metadata.snapshots if each.summary
+        ]
 
     def check_exact(self, number: int) -> None:
         storage = self.storage()
@@ -92,7 +121,9 @@ class StoredTables(TwoIcebergTables):
     def __init__(self, folder: Path, server: S3) -> None:
         super().__init__(folder)
         self.url, self.options = server.new_bucket(), server.storage_options
-        self.layout = replace(LAYOUT, catalog=IcebergCatalog({"type": "sql", "uri": f"sqlite:///{folder}/catalog.db"}))
+        self.layout = replace(
+            LAYOUT, catalog=IcebergCatalog({"type": "sql", "uri": f"sqlite:///{folder}/catalog.db"})
+        )
         self.kept = Storage(self.url, self.options)
 
     def storage(self, wrap: Any = None) -> Storage:
@@ -107,7 +138,9 @@ class StoredTables(TwoIcebergTables):
         return self.folder / "catalog.db"
 
     def catalog(self) -> SqlCatalog:
-        return SqlCatalog("lake", uri=f"sqlite:///{self.catalog_file()}", **io_properties(self.kept))
+        return SqlCatalog(
+            "lake", uri=f"sqlite:///{self.catalog_file()}", **io_properties(self.kept)
+        )
 
     def stage(self, run: PipelineRun, name: str, ids: range, number: int) -> StagedFile:
         staged = super().stage(run, name, ids, number)
@@ -117,7 +150,8 @@ class StoredTables(TwoIcebergTables):
 
 @contextmanager
 def watched(lake: TwoIcebergTables) -> Iterator[list[int]]:
-    """A reader in a loop beside the block: each table is exactly what it was after a run, and never an earlier one.
+    """A reader in a loop beside the block: each table is exactly what it was after a run, and never
+    an earlier one.
 
     Gives the numbers of the runs that it found, of either table in turn.
     """
@@ -128,7 +162,9 @@ def watched(lake: TwoIcebergTables) -> Iterator[list[int]]:
         while not over.wait(BETWEEN_LOOKS):
             for table in last:
                 rows = lake.rows(table)
-                number = next(each for each in range(lake.committed() + 1) if rows == rows_after(table, each))
+                number = next(
+                    each for each in range(lake.committed() + 1) if rows == rows_after(table, each)
+                )
                 assert number >= last[table]
                 last[table] = number
                 numbers.append(number)
@@ -163,7 +199,9 @@ def catalog_calls(monkeypatch: pytest.MonkeyPatch, proxy: Proxy) -> Iterator[Non
 
 
 def kept(lake: TwoIcebergTables) -> Callable[[], None]:
-    """What brings the lake back to what it is now, at its place: Iceberg's metadata say where they lie."""
+    """What brings the lake back to what it is now, at its place: Iceberg's metadata say where they
+    lie.
+    """
     copy = lake.folder.with_name(f"{lake.folder.name} kept")
     if lake.folder.exists():
         shutil.copytree(lake.folder, copy)

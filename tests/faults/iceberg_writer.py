@@ -1,4 +1,6 @@
-"""A process that syncs two Iceberg tables, and is killed at its n-th change from the commit on: `BUCKET N`."""
+"""A process that syncs two Iceberg tables, and is killed at its n-th change from the commit on:
+`BUCKET N`.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,9 @@ from faults.faulty import Proxy
 from faults.iceberg_tables import TwoIcebergTables, catalog_calls
 from faults.storage.test_delta_faults import LAYOUT
 
-CHANGES = frozenset({"create", "replace", "exchange", "move", "delete", "delete_all", "sweep", "commit_table"})
+CHANGES = frozenset(
+    {"create", "replace", "exchange", "move", "delete", "delete_all", "sweep", "commit_table"}
+)
 
 
 class KilledAfterCommit(Proxy):

@@ -1,4 +1,6 @@
-"""A reader of the lake that shares no code with what it checks, and a thread of it that looks all the time."""
+"""A reader of the lake that shares no code with what it checks, and a thread of it that looks all
+the time.
+"""
 
 from __future__ import annotations
 
@@ -99,7 +101,9 @@ class LakeReader:
     def locks(self) -> list[dict[str, Any]]:
         """The generations of the lock that stand, oldest first."""
         contents = [self.read(path) for path in self.paths(f"{LAKE_FOLDER}/locks")]
-        return sorted((json.loads(data) for data in contents if data), key=lambda lock: lock["generation"])
+        return sorted(
+            (json.loads(data) for data in contents if data), key=lambda lock: lock["generation"]
+        )
 
     def committed_runs(self) -> dict[str, dict[str, Any]]:
         """Journals of the committed runs by their ids, oldest first."""
@@ -109,7 +113,9 @@ class LakeReader:
             # One of a failed run may be pruned while we look.
             if not done and (data := self.read(path)) is not None:
                 self._journals[run] = json.loads(data)
-        committed = {run: body for run, body in self._journals.items() if body["phase"] != "aborted"}
+        committed = {
+            run: body for run, body in self._journals.items() if body["phase"] != "aborted"
+        }
         return dict(sorted(committed.items()))
 
     def data_paths(self) -> list[str]:
@@ -118,14 +124,18 @@ class LakeReader:
 
     def look(self) -> Look:
         """State first, then the tables: what the state speaks of must be there by then."""
-        published = frozenset(run for run, body in self.committed_runs().items() if body["phase"] == "published")
+        published = frozenset(
+            run for run, body in self.committed_runs().items() if body["phase"] == "published"
+        )
         data = self.state_bytes()
         paths = self.data_paths()
         while not (all(self._known(path) for path in paths) and paths == self.data_paths()):
             paths = self.data_paths()  # a file was retired, or came, while we looked
         files: dict[str, dict[str, list[Row]]] = {}
         for path in paths:
-            files.setdefault(path.split("/")[1].removeprefix(self.prefix), {})[path] = self._contents[path]
+            files.setdefault(path.split("/")[1].removeprefix(self.prefix), {})[path] = (
+                self._contents[path]
+            )
         return Look(published, None if data is None else json.loads(data), files)
 
     def _known(self, path: str) -> bool:
@@ -140,35 +150,56 @@ class LakeReader:
         return True
 
     def check(self, known: Known, look: Look | None = None) -> Look:
-        """What holds at any moment: only committed rows, none twice, and the state is not ahead of them."""
+        """What holds at any moment: only committed rows, none twice, and the state is not ahead of
+        them.
+        """
         look = look or self.look()
         self._check_runs(look)
         for table, key in KEYS.items():
             rows, bookmark = look.rows(table), look.bookmark(self.prefix + table)
-            assert rows <= known.ever[table], f"{table}: repeated or unknown {list((rows - known.ever[table]).items())}"
+            assert rows <= known.ever[table], (
+                f"{table}: repeated or unknown {list((rows - known.ever[table]).items())}"
+            )
             if bookmark is None:
                 continue
             below = Counter(row for row in known.now[table] if row[key] < bookmark)
             at = Counter(row for row in known.before.get(table, ()) if row[key] == bookmark)
             lacking = (below | (at & Counter(known.now[table]))) - rows
-            assert not lacking, f"{table}: the state {bookmark} is ahead, these are not there: {list(lacking)}"
+            assert not lacking, (
+                f"{table}: the state {bookmark} is ahead, these are not there: {list(lacking)}"
+            )
         return look
 
     def _check_runs(self, look: Look) -> None:
-        """All files belong to committed runs, and one run's files of the overwritten table are all there."""
+        """All files belong to committed runs, and one run's files of the overwritten table are all
+        there.
+        """
         committed = self.committed_runs()
         paths = {path for files in look.files.values() for path in files}
         runs = {path.rpartition("/")[2].rpartition("-")[0] for path in paths}
-        assert runs <= set(committed), f"files of runs that did not commit: {sorted(runs - set(committed))}"
+        assert runs <= set(committed), (
+            f"files of runs that did not commit: {sorted(runs - set(committed))}"
+        )
         folder = f"raw/{self.prefix}customers/"
-        overwrites = {run: {each["final"] for each in body["publish"]} for run, body in committed.items()}
-        overwrites = {run: {path for path in each if path.startswith(folder)} for run, each in overwrites.items()}
+        overwrites = {
+            run: {each["final"] for each in body["publish"]} for run, body in committed.items()
+        }
+        overwrites = {
+            run: {path for path in each if path.startswith(folder)}
+            for run, each in overwrites.items()
+        }
         standing = max((run for run in look.published if overwrites[run]), default=None)
         if standing is not None:
-            whole = [run for run, each in overwrites.items() if run >= standing and each and each <= paths]
+            whole = [
+                run
+                for run, each in overwrites.items()
+                if run >= standing and each and each <= paths
+            ]
             assert whole, f"of no run are all customers there: {sorted(paths)}"
 
-    def check_good(self, known: Known, published: dict[str, Counter[Row]], untaken: Set[str] = frozenset()) -> Look:
+    def check_good(
+        self, known: Known, published: dict[str, Counter[Row]], untaken: Set[str] = frozenset()
+    ) -> Look:
         """What holds after a good run: the tables are the source, and nothing is left behind.
 
         Args:
@@ -183,10 +214,16 @@ class LakeReader:
             lacking = (Counter(known.now[table]) | published[table]) - rows
             assert not lacking, f"{table} lacks {list(lacking)}"
         folders = ("raw", "locks", "runs", "state", "tables")
-        left = [path for path in self.paths() if path.removeprefix(f"{LAKE_FOLDER}/").split("/")[0] not in folders]
+        left = [
+            path
+            for path in self.paths()
+            if path.removeprefix(f"{LAKE_FOLDER}/").split("/")[0] not in folders
+        ]
         left = [path for path in left if path not in untaken]
         assert left == [], f"left behind: {left}"
-        assert self.paths(f"{LAKE_FOLDER}/state") == [f"{LAKE_FOLDER}/state/{self.pipeline}/state.json"]
+        assert self.paths(f"{LAKE_FOLDER}/state") == [
+            f"{LAKE_FOLDER}/state/{self.pipeline}/state.json"
+        ]
         (lock,) = self.locks()
         assert lock["released"] is True
         return look
@@ -194,7 +231,10 @@ class LakeReader:
 
 @contextmanager
 def watched(reader: LakeReader, known: Known) -> Iterator[list[Look]]:
-    """A reader in a loop beside the block; gives all that it saw, and fails at the end where a look was wrong."""
+    """A reader in a loop beside the block.
+
+    Gives all that it saw, and fails at the end where a look was wrong.
+    """
     over = threading.Event()
     looks: list[Look] = []
     wrong: list[BaseException] = []

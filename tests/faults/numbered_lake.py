@@ -1,4 +1,6 @@
-"""A lake in a folder whose runs are numbered by its state, and the target's load without its command around it."""
+"""A lake in a folder whose runs are numbered by its state, and the target's load without its
+command around it.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +47,9 @@ class NumberedLake:
 
     def sync(self, storage: Storage | None = None, process: Process | None = None) -> int:
         """A run; gives its number."""
-        run = open_run(storage or self.storage(), self.layout, lock_ttl_seconds=NO_BEATS, process=process)
+        run = open_run(
+            storage or self.storage(), self.layout, lock_ttl_seconds=NO_BEATS, process=process
+        )
         try:
             number = 1 + (run.committed_state() or {"run": 0})["run"]
             run.commit(self.commit_of(run, number))
@@ -60,9 +64,13 @@ class NumberedLake:
         raise NotImplementedError
 
 
-def load(lake: Lake, run: PipelineRun, session: object, *messages: dict[str, Any], **settings: Any) -> None:
+def load(
+    lake: Lake, run: PipelineRun, session: object, *messages: dict[str, Any], **settings: Any
+) -> None:
     """The target without its command: a death raises through it as a kill would end it."""
-    config = TargetSettings.from_config({"bucket": str(lake.folder), "pipeline": "test", **settings})
+    config = TargetSettings.from_config(
+        {"bucket": str(lake.folder), "pipeline": "test", **settings}
+    )
     progress = Progress("loaded")
     loading = LoadRun(config, run, lambda: session, progress=progress)  # type: ignore[arg-type, return-value]
     try:

@@ -1,4 +1,6 @@
-"""Rounds of a real `tap | target` in which something is killed, and what must hold after each of them."""
+"""Rounds of a real `tap | target` in which something is killed, and what must hold after each of
+them.
+"""
 
 from __future__ import annotations
 
@@ -93,9 +95,13 @@ class Rounds:
     looks: int = 0
     _usual_seconds: float = 10
     _untaken: set[str] = field(default_factory=set)
-    _published: dict[str, Counter[Any]] = field(default_factory=lambda: {table: Counter() for table in KEYS})
+    _published: dict[str, Counter[Any]] = field(
+        default_factory=lambda: {table: Counter() for table in KEYS}
+    )
 
-    def chain(self, kills: Iterable[Kill], *, changes: bool = False, by_batches: bool = False) -> None:
+    def chain(
+        self, kills: Iterable[Kill], *, changes: bool = False, by_batches: bool = False
+    ) -> None:
         """Rounds one after the other, then a good one; where told, rows come and change in between.
 
         Args:
@@ -113,13 +119,22 @@ class Rounds:
     def round(self, kill: Kill) -> None:
         """One run, watched by readers; what must hold after it does."""
         self.reader.check(self.shop.known)
-        state, files, committed = self.reader.state_bytes(), self.reader.data_paths(), self.reader.committed_runs()
+        state, files, committed = (
+            self.reader.state_bytes(),
+            self.reader.data_paths(),
+            self.reader.committed_runs(),
+        )
         staged = self.reader.staged_files() if self.reader.checkpoint() else None
         with watched(self.reader, self.shop.known) as looks:
             ended = self._run(kill)
         self.looks += len(looks)
-        told = f"{kill}: {ended.codes}, {ended.start}, {ended.sent.total()} sent in {ended.seconds:.1f} s"
-        print(told, "" if staged is None else f"; {sum(staged.values())} were there")  # seen with a failure
+        told = (
+            f"{kill}: {ended.codes}, {ended.start}, {ended.sent.total()} sent in "
+            f"{ended.seconds:.1f} s"
+        )
+        print(
+            told, "" if staged is None else f"; {sum(staged.values())} were there"
+        )  # seen with a failure
         new_commits = self.reader.committed_runs().keys() - committed.keys()
         killed = ended.struck or (kill.step is not None and ended.codes[1] == -signal.SIGKILL)
         self.kills += killed
@@ -129,7 +144,9 @@ class Rounds:
             return
         assert killed, f"failed by itself: {told}\n{ended.outcome}"
         # Of a tap that died before its first word the target knows nothing.
-        assert ended.codes[1] != 0 or new_commits or not ended.states, f"nothing was committed, and it says so: {told}"
+        assert ended.codes[1] != 0 or new_commits or not ended.states, (
+            f"nothing was committed, and it says so: {told}"
+        )
         if not new_commits and all(body["phase"] == "published" for body in committed.values()):
             assert (self.reader.state_bytes(), self.reader.data_paths()) == (state, files), told
         self._keep(self.reader.check(self.shop.known))
@@ -146,21 +163,30 @@ class Rounds:
         self.pipe.tap.pop("batch_config", None)
         if kill.by_batches:
             root = f"{self.reader.bucket}/.dataspoc/{BATCHES}"
-            self.pipe.tap["batch_config"] = {"encoding": {"format": "parquet"}, "storage": {"root": root}}
+            self.pipe.tap["batch_config"] = {
+                "encoding": {"format": "parquet"},
+                "storage": {"root": root},
+            }
         self._scratch.mkdir(exist_ok=True)
-        modules = os.pathsep.join([str(killed_target.TESTS), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
+        modules = os.pathsep.join(
+            [str(killed_target.TESTS), os.environ.get("PYTHONPATH", "")]
+        ).rstrip(os.pathsep)
         environment = {"TMPDIR": str(self._scratch), "PYTHONPATH": modules}
         if kill.step is not None:
             environment[killed_target.KILLED_AT] = kill.step
         moment = Moment(states=kill.states) if kill.states else None
         if kill.records is not None:
-            moment = Moment(records=1 + int(kill.records * self._expected()), inside_line=kill.inside_line)
+            moment = Moment(
+                records=1 + int(kill.records * self._expected()), inside_line=kill.inside_line
+            )
         with LivePipe(
             self.pipe,
             *("--state", f"{self.reader.bucket}/.dataspoc/state/{self.reader.pipeline}/state.json"),
             moment=moment,
             victims=kill.victims,
-            target=killed_target.command(self.pipe.target_command()[1:]) if kill.is_of_target else None,
+            target=killed_target.command(self.pipe.target_command()[1:])
+            if kill.is_of_target
+            else None,
             environment=environment,
         ) as live:
             if kill.clock is not None:
@@ -183,7 +209,9 @@ class Rounds:
         if "schemas" not in self.pipe.tap and ended.sent["customers"]:
             # SQLite can't show that a full table is still the same, so it is sent from its start.
             staged = {path: rows for path, rows in staged.items() if "/customers/" not in path}
-        assert sum(file["rows"] for file in run["publish"]) == ended.sent.total() + sum(staged.values())
+        assert sum(file["rows"] for file in run["publish"]) == ended.sent.total() + sum(
+            staged.values()
+        )
         self._keep(look)
         self._usual_seconds = ended.seconds
         self.shop.settle()
@@ -192,16 +220,21 @@ class Rounds:
         """What was published once stays."""
         for table in KEYS:
             rows = look.rows(table)
-            assert self._published[table] <= rows, f"{table} lost {list(self._published[table] - rows)}"
+            assert self._published[table] <= rows, (
+                f"{table} lost {list(self._published[table] - rows)}"
+            )
             self._published[table] = rows
 
     def _check_tidy(self, *, stopped: bool) -> None:
-        """A target that ended by itself gave the lock up, and left staged only what can be continued."""
+        """A target that ended by itself gave the lock up, and left staged only what can be
+        continued.
+        """
         *_, lock = self.reader.locks()
         assert lock["released"] is True
         staged = set(self.reader.paths(".dataspoc/staging")) - self._batch_files()
         kept = set(self.reader.staged_files())
-        # A stopped one waits for no thread that is just staging; the next start removes what that wrote.
+        # A stopped one waits for no thread that is just staging; the next start removes what that
+        # wrote.
         assert kept <= staged if stopped else kept == staged, staged ^ kept
 
     def _batch_files(self) -> set[str]:

@@ -1,4 +1,6 @@
-"""The small lake, fed in parts: after each one a checkpoint is written, and a run goes on from where a dead one was."""
+"""The small lake, fed in parts: after each one a checkpoint is written, and a run goes on from
+where a dead one was.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,9 @@ class ResumingLake(SmallLake):
     def sync(self, storage: Storage | None = None, process: Process | None = None) -> int:
         """One run, tap and target: goes on from the checkpoint that the tap found."""
         checkpoint = self.checkpoint()
-        run = open_run(storage or self.storage(), LAYOUT, lock_ttl_seconds=NO_BEATS, process=process)
+        run = open_run(
+            storage or self.storage(), LAYOUT, lock_ttl_seconds=NO_BEATS, process=process
+        )
         try:
             return self.load(run, checkpoint)
         except Died:
@@ -49,7 +53,9 @@ class ResumingLake(SmallLake):
         run.commit(Commit(changes, state_of(bound)))
         return bound
 
-    def stage_part(self, run: PipelineRun, staged: dict[str, tuple[StagedFile, ...]], bound: int, part: int) -> None:
+    def stage_part(
+        self, run: PipelineRun, staged: dict[str, tuple[StagedFile, ...]], bound: int, part: int
+    ) -> None:
         """Stages the n-th part of the increment of `grows`, and of all rows of `whole`."""
         for stream, first in (("grows", bound - STEP), ("whole", 0)):
             edges = [first + (bound - first) * number // PARTS for number in range(PARTS + 1)]
@@ -62,13 +68,20 @@ class ResumingLake(SmallLake):
         found = read_checkpoint(storage, LAYOUT.checkpoint)
         last = last_committed(storage, LAYOUT.runs)
         saved = committed_state(BucketState(storage, LAYOUT.state), last)
-        return found if found is not None and found.fits(saved.value if saved else None, last) else None
+        return (
+            found
+            if found is not None and found.fits(saved.value if saved else None, last)
+            else None
+        )
 
     def taken_over(self) -> int:
         """How many of its files the last commit had from dead runs."""
         entry = last_committed(self.storage(), LAYOUT.runs)
         assert entry is not None
-        return sum(not file["staged"].startswith(LAYOUT.staging(entry.run_id)) for file in entry.body["publish"])
+        return sum(
+            not file["staged"].startswith(LAYOUT.staging(entry.run_id))
+            for file in entry.body["publish"]
+        )
 
     def check_exact(self, bound: int) -> None:
         """After a good run: no checkpoint is left either."""
@@ -81,17 +94,24 @@ def begun(run: PipelineRun, checkpoint: Checkpoint | None) -> dict[str, tuple[St
     if checkpoint is None:
         run.checkpoint.discard()
         return {"grows": (), "whole": ()}
-    return {name: stream.files for name, stream in adopt(run, checkpoint.state, checkpoint.resume, {}).items()}
+    return {
+        name: stream.files
+        for name, stream in adopt(run, checkpoint.state, checkpoint.resume, {}).items()
+    }
 
 
 def offer(run: PipelineRun, staged: Mapping[str, tuple[StagedFile, ...]], bound: int) -> bool:
     """Writes a checkpoint for what is staged."""
     streams = {name: StagedStream(files, COLUMNS, 1).to_body() for name, files in staged.items()}
     parts = len(staged["grows"])
-    return run.write_checkpoint(state_of(bound - PARTS + parts), {"parts": parts}, {"settings": {}, "streams": streams})
+    return run.write_checkpoint(
+        state_of(bound - PARTS + parts), {"parts": parts}, {"settings": {}, "streams": streams}
+    )
 
 
-def change(run: PipelineRun, stream: str, staged: Mapping[str, tuple[StagedFile, ...]]) -> TableChange:
+def change(
+    run: PipelineRun, stream: str, staged: Mapping[str, tuple[StagedFile, ...]]
+) -> TableChange:
     """What the run changes in a table."""
     table = LAYOUT.table(stream)
     retire = run.table_files(table) if stream == "whole" else ()

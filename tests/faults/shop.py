@@ -1,4 +1,6 @@
-"""A shop on a real database whose rows the test knows, because it made them: nothing is read back to compare with."""
+"""A shop on a real database whose rows the test knows, because it made them: nothing is read back
+to compare with.
+"""
 
 from __future__ import annotations
 
@@ -54,8 +56,10 @@ class Known:
 
 @dataclass
 class Shop:
-    """Four tables: `customers` is sent whole; `orders` has an indexed key with ties, and rows that change; `ties` has
-    no primary key, few moments and rows that are equal; the key of `visits` has no index.
+    """Four tables: `customers` is sent whole.
+
+    `orders` has an indexed key with ties, and rows that change; `ties` has no primary key, few
+    moments and rows that are equal; the key of `visits` has no index.
     """
 
     execute: Execute
@@ -63,7 +67,9 @@ class Shop:
     known: Known = field(init=False)
 
     def __post_init__(self) -> None:
-        self.known = Known({name: () for name in COLUMNS}, {name: Counter() for name in COLUMNS}, {})
+        self.known = Known(
+            {name: () for name in COLUMNS}, {name: Counter() for name in COLUMNS}, {}
+        )
         self._clock = 0
         self._last_id = 0
 
@@ -72,7 +78,9 @@ class Shop:
         self.known = replace(self.known, before=self.known.now)
 
     def grow(self, rows: int) -> None:
-        """New rows of the streams that a resumed run looks at to their end, ties at the greatest key among them."""
+        """New rows of the streams that a resumed run looks at to their end, ties at the greatest
+        key among them.
+        """
         orders, ties = [], []
         for _ in range(rows):
             orders.append((self._new_id(), 1, self._amount(), self._note(), self._moment()))
@@ -83,9 +91,15 @@ class Shop:
     def change_orders(self, rows: int) -> None:
         """Some orders change, and their key with them."""
         old = self.chance.sample(self.known.now["orders"], rows)
-        new = [(row[0], row[1] + 1, self._amount(), self._note(), self._moment(later=True)) for row in old]
+        new = [
+            (row[0], row[1] + 1, self._amount(), self._note(), self._moment(later=True))
+            for row in old
+        ]
         changes = [(*row[1:], row[0]) for row in new]
-        self.execute("update orders set version = ?, amount = ?, note = ?, changed_at = ? where id = ?", changes)
+        self.execute(
+            "update orders set version = ?, amount = ?, note = ?, changed_at = ? where id = ?",
+            changes,
+        )
         kept = [row for row in self.known.now["orders"] if row not in set(old)]
         self._now("orders", [*kept, *new], new)
 
@@ -98,7 +112,9 @@ class Shop:
         self._insert("customers", [(self._new_id(), self._note()) for _ in range(rows)])
         gone = self.chance.sample(self.known.now["customers"], rows // 3)
         self.execute("delete from customers where id = ?", [row[:1] for row in gone])
-        self._now("customers", [row for row in self.known.now["customers"] if row not in set(gone)], [])
+        self._now(
+            "customers", [row for row in self.known.now["customers"] if row not in set(gone)], []
+        )
 
     def _insert(self, table: str, rows: list[Row]) -> None:
         marks = ", ".join("?" * len(COLUMNS[table]))

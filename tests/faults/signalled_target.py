@@ -1,8 +1,10 @@
-"""Runs of the real target in forks of a process that has loaded it: `python -m faults.signalled_target FOLDER`.
+"""Runs of the real target in forks of a process that has loaded it: `python -m
+faults.signalled_target FOLDER`.
 
-Each line of input is a JSON object: `input` (a file), `nth` and `signals` (before the n-th change of the bucket the
-process sends them to itself), `breath` (seconds in which a second signal means the same). Each line of output is one,
-too: `code`, `output`, `errors`, and `reached`: whether there were so many changes.
+Each line of input is a JSON object: `input` (a file), `nth` and `signals` (before the n-th change
+of the bucket the process sends them to itself), `breath` (seconds in which a second signal means
+the same). Each line of output is one, too: `code`, `output`, `errors`, and `reached`: whether there
+were so many changes.
 """
 
 from __future__ import annotations
@@ -54,8 +56,14 @@ class SignalledAt(Proxy):
 
 def run(folder: Path, order: dict[str, Any]) -> NoReturn:
     """The fork's life."""
-    for descriptor, name, flags in ((0, order["input"], os.O_RDONLY), (1, "out", os.O_WRONLY), (2, "err", os.O_WRONLY)):
-        os.dup2(os.open(folder / name, flags | os.O_CREAT | os.O_TRUNC if flags else flags), descriptor)
+    for descriptor, name, flags in (
+        (0, order["input"], os.O_RDONLY),
+        (1, "out", os.O_WRONLY),
+        (2, "err", os.O_WRONLY),
+    ):
+        os.dup2(
+            os.open(folder / name, flags | os.O_CREAT | os.O_TRUNC if flags else flags), descriptor
+        )
     left = [order["nth"]]
 
     def signalled(*arguments: Any) -> Any:

@@ -1,4 +1,6 @@
-"""A lake fed by a source of numbered rows, without a JVM: `grows` is appended to, `whole` is overwritten."""
+"""A lake fed by a source of numbered rows, without a JVM: `grows` is appended to, `whole` is
+overwritten.
+"""
 
 from __future__ import annotations
 
@@ -47,11 +49,19 @@ def state_of(bound: int) -> dict[str, Any]:
 
 def bound_of(state: dict[str, Any] | None) -> int:
     """The rows below this are in the lake, says a state."""
-    return int(((state or {}).get("bookmarks") or state_of(0)["bookmarks"])["grows"]["replication_key_value"])
+    return int(
+        ((state or {}).get("bookmarks") or state_of(0)["bookmarks"])["grows"][
+            "replication_key_value"
+        ]
+    )
 
 
-def ids_as_received(storage: Storage, layout: Layout, table: str, paths: Sequence[str]) -> list[int]:
-    """The ids in these files of a table, joined files among them, in the order in which their rows were received."""
+def ids_as_received(
+    storage: Storage, layout: Layout, table: str, paths: Sequence[str]
+) -> list[int]:
+    """The ids in these files of a table, joined files among them, in the order in which their rows
+    were received.
+    """
     parts, placed = read_parts(storage, layout, table, paths), []
     assert set(parts) == set(filter(is_in_parts, paths))
     for path in paths:
@@ -93,16 +103,25 @@ class SmallLake:
         return storage
 
     def sync(self, storage: Storage | None = None, process: Process | None = None) -> int:
-        """One run, as a target does it: the next rows appended, all rows written anew, the state moved on.
+        """One run, as a target does it: the next rows appended, all rows written anew, the state
+        moved on.
 
         Returns:
             The bound that it saved.
         """
         store = self.store()
-        run = open_run(storage or self.storage(), LAYOUT, lock_ttl_seconds=NO_BEATS, process=process, store=store)
+        run = open_run(
+            storage or self.storage(),
+            LAYOUT,
+            lock_ttl_seconds=NO_BEATS,
+            process=process,
+            store=store,
+        )
         try:
             bound = bound_of(run.committed_state()) + STEP
-            run.commit(Commit((self.appended(run, bound), self.overwritten(run, bound)), state_of(bound)))
+            run.commit(
+                Commit((self.appended(run, bound), self.overwritten(run, bound)), state_of(bound))
+            )
         except Died:
             raise
         except BaseException as error:
@@ -118,7 +137,9 @@ class SmallLake:
     def overwritten(self, run: PipelineRun, bound: int) -> TableChange:
         table = LAYOUT.table("whole")
         staged = (self.stage(run, "whole", 0, list(range(bound))),)
-        return TableChange("whole", table, staged, retire=run.table_files(table), record=_record("whole"))
+        return TableChange(
+            "whole", table, staged, retire=run.table_files(table), record=_record("whole")
+        )
 
     def stage(self, run: PipelineRun, stream: str, number: int, rows: list[int]) -> StagedFile:
         """Writes a staged file past the storage under test, as Spark's executors do."""
@@ -129,7 +150,10 @@ class SmallLake:
         return StagedFile(path, len(rows), len(data.getvalue()))
 
     def rows(self, stream: str) -> list[int]:
-        """What a plain reader finds in a table: all rows of each file; it lists again when a file was retired."""
+        """What a plain reader finds in a table: all rows of each file.
+
+        It lists again when a file was retired.
+        """
         storage = self.storage()
         while True:
             contents = [storage.read(file.path) for file in storage.list(LAYOUT.table(stream))]
@@ -172,4 +196,6 @@ def _storage(lake: SmallLake) -> Storage:
 
 
 def _record(stream: str) -> TableRecord:
-    return TableRecord(PIPELINE, stream, {"id": "bigint"}, "append-only" if stream == "grows" else "overwrite")
+    return TableRecord(
+        PIPELINE, stream, {"id": "bigint"}, "append-only" if stream == "grows" else "overwrite"
+    )

@@ -1,4 +1,6 @@
-"""A process that syncs a small lake and can be killed: `python -m faults.writer BUCKET [--kill-at N] [--resume]`."""
+"""A process that syncs a small lake and can be killed: `python -m faults.writer BUCKET [--kill-at
+N] [--resume]`.
+"""
 
 from __future__ import annotations
 

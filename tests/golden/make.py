@@ -1,4 +1,5 @@
-"""Makes the lakes of one version: `python tests/golden/make.py FOLDER`, with its own sources and tests on the path.
+"""Makes the lakes of one version: `python tests/golden/make.py FOLDER`, with its own sources and
+tests on the path.
 
 Four buckets, each with a pipeline `test`, as that version leaves them behind:
 
@@ -6,7 +7,8 @@ Four buckets, each with a pipeline `test`, as that version leaves them behind:
 - `committed`: a second run that had committed and died before it published;
 - `cut`: a second run whose tap died, with the checkpoint that the next one goes on from.
 
-`expected.json` says beside them what their tables hold, and what they hold after one more run, with its messages.
+`expected.json` says beside them what their tables hold, and what they hold after one more run, with
+its messages.
 """
 
 from __future__ import annotations
@@ -36,7 +38,10 @@ NOWHERE = "golden"
 
 def main(folder: Path) -> None:
     """Makes all buckets and what is expected of them."""
-    with patch.object(socket, "gethostname", lambda: NOWHERE), patch.object(identity, "_machine", lambda: NOWHERE):
+    with (
+        patch.object(socket, "gethostname", lambda: NOWHERE),
+        patch.object(identity, "_machine", lambda: NOWHERE),
+    ):
         expected = {
             "parquet": whole(Lake(folder / "parquet"), SETTINGS),
             "delta": whole(DeltaLake(folder / "delta"), {**SETTINGS, "format": "delta"}),
@@ -49,10 +54,17 @@ def main(folder: Path) -> None:
 def whole(lake: Lake, settings: JSON) -> JSON:
     """Two good runs; the next one changes, adds and keeps rows in each table."""
     lake.load(*lake.announced(run(1, [(1, "a"), (2, "b")])), **settings)
-    broken = {"type": "RECORD", "stream": "events", "record": {"id": "broken", "name": "x", "at": None}}
+    broken = {
+        "type": "RECORD",
+        "stream": "events",
+        "record": {"id": "broken", "name": "x", "at": None},
+    }
     second = run(2, [(2, "B"), (3, "c")])
     lake.load(*lake.announced([*second[:3], broken, *second[3:]]), **settings)
-    current, every = [(1, "a", 1), (2, "B", 2), (3, "c", 2)], [(1, "a", 1), (2, "b", 1), (2, "B", 2), (3, "c", 2)]
+    current, every = (
+        [(1, "a", 1), (2, "B", 2), (3, "c", 2)],
+        [(1, "a", 1), (2, "b", 1), (2, "B", 2), (3, "c", 2)],
+    )
     then, more = [(1, "A", 3), (2, "B", 2), (3, "c", 2), (4, "d", 3)], [(1, "A", 3), (4, "d", 3)]
     return {
         "settings": settings,
@@ -84,12 +96,19 @@ def committed(lake: Lake) -> JSON:
         "state": increment(1, [])[-1]["value"],
         "rows": {"events": numbered([1, 2], 1)},
         "next": increment(3, [5]),
-        "rows_after": {"events": rows([(n, f"n{n}", run_) for run_, n in [(1, 1), (1, 2), (2, 3), (2, 4), (3, 5)]])},
+        "rows_after": {
+            "events": rows(
+                [(n, f"n{n}", run_) for run_, n in [(1, 1), (1, 2), (2, 3), (2, 4), (3, 5)]]
+            )
+        },
     }
 
 
 def cut(lake: Lake) -> JSON:
-    """The tap of the second run died between two of its STATE messages; its body is what the next one sends, too."""
+    """The tap of the second run died between two of its STATE messages.
+
+    Its body is what the next one sends, too.
+    """
     lake.load(*lake.announced(increment(1, [1, 2])))
     body = [*increment(2, [3, 4]), *increment(3, [5, 6])[1:]]
     quick = {"CUT_SECONDS": 0, "WRITE_SECONDS": 0, "CUTS_A_RUN": 1 << 62, "WRITES_A_RUN": 1 << 62}
@@ -102,7 +121,11 @@ def cut(lake: Lake) -> JSON:
         "rows": {"events": numbered([1, 2], 1)},
         "next": body,
         "resumes": True,
-        "rows_after": {"events": rows([(n, f"n{n}", r) for n, r in [(1, 1), (2, 1), (3, 2), (4, 2), (5, 3), (6, 3)]])},
+        "rows_after": {
+            "events": rows(
+                [(n, f"n{n}", r) for n, r in [(1, 1), (2, 1), (3, 2), (4, 2), (5, 3), (6, 3)]]
+            )
+        },
     }
 
 
@@ -118,7 +141,9 @@ def run(number: int, changed: list[tuple[int, str]]) -> list[JSON]:
     """All messages of a run that sends these rows of every stream."""
     messages = []
     for stream, method in METHODS.items():
-        described = schema(stream, PROPERTIES, ("id",), **{"x-load-method": method, "x-extent": "delta"})
+        described = schema(
+            stream, PROPERTIES, ("id",), **{"x-load-method": method, "x-extent": "delta"}
+        )
         messages.append({**described, "bookmark_properties": ["at"]})
         messages += [record(stream, id=id, name=name, at=moment(number)) for id, name in changed]
     return [*messages, state(bookmarks={stream: bookmark(number) for stream in METHODS})]
@@ -127,7 +152,11 @@ def run(number: int, changed: list[tuple[int, str]]) -> list[JSON]:
 def increment(number: int, ids: list[int]) -> list[JSON]:
     """A run of one stream that grows."""
     sent = [record("events", id=id, name=f"n{id}", at=moment(number)) for id in ids]
-    return [schema("events", PROPERTIES, ("id",)), *sent, state(bookmarks={"events": bookmark(number)})]
+    return [
+        schema("events", PROPERTIES, ("id",)),
+        *sent,
+        state(bookmarks={"events": bookmark(number)}),
+    ]
 
 
 def bookmark(number: int) -> JSON:
@@ -136,7 +165,12 @@ def bookmark(number: int) -> JSON:
         "replication_key": "at",
         "replication_key_value": moment(number),
         "boundary": {"format_version": 1, "rows": 1, "hashes": "AAECAwQFBgc="},
-        "snapshot": {"format_version": 1, "system": "7", "xmin": 740 + number, "xmax": 740 + number},
+        "snapshot": {
+            "format_version": 1,
+            "system": "7",
+            "xmin": 740 + number,
+            "xmax": 740 + number,
+        },
     }
 
 

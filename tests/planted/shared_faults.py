@@ -29,7 +29,8 @@ SHARED_FAULTS = (
     Fault(
         "a signal is taken note of and the run goes on to success",
         "shared:process/signals.py",
-        "            if not self.too_late:\n                self._stop(Stopped(number))\n            self._say",
+        "            if not self.too_late:\n                self._stop(Stopped(number))\n          "
+        "  self._say",
         "            self._say",
         ("tests/shared/process/test_signals.py", "tests/shared/program/test_frame.py"),
     ),

@@ -22,7 +22,8 @@ TARGET_FAULTS = (
         "the state goes ahead of the rows",
         PUBLISH,
         "    _move(storage, layout, logs, entry, plan)\n    # Read first",
-        "    if entry.state is not None:\n        store.write(entry.state, store.content(), entry.run_id)\n"
+        "    if entry.state is not None:\n        store.write(entry.state, store.content(), "
+        "entry.run_id)\n"
         "    _move(storage, layout, logs, entry, plan)\n    # Read first",
         ANY_CALL,
     ),
@@ -69,9 +70,13 @@ TARGET_FAULTS = (
     Fault(
         "rejected records of a run are dropped",
         JOURNAL,
-        "        publish.append(PublishedFile(file.path, layout.rejected(run_id, stream), file.rows, file.bytes))\n",
+        "        publish.append(PublishedFile(file.path, layout.rejected(run_id, stream), "
+        "file.rows, file.bytes))\n",
         "        pass\n",
-        ("tests/target/validation/test_quarantine.py", "tests/faults/storage/test_quarantine_faults.py"),
+        (
+            "tests/target/validation/test_quarantine.py",
+            "tests/faults/storage/test_quarantine_faults.py",
+        ),
     ),
     Fault(
         "nobody counts what is rejected",
@@ -100,7 +105,13 @@ TARGET_FAULTS = (
             "state or comes_again_once",
         ),
     ),
-    Fault("a held lock is taken", "target:commit/lock.py", "if before.is_held() and not force:", "if False:", LOCK),
+    Fault(
+        "a held lock is taken",
+        "target:commit/lock.py",
+        "if before.is_held() and not force:",
+        "if False:",
+        LOCK,
+    ),
     Fault(
         "a run that lost its lock goes on",
         "target:commit/lock.py",
@@ -127,7 +138,11 @@ TARGET_FAULTS = (
         "target:commit/recovery.py",
         "    if not decide(storage, layout, body):\n        return False\n",
         "",
-        ("tests/faults/rivals/test_rivals.py", "tests/faults/rivals/test_late_contender.py", *PIPELINE_RUN),
+        (
+            "tests/faults/rivals/test_rivals.py",
+            "tests/faults/rivals/test_late_contender.py",
+            *PIPELINE_RUN,
+        ),
     ),
     Fault(
         "a checkpoint of another state is taken",

@@ -1,7 +1,9 @@
-"""Azure's blob storage for the tests: a real Azurite, installed once; by hand with `python -m servers.azure`.
+"""Azure's blob storage for the tests: a real Azurite, installed once.
 
-`python -m servers.azure --build` installs it into the user's cache, where Node and npm are. Where it can't be had its
-tests are skipped, and in CI they fail.
+By hand with `python -m servers.azure`.
+
+`python -m servers.azure --build` installs it into the user's cache, where Node and npm are. Where
+it can't be had its tests are skipped, and in CI they fail.
 """
 
 from __future__ import annotations
@@ -31,7 +33,10 @@ from singer_spark.jvm.java import cache_folder
 
 VERSION = "3.35.0"
 API = "2021-12-02"
-ACCOUNT = {"name": "testaccount", "key": base64.b64encode(b"not so secret a key of a test").decode()}
+ACCOUNT = {
+    "name": "testaccount",
+    "key": base64.b64encode(b"not so secret a key of a test").decode(),
+}
 
 
 def program() -> Path:
@@ -41,7 +46,9 @@ def program() -> Path:
 
 def build() -> str:
     """Installs the program, unless it was; says in one line how it went."""
-    return npm_install("Azurite", program(), f"azurite@{VERSION}", "Azure's tests are skipped, in CI they fail")
+    return npm_install(
+        "Azurite", program(), f"azurite@{VERSION}", "Azure's tests are skipped, in CI they fail"
+    )
 
 
 def missing() -> str:
@@ -89,9 +96,20 @@ class AzureStore:
     def shared_access(self, until: datetime) -> str:
         """A signature of the account with which blobs may be read, written, listed and removed."""
         end = until.strftime("%Y-%m-%dT%H:%M:%SZ")
-        said = {"sp": "rwdlac", "ss": "b", "srt": "co", "st": "", "se": end, "sip": "", "spr": "https,http", "sv": API}
+        said = {
+            "sp": "rwdlac",
+            "ss": "b",
+            "srt": "co",
+            "st": "",
+            "se": end,
+            "sip": "",
+            "spr": "https,http",
+            "sv": API,
+        }
         signed = [self.name, *said.values(), "", ""]
-        digest = hmac.new(base64.b64decode(self.key), "\n".join(signed).encode(), hashlib.sha256).digest()
+        digest = hmac.new(
+            base64.b64decode(self.key), "\n".join(signed).encode(), hashlib.sha256
+        ).digest()
         given = {name: value for name, value in said.items() if value}
         return urlencode({**given, "sig": base64.b64encode(digest).decode()})
 
@@ -100,11 +118,20 @@ class AzureStore:
         headers = {"x-ms-date": formatdate(usegmt=True), "x-ms-version": API}
         place = f"/{self.name}{urlsplit(f'{self.endpoint}/{self.name}/{path}').path}"
         resource = "\n".join([place, *(each.replace("=", ":", 1) for each in query.split("&"))])
-        lines = [method, *[""] * 11, *(f"{name}:{value}" for name, value in headers.items()), resource]
-        digest = hmac.new(base64.b64decode(self.key), "\n".join(lines).encode(), hashlib.sha256).digest()
+        lines = [
+            method,
+            *[""] * 11,
+            *(f"{name}:{value}" for name, value in headers.items()),
+            resource,
+        ]
+        digest = hmac.new(
+            base64.b64decode(self.key), "\n".join(lines).encode(), hashlib.sha256
+        ).digest()
         headers["Authorization"] = f"SharedKey {self.name}:{base64.b64encode(digest).decode()}"
         url = f"{self.endpoint}/{self.name}/{path}?{query}"
-        with urllib.request.urlopen(urllib.request.Request(url, method=method, headers=headers)) as answer:
+        with urllib.request.urlopen(
+            urllib.request.Request(url, method=method, headers=headers)
+        ) as answer:
             return bytes(answer.read())
 
 
@@ -112,7 +139,12 @@ class AzureStore:
 def running(folder: Path) -> Iterator[dict[str, str]]:
     """A server that keeps its blobs in memory; ended at the end."""
     port = free_port()
-    command: list[str | Path] = [program(), "--inMemoryPersistence", "--silent", "--skipApiVersionCheck"]
+    command: list[str | Path] = [
+        program(),
+        "--inMemoryPersistence",
+        "--silent",
+        "--skipApiVersionCheck",
+    ]
     command += ["--disableTelemetry", "--blobHost", "127.0.0.1", "--blobPort", str(port)]
     accounts = {"AZURITE_ACCOUNTS": f"{ACCOUNT['name']}:{ACCOUNT['key']}"}
     with served(command, accounts, f"http://127.0.0.1:{port}/{ACCOUNT['name']}", folder):
@@ -121,13 +153,18 @@ def running(folder: Path) -> Iterator[dict[str, str]]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--build", action="store_true", help="only install the program, if it is not there")
+    parser.add_argument(
+        "--build", action="store_true", help="only install the program, if it is not there"
+    )
     parser.add_argument(FOLLOW, action="store_true", help="end with standard input")
     arguments = parser.parse_args()
     if arguments.build:
         print(build(), file=sys.stderr)
         return
-    with tempfile.TemporaryDirectory(prefix="azure-", dir=memory_disk()) as folder, running(Path(folder)) as facts:
+    with (
+        tempfile.TemporaryDirectory(prefix="azure-", dir=memory_disk()) as folder,
+        running(Path(folder)) as facts,
+    ):
         serve(facts, follow_stdin=arguments.follow_stdin)
 
 

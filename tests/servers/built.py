@@ -1,4 +1,6 @@
-"""Servers that are built from source or installed once, into the user's cache, and started from there."""
+"""Servers that are built from source or installed once, into the user's cache, and started from
+there.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,12 @@ def go_install(name: str, program: Path, package: str, lacking: str) -> str:
 
     def build(folder: Path) -> None:
         # Go looks for its caches below HOME, which an emptied environment lacks.
-        environment = {**os.environ, "HOME": str(Path.home()), "GOBIN": str(folder), "CGO_ENABLED": "0"}
+        environment = {
+            **os.environ,
+            "HOME": str(Path.home()),
+            "GOBIN": str(folder),
+            "CGO_ENABLED": "0",
+        }
         run([go, "install", "-trimpath", "-ldflags=-s -w", package], environment)
         Path(folder, program.name).replace(program)
 
@@ -43,7 +50,9 @@ def go_install(name: str, program: Path, package: str, lacking: str) -> str:
 
 
 def npm_install(name: str, program: Path, package: str, lacking: str) -> str:
-    """Installs a package of Node's with all that it needs, unless it was; says in one line how it went.
+    """Installs a package of Node's with all that it needs, unless it was.
+
+    Says in one line how it went.
 
     The program lies in `node_modules/.bin` of a folder that holds nothing else.
     """
@@ -55,7 +64,16 @@ def npm_install(name: str, program: Path, package: str, lacking: str) -> str:
     place = program.parent.parent.parent
 
     def install(folder: Path) -> None:
-        command = [npm, "install", "--no-audit", "--no-fund", "--ignore-scripts", "--prefix", str(folder), package]
+        command = [
+            npm,
+            "install",
+            "--no-audit",
+            "--no-fund",
+            "--ignore-scripts",
+            "--prefix",
+            str(folder),
+            package,
+        ]
         # Node trusts none of the machine's own authorities by itself.
         trusted = {"NODE_EXTRA_CA_CERTS": str(bundle)} if (bundle := trusted_bundle()) else {}
         run(command, {**trusted, **os.environ, "HOME": str(Path.home())})
@@ -66,11 +84,16 @@ def npm_install(name: str, program: Path, package: str, lacking: str) -> str:
 
 
 def made(name: str, target: Path, make: Callable[[Path], None], lacking: str) -> str:
-    """Calls `make` with a scratch folder on the target's file system; says in one line how it went."""
+    """Calls `make` with a scratch folder on the target's file system.
+
+    Says in one line how it went.
+    """
     started = time.monotonic()
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=target.parent, prefix=".build-", ignore_cleanup_errors=True) as folder:
+        with tempfile.TemporaryDirectory(
+            dir=target.parent, prefix=".build-", ignore_cleanup_errors=True
+        ) as folder:
             make(Path(folder))
     except subprocess.CalledProcessError as error:
         said = "; ".join(error.stderr.strip().splitlines()[-5:]) or "it said nothing"
@@ -83,18 +106,33 @@ def made(name: str, target: Path, make: Callable[[Path], None], lacking: str) ->
 def run(command: list[str], environment: Mapping[str, str], *, cwd: Path | None = None) -> str:
     """What a command that succeeds prints."""
     done = subprocess.run(
-        command, env=environment, cwd=cwd, check=True, capture_output=True, text=True, timeout=BUILD_SECONDS
+        command,
+        env=environment,
+        cwd=cwd,
+        check=True,
+        capture_output=True,
+        text=True,
+        timeout=BUILD_SECONDS,
     )
     return done.stdout
 
 
 @contextmanager
-def served(command: list[str | Path], environment: Mapping[str, str], health: str, folder: Path) -> Iterator[None]:
-    """A server that answers at a URL, killed at the end; what it says goes to `log` in the folder."""
+def served(
+    command: list[str | Path], environment: Mapping[str, str], health: str, folder: Path
+) -> Iterator[None]:
+    """A server that answers at a URL, killed at the end.
+
+    What it says goes to `log` in the folder.
+    """
     with (
         (folder / "log").open("wb") as log,
         subprocess.Popen(
-            command, env={**os.environ, **environment}, stdin=subprocess.DEVNULL, stdout=log, stderr=log
+            command,
+            env={**os.environ, **environment},
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
         ) as process,
     ):
         try:

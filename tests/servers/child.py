@@ -1,4 +1,6 @@
-"""A server as a child process that tells where it listens and ends with whoever started it, however that one ends."""
+"""A server as a child process that tells where it listens and ends with whoever started it, however
+that one ends.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,9 @@ def started(module: str, *arguments: str) -> Iterator[dict[str, Any]]:
 
 
 def serve(facts: dict[str, Any], *, follow_stdin: bool) -> None:
-    """Prints the facts as one JSON line, then waits for SIGTERM, Ctrl-C or, if told, the end of standard input."""
+    """Prints the facts as one JSON line, then waits for SIGTERM, Ctrl-C or, if told, the end of
+    standard input.
+    """
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     print(json.dumps(facts), flush=True)
     with suppress(KeyboardInterrupt):

@@ -1,7 +1,9 @@
-"""Google's store for the tests: a real fake-gcs-server, built once; by hand with `python -m servers.google`.
+"""Google's store for the tests: a real fake-gcs-server, built once.
 
-`python -m servers.google --build` builds it from source into the user's cache, where a Go toolchain is. Where it can't
-be had its tests are skipped, and in CI they fail.
+By hand with `python -m servers.google`.
+
+`python -m servers.google --build` builds it from source into the user's cache, where a Go toolchain
+is. Where it can't be had its tests are skipped, and in CI they fail.
 """
 
 from __future__ import annotations
@@ -36,13 +38,20 @@ def program() -> Path:
 def build() -> str:
     """Builds the program, unless it was; says in one line how it went."""
     return go_install(
-        "fake-gcs-server", program(), f"{PACKAGE}@{VERSION}", "Google's tests are skipped, in CI they fail"
+        "fake-gcs-server",
+        program(),
+        f"{PACKAGE}@{VERSION}",
+        "Google's tests are skipped, in CI they fail",
     )
 
 
 def missing() -> str:
     """Why there is no server; empty where there is one."""
-    return "" if program().exists() else "no fake-gcs-server was built: python -m servers.google --build"
+    return (
+        ""
+        if program().exists()
+        else "no fake-gcs-server was built: python -m servers.google --build"
+    )
 
 
 def described() -> str:
@@ -85,8 +94,17 @@ def running(folder: Path) -> Iterator[dict[str, str]]:
     """A server that keeps its objects in memory; ended at the end."""
     port = free_port()
     address = f"http://127.0.0.1:{port}"
-    command: list[str | Path] = [program(), "-scheme", "http", "-backend", "memory", "-host", "127.0.0.1"]
-    # Its own address is not told to it: behind a proxy it answers with the one by which it was asked.
+    command: list[str | Path] = [
+        program(),
+        "-scheme",
+        "http",
+        "-backend",
+        "memory",
+        "-host",
+        "127.0.0.1",
+    ]
+    # Its own address is not told to it: behind a proxy it answers with the one by which it was
+    # asked.
     command += ["-port", str(port), "-public-host", f"127.0.0.1:{port}", "-log-level", "error"]
     with served(command, {}, f"{address}/_internal/healthcheck", folder):
         yield {"endpoint": address}
@@ -94,13 +112,18 @@ def running(folder: Path) -> Iterator[dict[str, str]]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--build", action="store_true", help="only build the program, if it is not there")
+    parser.add_argument(
+        "--build", action="store_true", help="only build the program, if it is not there"
+    )
     parser.add_argument(FOLLOW, action="store_true", help="end with standard input")
     arguments = parser.parse_args()
     if arguments.build:
         print(build(), file=sys.stderr)
         return
-    with tempfile.TemporaryDirectory(prefix="google-", dir=memory_disk()) as folder, running(Path(folder)) as facts:
+    with (
+        tempfile.TemporaryDirectory(prefix="google-", dir=memory_disk()) as folder,
+        running(Path(folder)) as facts,
+    ):
         serve(facts, follow_stdin=arguments.follow_stdin)
 
 

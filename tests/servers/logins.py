@@ -1,4 +1,6 @@
-"""The endpoints where programs get their logins from in the clouds, all on one server, and stores that take any."""
+"""The endpoints where programs get their logins from in the clouds, all on one server, and stores
+that take any.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ ROLE = "role-of-the-machine"
 
 @dataclass
 class Logins:
-    """A running server, and what it was asked: method, path with query, headers in lower case, body."""
+    """A running server, and what it was asked: method, path with query, headers in lower case,
+    body.
+    """
 
     endpoint: str
     asked: list[tuple[str, str, dict[str, str], str]] = field(default_factory=list)
@@ -28,7 +32,10 @@ class Logins:
     def signatures(self) -> list[tuple[str, str]]:
         """Of the requests to a store: who signed, and the token of a passing login."""
         headers = [each[2] for each in self.asked if "/lake/" in each[1] or "/lake?" in each[1]]
-        return [(each.get("authorization", ""), each.get("x-amz-security-token", "")) for each in headers]
+        return [
+            (each.get("authorization", ""), each.get("x-amz-security-token", ""))
+            for each in headers
+        ]
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -69,18 +76,38 @@ def _answer(path: str, body: str) -> tuple[int, str, str]:
         return 200, "text/plain", ROLE
     if path in (f"/latest/meta-data/iam/security-credentials/{ROLE}", "/container"):
         login = {"Code": "Success", "AccessKeyId": KEY, "SecretAccessKey": SECRET, "Token": TOKEN}
-        return 200, "application/json", json.dumps({**login, "Expiration": end, "LastUpdated": "2026-01-01T00:00:00Z"})
+        return (
+            200,
+            "application/json",
+            json.dumps({**login, "Expiration": end, "LastUpdated": "2026-01-01T00:00:00Z"}),
+        )
     if path.endswith("/token") or path == "/managed":  # OAuth's, of Google and Azure
-        given = {"access_token": TOKEN, "token_type": "Bearer", "expires_in": 3600, "issued_token_type": "x"}
-        return 200, "application/json", json.dumps({**given, "expires_on": str(int(until.timestamp()))})
+        given = {
+            "access_token": TOKEN,
+            "token_type": "Bearer",
+            "expires_in": 3600,
+            "issued_token_type": "x",
+        }
+        return (
+            200,
+            "application/json",
+            json.dumps({**given, "expires_on": str(int(until.timestamp()))}),
+        )
     if path.startswith("/computeMetadata") or path in ("", "/", "/storage/v1/b/lake"):
-        return 200, "application/json", json.dumps({"email": "machine@x", "scopes": [], "aliases": ["default"]})
+        return (
+            200,
+            "application/json",
+            json.dumps({"email": "machine@x", "scopes": [], "aliases": ["default"]}),
+        )
     return 404, "application/xml", "<Error><Code>NoSuchKey</Code><Message>no</Message></Error>"
 
 
 @contextmanager
 def running(certificate: Path | None = None) -> Iterator[Logins]:
-    """The server, on a free port; with a certificate, that is written there with its key, it speaks TLS."""
+    """The server, on a free port.
+
+    With a certificate, that is written there with its key, it speaks TLS.
+    """
     handler = type("Handler", (_Handler,), {})
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         scheme = "http"
@@ -109,7 +136,9 @@ def _certify(path: Path) -> None:
 
     key, now = ec.generate_private_key(ec.SECP256R1()), datetime.now(UTC)
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "127.0.0.1")])
-    made = x509.CertificateBuilder(name, name, key.public_key(), 1, now - timedelta(days=1), now + timedelta(days=1))
+    made = x509.CertificateBuilder(
+        name, name, key.public_key(), 1, now - timedelta(days=1), now + timedelta(days=1)
+    )
     here = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))])
     signed = made.add_extension(here, critical=False).sign(key, hashes.SHA256())
     private = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())

@@ -70,7 +70,9 @@ class MariaDatabase:
         return f"jdbc:mariadb://{self.host}:{self.port}/{self.name}"
 
     def connect(self) -> pymysql.Connection:
-        """A connection in UTC under the plain rules: values are stored as they are, backslashes are no escapes."""
+        """A connection in UTC under the plain rules: values are stored as they are, backslashes are
+        no escapes.
+        """
         return pymysql.connect(
             host=self.host,
             port=self.port,
@@ -107,8 +109,16 @@ class MariaDB:
 
 def missing() -> str | None:
     """Why no server can be started here; None where one can."""
-    lacking = [name for name in ("mariadbd", "mariadb-install-db") if shutil.which(name, path=SEARCH_PATH) is None]
-    return f"no {' and no '.join(lacking)} on this machine: install mariadb-server" if lacking else None
+    lacking = [
+        name
+        for name in ("mariadbd", "mariadb-install-db")
+        if shutil.which(name, path=SEARCH_PATH) is None
+    ]
+    return (
+        f"no {' and no '.join(lacking)} on this machine: install mariadb-server"
+        if lacking
+        else None
+    )
 
 
 @contextmanager
@@ -122,8 +132,17 @@ def running(folder: Path, settings: Sequence[str] = ()) -> Iterator[dict[str, An
     folder.mkdir(parents=True, exist_ok=True)
     if account:
         os.chown(folder, account.pw_uid, account.pw_gid)
-    data, log, socket, start = folder / "data", folder / "log", folder / "socket", folder / "start.sql"
-    common = [f"--datadir={data}", f"--tmpdir={folder}", *([f"--user={account.pw_name}"] if account else [])]
+    data, log, socket, start = (
+        folder / "data",
+        folder / "log",
+        folder / "socket",
+        folder / "start.sql",
+    )
+    common = [
+        f"--datadir={data}",
+        f"--tmpdir={folder}",
+        *([f"--user={account.pw_name}"] if account else []),
+    ]
     if not (data / "mysql").exists():
         quick = ["--auth-root-authentication-method=normal", "--skip-test-db"]
         quick += ["--innodb-flush-method=nosync", f"--innodb-log-file-size={LOG_SIZE}"]
@@ -155,7 +174,8 @@ def running(folder: Path, settings: Sequence[str] = ()) -> Iterator[dict[str, An
         wait_until_ready(server, facts, log)
         yield facts
     finally:
-        # A clean end would write what nobody reads any more; a folder that is kept is put right by the next start.
+        # A clean end would write what nobody reads any more; a folder that is kept is put right by
+        # the next start.
         server.kill()
         server.wait()
 
@@ -187,12 +207,18 @@ def wait_until_ready(server: subprocess.Popen[bytes], facts: dict[str, Any], log
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--data", type=Path, help="folder to keep; else a new one, removed at the end")
-    parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="a setting of the server")
+    parser.add_argument(
+        "--data", type=Path, help="folder to keep; else a new one, removed at the end"
+    )
+    parser.add_argument(
+        "--set", action="append", default=[], metavar="NAME=VALUE", help="a setting of the server"
+    )
     parser.add_argument(FOLLOW, action="store_true", help="end with standard input")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="mariadb-") as scratch:
-        with running(arguments.data.resolve() if arguments.data else Path(scratch), arguments.set) as facts:
+        with running(
+            arguments.data.resolve() if arguments.data else Path(scratch), arguments.set
+        ) as facts:
             serve(facts, follow_stdin=arguments.follow_stdin)
 
 

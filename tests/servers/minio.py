@@ -1,7 +1,9 @@
-"""A real MinIO on a free port, where one was built: for the tests' fixture, and by hand with `python -m servers.minio`.
+"""A real MinIO on a free port, where one was built: for the tests' fixture, and by hand with
+`python -m servers.minio`.
 
-`python -m servers.minio --build` builds it from source into the user's cache, once, where a Go toolchain is. Without
-one, or where the build fails, it says so on standard error and the tests are served by moto.
+`python -m servers.minio --build` builds it from source into the user's cache, once, where a Go
+toolchain is. Without one, or where the build fails, it says so on standard error and the tests are
+served by moto.
 """
 
 from __future__ import annotations
@@ -39,21 +41,36 @@ def running(folder: Path) -> Iterator[dict[str, str]]:
     port, console = free_port(), free_port()
     address = f"http://127.0.0.1:{port}"
     login = {"MINIO_ROOT_USER": ACCOUNT["key"], "MINIO_ROOT_PASSWORD": ACCOUNT["secret"]}
-    listen: list[str | Path] = ["--address", f"127.0.0.1:{port}", "--console-address", f"127.0.0.1:{console}"]
+    listen: list[str | Path] = [
+        "--address",
+        f"127.0.0.1:{port}",
+        "--console-address",
+        f"127.0.0.1:{console}",
+    ]
     environment = {**login, "MINIO_BROWSER": "off", "MINIO_UPDATE": "off", "HOME": str(folder)}
-    with served([program(), "server", folder / "data", *listen], environment, f"{address}/minio/health/ready", folder):
+    with served(
+        [program(), "server", folder / "data", *listen],
+        environment,
+        f"{address}/minio/health/ready",
+        folder,
+    ):
         yield {"endpoint": address, **ACCOUNT}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--build", action="store_true", help="only build the program, if it is not there")
+    parser.add_argument(
+        "--build", action="store_true", help="only build the program, if it is not there"
+    )
     parser.add_argument(FOLLOW, action="store_true", help="end with standard input")
     arguments = parser.parse_args()
     if arguments.build:
         print(build(), file=sys.stderr)
         return
-    with tempfile.TemporaryDirectory(prefix="minio-", dir=memory_disk()) as folder, running(Path(folder)) as facts:
+    with (
+        tempfile.TemporaryDirectory(prefix="minio-", dir=memory_disk()) as folder,
+        running(Path(folder)) as facts,
+    ):
         serve(facts, follow_stdin=arguments.follow_stdin)
 
 

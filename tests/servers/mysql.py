@@ -1,8 +1,9 @@
 """A real MySQL on a free port, of Debian's unstable branch: for the tests' fixture, and by hand.
 
-`python -m servers.mysql --build` unpacks it with the libraries that it needs into the user's cache, once, where apt and
-Debian's keyring are; nothing is installed, and root is not needed. Where it can't be had its tests are skipped, and in
-CI they fail. `python -m servers.mysql [--data DIR]` prints a JSON line and serves until it is ended.
+`python -m servers.mysql --build` unpacks it with the libraries that it needs into the user's cache,
+once, where apt and Debian's keyring are; nothing is installed, and root is not needed. Where it
+can't be had its tests are skipped, and in CI they fail. `python -m servers.mysql [--data DIR]`
+prints a JSON line and serves until it is ended.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ USER = "root"
 PACKAGE = "mysql-server-core"
 KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
 SOURCES = (Path("/etc/apt/sources.list"), Path("/etc/apt/sources.list.d/debian.sources"))
-# The machine's own mirror of Debian: its security updates, and what else the machine installs from, end otherwise.
+# The machine's own mirror of Debian: its security updates, and what else the machine installs from,
+# end otherwise.
 MIRROR = re.compile(r"^[^#\n]*?\b(https?://\S+/debian/?)(?=\s|$)", re.MULTILINE)
 # What the server only needs for a script of its own.
 NOT_NEEDED = re.compile(r"perl|libperl|libgdbm|libdb5")
@@ -50,7 +52,10 @@ SETTINGS = {
 
 
 class MySQLDatabase(MariaDatabase):
-    """One database of the server; its `connect` has encryption, as the account's way of login asks for it."""
+    """One database of the server.
+
+    Its `connect` has encryption, as the account's way of login asks for it.
+    """
 
     @property
     def is_mysql(self) -> bool:
@@ -70,9 +75,14 @@ class MySQL(MariaDB):
 
 
 def unpacked() -> Path | None:
-    """The folder of the newest server in the cache, with an empty data directory; None: there is none."""
+    """The folder of the newest server in the cache, with an empty data directory.
+
+    None: there is none.
+    """
     found = (cache_folder() / "mysql").glob("*/usr/sbin/mysqld")
-    return max((each.parents[2] for each in found), key=lambda each: each.stat().st_mtime, default=None)
+    return max(
+        (each.parents[2] for each in found), key=lambda each: each.stat().st_mtime, default=None
+    )
 
 
 def missing() -> str | None:
@@ -85,7 +95,14 @@ def build() -> str:
     if root := unpacked():
         return f"MySQL is there: {root}"
     lacking = "MySQL's tests are skipped, in CI they fail"
-    mirror = next((found[1] for each in SOURCES if each.exists() and (found := MIRROR.search(each.read_text()))), None)
+    mirror = next(
+        (
+            found[1]
+            for each in SOURCES
+            if each.exists() and (found := MIRROR.search(each.read_text()))
+        ),
+        None,
+    )
     if mirror is None or not KEYRING.exists() or shutil.which("dpkg-deb") is None:
         return f"MySQL is not built, {lacking}: this is no Debian"
 
@@ -123,9 +140,16 @@ def _fetched(folder: Path, mirror: str) -> str:
         return run([program, *options, *words], os.environ, cwd=downloads)
 
     apt("apt-get", "update")
-    only = [f"--no-{each}" for each in ("recommends", "suggests", "conflicts", "breaks", "replaces", "enhances")]
-    listed = apt("apt-cache", "depends", "--recurse", *only, "--no-pre-depends", PACKAGE).splitlines()
-    needed = {each for each in listed if re.match("lib|zlib1g$", each) and not NOT_NEEDED.match(each)}
+    only = [
+        f"--no-{each}"
+        for each in ("recommends", "suggests", "conflicts", "breaks", "replaces", "enhances")
+    ]
+    listed = apt(
+        "apt-cache", "depends", "--recurse", *only, "--no-pre-depends", PACKAGE
+    ).splitlines()
+    needed = {
+        each for each in listed if re.match("lib|zlib1g$", each) and not NOT_NEEDED.match(each)
+    }
     apt("apt-get", "download", PACKAGE, *sorted(needed))
     for package in downloads.iterdir():
         run(["dpkg-deb", "-x", str(package), str(folder / "root")], os.environ)
@@ -140,16 +164,30 @@ def _program(root: Path) -> list[str | Path]:
     libraries = f"{loader.parent}:{root / 'usr/lib/mysql/private'}"
     share = root / "usr/share/mysql"
     places: list[str | Path] = [f"--basedir={root / 'usr'}", f"--lc-messages-dir={share}"]
-    places += [f"--character-sets-dir={share / 'charsets'}", f"--plugin-dir={root / 'usr/lib/mysql/plugin'}"]
+    places += [
+        f"--character-sets-dir={share / 'charsets'}",
+        f"--plugin-dir={root / 'usr/lib/mysql/plugin'}",
+    ]
     account = ["--user=root"] if os.geteuid() == 0 else []
-    command = [loader, "--library-path", libraries, root / "usr/sbin/mysqld", "--no-defaults", *places, *account]
+    command = [
+        loader,
+        "--library-path",
+        libraries,
+        root / "usr/sbin/mysqld",
+        "--no-defaults",
+        *places,
+        *account,
+    ]
     return [*command, "--secure-file-priv=NULL", "--mysqlx=OFF"]
 
 
 def _initialised(root: Path, data: Path) -> None:
     """An empty data directory, with which each server begins: to make one takes eight seconds."""
     options = [f"--{name}={value}" for name, value in FILES.items()]
-    run([*map(str, _program(root)), "--initialize-insecure", f"--datadir={data}", *options], os.environ)
+    run(
+        [*map(str, _program(root)), "--initialize-insecure", f"--datadir={data}", *options],
+        os.environ,
+    )
     (data / "auto.cnf").unlink(missing_ok=True)  # the server's own id
 
 
@@ -181,7 +219,11 @@ def running(folder: Path, settings: Sequence[str] = ()) -> Iterator[dict[str, An
     places += [f"--pid-file={folder / 'pid'}", f"--init-file={start}"]
     with log.open("w") as output:
         server = subprocess.Popen(
-            [*_program(root), *places, *options], stdin=subprocess.DEVNULL, stdout=output, stderr=output, cwd="/"
+            [*_program(root), *places, *options],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            cwd="/",
         )
     try:
         wait_until_ready(server, facts, log)
@@ -193,16 +235,24 @@ def running(folder: Path, settings: Sequence[str] = ()) -> Iterator[dict[str, An
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--build", action="store_true", help="only unpack the server, if it is not there")
-    parser.add_argument("--data", type=Path, help="folder to keep; else a new one, removed at the end")
-    parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="a setting of the server")
+    parser.add_argument(
+        "--build", action="store_true", help="only unpack the server, if it is not there"
+    )
+    parser.add_argument(
+        "--data", type=Path, help="folder to keep; else a new one, removed at the end"
+    )
+    parser.add_argument(
+        "--set", action="append", default=[], metavar="NAME=VALUE", help="a setting of the server"
+    )
     parser.add_argument(FOLLOW, action="store_true", help="end with standard input")
     arguments = parser.parse_args()
     if arguments.build:
         print(build(), file=sys.stderr)
         return
     with tempfile.TemporaryDirectory(prefix="mysql-") as scratch:
-        with running(arguments.data.resolve() if arguments.data else Path(scratch), arguments.set) as facts:
+        with running(
+            arguments.data.resolve() if arguments.data else Path(scratch), arguments.set
+        ) as facts:
             serve(facts, follow_stdin=arguments.follow_stdin)
 
 

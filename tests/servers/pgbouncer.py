@@ -1,4 +1,7 @@
-"""A real pgBouncer, in transaction mode, before a PostgreSQL; where it is not installed its tests are skipped."""
+"""A real pgBouncer, in transaction mode, before a PostgreSQL.
+
+Where it is not installed its tests are skipped.
+"""
 
 from __future__ import annotations
 
@@ -46,9 +49,13 @@ def pooled(database: Database, *, mode: str = "transaction") -> Iterator[Databas
             settings["user"] = pwd.getpwnam("nobody").pw_name
         lines = [f"{key} = {value}" for key, value in settings.items()]
         server = f"host={database.host} port={database.port} dbname={database.name}"
-        (folder / "ini").write_text("\n".join(["[databases]", f"{database.name} = {server}", "[pgbouncer]", *lines]))
+        (folder / "ini").write_text(
+            "\n".join(["[databases]", f"{database.name} = {server}", "[pgbouncer]", *lines])
+        )
         with (folder / "log").open("wb") as log:
-            process = subprocess.Popen([program, folder / "ini"], stdout=log, stderr=subprocess.STDOUT)
+            process = subprocess.Popen(
+                [program, folder / "ini"], stdout=log, stderr=subprocess.STDOUT
+            )
         try:
             _wait(process, port, folder / "log")
             yield replace(database, host="127.0.0.1", port=port)

@@ -1,7 +1,8 @@
 """A real PostgreSQL on a free port, from a wheel: for the tests' fixture, and by hand.
 
-`python -m servers.postgresql [--data DIR]` prints a JSON line and serves until it is ended. With `POSTGRESQL_PROGRAMS`
-(`/usr/lib/postgresql/15/bin`) it is the server of that folder, of another version.
+`python -m servers.postgresql [--data DIR]` prints a JSON line and serves until it is ended. With
+`POSTGRESQL_PROGRAMS` (`/usr/lib/postgresql/15/bin`) it is the server of that folder, of another
+version.
 """
 
 from __future__ import annotations
@@ -97,15 +98,22 @@ class PostgreSQL:
         return database
 
     def drop(self, database: Database) -> None:
-        """Remove it with its sessions; one that something still needs, as a replication slot does, stays."""
-        with suppress(psycopg.Error), psycopg.connect(self.database("postgres").dsn, autocommit=True) as connection:
+        """Remove it with its sessions.
+
+        One that something still needs, as a replication slot does, stays.
+        """
+        with (
+            suppress(psycopg.Error),
+            psycopg.connect(self.database("postgres").dsn, autocommit=True) as connection,
+        ):
             connection.execute(f"drop database if exists {database.name} with (force)")
 
 
 def client_ports(connection: psycopg.Connection[Any]) -> set[int]:
     """Where the sessions of others in this database come from."""
     found = connection.execute(
-        "select client_port from pg_stat_activity where datname = current_database() and client_port > 0 "
+        "select client_port from pg_stat_activity where datname = current_database() and "
+        "client_port > 0 "
         "and pid <> pg_backend_pid()"
     )
     return {port for (port,) in found}
@@ -118,7 +126,9 @@ def older() -> str | None:
 
 
 @contextmanager
-def running(folder: Path, programs: str | None = PROGRAMS, **settings: str) -> Iterator[dict[str, Any]]:
+def running(
+    folder: Path, programs: str | None = PROGRAMS, **settings: str
+) -> Iterator[dict[str, Any]]:
     """A server whose files lie in the folder, made there if it is new; stopped at the end."""
     account = _account()
     folder.mkdir(parents=True, exist_ok=True)
@@ -138,7 +148,12 @@ def running(folder: Path, programs: str | None = PROGRAMS, **settings: str) -> I
         encoding = ["--encoding=UTF8", "--locale=C", *([] if programs else builtin)]
         _run([binaries / "initdb", "-D", data, "--no-sync", *access, *encoding], account)
     with _started(binaries, data, log, {**SETTINGS, **settings}) as port:
-        yield {"host": "127.0.0.1", "port": port, "user": USER, "password": password_file.read_text()}
+        yield {
+            "host": "127.0.0.1",
+            "port": port,
+            "user": USER,
+            "password": password_file.read_text(),
+        }
 
 
 @contextmanager
@@ -146,9 +161,16 @@ def standby(folder: Path) -> Iterator[tuple[PostgreSQL, PostgreSQL]]:
     """A primary and a hot standby that follows it."""
     account, replicates = _account(), {"max_wal_senders": "4"}
     with running(folder, **replicates) as facts:
-        primary, binaries, data = PostgreSQL(**facts), _binaries(folder, account), folder / "standby"
+        primary, binaries, data = (
+            PostgreSQL(**facts),
+            _binaries(folder, account),
+            folder / "standby",
+        )
         place = conninfo.make_conninfo(primary.database("postgres").dsn)
-        _run([binaries / "pg_basebackup", "-d", place, "-D", data, "-R", "-c", "fast", "--no-sync"], account)
+        _run(
+            [binaries / "pg_basebackup", "-d", place, "-D", data, "-R", "-c", "fast", "--no-sync"],
+            account,
+        )
         with _started(binaries, data, folder / "standby.log", {**SETTINGS, **replicates}) as port:
             yield primary, PostgreSQL(**{**facts, "port": port})
 
@@ -156,7 +178,9 @@ def standby(folder: Path) -> Iterator[tuple[PostgreSQL, PostgreSQL]]:
 @contextmanager
 def _started(binaries: Path, data: Path, log: Path, settings: dict[str, str]) -> Iterator[int]:
     account, port = _account(), free_port()
-    options = " ".join(f"-c {name}={value or repr('')}" for name, value in {**settings, "port": port}.items())
+    options = " ".join(
+        f"-c {name}={value or repr('')}" for name, value in {**settings, "port": port}.items()
+    )
     try:
         _run([binaries / "pg_ctl", "-D", data, "-l", log, "-o", options, "-w", "start"], account)
     except subprocess.CalledProcessError as error:
@@ -187,7 +211,9 @@ def _account() -> pwd.struct_passwd | None:
 
 
 def _binaries(folder: Path, account: pwd.struct_passwd | None) -> Path:
-    """The wheel's programs, or a copy of them where the account can't enter the folder that the wheel lies in."""
+    """The wheel's programs, or a copy of them where the account can't enter the folder that the
+    wheel lies in.
+    """
     try:
         _run([INSTALLED / "bin/postgres", "--version"], account)
     except (OSError, subprocess.CalledProcessError):
@@ -203,7 +229,9 @@ def _binaries(folder: Path, account: pwd.struct_passwd | None) -> Path:
 
 
 def _run(command: list[Any], account: pwd.struct_passwd | None) -> None:
-    as_account = {"user": account.pw_uid, "group": account.pw_gid, "extra_groups": []} if account else {}
+    as_account = (
+        {"user": account.pw_uid, "group": account.pw_gid, "extra_groups": []} if account else {}
+    )
     # A file and not a pipe: the server inherits it, so that a pipe would stay open.
     with tempfile.TemporaryFile("w+") as output:
         done = subprocess.run(
@@ -222,7 +250,9 @@ def _run(command: list[Any], account: pwd.struct_passwd | None) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--data", type=Path, help="folder to keep; else a new one, removed at the end")
+    parser.add_argument(
+        "--data", type=Path, help="folder to keep; else a new one, removed at the end"
+    )
     parser.add_argument(FOLLOW, action="store_true", help="end with standard input")
     arguments = parser.parse_args()
     if arguments.data:

@@ -1,4 +1,6 @@
-"""A server of HTTP/1.1 before another one: it counts what passes, leaves headers out, and has a fault when told."""
+"""A server of HTTP/1.1 before another one: it counts what passes, leaves headers out, and has a
+fault when told.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,9 @@ OWN_HEADERS = frozenset({"connection", "expect", "keep-alive", "transfer-encodin
 
 @dataclass(frozen=True)
 class Passed:
-    """A request that came: its method, path with query, headers in lower case, and how many bytes went each way."""
+    """A request that came: its method, path with query, headers in lower case, and how many bytes
+    went each way.
+    """
 
     method: str
     path: str
@@ -76,9 +80,12 @@ class Proxy:
         behind: str | None = None,
         times: int = 1,
     ) -> None:
-        """Has a fault at the n-th request from now on, the first being 1, and so many `times`; None: no more faults.
+        """Has a fault at the n-th request from now on, the first being 1, and so many `times`.
 
-        Where given, `only` these methods count, and they do so `behind` the first one whose path has this text.
+        None: no more faults.
+
+        Where given, `only` these methods count, and they do so `behind` the first one whose path
+        has this text.
         """
         with self._lock:
             self._fault, self._left, self._only, self._behind = fault, nth, only, behind
@@ -147,13 +154,21 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _ask(self, body: bytes) -> tuple[int, dict[str, str], bytes]:
         left_out = OWN_HEADERS | {"content-length"} | self.proxy.stripped
-        headers = {name: value for name, value in self.headers.items() if name.lower() not in left_out}
+        headers = {
+            name: value for name, value in self.headers.items() if name.lower() not in left_out
+        }
         connection = http.client.HTTPConnection(self.proxy.upstream, timeout=60)
         try:
-            connection.request(self.command, self.path, body or None, {"Content-Length": str(len(body)), **headers})
+            connection.request(
+                self.command, self.path, body or None, {"Content-Length": str(len(body)), **headers}
+            )
             response = connection.getresponse()
             answer = response.read()
-            given = {name: value for name, value in response.getheaders() if name.lower() not in OWN_HEADERS}
+            given = {
+                name: value
+                for name, value in response.getheaders()
+                if name.lower() not in OWN_HEADERS
+            }
         finally:
             connection.close()
         lowered = {name.lower(): value for name, value in self.headers.items()}

@@ -1,4 +1,5 @@
-"""S3 for the tests: a real MinIO where one was built (`servers.minio`), else moto's server, which this module starts.
+"""S3 for the tests: a real MinIO where one was built (`servers.minio`), else moto's server, which
+this module starts.
 
 `TEST_S3_SERVER=moto` takes moto in any case, `TEST_S3_SERVER=minio` fails where no MinIO was built.
 `python -m servers.s3` starts moto's by hand, on a free port.
@@ -36,7 +37,9 @@ def chosen_server() -> str:
         raise ValueError(f"{CHOICE} is {asked!r}, neither minio nor moto")
     built = minio.program().exists()
     if asked == "minio" and not built:
-        raise FileNotFoundError(f"no MinIO was built: `python -m servers.minio --build` in tests/ ({minio.program()})")
+        raise FileNotFoundError(
+            f"no MinIO was built: `python -m servers.minio --build` in tests/ ({minio.program()})"
+        )
     return asked or ("minio" if built else "moto")
 
 
@@ -45,7 +48,11 @@ def described() -> str:
     server = chosen_server()
     if server == "minio":
         return f"S3 server: MinIO {minio.VERSION} ({CHOICE}=moto takes moto)"
-    why = f"{CHOICE}=moto" if os.environ.get(CHOICE) else "no MinIO was built: python -m servers.minio --build"
+    why = (
+        f"{CHOICE}=moto"
+        if os.environ.get(CHOICE)
+        else "no MinIO was built: python -m servers.minio --build"
+    )
     return f"S3 server: moto ({why})"
 
 
@@ -77,7 +84,9 @@ class S3:
         """An independent look at the server, without caches."""
         from s3fs import S3FileSystem
 
-        return S3FileSystem(**self.storage_options, use_listings_cache=False, skip_instance_cache=True)
+        return S3FileSystem(
+            **self.storage_options, use_listings_cache=False, skip_instance_cache=True
+        )
 
     def new_bucket(self) -> str:
         """The URL of an empty bucket that no one else uses."""

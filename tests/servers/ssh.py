@@ -1,4 +1,6 @@
-"""A real OpenSSH server on a free port: for the tests' fixture, and by hand with `python -m servers.ssh`."""
+"""A real OpenSSH server on a free port: for the tests' fixture, and by hand with `python -m
+servers.ssh`.
+"""
 
 from __future__ import annotations
 
@@ -73,7 +75,11 @@ class Ssh:
             with suppress(OSError):
                 sockets.add(str(opened.readlink()))
         lines = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
-        return {int(words[1].rpartition(":")[2], 16) for words in lines if f"socket:[{words[9]}]" in sockets}
+        return {
+            int(words[1].rpartition(":")[2], 16)
+            for words in lines
+            if f"socket:[{words[9]}]" in sockets
+        }
 
     def _children(self) -> list[Path]:
         return [path for path in Path("/proc").glob("[0-9]*") if _parent(path) == self.pid]
@@ -81,8 +87,14 @@ class Ssh:
 
 def missing() -> str | None:
     """Why no server can be started here; None where one can."""
-    lacking = [name for name in ("sshd", "ssh-keygen") if shutil.which(name, path=SEARCH_PATH) is None]
-    return f"no {' and no '.join(lacking)} on this machine: install openssh-server" if lacking else None
+    lacking = [
+        name for name in ("sshd", "ssh-keygen") if shutil.which(name, path=SEARCH_PATH) is None
+    ]
+    return (
+        f"no {' and no '.join(lacking)} on this machine: install openssh-server"
+        if lacking
+        else None
+    )
 
 
 @contextmanager
@@ -100,7 +112,13 @@ def running(folder: Path) -> Iterator[dict[str, Any]]:
     host_key = " ".join((folder / "host.pub").read_text().split()[:2])
     user = pwd.getpwuid(os.geteuid()).pw_name
     with serving(folder, port) as process:
-        yield {"port": port, "username": user, "host_key": host_key, "folder": str(folder), "pid": process}
+        yield {
+            "port": port,
+            "username": user,
+            "host_key": host_key,
+            "folder": str(folder),
+            "pid": process,
+        }
 
 
 @contextmanager
@@ -113,7 +131,10 @@ def serving(folder: Path, port: int) -> Iterator[int]:
     assert program is not None, missing()
     with (folder / "log").open("w") as log:
         server = subprocess.Popen(
-            [program, "-D", "-e", "-f", str(folder / "config")], stdin=subprocess.DEVNULL, stdout=log, stderr=log
+            [program, "-D", "-e", "-f", str(folder / "config")],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
         )
     try:
         _wait_until_ready(server, port, folder / "log")

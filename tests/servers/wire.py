@@ -43,7 +43,8 @@ class Wire:
 
     def end(self) -> None:
         """Closes all connections."""
-        # First, as a socket that its thread closes is left open by the other thread, which waits for its bytes.
+        # First, as a socket that its thread closes is left open by the other thread, which waits
+        # for its bytes.
         for each in self._sockets:
             with suppress(OSError):
                 each.shutdown(socket.SHUT_RDWR)

@@ -1,4 +1,6 @@
-"""A database of MariaDB or MySQL for `log_changes`: whoever writes to it, and what each of its rows went through."""
+"""A database of MariaDB or MySQL for `log_changes`: whoever writes to it, and what each of its rows
+went through.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,8 @@ import pymysql
 from servers.mariadb import MariaDatabase
 
 Row = tuple[Any, ...]
-# The server does not know the XA transaction: it changed nothing and ended with its session; or it was rolled back.
+# The server does not know the XA transaction: it changed nothing and ended with its session; or it
+# was rolled back.
 GONE = (1397, 1402)
 KEYS = {"orders": ["id"], "items": ["order_id", "place"], "events": ["id", "day"]}
 NOTES = {"orders": "note", "items": "what", "events": "what"}
@@ -78,12 +81,14 @@ class BinlogSource:
         big = str(chance.random()) * 600
         day = f"202{chance.choice('56')}-0{chance.randrange(1, 9)}-01"
         choices: list[tuple[str, tuple[Any, ...]]] = [
-            ("insert into orders values (%s, %s, %s, %s, now(6)) on duplicate key update note = values(note)",
+            ("insert into orders values (%s, %s, %s, %s, now(6)) on duplicate key update note = "
+                "values(note)",
              (number, text, big, chance.randrange(10**6) / 100)),
             ("update orders set note = %s, amount = amount + 1 where id = %s", (text, number)),
             ("update orders set body = %s, note = %s where id = %s", (big, text, number)),
             ("delete from orders where id = %s", (number,)),
-            ("update orders set id = %s where id = %s and not exists (select * from (select id from orders) o "
+            ("update orders set id = %s where id = %s and not exists (select * from (select id "
+                "from orders) o "
              "where o.id = %s)", (number + 60, number, number + 60)),
             ("insert ignore into items values (%s, 1, %s, %s), (%s, 2, %s, null), (%s, 5, %s, '')",
              (number, text, big, number, text, number, text)),
@@ -99,7 +104,10 @@ class BinlogSource:
         cursor.execute(*chance.choice(choices))
 
     def transaction(self, connection: pymysql.Connection) -> None:
-        """A transaction that is committed or rolled back, with savepoints; now and then a large one."""
+        """A transaction that is committed or rolled back, with savepoints.
+
+        Now and then a large one.
+        """
         try:
             with connection.cursor() as cursor:
                 for _ in range(self.chance.randrange(1, 6)):
@@ -109,8 +117,12 @@ class BinlogSource:
                         with suppress(pymysql.MySQLError):  # DDL forgets it
                             cursor.execute("rollback to s")
                 if self.chance.random() < 0.02:
-                    many = ", ".join(f"({n}, 0, 'large', repeat('y', 600))" for n in range(1000, 1600))
-                    cursor.execute(f"insert into items values {many} on duplicate key update what = rand()")
+                    many = ", ".join(
+                        f"({n}, 0, 'large', repeat('y', 600))" for n in range(1000, 1600)
+                    )
+                    cursor.execute(
+                        f"insert into items values {many} on duplicate key update what = rand()"
+                    )
             connection.rollback() if self.chance.random() < 0.15 else connection.commit()
         except pymysql.MySQLError:
             connection.rollback()
@@ -203,6 +215,8 @@ class BinlogSource:
         connection = self.database.connect()
         with connection.cursor() as cursor:
             cursor.execute("set innodb_lock_wait_timeout = 1, lock_wait_timeout = 1")
-            cursor.execute(f"set time_zone = '{self.chance.choice(['+00:00', '-03:30', '+13:00'])}'")
+            cursor.execute(
+                f"set time_zone = '{self.chance.choice(['+00:00', '-03:30', '+13:00'])}'"
+            )
         connection.commit()
         return connection

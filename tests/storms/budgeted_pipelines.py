@@ -1,9 +1,11 @@
-"""Many pipelines load one database at once, each within a budget of minutes, until all of it is there, exactly.
+"""Many pipelines load one database at once, each within a budget of minutes, until all of it is
+there, exactly.
 
-To be run by hand: `cd tests && ../.venv/bin/python -m storms.budgeted_pipelines --pipelines 50 --rows 20000000`. Each
-pipeline has a table of its own, and every second one a budget of rows, too; a few programs run at a time (`--at-once`),
-in turns, and a run that has used its budget ends well. After each turn every lake table must be a part of its source
-without a gap at the front: what the bookmark says, and nothing twice.
+To be run by hand: `cd tests && ../.venv/bin/python -m storms.budgeted_pipelines --pipelines 50
+--rows 20000000`. Each pipeline has a table of its own, and every second one a budget of rows, too;
+a few programs run at a time (`--at-once`), in turns, and a run that has used its budget ends well.
+After each turn every lake table must be a part of its source without a gap at the front: what the
+bookmark says, and nothing twice.
 """
 
 from __future__ import annotations
@@ -39,7 +41,9 @@ class Pipeline:
     number: int
     rows: int
 
-    def write(self, database: Database, minutes: float, run_rows: int | None, slice_rows: int) -> None:
+    def write(
+        self, database: Database, minutes: float, run_rows: int | None, slice_rows: int
+    ) -> None:
         """Its two configs."""
         lake = f"{self.folder}/lake"
         tap = {
@@ -57,7 +61,9 @@ class Pipeline:
             },
         }
         self.config("tap").write_text(json.dumps(tap))
-        self.config("target").write_text(json.dumps({"bucket": lake, "pipeline": f"p{self.number}", "format": "delta"}))
+        self.config("target").write_text(
+            json.dumps({"bucket": lake, "pipeline": f"p{self.number}", "format": "delta"})
+        )
 
     def config(self, side: str) -> Path:
         return self.folder / f"{side}-{self.number}.json"
@@ -65,7 +71,14 @@ class Pipeline:
     def run(self) -> float:
         """One run, which must end well; its seconds."""
         begun = time.monotonic()
-        command = [PROGRAM, "run", "--config", self.config("target"), "--tap-config", self.config("tap")]
+        command = [
+            PROGRAM,
+            "run",
+            "--config",
+            self.config("target"),
+            "--tap-config",
+            self.config("tap"),
+        ]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         assert done.returncode == 0, (self.number, done.stderr)
         return time.monotonic() - begun
@@ -76,10 +89,17 @@ class Pipeline:
         files = [str(path) for path in table.glob("*.parquet")]
         if not files:
             return 0
-        sums = "count(*), count(DISTINCT id), coalesce(max(id), 0), count_if(note <> 'note ' || md5(id::VARCHAR))"
-        ((count, distinct, last, wrong),) = duckdb.sql(f"SELECT {sums} FROM read_parquet({files})").fetchall()
+        sums = (
+            "count(*), count(DISTINCT id), coalesce(max(id), 0), count_if(note <> 'note ' || "
+            "md5(id::VARCHAR))"
+        )
+        ((count, distinct, last, wrong),) = duckdb.sql(
+            f"SELECT {sums} FROM read_parquet({files})"
+        ).fetchall()
         assert count == distinct == last and wrong == 0, (self.number, count, distinct, last, wrong)
-        state = json.loads((self.folder / f"lake/.dataspoc/state/p{self.number}/state.json").read_text())
+        state = json.loads(
+            (self.folder / f"lake/.dataspoc/state/p{self.number}/state.json").read_text()
+        )
         bookmark = state["bookmarks"][f"public-t{self.number}"]
         # At the last row, or right behind a slice, where the next one begins.
         assert bookmark["replication_key_value"] - last in (0, 1), (self.number, last, bookmark)
@@ -105,11 +125,15 @@ def storm(server: PostgreSQL, folder: Path, chosen: argparse.Namespace) -> None:
         there = sum(pipeline.loaded() for pipeline in pipelines)
         seconds = time.monotonic() - begun
         print(
-            f"turn {turn}: {len(waiting)} runs, {seconds:.0f} s, the longest {longest:.0f} s, {there:,} rows",
+            f"turn {turn}: {len(waiting)} runs, {seconds:.0f} s, the longest {longest:.0f} s, "
+            f"{there:,} rows",
             flush=True,
         )
     assert [pipeline.loaded() for pipeline in pipelines] == [each] * len(pipelines)
-    print(f"all {each * len(pipelines):,} rows of {len(pipelines)} pipelines are there, once", flush=True)
+    print(
+        f"all {each * len(pipelines):,} rows of {len(pipelines)} pipelines are there, once",
+        flush=True,
+    )
 
 
 def main() -> None:

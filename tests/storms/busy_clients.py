@@ -1,4 +1,6 @@
-"""Who works on a PostgreSQL in a storm: writers, a designer of tables, and who watches whether they wait for us."""
+"""Who works on a PostgreSQL in a storm: writers, a designer of tables, and who watches whether they
+wait for us.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,8 @@ import psycopg
 
 from servers.postgresql import Database
 
-# Nobody waits for longer for what a run holds; what is beyond a second is the machine's, which does not look in time.
+# Nobody waits for longer for what a run holds; what is beyond a second is the machine's, which does
+# not look in time.
 MOST_SECONDS = 1.0
 OURS = "application_name in ('tap-spark-jdbc', 'PostgreSQL JDBC Driver')"
 WAITING = f"""
@@ -98,10 +101,14 @@ class Writer:
             ("insert into app (id, v) values (%s, %s)", (-number, version)),
             ("update ups set v = %s, n = n + 1, updated_at = now() where id = %s", (version, row)),
             ("update ups set v = %s where id = %s", (version, row)),
-            ("update ups set v = %s, updated_at = updated_at - interval '1 hour' where id = %s", (version, row)),
+            (
+                "update ups set v = %s, updated_at = updated_at - interval '1 hour' where id = %s",
+                (version, row),
+            ),
             ("insert into ups (id, n, v) values (%s, 1, %s)", (20_000 + number, version)),
             (
-                "insert into ups (id, n, v, updated_at) values (%s, 1, %s, now() - interval '1 day')",
+                "insert into ups (id, n, v, updated_at) values (%s, 1, %s, now() - interval '1 "
+                "day')",
                 (20_000 + number, version),
             ),
             ("update ful set v = %s where id = %s", (version, row)),
@@ -140,10 +147,13 @@ class Designer:
             [
                 f"alter table {table} add column x{self.number} text",
                 f"alter table {table} add column x{self.number} integer default 7",
-                f"alter table {written_anew} add column x{self.number} double precision default random()",
+                f"alter table {written_anew} add column x{self.number} double precision default "
+                "random()",
                 gone,
                 gone,
-                self.dice.choice(["alter table ups alter n type bigint", "alter table ups alter n type integer"]),
+                self.dice.choice(
+                    ["alter table ups alter n type bigint", "alter table ups alter n type integer"]
+                ),
                 f"truncate {self.dice.choice(['app', 'ups', 'ful', 'par2'])}",
                 f"vacuum full {table}",
                 f"create index concurrently on {table} (v)" if table != "par" else "analyze par",
@@ -165,7 +175,10 @@ def watch(storm: Storm) -> None:
                 storm.longest = max(storm.longest, now - began)
                 if now - began > MOST_SECONDS:
                     waits, runs = found[pid]
-                    storm.complain(f"a client waits for {now - began:.1f} s: {waits!r} for {' '.join(runs.split())!r}")
+                    storm.complain(
+                        f"a client waits for {now - began:.1f} s: {waits!r} for "
+                        f"{' '.join(runs.split())!r}"
+                    )
             storm.counts["looks at waiting clients"] += 1
 
 

@@ -1,7 +1,9 @@
-"""A storm, by hand: runs of `tap | target` beside a busy PostgreSQL, and what the lake holds when it is over.
+"""A storm, by hand: runs of `tap | target` beside a busy PostgreSQL, and what the lake holds when
+it is over.
 
-`cd tests && ../.venv/bin/python -m storms.busy_postgresql --runs 50 --minutes 20 --seed 1` prints counts, and exits
-with 1 if a row was lost, came twice or is another one, a run failed for no reason, or a client waited for the tap.
+`cd tests && ../.venv/bin/python -m storms.busy_postgresql --runs 50 --minutes 20 --seed 1` prints
+counts, and exits with 1 if a row was lost, came twice or is another one, a run failed for no
+reason, or a client waited for the tap.
 """
 
 from __future__ import annotations
@@ -41,7 +43,8 @@ create materialized view mat as select id, v from ups where id % 3 = 0;
 """
 # Of the DDL, as a run may tell it.
 BY_DDL = re.compile(
-    r"was emptied|gave way|has changed its|was dropped|was defined|was renamed|was attached|holds or awaits a lock"
+    r"was emptied|gave way|has changed its|was dropped|was defined|was renamed|was attached|holds "
+    r"or awaits a lock"
     r"|column .* does not exist"
 )
 
@@ -77,7 +80,10 @@ def run(storm: Storm, late_rows: str, *, batches: bool) -> bool:
     """One run; whether it succeeded."""
     tap, target = configs(storm, late_rows, batches=batches)
     state = storm.folder / "lake/.dataspoc/state/storm/state.json"
-    with (storm.folder / "tap.log").open("w+") as told, (storm.folder / "target.log").open("w+") as other:
+    with (
+        (storm.folder / "tap.log").open("w+") as told,
+        (storm.folder / "target.log").open("w+") as other,
+    ):
         sends = subprocess.Popen(
             [BIN / "tap-spark-jdbc", "--config", tap, "--state", state],
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=told,
@@ -101,7 +107,9 @@ def run(storm: Storm, late_rows: str, *, batches: bool) -> bool:
     if BY_DDL.search(texts[0]):
         storm.counts["runs that failed by DDL"] += 1
     else:
-        storm.complain(f"a run failed for no reason {codes}: {texts[0][-1500:]} | {texts[1][-1500:]}")
+        storm.complain(
+            f"a run failed for no reason {codes}: {texts[0][-1500:]} | {texts[1][-1500:]}"
+        )
     return False
 
 
@@ -117,7 +125,9 @@ def print_rows(storm: Storm, stream: str, key: Any) -> None:
     """Every row of the key, with its file and what the target wrote beside it."""
     for path in sorted((storm.folder / "lake/raw" / stream).rglob("*.parquet")):
         for row in pq.read_table(path, filters=[("id", "=", key)], partitioning=None).to_pylist():
-            print(f"  {path.name}: { {name: str(value) for name, value in row.items()} }", flush=True)
+            print(
+                f"  {path.name}: { {name: str(value) for name, value in row.items()} }", flush=True
+            )
 
 
 def compare(storm: Storm) -> None:
@@ -132,7 +142,9 @@ def compare(storm: Storm) -> None:
             storm.counts[f"rows of {table}"] = sum(source.values())
             for what, found in (("missing or another", missing), ("extra or twice", extra)):
                 if found:
-                    storm.complain(f"{table}: {sum(found.values())} rows {what}: {sorted(map(str, found))[:5]}")
+                    storm.complain(
+                        f"{table}: {sum(found.values())} rows {what}: {sorted(map(str, found))[:5]}"
+                    )
                     for row in list(found)[:5]:
                         print_rows(storm, f"public-{table}", row[0])
 
@@ -151,7 +163,9 @@ def main() -> int:
         tempfile.TemporaryDirectory(prefix="postgresql-") as data,
         running(Path(data)) as server,
     ):
-        database = Database("postgres", server["host"], server["port"], server["user"], server["password"])
+        database = Database(
+            "postgres", server["host"], server["port"], server["user"], server["password"]
+        )
         storm = Storm(database, Path(folder), arguments.seed)
         with storm.connect(autocommit=True) as connection:
             connection.execute(SCRIPT)
@@ -167,7 +181,10 @@ def main() -> int:
         for name, number in sorted(storm.counts.items()):
             print(f"{number:8} {name}")
         print(f"{storm.longest:8.2f} s that a client waited for the tap at most")
-        print(f"seed {arguments.seed}: {'all is well' if not storm.wrong else f'{len(storm.wrong)} things are wrong'}")
+        print(
+            f"seed {arguments.seed}: "
+            f"{'all is well' if not storm.wrong else f'{len(storm.wrong)} things are wrong'}"
+        )
         return 1 if storm.wrong else 0
 
 

@@ -1,8 +1,9 @@
 """Foreign taps at random against a model.
 
-To be run by hand: `cd tests && ../.venv/bin/python -m storms.foreign_taps --minutes 20 --seed 1`. Every seed is a lake
-of its own: a tap with streams of several kinds, loaded a dozen times, well or not. After each run every table and the
-state are compared. A difference is printed with its seed, which brings it back (`--only`).
+To be run by hand: `cd tests && ../.venv/bin/python -m storms.foreign_taps --minutes 20 --seed 1`.
+Every seed is a lake of its own: a tap with streams of several kinds, loaded a dozen times, well or
+not. After each run every table and the state are compared. A difference is printed with its seed,
+which brings it back (`--only`).
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ METHODS = ("append-only", "upsert", "append-dedup", "overwrite", "overwrite-dele
 PLAIN_METHODS = ("append-only", "overwrite")
 RUNS = 12
 COLUMNS = (
-    "tenant, id, coalesce(strftime(clock, '%Y-%m-%dT%H:%M:%S'), ''), note, _sdc_deleted_at IS NOT NULL, "
+    "tenant, id, coalesce(strftime(clock, '%Y-%m-%dT%H:%M:%S'), ''), note, _sdc_deleted_at IS NOT "
+    "NULL, "
     "coalesce(_sdc_table_version, -1)"
 )
 BAD = Stream("bad", "append-only", keyed=False, cursor=False, bookmark=None)
@@ -54,7 +56,9 @@ class Storm:
         self.folder = folder
         self.lake = (DeltaLake if self.rng.random() < 0.4 else Lake)(folder / "lake")
         self.model = LoadModel(hard=self.rng.random() < 0.5)
-        self.streams = [self._stream(name, methods) for name in ("s", "t.u", "V")[: self.rng.randrange(1, 4)]]
+        self.streams = [
+            self._stream(name, methods) for name in ("s", "t.u", "V")[: self.rng.randrange(1, 4)]
+        ]
         self.batches = 0
         self.refused = 0
 
@@ -79,7 +83,10 @@ class Storm:
         error = self._load(self._ended(messages, sent, came, ending))
         what = f"run {number} ({ending}; {', '.join(f'{s.name} {s.method}' for s in sent)})"
         if (error is not None) != fails:
-            return f"{what}: it should {'fail' if fails else 'succeed'}, but: {error or 'it succeeded'}"
+            return (
+                f"{what}: it should {'fail' if fails else 'succeed'}, but: "
+                f"{error or 'it succeeded'}"
+            )
         if not fails:
             self.model.load(sent, came)
         self.refused += fails and ending in ("good", "announced")
@@ -110,9 +117,18 @@ class Storm:
         if kind < 0.1:
             version = number - self.rng.randrange(2)
             sent.activated = max(version, sent.activated or version)
-            return [_in_any_case(self.rng, {"type": "ACTIVATE_VERSION", "stream": stream.name, "version": version})]
+            return [
+                _in_any_case(
+                    self.rng,
+                    {"type": "ACTIVATE_VERSION", "stream": stream.name, "version": version},
+                )
+            ]
         if kind < 0.2:
-            return [_in_any_case(self.rng, _schema(stream, more=TEXT) if kind < 0.15 else _schema(stream))]
+            return [
+                _in_any_case(
+                    self.rng, _schema(stream, more=TEXT) if kind < 0.15 else _schema(stream)
+                )
+            ]
         events = [self._event(number) for _ in range(self.rng.randrange(1, 6))]
         if kind < 0.35:
             # Files of a batch say no version.
@@ -120,7 +136,9 @@ class Storm:
             sent.events += events
             return [self._batch(stream, events)]
         sent.events += events
-        return [_in_any_case(self.rng, {**event.message(), "stream": stream.name}) for event in events]
+        return [
+            _in_any_case(self.rng, {**event.message(), "stream": stream.name}) for event in events
+        ]
 
     def _event(self, number: int) -> Event:
         rng = self.rng
@@ -136,14 +154,21 @@ class Storm:
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_bytes(gzip.compress(to_bytes(*(event.message()["record"] for event in events))))
         encoding = {"format": "jsonl", "compression": "gzip"}
-        return {"type": "BATCH", "stream": stream.name, "encoding": encoding, "manifest": [file.as_uri()]}
+        return {
+            "type": "BATCH",
+            "stream": stream.name,
+            "encoding": encoding,
+            "manifest": [file.as_uri()],
+        }
 
     def _state(self, number: int, present: list[Stream]) -> JSON:
         told = self.streams if self.rng.random() < 0.7 else present
         marks = [stream.bookmark_at(number) for stream in told]
         return {"bookmarks": {name: value for each in marks for name, value in each.items()}}
 
-    def _ended(self, messages: list[Any], sent: dict[Stream, Sent], came: JSON | None, ending: str) -> list[Any]:
+    def _ended(
+        self, messages: list[Any], sent: dict[Stream, Sent], came: JSON | None, ending: str
+    ) -> list[Any]:
         """The messages, ended as the ending says."""
         opening = {"type": "STATE", "value": {}, "final": False, "start": "full"}
         last = {"type": "STATE", "value": came or {"bookmarks": {}}, "final": True}
@@ -161,7 +186,11 @@ class Storm:
             case "unknown":
                 return [*messages, {**one, "stream": "nobody"}]
             case "invalid":
-                return [*messages, _schema(BAD), {**one, "stream": "bad", "record": {"id": "no number"}}]
+                return [
+                    *messages,
+                    _schema(BAD),
+                    {**one, "stream": "bad", "record": {"id": "no number"}},
+                ]
         return messages
 
     def _load(self, messages: list[Any]) -> Exception | None:
@@ -177,7 +206,10 @@ class Storm:
         for table, rows in self.model.tables().items():
             found = self._rows(table)
             if found != rows:
-                return f"{what}: {table} lacks {dict(rows - found)}, and has beside them {dict(found - rows)}"
+                return (
+                    f"{what}: {table} lacks {dict(rows - found)}, and has beside them "
+                    f"{dict(found - rows)}"
+                )
         return None
 
     def _rows(self, table: str) -> Counter[Seen]:
@@ -204,7 +236,9 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=20)
     parser.add_argument("--seed", type=int, default=1, help="the first one")
     parser.add_argument("--only", action="store_true", help="no other seed than that")
-    parser.add_argument("--plain", action="store_true", help="append-only and overwrite alone, which need no JVM")
+    parser.add_argument(
+        "--plain", action="store_true", help="append-only and overwrite alone, which need no JVM"
+    )
     chosen = parser.parse_args()
     # What the target says of thousands of runs goes nowhere.
     report = os.fdopen(os.dup(1), "w")
@@ -232,7 +266,8 @@ def main() -> int:
             break
     seeds = seed - chosen.seed
     print(
-        f"{runs} runs of {seeds} seed(s), {refused} of them refused as deltas; {differences} difference(s)",
+        f"{runs} runs of {seeds} seed(s), {refused} of them refused as deltas; {differences} "
+        "difference(s)",
         file=report,
         flush=True,
     )

@@ -1,8 +1,10 @@
-"""Random writers on MariaDB, open for random times, beside runs that die: every version that stood still comes once.
+"""Random writers on MariaDB, open for random times, beside runs that die: every version that stood
+still comes once.
 
-To be run by hand: `cd tests && ../.venv/bin/python -m storms.late_commits --minutes 20`. Each round has a table of its
-own and a seed, which a failure names. Clocks are off by up to the window; transactions roll back, whole or to a
-savepoint; updates leave the key. A run that dies is continued by the next one.
+To be run by hand: `cd tests && ../.venv/bin/python -m storms.late_commits --minutes 20`. Each round
+has a table of its own and a seed, which a failure names. Clocks are off by up to the window;
+transactions roll back, whole or to a savepoint; updates leave the key. A run that dies is continued
+by the next one.
 """
 
 from __future__ import annotations
@@ -26,7 +28,10 @@ if TYPE_CHECKING:
 
     from servers.mariadb import MariaDatabase
 
-TABLE = "create table t (id int auto_increment primary key, v int not null, k datetime(6) not null, key (k))"
+TABLE = (
+    "create table t (id int auto_increment primary key, v int not null, k datetime(6) not "
+    "null, key (k))"
+)
 SECONDS = 3_600
 MOST_OPEN = 4
 KINDS = ("numbers", "moments")
@@ -67,12 +72,23 @@ class Storm:
             cursor.execute(TABLE)
         spec = "t:id:integer" if kind == "numbers" else "t:k:datetime"
         lag = {"safety_lag_rows": 3} if kind == "numbers" else {"safety_lag_seconds": SECONDS}
-        config = login(database, schemas=[database.name], incremental_tables=[spec], slice_rows=4, **lag)
+        config = login(
+            database, schemas=[database.name], incremental_tables=[spec], slice_rows=4, **lag
+        )
         return cls(database, Pipe(folder, config), kind, random.Random(seed))
 
     def blow(self, steps: int) -> None:
         """So many random steps, then rest; AssertionError: a version is missing, or came twice."""
-        actions = [self.begin, self.insert, self.insert, self.insert, self.end, self.savepoint, self.run, self.run]
+        actions = [
+            self.begin,
+            self.insert,
+            self.insert,
+            self.insert,
+            self.end,
+            self.savepoint,
+            self.run,
+            self.run,
+        ]
         actions += [self.update, self.update] if self.kind == "moments" else []
         for _ in range(steps):
             self.random.choice(actions)()
@@ -87,13 +103,17 @@ class Storm:
         if len(self.writers) < MOST_OPEN:
             self.writers.append(Writer(self.database.connect()))
             # Otherwise MySQL locks the gap where a row was rolled back.
-            self._execute(self.writers[-1], "set session transaction isolation level read committed")
+            self._execute(
+                self.writers[-1], "set session transaction isolation level read committed"
+            )
             self._execute(self.writers[-1], "start transaction")
 
     def insert(self) -> None:
         """A row, of an open transaction or at once, with a key of a clock that is off."""
         self.version += 1
-        columns = f"(v, k) values ({self.version}, utc_timestamp(6) + interval {self._skew()} second)"
+        columns = (
+            f"(v, k) values ({self.version}, utc_timestamp(6) + interval {self._skew()} second)"
+        )
         if (writer := self._any()) is None:
             with self.database.connect() as connection, connection.cursor() as cursor:
                 cursor.execute(f"insert into t {columns}")
@@ -153,7 +173,11 @@ class Storm:
             return [(int(number), int(version)) for number, version in cursor.fetchall()]
 
     def _any(self) -> Writer | None:
-        return self.random.choice(self.writers) if self.writers and self.random.random() < 0.7 else None
+        return (
+            self.random.choice(self.writers)
+            if self.writers and self.random.random() < 0.7
+            else None
+        )
 
     def _skew(self) -> int:
         return self.random.randint(-SECONDS // 3, SECONDS // 3)
@@ -181,7 +205,9 @@ def main() -> None:
                 storm.blow(given.steps)
             except AssertionError as error:
                 raise SystemExit(f"seed {seed}, {kind}: {error}") from error
-            print(json.dumps({"seed": seed, "kind": kind, "versions": len(storm.arrived)}), flush=True)
+            print(
+                json.dumps({"seed": seed, "kind": kind, "versions": len(storm.arrived)}), flush=True
+            )
             seed += 1
 
 

@@ -1,4 +1,6 @@
-"""What each load method must leave of a foreign tap's runs: a small model made from the docs, not from the code."""
+"""What each load method must leave of a foreign tap's runs: a small model made from the docs, not
+from the code.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,9 @@ MERGING = ("upsert", "append-dedup", "overwrite-delete-stale")
 
 @dataclass(frozen=True)
 class Stream:
-    """A stream of the foreign tap: what its SCHEMA says, and under which name it keeps its bookmark."""
+    """A stream of the foreign tap: what its SCHEMA says, and under which name it keeps its
+    bookmark.
+    """
 
     name: str
     method: str
@@ -25,7 +29,10 @@ class Stream:
     bookmark: str | None
 
     def bookmark_at(self, run: int) -> JSON:
-        """Its part of the state after a run; of a stream without bookmark there may be an empty one."""
+        """Its part of the state after a run.
+
+        Of a stream without bookmark there may be an empty one.
+        """
         if self.bookmark is not None:
             return {self.bookmark: {"replication_key_value": run} if self.cursor else {"lsn": run}}
         return {self.name: {}} if run % 2 else {}
@@ -45,7 +52,9 @@ def seen(event: Event) -> Seen:
     return (*event.key, row.clock, row.note, row.deleted, row.version)
 
 
-def is_whole(stream: Stream, saved: JSON | None, came: JSON | None, streams: Collection[str]) -> bool:
+def is_whole(
+    stream: Stream, saved: JSON | None, came: JSON | None, streams: Collection[str]
+) -> bool:
     """The rule of the docs: a first run, else nothing that may be the stream's bookmark."""
     if saved is None:
         return True
@@ -66,7 +75,9 @@ class LoadModel:
     def refuses(self, sent: dict[Stream, Sent], came: JSON | None) -> bool:
         """Whether the run would leave only a delta in a table."""
         names = {stream.name for stream in sent}
-        return any(s.method == "overwrite" and not is_whole(s, self.state, came, names) for s in sent)
+        return any(
+            s.method == "overwrite" and not is_whole(s, self.state, came, names) for s in sent
+        )
 
     def load(self, sent: dict[Stream, Sent], came: JSON | None) -> None:
         """A run that succeeds."""
@@ -78,7 +89,9 @@ class LoadModel:
             elif stream.method == "overwrite":
                 self.kept[stream.name] = records
             else:
-                stale = stream.method == "overwrite-delete-stale" and is_whole(stream, self.state, came, names)
+                stale = stream.method == "overwrite-delete-stale" and is_whole(
+                    stream, self.state, came, names
+                )
                 rules = Rules(self.hard, stream.cursor, stale)
                 before = self.current.get(stream.name, {})
                 self.current[stream.name] = model_after(before, each.events, each.activated, rules)
@@ -89,7 +102,9 @@ class LoadModel:
     def tables(self) -> dict[str, Counter[Seen]]:
         """The rows of every table, those without a row too."""
         merged = {
-            name: Counter((*key, row.clock, row.note, row.deleted, row.version) for key, row in rows.items())
+            name: Counter(
+                (*key, row.clock, row.note, row.deleted, row.version) for key, row in rows.items()
+            )
             for name, rows in self.current.items()
         }
         return self.kept | merged

@@ -1,8 +1,9 @@
-"""Random transactions against LOG_BASED streams, with tap and target killed at any moment: by hand, not in the suite.
+"""Random transactions against LOG_BASED streams, with tap and target killed at any moment: by hand,
+not in the suite.
 
-`python tests/storms/log_changes.py --rounds 30 --format delta --method append-dedup` starts a server of its own,
-`--server mariadb` and `--server mysql` one that has a binlog. After each good run the tables must be the source's, and
-a history must hold every change once, in order.
+`python tests/storms/log_changes.py --rounds 30 --format delta --method append-dedup` starts a
+server of its own, `--server mariadb` and `--server mysql` one that has a binlog. After each good
+run the tables must be the source's, and a history must hold every change once, in order.
 """
 
 from __future__ import annotations
@@ -46,12 +47,22 @@ class Pipe:
     """The pipeline, in a folder of its own."""
 
     def __init__(
-        self, folder: Path, database: Any, schema: str, source: Source | BinlogSource, options: argparse.Namespace
+        self,
+        folder: Path,
+        database: Any,
+        schema: str,
+        source: Source | BinlogSource,
+        options: argparse.Namespace,
     ) -> None:
         self.folder, self.source, self.options = folder, source, options
         self.took, self.schema = 15.0, schema
         spark = {"master": "local[2]"}
-        tap = {"jdbc_url": database.jdbc_url, "user": database.user, "password": database.password, "spark": spark}
+        tap = {
+            "jdbc_url": database.jdbc_url,
+            "user": database.user,
+            "password": database.password,
+            "spark": spark,
+        }
         tap |= {"schemas": [schema], "tables": list(KEYS)}
         tap["stream_options"] = {"*": {"replication_method": "LOG_BASED"}}
         if options.batches:
@@ -59,7 +70,12 @@ class Pipe:
             tap["batch_config"] = {"encoding": {"format": "parquet"}, "storage": {"root": root}}
         if options.rows:
             tap["max_run_rows"] = options.rows
-        target = {"bucket": str(folder / "lake"), "pipeline": "storm", "spark": spark, "format": options.format}
+        target = {
+            "bucket": str(folder / "lake"),
+            "pipeline": "storm",
+            "spark": spark,
+            "format": options.format,
+        }
         target |= {"hard_delete": options.hard}
         if options.method:
             target["stream_options"] = {"*": {"load_method": options.method}}
@@ -110,7 +126,8 @@ class Pipe:
             files = list(map(str, path.rglob("*.parquet")))
         if not files:  # the table was emptied
             return pa.table(
-                {"_sdc_lsn": pa.array([], pa.int64())} | {each: pa.array([]) for each in self.source.columns[name]}
+                {"_sdc_lsn": pa.array([], pa.int64())}
+                | {each: pa.array([]) for each in self.source.columns[name]}
             )
         schema = pa.unify_schemas(map(pq.read_schema, files), promote_options="permissive")
         return ds.dataset(sorted(files), schema=schema, format="parquet").to_table()
@@ -121,17 +138,24 @@ class Pipe:
             table = table.filter(pc.is_null(table.column("_sdc_deleted_at")))
         columns = self.source.columns[name]
         lacking = [None] * table.num_rows
-        found = [table.column(each).to_pylist() if each in table.column_names else lacking for each in columns]
+        found = [
+            table.column(each).to_pylist() if each in table.column_names else lacking
+            for each in columns
+        ]
         return Counter(zip(*found, strict=True))
 
     def versions(self, name: str) -> dict[Row, list[tuple[str, int | None]]]:
-        """Of each key in a history: its versions and their places in the log, in the order of the table."""
+        """Of each key in a history: its versions and their places in the log, in the order of the
+        table.
+        """
         table = self.table(name, "__history")
         keys = [[str(value) for value in table.column(each).to_pylist()] for each in KEYS[name]]
         deleted = [each is not None for each in table.column("_sdc_deleted_at").to_pylist()]
         lsns = table.column("_sdc_lsn").to_pylist()
         found: dict[Row, list[tuple[str, int | None]]] = {}
-        for *key, what, gone, lsn in zip(*keys, table.column(NOTES[name]).to_pylist(), deleted, lsns, strict=True):
+        for *key, what, gone, lsn in zip(
+            *keys, table.column(NOTES[name]).to_pylist(), deleted, lsns, strict=True
+        ):
             found.setdefault(tuple(key), []).append(("deleted" if gone else what, lsn))
         return found
 
@@ -151,8 +175,16 @@ class Histories:
                 changes = pipe.source.changes(name, 0)
                 for key, each in versions.items():
                     logged = [what for what, lsn in each if lsn is not None]
-                    assert logged == changes[key][len(changes[key]) - len(logged) :], (name, key, each, changes[key])
-        self.known = {name: {key: len(each) for key, each in versions.items()} for name, versions in found.items()}
+                    assert logged == changes[key][len(changes[key]) - len(logged) :], (
+                        name,
+                        key,
+                        each,
+                        changes[key],
+                    )
+        self.known = {
+            name: {key: len(each) for key, each in versions.items()}
+            for name, versions in found.items()
+        }
 
     def check(self, pipe: Pipe) -> int:
         """Each change came once, and those of a key in their order; gives how many."""
@@ -162,7 +194,12 @@ class Histories:
             changes = dict(pipe.source.changes(name, self.after))
             for key, each in pipe.versions(name).items():
                 new = [what for what, _ in each[self.known[name].get(key, 0) :]]
-                assert new == changes.pop(key, []), (name, key, each, pipe.source.changes(name, self.after)[key])
+                assert new == changes.pop(key, []), (
+                    name,
+                    key,
+                    each,
+                    pipe.source.changes(name, self.after)[key],
+                )
                 lsns = [lsn for _, lsn in each if lsn is not None]
                 assert lsns == sorted(lsns), (name, key, each)
                 count += len(new)
@@ -173,7 +210,9 @@ class Histories:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=30)
-    parser.add_argument("--server", default="postgresql", choices=["postgresql", "mariadb", "mysql"])
+    parser.add_argument(
+        "--server", default="postgresql", choices=["postgresql", "mariadb", "mysql"]
+    )
     parser.add_argument("--seed", type=int, default=int(time.time()))
     parser.add_argument("--format", default="parquet", choices=["parquet", "delta", "iceberg"])
     parser.add_argument("--method", default="", choices=["", "upsert", "append-dedup"])
@@ -196,7 +235,9 @@ def main() -> None:
                 for _ in range(chance.randrange(3)):
                     source.write(chance.randrange(10))
                     killed = chance.uniform(1, pipe.took) if chance.random() < 0.8 else None
-                    done = while_written(source, pipe, kill_after=killed, victim=chance.randrange(3))
+                    done = while_written(
+                        source, pipe, kill_after=killed, victim=chance.randrange(3)
+                    )
                     end = "" if killed is None else f"killed after {killed:.1f} s, "
                     print(f"round {number}: {end}{'done' if done else 'dead'}", flush=True)
                 source.write(chance.randrange(40))
@@ -223,7 +264,9 @@ def main() -> None:
 
 
 @contextmanager
-def served(name: str, folder: Path, chance: random.Random) -> Iterator[tuple[Any, str, Source | BinlogSource]]:
+def served(
+    name: str, folder: Path, chance: random.Random
+) -> Iterator[tuple[Any, str, Source | BinlogSource]]:
     """A database, the schema of its tables, and whoever writes to it."""
     if name == "postgresql":
         with running(folder, logical_decoding_work_mem="64kB") as facts:

@@ -68,25 +68,31 @@ class Source:
         big = str(chance.random()) * (BIG // 10)
         day = f"202{chance.choice('56')}-0{chance.randrange(1, 9)}-01"
         choices = [
-            ("INSERT INTO orders VALUES (%s, %s, %s, %s, now()) ON CONFLICT (id) DO UPDATE SET note = excluded.note",
+            ("INSERT INTO orders VALUES (%s, %s, %s, %s, now()) ON CONFLICT (id) DO UPDATE SET "
+                "note = excluded.note",
              (number, text, big, chance.randrange(10**6) / 100)),
             ("UPDATE orders SET note = %s, amount = amount + 1 WHERE id = %s", (text, number)),
             ("UPDATE orders SET body = %s, note = %s WHERE id = %s", (big, text, number)),
             ("DELETE FROM orders WHERE id = %s", (number,)),
-            ("UPDATE orders SET id = %s WHERE id = %s AND NOT EXISTS (SELECT FROM orders WHERE id = %s)",
+            ("UPDATE orders SET id = %s WHERE id = %s AND NOT EXISTS (SELECT FROM orders WHERE id "
+                "= %s)",
              (number + 60, number, number + 60)),
-            ("INSERT INTO items SELECT %s, i, %s, %s FROM generate_series(1, 5) i ON CONFLICT DO NOTHING",
+            ("INSERT INTO items SELECT %s, i, %s, %s FROM generate_series(1, 5) i ON CONFLICT DO "
+                "NOTHING",
              (number, text, big)),
             ("UPDATE items SET what = %s WHERE order_id = %s", (text, number)),
             ("DELETE FROM items WHERE order_id = %s AND place > 3", (number,)),
-            ("INSERT INTO events VALUES (%s, %s, %s) ON CONFLICT (id, day) DO UPDATE SET what = excluded.what",
+            ("INSERT INTO events VALUES (%s, %s, %s) ON CONFLICT (id, day) DO UPDATE SET what = "
+                "excluded.what",
              (number, day, text)),
             ("UPDATE events SET day = '2026-12-24' WHERE id = %s AND NOT EXISTS "
              "(SELECT FROM events WHERE id = %s AND day = '2026-12-24')", (number, number)),
             ("DELETE FROM events WHERE id = %s", (number,)),
         ]  # fmt: skip
         if chance.random() < 0.01:
-            connection.execute(f"TRUNCATE {', '.join(chance.sample(list(KEYS), chance.randrange(1, 3)))}")
+            connection.execute(
+                f"TRUNCATE {', '.join(chance.sample(list(KEYS), chance.randrange(1, 3)))}"
+            )
             return
         statement, values = chance.choice(choices)
         connection.execute(statement, values)
@@ -104,7 +110,8 @@ class Source:
                     self.statement(connection)
             if self.chance.random() < 0.02:  # more than the server keeps in memory
                 connection.execute(
-                    "INSERT INTO items SELECT i, 0, 'large', repeat('y', 600) FROM generate_series(1000, 1600) i "
+                    "INSERT INTO items SELECT i, 0, 'large', repeat('y', 600) FROM "
+                    "generate_series(1000, 1600) i "
                     "ON CONFLICT (order_id, place) DO UPDATE SET what = random()"
                 )
             if self.chance.random() < 0.15:
@@ -165,10 +172,14 @@ class Source:
             self.end_prepared("COMMIT")
 
     def rows(self, table: str) -> Counter[Row]:
-        return Counter(self.read.execute(f"SELECT {', '.join(self.columns[table])} FROM {table}").fetchall())
+        return Counter(
+            self.read.execute(f"SELECT {', '.join(self.columns[table])} FROM {table}").fetchall()
+        )
 
     def last_change(self) -> int:
-        return int(self.read.execute("SELECT coalesce(max(number), 0) FROM changed").fetchall()[0][0])
+        return int(
+            self.read.execute("SELECT coalesce(max(number), 0) FROM changed").fetchall()[0][0]
+        )
 
     def changes(self, table: str, after: int) -> dict[Row, list[str]]:
         """What was committed to each key behind a change, in its order."""

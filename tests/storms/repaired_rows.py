@@ -1,7 +1,9 @@
-"""A large table whose lake was spoilt is repaired: how long it takes, and whether anything else was touched.
+"""A large table whose lake was spoilt is repaired: how long it takes, and whether anything else was
+touched.
 
-To be run by hand: `cd tests && ../.venv/bin/python -m storms.repaired_rows --rows 5000000 --format delta`. A table of
-PostgreSQL is loaded by the two programs, then of the lake's rows 1,000 are altered, 1,000 removed and 1,000 invented.
+To be run by hand: `cd tests && ../.venv/bin/python -m storms.repaired_rows --rows 5000000 --format
+delta`. A table of PostgreSQL is loaded by the two programs, then of the lake's rows 1,000 are
+altered, 1,000 removed and 1,000 invented.
 """
 
 from __future__ import annotations
@@ -55,7 +57,9 @@ def contents(folder: Path) -> tuple[Any, ...]:
 
 
 def spoil(folder: Path, rows: int) -> None:
-    """Rewrites the files in place: the first ids are altered, the next ones removed, and others invented."""
+    """Rewrites the files in place: the first ids are altered, the next ones removed, and others
+    invented.
+    """
     invented = False
     for path in files_of(folder):
         table = pq.read_table(path, partitioning=None)
@@ -66,7 +70,9 @@ def spoil(folder: Path, rows: int) -> None:
         if not invented and table.num_rows >= SPOILT:
             some = table.slice(table.num_rows - SPOILT)
             made = pa.array(range(rows + 1, rows + 1 + SPOILT), pa.int64())
-            kept = pa.concat_tables([kept, some.set_column(some.schema.get_field_index("id"), "id", made)])
+            kept = pa.concat_tables(
+                [kept, some.set_column(some.schema.get_field_index("id"), "id", made)]
+            )
             invented = True
         pq.write_table(kept, path, compression="zstd")
 
@@ -74,7 +80,9 @@ def spoil(folder: Path, rows: int) -> None:
 def timed(*command: str, expected: int = 0) -> tuple[float, str]:
     """A program of ours: its seconds and its output."""
     begun = time.monotonic()
-    done = subprocess.run([PROGRAMS / command[0], *command[1:]], stdout=subprocess.PIPE, text=True, check=False)
+    done = subprocess.run(
+        [PROGRAMS / command[0], *command[1:]], stdout=subprocess.PIPE, text=True, check=False
+    )
     assert done.returncode == expected, (command, done.returncode)
     return time.monotonic() - begun, done.stdout
 
@@ -85,10 +93,21 @@ def storm(server: PostgreSQL, folder: Path, rows: int, layout: str) -> None:
         connection.execute(TABLE.format(rows=rows))
     tap, target = folder / "tap.json", folder / "target.json"
     login = {"jdbc_url": database.jdbc_url, "user": database.user, "password": database.password}
-    batches = {"encoding": {"format": "parquet"}, "storage": {"root": f"{lake}/.dataspoc/staging/batches"}}
+    batches = {
+        "encoding": {"format": "parquet"},
+        "storage": {"root": f"{lake}/.dataspoc/staging/batches"},
+    }
     specs = ["public.items:seen:timestamp!upsert"]
-    tap.write_text(json.dumps({**login, "tables": ["items"], "incremental_tables": specs, "batch_config": batches}))
-    target.write_text(json.dumps({"bucket": str(lake), "pipeline": "storm", "format": layout, "hard_delete": True}))
+    tap.write_text(
+        json.dumps(
+            {**login, "tables": ["items"], "incremental_tables": specs, "batch_config": batches}
+        )
+    )
+    target.write_text(
+        json.dumps(
+            {"bucket": str(lake), "pipeline": "storm", "format": layout, "hard_delete": True}
+        )
+    )
     both = ["--config", str(target), "--tap-config", str(tap)]
     seconds, _ = timed("spark-lake", "run", *both)
     print(f"loaded {rows:,} rows as {layout}: {seconds:.0f} s", flush=True)
@@ -96,9 +115,15 @@ def storm(server: PostgreSQL, folder: Path, rows: int, layout: str) -> None:
     before, state = contents(table), (lake / ".dataspoc/state/storm/state.json").read_bytes()
     spoil(table, rows)
     seconds, output = timed("spark-lake", "verify", *both, "--json", expected=1)
-    print(f"verified: {seconds:.0f} s, {json.loads(output)['streams']['public-items']['counts']}", flush=True)
+    print(
+        f"verified: {seconds:.0f} s, {json.loads(output)['streams']['public-items']['counts']}",
+        flush=True,
+    )
     seconds, output = timed("spark-lake", "verify", *both, "--json", "--repair")
-    print(f"repaired: {seconds:.0f} s, {json.loads(output)['streams']['public-items']['repaired']}", flush=True)
+    print(
+        f"repaired: {seconds:.0f} s, {json.loads(output)['streams']['public-items']['repaired']}",
+        flush=True,
+    )
     assert contents(table) == before, "the table is not what it was"
     assert (lake / ".dataspoc/state/storm/state.json").read_bytes() == state, "the state changed"
     seconds, _ = timed("spark-lake", "verify", *both, "--json")

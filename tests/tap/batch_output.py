@@ -41,7 +41,10 @@ def records_of(message: JSON) -> list[JSON]:
             with opened(path, "rt", encoding="utf-8") as lines:
                 found = [json.loads(line) for line in lines]
         assert told == {"rows": len(found), "bytes": path.stat().st_size}
-        records += [{name: value for name, value in each.items() if not name.startswith("_sdc_")} for each in found]
+        records += [
+            {name: value for name, value in each.items() if not name.startswith("_sdc_")}
+            for each in found
+        ]
     return records
 
 
@@ -50,7 +53,10 @@ def unbatched(messages: list[JSON]) -> list[JSON]:
     changed = []
     for each in messages:
         if each["type"] == "BATCH":
-            changed += [{"type": "RECORD", "stream": each["stream"], "record": one} for one in records_of(each)]
+            changed += [
+                {"type": "RECORD", "stream": each["stream"], "record": one}
+                for one in records_of(each)
+            ]
         else:
             changed.append(each)
     return changed

@@ -56,13 +56,19 @@ class TapRun:
         return first["start"]
 
     def records(self, stream: str) -> list[dict[str, Any]]:
-        return [each["record"] for each in self.messages if each["type"] == "RECORD" and each["stream"] == stream]
+        return [
+            each["record"]
+            for each in self.messages
+            if each["type"] == "RECORD" and each["stream"] == stream
+        ]
 
     def values(self, stream: str, column: str) -> Counter:
         return Counter(record[column] for record in self.records(stream))
 
     def schema(self, stream: str) -> dict[str, Any]:
-        (found,) = [each for each in self.messages if each["type"] == "SCHEMA" and each["stream"] == stream]
+        (found,) = [
+            each for each in self.messages if each["type"] == "SCHEMA" and each["stream"] == stream
+        ]
         return found
 
     def succeeded(self) -> TapRun:
@@ -94,15 +100,26 @@ class Tap:
     def run(self, *flags: str, state: dict[str, Any] | None = None) -> TapRun:
         program = self.command(*self._start(state), *flags)
         done = subprocess.run(
-            program, stdin=subprocess.DEVNULL, capture_output=True, timeout=TIMEOUT_SECONDS, check=False
+            program,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=TIMEOUT_SECONDS,
+            check=False,
         )
         return TapRun(done.returncode, done.stdout, done.stderr.decode())
 
     def run_here(self, *flags: str, state: dict[str, Any] | None = None) -> TapRun:
-        """The same command in this process, by the session of the fixture `spark`: ten seconds of CPU less."""
+        """The same command in this process, by the session of the fixture `spark`: ten seconds of
+        CPU less.
+        """
         arguments = self.command(*self._start(state), *flags)[1:]
         output, errors, code = io.TextIOWrapper(io.BytesIO(), encoding="utf-8"), io.StringIO(), 0
-        with warnings.catch_warnings(), redirect_stdout(output), redirect_stderr(errors), own_logging():
+        with (
+            warnings.catch_warnings(),
+            redirect_stdout(output),
+            redirect_stderr(errors),
+            own_logging(),
+        ):
             # PySpark leaves the socket of a `collect` to the garbage collector.
             warnings.simplefilter("ignore", ResourceWarning)
             try:
@@ -142,7 +159,8 @@ def sqlite(tmp_path):
         connection = sqlite3.connect(path, isolation_level=None)
         connection.executescript(script)
         return Tap(
-            tmp_path, {"jdbc_url": f"jdbc:sqlite:{path}", "spark": {"master": "local[2]"}, **settings}
+            tmp_path,
+            {"jdbc_url": f"jdbc:sqlite:{path}", "spark": {"master": "local[2]"}, **settings},
         ), connection
 
     return make
@@ -158,7 +176,11 @@ def postgres(tmp_path, postgresql):
         connection = psycopg.connect(database.dsn, autocommit=True)
         opened.append(connection)
         connection.execute(script)
-        login = {"jdbc_url": database.jdbc_url, "user": database.user, "password": database.password}
+        login = {
+            "jdbc_url": database.jdbc_url,
+            "user": database.user,
+            "password": database.password,
+        }
         return Tap(tmp_path, {**login, "spark": {"master": "local[2]"}, **settings}), connection
 
     yield make

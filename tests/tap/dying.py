@@ -1,4 +1,7 @@
-"""A tap that dies and is run again, in this process; what a target keeps of it is written here by hand."""
+"""A tap that dies and is run again, in this process.
+
+What a target keeps of it is written here by hand.
+"""
 
 from __future__ import annotations
 
@@ -23,8 +26,8 @@ PIPELINE = "shop"
 JSON = dict[str, Any]
 
 
-# A run that goes on inside of a tie can't vouch for the boundary's checksum, and reads in a snapshot of its own, whose
-# numbers the server's own transactions move on (autovacuum).
+# A run that goes on inside of a tie can't vouch for the boundary's checksum, and reads in a
+# snapshot of its own, whose numbers the server's own transactions move on (autovacuum).
 OF_ONE_RUN = ("checksum", "xmin", "xmax", "seen")
 
 
@@ -47,12 +50,16 @@ class Sent:
     def rows(self) -> Counter[str]:
         """Each record, with its stream, and how often it was sent."""
         return Counter(
-            json.dumps([each["stream"], each["record"]]) for each in self.messages if each["type"] == "RECORD"
+            json.dumps([each["stream"], each["record"]])
+            for each in self.messages
+            if each["type"] == "RECORD"
         )
 
     def values(self, stream: str, column: str) -> Counter[Any]:
         return Counter(
-            each["record"][column] for each in self.messages if each["type"] == "RECORD" and each["stream"] == stream
+            each["record"][column]
+            for each in self.messages
+            if each["type"] == "RECORD" and each["stream"] == stream
         )
 
     def ids(self, stream: str) -> Counter[Any]:
@@ -80,7 +87,9 @@ class Sent:
 
     @property
     def restarted(self) -> set[str]:
-        """The streams that a run sends from their start, although the run that it goes on from had sent some."""
+        """The streams that a run sends from their start, although the run that it goes on from had
+        sent some.
+        """
         return {stream for each in self.states for stream in each.get("restarted", ())}
 
     def followed_by(self, rest: Sent) -> Counter[str]:
@@ -161,12 +170,21 @@ class Pipe:
         """The run died: what stands before its last STATE is staged, and the checkpoint says so."""
         state = sent.states[-1]
         facts = {"after": None, "began_from": self.saved, "target": {}, **changed}
-        checkpoint = Checkpoint(self.killed_run, state=state["value"], resume=state["resume"], **facts)
+        checkpoint = Checkpoint(
+            self.killed_run, state=state["value"], resume=state["resume"], **facts
+        )
         self.checkpoint.parent.mkdir(parents=True, exist_ok=True)
         self.checkpoint.write_bytes(checkpoint.to_bytes())
 
-    def dies(self, take: Callable[[list[JSON]], None], chance: random.Random, write: Callable[[int], None]) -> None:
-        """A run that dies at any STATE; others write, then it is resumed and committed, or the next one begins again.
+    def dies(
+        self,
+        take: Callable[[list[JSON]], None],
+        chance: random.Random,
+        write: Callable[[int], None],
+    ) -> None:
+        """A run that dies at any STATE.
+
+        Others write, then it is resumed and committed, or the next one begins again.
 
         `take` is given the messages of runs that are committed.
         """
@@ -186,5 +204,10 @@ class Pipe:
         rest = self.run()
         died_at = sent.states[-1]
         opening = rest.states[0]
-        assert opening == {**opening, "value": died_at["value"], "resume": died_at["resume"], "start": "resume"}
+        assert opening == {
+            **opening,
+            "value": died_at["value"],
+            "resume": died_at["resume"],
+            "start": "resume",
+        }
         return rest

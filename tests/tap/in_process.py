@@ -29,7 +29,9 @@ class Sent:
         return [json.loads(line) for line in self.output.splitlines()]
 
     def values(self, stream: str, column: str) -> Counter[Any]:
-        records = [each for each in self.messages if each["type"] == "RECORD" and each["stream"] == stream]
+        records = [
+            each for each in self.messages if each["type"] == "RECORD" and each["stream"] == stream
+        ]
         return Counter(each["record"][column] for each in records)
 
     @property
@@ -49,14 +51,22 @@ class Sent:
         return str(self.error)
 
 
-def tap_of(config: JSON, opening: OpeningState | None = None, catalog: JSON | None = None) -> TapSparkJdbc:
+def tap_of(
+    config: JSON, opening: OpeningState | None = None, catalog: JSON | None = None
+) -> TapSparkJdbc:
     config = {"spark": {"master": "local[2]"}, **config}
-    return TapSparkJdbc(config=config, opening=opening, catalog=catalog, parse_env_config=False, setup_mapper=False)
+    return TapSparkJdbc(
+        config=config, opening=opening, catalog=catalog, parse_env_config=False, setup_mapper=False
+    )
 
 
 def run_tap(config: JSON, state: JSON | None = None, *, catalog: JSON | None = None) -> Sent:
     """A whole run from a saved state, or from none."""
-    return send(tap_of(config, OpeningState(state, "saved") if state else OpeningState({}, "first"), catalog))
+    return send(
+        tap_of(
+            config, OpeningState(state, "saved") if state else OpeningState({}, "first"), catalog
+        )
+    )
 
 
 def send(tap: TapSparkJdbc) -> Sent:

@@ -20,8 +20,12 @@ HSQLDB = {"driver": "org.hsqldb.jdbc.JDBCDriver", "driver_package": "org.hsqldb:
 
 @contextmanager
 def making(spark: SparkSession, url: str, **settings: str) -> Iterator[JdbcConnection]:
-    """A connection that may make the database: without the properties that keep the tap from doing so."""
+    """A connection that may make the database: without the properties that keep the tap from doing
+    so.
+    """
     source = source_of({"jdbc_url": url, **settings})
     free = replace(source.dialect, properties={}, session_statements=())
-    with closing(JdbcConnection.open(spark.sparkContext._gateway, replace(source, dialect=free))) as connection:
+    with closing(
+        JdbcConnection.open(spark.sparkContext._gateway, replace(source, dialect=free))
+    ) as connection:
         yield connection

@@ -24,7 +24,12 @@ if TYPE_CHECKING:
 
 def login(database: Database, **settings: Any) -> dict[str, Any]:
     """The config of a PostgreSQL database."""
-    return {"jdbc_url": database.jdbc_url, "user": database.user, "password": database.password, **settings}
+    return {
+        "jdbc_url": database.jdbc_url,
+        "user": database.user,
+        "password": database.password,
+        **settings,
+    }
 
 
 @contextmanager
@@ -46,28 +51,42 @@ def connected(spark: SparkSession, config: dict[str, Any]) -> Iterator[JdbcConne
         yield connection
 
 
-def discovered(spark: SparkSession, config: dict[str, Any], bounds: Bounds | None = None) -> dict[str, Table]:
+def discovered(
+    spark: SparkSession, config: dict[str, Any], bounds: Bounds | None = None
+) -> dict[str, Table]:
     """The tables by stream name, under the config's bounds or these."""
     settings = TapSettings.from_config(config)
     with connected(spark, config) as connection:
         found = discover_tables(
-            connection, source_of(config).dialect, bounds or Bounds(settings.schemas, settings.tables)
+            connection,
+            source_of(config).dialect,
+            bounds or Bounds(settings.schemas, settings.tables),
         )
     return {table.stream: table for table in found}
 
 
 def read(
-    spark: SparkSession, config: dict[str, Any], table: Table, *columns: Column, order: str | None = None
+    spark: SparkSession,
+    config: dict[str, Any],
+    table: Table,
+    *columns: Column,
+    order: str | None = None,
 ) -> list[Any]:
     """The rows as Spark has them after the columns' readings; instants as text in UTC."""
     source = source_of(config)
     dialect = source.dialect
     chosen = columns or table.columns
-    selected = ", ".join(f"{dialect.select(column)} AS {dialect.quote(f'c{n}')}" for n, column in enumerate(chosen))
+    selected = ", ".join(
+        f"{dialect.select(column)} AS {dialect.quote(f'c{n}')}" for n, column in enumerate(chosen)
+    )
     ordered = f", {dialect.quote(order)} AS {dialect.quote('o')}" if order else ""
     schema = ", ".join(f"c{n} {column.reading.read_as}" for n, column in enumerate(chosen))
-    reader = spark.read.format("jdbc").options(**source.reader_options()).option("customSchema", schema)
-    frame = reader.option("dbtable", f"(SELECT {selected}{ordered} FROM {dialect.table(table)}) s").load()
+    reader = (
+        spark.read.format("jdbc").options(**source.reader_options()).option("customSchema", schema)
+    )
+    frame = reader.option(
+        "dbtable", f"(SELECT {selected}{ordered} FROM {dialect.table(table)}) s"
+    ).load()
     if order:
         frame = frame.orderBy("o")
     values = [column.reading.becomes.replace("{c}", f"c{n}") for n, column in enumerate(chosen)]

@@ -16,7 +16,9 @@ from servers.processes import command_lines
 pytestmark = pytest.mark.slow
 
 BIN = Path(sys.executable).parent
-TABLE = "create table t (id integer primary key, v text); insert into t values (1, 'one'), (2, 'two');"
+TABLE = (
+    "create table t (id integer primary key, v text); insert into t values (1, 'one'), (2, 'two');"
+)
 MANY = """
     create table t (id integer primary key, v text);
     insert into t with recursive n(i) as (select 1 union all select i + 1 from n where i < 60000)
@@ -31,11 +33,15 @@ def imports_of(arguments):
         "atexit.register(lambda: print('pyspark' in sys.modules, file=sys.stderr));"
         "from tap_spark_jdbc.__main__ import main; main()"
     )
-    done = subprocess.run([sys.executable, "-c", program, *arguments], capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-c", program, *arguments], capture_output=True, text=True, timeout=60
+    )
     return done, done.stderr.strip().splitlines()[-1]
 
 
-@pytest.mark.parametrize("flags", [["--help"], ["--version"], ["--about"], ["--about", "--format", "json"]])
+@pytest.mark.parametrize(
+    "flags", [["--help"], ["--version"], ["--about"], ["--about", "--format", "json"]]
+)
 def test_what_needs_no_database_starts_no_spark(flags):
     done, loaded = imports_of(flags)
 
@@ -45,7 +51,10 @@ def test_what_needs_no_database_starts_no_spark(flags):
 
 @pytest.mark.parametrize("lines", [True, False])
 def test_what_a_columnar_driver_reads_loads_no_spark(postgres, tmp_path, lines):
-    files = {"encoding": {"format": "parquet"}, "storage": {"root": (tmp_path / "batches").as_uri()}}
+    files = {
+        "encoding": {"format": "parquet"},
+        "storage": {"root": (tmp_path / "batches").as_uri()},
+    }
     tap, _ = postgres(TABLE, **({} if lines else {"batch_config": files}))
     done, loaded = imports_of(tap.command()[1:])
     assert (done.returncode, loaded) == (0, "False")
@@ -65,16 +74,26 @@ def test_help_has_an_example_and_about_says_what_each_setting_is_for() -> None:
 
 
 def _output(program: str, flag: str) -> str:
-    return subprocess.run([BIN / program, flag], capture_output=True, text=True, check=True, timeout=60).stdout
+    return subprocess.run(
+        [BIN / program, flag], capture_output=True, text=True, check=True, timeout=60
+    ).stdout
 
 
 BAD_CONFIGS_AND_STATES = [
-    ('{"jdbc_url": "jdbc:sqlite:x.db", "n_jobs": "many", "tabels": []}', None, ["n_jobs", "tabels"]),
+    (
+        '{"jdbc_url": "jdbc:sqlite:x.db", "n_jobs": "many", "tabels": []}',
+        None,
+        ["n_jobs", "tabels"],
+    ),
     ('{"jdbc_url": ', None, ["config.json, line 1, column 14"]),
     ('["jdbc:sqlite:x.db"]', None, ["must hold a JSON object"]),
     ("{}", None, ["jdbc_url"]),
     ('{"jdbc_url": "jdbc:sqlite:x.db", "incremental_tables": ["t"]}', None, ["incremental_tables"]),
-    ('{"jdbc_url": "jdbc:sqlite:x.db"}', '{"bookmarks":\n {"t": }}', ["state.json, line 2, column 8"]),
+    (
+        '{"jdbc_url": "jdbc:sqlite:x.db"}',
+        '{"bookmarks":\n {"t": }}',
+        ["state.json, line 2, column 8"],
+    ),
     ('{"jdbc_url": "jdbc:sqlite:x.db"}', '{"bookmarks": {"t": 3}}', ["state.json", "bookmarks"]),
 ]
 
@@ -88,7 +107,11 @@ def test_bad_configs_and_states_are_one_line_each_without_spark(tmp_path):
         (folder / "config.json").write_text(config)
         (folder / "state.json").write_text(state or "{}")
         runs.append(
-            ["--config", str(folder / "config.json"), *(["--state", str(folder / "state.json")] if state else [])]
+            [
+                "--config",
+                str(folder / "config.json"),
+                *(["--state", str(folder / "state.json")] if state else []),
+            ]
         )
     program = """
 import atexit, json, os, sys
@@ -103,10 +126,19 @@ for flags in json.loads(sys.argv[1]):
     print("ended:", os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), file=sys.stderr, flush=True)
 """
 
-    done = subprocess.run([sys.executable, "-c", program, json.dumps(runs)], capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-c", program, json.dumps(runs)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
 
     assert (done.returncode, done.stdout) == (0, "")
-    told = [each for each in done.stderr.splitlines() if each.startswith(("tap-spark-jdbc: ", "loaded: ", "ended: "))]
+    told = [
+        each
+        for each in done.stderr.splitlines()
+        if each.startswith(("tap-spark-jdbc: ", "loaded: ", "ended: "))
+    ]
     assert told[1::3] == ["loaded: False"] * len(runs)
     assert told[2::3] == ["ended: 1"] * len(runs)
     for line, (*_, expected) in zip(told[::3], BAD_CONFIGS_AND_STATES, strict=True):
@@ -116,8 +148,14 @@ for flags in json.loads(sys.argv[1]):
 
 def test_no_secret_is_in_the_process_list(sqlite):
     secrets = ["of-spark-itself", "of-a-store", "of-the-jvm"]
-    names = ["spark.authenticate.secret", "spark.hadoop.fs.s3a.secret.key", "spark.driver.extraJavaOptions"]
-    conf = dict(zip(names, [*secrets[:2], f"-Djavax.net.ssl.trustStorePassword={secrets[2]}"], strict=True))
+    names = [
+        "spark.authenticate.secret",
+        "spark.hadoop.fs.s3a.secret.key",
+        "spark.driver.extraJavaOptions",
+    ]
+    conf = dict(
+        zip(names, [*secrets[:2], f"-Djavax.net.ssl.trustStorePassword={secrets[2]}"], strict=True)
+    )
     conf["spark.authenticate"] = "true"
     tap, _ = sqlite("create table t (id integer primary key); insert into t values (1);")
     tap.config["spark"]["conf"] = conf
@@ -150,7 +188,10 @@ def test_a_database_that_refuses_is_one_line_without_secrets(spark, postgres):
 
 
 def test_a_value_that_its_type_cannot_hold_is_one_line_that_names_the_column(postgres):
-    tap, _ = postgres("create table t (id integer primary key, at timestamp); insert into t values (1, 'infinity')")
+    tap, _ = postgres(
+        "create table t (id integer primary key, at timestamp); insert into t values (1, "
+        "'infinity')"
+    )
 
     run = tap.run()
 
@@ -162,13 +203,18 @@ def test_a_value_that_its_type_cannot_hold_is_one_line_that_names_the_column(pos
 def test_a_bookmark_that_is_no_value_of_the_key_is_an_error(spark, sqlite):
     tap, _ = sqlite(TABLE, incremental_tables=["t:id:integer"])
 
-    assert "stream t" in tap.run_here(state={"bookmarks": {"t": {"replication_key_value": "yesterday"}}}).failed()
+    assert (
+        "stream t"
+        in tap.run_here(state={"bookmarks": {"t": {"replication_key_value": "yesterday"}}}).failed()
+    )
     by_hand = tap.run_here(state={"bookmarks": {"t": {"replication_key_value": 2}}}).succeeded()
     assert [record["id"] for record in by_hand.records("t")] == [2]
 
 
 def test_discover_select_dry_run_and_test(spark, sqlite):
-    tap, _ = sqlite(TABLE + "create table other (id integer primary key);", incremental_tables=["t:id:integer"])
+    tap, _ = sqlite(
+        TABLE + "create table other (id integer primary key);", incremental_tables=["t:id:integer"]
+    )
 
     discovered = tap.run_here("--discover")
     assert discovered.code == 0
@@ -177,7 +223,9 @@ def test_discover_select_dry_run_and_test(spark, sqlite):
 
     for stream in catalog["streams"]:
         for entry in stream["metadata"]:
-            if entry["breadcrumb"] == ["properties", "v"] or (not entry["breadcrumb"] and stream["stream"] == "other"):
+            if entry["breadcrumb"] == ["properties", "v"] or (
+                not entry["breadcrumb"] and stream["stream"] == "other"
+            ):
                 entry["metadata"]["selected"] = False
     path = tap.folder / "catalog.json"
     path.write_text(json.dumps(catalog))
@@ -190,14 +238,21 @@ def test_discover_select_dry_run_and_test(spark, sqlite):
     text = planned.output.decode()
     assert planned.code == 0
     assert "stream t: INCREMENTAL by id, from the beginning to 2" in text
-    assert "  sql: SELECT `id`, `v` FROM `t` WHERE `id` <= (2)\n  slices:\n      1  `id` <= (2)\n" in text
+    assert (
+        "  sql: SELECT `id`, `v` FROM `t` WHERE `id` <= (2)\n  slices:\n      1  `id` <= (2)\n"
+        in text
+    )
     whole = tap.run_here("--dry-run", "--verbose").output.decode()
     assert "SELECT CASE WHEN `id` IS NULL" in whole
     assert "FROM `t` WHERE 1=1 AND `id` <= (2)" in whole
 
     sample = tap.run_here("--test")
     assert sample.code == 0
-    assert len(sample.records("t")) == len([each for each in sample.messages if each["type"] == "RECORD"]) == 1
+    assert (
+        len(sample.records("t"))
+        == len([each for each in sample.messages if each["type"] == "RECORD"])
+        == 1
+    )
 
 
 def test_the_state_of_a_target_and_settings_of_the_environment(spark, sqlite, monkeypatch):
@@ -228,7 +283,11 @@ def test_a_closed_standard_output_is_one_line_and_leaves_no_jvm(sqlite):
         process.wait(60)
 
     assert process.returncode == 1
-    assert errors.strip().splitlines()[-1].startswith("tap-spark-jdbc: the reader of standard output is gone")
+    assert (
+        errors.strip()
+        .splitlines()[-1]
+        .startswith("tap-spark-jdbc: the reader of standard output is gone")
+    )
     assert "Traceback" not in errors
     assert java
     assert gone(java)
@@ -241,7 +300,10 @@ def children(pid):
         process = Path(f"/proc/{frontier.pop()}")
         # A child may end while it is looked at.
         with suppress(FileNotFoundError, ProcessLookupError):
-            frontier += [int(child) for child in (process / f"task/{process.name}/children").read_text().split()]
+            frontier += [
+                int(child)
+                for child in (process / f"task/{process.name}/children").read_text().split()
+            ]
             if (process / "exe").readlink().name == "java":
                 found.append(int(process.name))
     return found

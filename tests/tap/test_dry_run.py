@@ -1,4 +1,7 @@
-"""`--dry-run`: what a run would read, as the database stands, with every kind of start; and no row is read."""
+"""`--dry-run`: what a run would read, as the database stands, with every kind of start.
+
+And no row is read.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +37,9 @@ def config(spark: SparkSession, tmp_path: Path) -> Iterator[dict[str, Any]]:
     with sqlite3.connect(path) as connection:
         connection.executescript(TABLES)
         rows = [(n, None if n % 10 == 3 else n) for n in range(100)]
-        connection.executemany("insert into orders values (?, ?, 'no number, so nothing may read it')", rows)
+        connection.executemany(
+            "insert into orders values (?, ?, 'no number, so nothing may read it')", rows
+        )
         connection.executemany("insert into scanned values (?, ?)", [(n, n) for n in range(100)])
         connection.executemany("insert into whole values (?)", [(n,) for n in range(100)])
         connection.executemany("insert into keyless values (?)", [(n,) for n in range(7)])
@@ -71,7 +76,9 @@ def conditions(lines: list[str]) -> list[str]:
     return [line.partition("  ")[2] for line in lines if line[:1].isdigit()]
 
 
-def test_each_stream_shows_its_sql_with_bounds_its_slices_and_its_rows(config: dict[str, Any]) -> None:
+def test_each_stream_shows_its_sql_with_bounds_its_slices_and_its_rows(
+    config: dict[str, Any],
+) -> None:
     shown = planned(config, OpeningState({}, "first"))
 
     assert list(shown) == [
@@ -89,7 +96,9 @@ def test_each_stream_shows_its_sql_with_bounds_its_slices_and_its_rows(config: d
         "rows: about 100",
         "rows: about 100",
     ]
-    assert orders[1] == "sql: SELECT `id`, `k`, `v` FROM `orders` WHERE (`k` <= (99) OR `k` IS NULL)"
+    assert (
+        orders[1] == "sql: SELECT `id`, `k`, `v` FROM `orders` WHERE (`k` <= (99) OR `k` IS NULL)"
+    )
     assert conditions(keyless) == ["all rows"]
     assert conditions(orders) == [
         "`k` IS NULL",
@@ -109,14 +118,19 @@ def test_the_bounds_are_those_of_the_state_and_full_leaves_it_aside(config: dict
 
     saved = planned(config, OpeningState(SAVED, "saved"))
     full = planned(config, OpeningState(SAVED, "full"))
-    nothing_new = planned(config, OpeningState({"bookmarks": {"orders": {"replication_key_value": 200}}}, "saved"))
+    nothing_new = planned(
+        config, OpeningState({"bookmarks": {"orders": {"replication_key_value": 200}}}, "saved")
+    )
 
     assert saved[""] == ["starts from the saved state"]
     heading = "orders: INCREMENTAL by k, from 80 to 99, both included"
     assert saved[heading][0] == "rows: about 18"
     assert conditions(saved[heading]) == ["`k` >= (80) AND `k` <= (99)"]
     assert full[""] == ["starts from the beginning: no state is used"]
-    assert full["orders: INCREMENTAL by k, from the beginning to 99, both included"][0] == "rows: about 90"
+    assert (
+        full["orders: INCREMENTAL by k, from the beginning to 99, both included"][0]
+        == "rows: about 90"
+    )
     assert nothing_new["orders: INCREMENTAL by k, no rows in range"] == [
         "rows: about 0",
         "slices: none, there is nothing to read",
@@ -127,7 +141,10 @@ def test_a_backfill_a_lag_and_a_condition_show_in_the_bounds(config: dict[str, A
     config |= {
         "tables": ["orders", "scanned", "whole"],
         "safety_lag_seconds": 5,
-        "stream_options": {"scanned": {"start_value": 10, "end_value": 40}, "whole": {"where": "id < 5"}},
+        "stream_options": {
+            "scanned": {"start_value": 10, "end_value": 40},
+            "whole": {"where": "id < 5"},
+        },
     }
 
     shown = planned(config, OpeningState(SAVED, "saved"))
@@ -147,10 +164,16 @@ def test_a_backfill_a_lag_and_a_condition_show_in_the_bounds(config: dict[str, A
 
 
 def test_a_stream_that_can_t_be_read_is_named_beside_the_others(config: dict[str, Any]) -> None:
-    config |= {"on_stream_error": "skip", "tables": ["orders", "whole"], "incremental_tables": ["orders:k:integer"]}
+    config |= {
+        "on_stream_error": "skip",
+        "tables": ["orders", "whole"],
+        "incremental_tables": ["orders:k:integer"],
+    }
     state = {"bookmarks": {"orders": {"replication_key_value": "no number"}}}
 
     shown = planned(config, OpeningState(state, "saved"))
 
     assert list(shown) == ["", "whole: FULL_TABLE"]
-    assert shown["whole: FULL_TABLE"][-1].startswith("skipped: stream orders: the saved bookmark can't be used")
+    assert shown["whole: FULL_TABLE"][-1].startswith(
+        "skipped: stream orders: the saved bookmark can't be used"
+    )

@@ -1,4 +1,7 @@
-"""Files of BATCH messages as tap-spark-jdbc and taps of singer-sdk write them; most are of the stream `s`."""
+"""Files of BATCH messages as tap-spark-jdbc and taps of singer-sdk write them.
+
+Most are of the stream `s`.
+"""
 
 from __future__ import annotations
 
@@ -41,9 +44,17 @@ EVERY_TYPE = {
     "paid": {"type": ["boolean", "null"], "x-sql-datatype": "BOOLEAN"},
     "day": {"type": ["string", "null"], "format": "date", "x-sql-datatype": "DATE"},
     "at": {"type": ["string", "null"], "format": "date-time", "x-sql-datatype": "TIMESTAMP"},
-    "instant": {"type": ["string", "null"], "format": "date-time", "x-sql-datatype": "TIMESTAMP WITH TIME ZONE"},
+    "instant": {
+        "type": ["string", "null"],
+        "format": "date-time",
+        "x-sql-datatype": "TIMESTAMP WITH TIME ZONE",
+    },
     "key": {"type": ["string", "null"], "format": "uuid", "x-sql-datatype": "UUID"},
-    "data": {"type": ["string", "null"], "contentEncoding": "base64", "x-sql-datatype": "VARBINARY"},
+    "data": {
+        "type": ["string", "null"],
+        "contentEncoding": "base64",
+        "x-sql-datatype": "VARBINARY",
+    },
     "tags": {"type": ["array", "null"], "items": TEXT, "x-sql-datatype": "VARCHAR ARRAY"},
 }
 EVERY_ARROW = {
@@ -89,7 +100,14 @@ class BatchRun:
         self.files: list[Path] = []
 
     def parquet(
-        self, stream: str, table: pa.Table, *, files: int = 1, metadata: bool = True, told: bool = True, **options: Any
+        self,
+        stream: str,
+        table: pa.Table,
+        *,
+        files: int = 1,
+        metadata: bool = True,
+        told: bool = True,
+        **options: Any,
     ) -> JSON:
         """The message of a slice, whose rows are written to so many files."""
         step = -(-table.num_rows // files) or 1
@@ -98,28 +116,48 @@ class BatchRun:
         for part in parts:
             path = self._path(stream, "parquet")
             whole = with_metadata(part) if metadata else part
-            pq.write_table(whole, path, **{"compression": "zstd", "store_decimal_as_integer": True, **options})
+            pq.write_table(
+                whole, path, **{"compression": "zstd", "store_decimal_as_integer": True, **options}
+            )
             paths.append(path)
-        return message(stream, "parquet", paths, [part.num_rows for part in parts] if told else None)
+        return message(
+            stream, "parquet", paths, [part.num_rows for part in parts] if told else None
+        )
 
-    def lines(self, stream: str, rows: Sequence[JSON] | bytes, *, compression: str = "gzip") -> JSON:
-        data = rows if isinstance(rows, bytes) else b"".join(json.dumps(row).encode() + b"\n" for row in rows)
+    def lines(
+        self, stream: str, rows: Sequence[JSON] | bytes, *, compression: str = "gzip"
+    ) -> JSON:
+        data = (
+            rows
+            if isinstance(rows, bytes)
+            else b"".join(json.dumps(row).encode() + b"\n" for row in rows)
+        )
         path = self._path(stream, "jsonl")
         path.write_bytes(gzip.compress(data) if compression == "gzip" else data)
         count = None if isinstance(rows, bytes) else [len(rows)]
-        return {**message(stream, "jsonl", [path], count), "encoding": {"format": "jsonl", "compression": compression}}
+        return {
+            **message(stream, "jsonl", [path], count),
+            "encoding": {"format": "jsonl", "compression": compression},
+        }
 
     def _path(self, stream: str, extension: str) -> Path:
-        path = self.folder / folder_name(stream) / f"{len(self.files):06d}" / f"part-00000.{extension}"
+        path = (
+            self.folder / folder_name(stream) / f"{len(self.files):06d}" / f"part-00000.{extension}"
+        )
         path.parent.mkdir(parents=True)
         self.files.append(path)
         return path
 
 
-def message(stream: str, kind: str, paths: Sequence[Path], rows: Sequence[int] | None = None) -> JSON:
+def message(
+    stream: str, kind: str, paths: Sequence[Path], rows: Sequence[int] | None = None
+) -> JSON:
     told: JSON = {}
     if rows is not None:
-        told["files"] = [{"rows": count, "bytes": path.stat().st_size} for path, count in zip(paths, rows, strict=True)]
+        told["files"] = [
+            {"rows": count, "bytes": path.stat().st_size}
+            for path, count in zip(paths, rows, strict=True)
+        ]
     return {
         "type": "BATCH",
         "stream": stream,
@@ -131,7 +169,9 @@ def message(stream: str, kind: str, paths: Sequence[Path], rows: Sequence[int] |
 
 
 def numbers(*ids: int | None, name: str | None = "x") -> pa.Table:
-    return pa.table({"id": pa.array(ids, pa.int64()), "name": pa.array([name] * len(ids), pa.string())})
+    return pa.table(
+        {"id": pa.array(ids, pa.int64()), "name": pa.array([name] * len(ids), pa.string())}
+    )
 
 
 def table_files(lake: Lake, stream: str = "s") -> list[Path]:

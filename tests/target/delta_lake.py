@@ -35,7 +35,9 @@ class DeltaLake(Lake):
     def types(self, stream: str) -> dict[str, str]:
         with reader() as connection:
             connection.register("found", self.table(stream).to_pyarrow_dataset())
-            return {name: kind for name, kind, *_ in connection.sql("DESCRIBE FROM found").fetchall()}
+            return {
+                name: kind for name, kind, *_ in connection.sql("DESCRIBE FROM found").fetchall()
+            }
 
     def tables(self) -> list[str]:
         return sorted(path.parent.name for path in (self.folder / "raw").rglob("_delta_log"))
@@ -50,4 +52,7 @@ def actions(lake: DeltaLake, number: int, kind: str) -> list[dict[str, Any]]:
 def convert(lake: DeltaLake, *arguments: str) -> None:
     config = lake.folder.parent / "target.json"
     config.write_text(json.dumps({"bucket": str(lake.folder), "pipeline": "test"}))
-    assert spark_lake.command(["convert", "--config", str(config), "--format", "delta", *arguments]) == 0
+    assert (
+        spark_lake.command(["convert", "--config", str(config), "--format", "delta", *arguments])
+        == 0
+    )

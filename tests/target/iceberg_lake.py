@@ -12,7 +12,8 @@ from pyiceberg.table import Table
 
 from target.loading import Lake, reader
 
-# Else Polars warns that it plans with PyIceberg, since a faster planner of its own is not installed.
+# Else Polars warns that it plans with PyIceberg, since a faster planner of its own is not
+# installed.
 os.environ.setdefault("POLARS_ICEBERG_PLANNER", "pyiceberg")
 
 
@@ -32,7 +33,9 @@ class IcebergLake(Lake):
     def table(self, stream: str) -> Table:
         return self.catalog().load_table(("raw", stream))
 
-    def rows(self, stream: str, columns: str = "*", snapshot: int | None = None) -> list[tuple[Any, ...]]:
+    def rows(
+        self, stream: str, columns: str = "*", snapshot: int | None = None
+    ) -> list[tuple[Any, ...]]:
         with reader() as connection:
             connection.register("found", self.table(stream).scan(snapshot_id=snapshot).to_arrow())
             return connection.sql(f"SELECT {columns} FROM found ORDER BY ALL").fetchall()
@@ -40,11 +43,17 @@ class IcebergLake(Lake):
     def types(self, stream: str) -> dict[str, str]:
         with reader() as connection:
             connection.register("found", self.table(stream).scan().to_arrow())
-            return {name: kind for name, kind, *_ in connection.sql("DESCRIBE FROM found").fetchall()}
+            return {
+                name: kind for name, kind, *_ in connection.sql("DESCRIBE FROM found").fetchall()
+            }
 
     def runs(self, stream: str) -> list[str]:
         """The run of each snapshot, the oldest first."""
-        return [each.summary["dataspoc.run-id"] for each in self.table(stream).metadata.snapshots if each.summary]
+        return [
+            each.summary["dataspoc.run-id"]
+            for each in self.table(stream).metadata.snapshots
+            if each.summary
+        ]
 
     def tables(self) -> list[str]:
         return sorted(name for _, name in self.catalog().list_tables("raw"))

@@ -1,4 +1,6 @@
-"""Runs the target in this process on Singer messages, and reads the lake back with an independent reader."""
+"""Runs the target in this process on Singer messages, and reads the lake back with an independent
+reader.
+"""
 
 from __future__ import annotations
 
@@ -42,13 +44,17 @@ def state(**value: Any) -> JSON:
 
 def to_bytes(*messages: JSON | bytes) -> bytes:
     """Lines as most taps write them; bytes stand as they are."""
-    return b"".join(each if isinstance(each, bytes) else json.dumps(each).encode() + b"\n" for each in messages)
+    return b"".join(
+        each if isinstance(each, bytes) else json.dumps(each).encode() + b"\n" for each in messages
+    )
 
 
 def with_resume(body: list[JSON]) -> list[JSON]:
     """A tap's messages, with the number of the message as what it needs to go on behind a STATE."""
     return [
-        {**message, "resume": {"format_version": 1, "sent": number}} if message["type"] == "STATE" else message
+        {**message, "resume": {"format_version": 1, "sent": number}}
+        if message["type"] == "STATE"
+        else message
         for number, message in enumerate(body)
     ]
 
@@ -60,14 +66,18 @@ def _database() -> duckdb.DuckDBPyConnection:
 
 
 def reader() -> duckdb.DuckDBPyConnection:
-    """A connection of one's own to this process's database: a new database takes twenty times the CPU."""
+    """A connection of one's own to this process's database: a new database takes twenty times the
+    CPU.
+    """
     connection = _database().cursor()
     connection.execute("SET TimeZone = 'UTC'")
     return connection
 
 
 class SlowInput(io.BytesIO):
-    """Lines that come one by one, and empty ones in their place for as long as the next one has to wait."""
+    """Lines that come one by one, and empty ones in their place for as long as the next one has to
+    wait.
+    """
 
     def __init__(self, data: bytes, may_go_on: Callable[[bytes], bool]) -> None:
         """Begins.
@@ -94,7 +104,9 @@ def staging_ended() -> Iterator[None]:
     try:
         yield
     finally:
-        while own := [each for each in set(threading.enumerate()) - others if each.name.startswith("staging")]:
+        while own := [
+            each for each in set(threading.enumerate()) - others if each.name.startswith("staging")
+        ]:
             for thread in own:
                 # One that is just starting can't be joined yet.
                 with suppress(RuntimeError):
@@ -141,10 +153,12 @@ class Lake:
             TargetSparkLake(config=config).listen(source)
 
     def announced(self, body: list[JSON], *, resume: bool = True) -> list[JSON]:
-        """The lines of a tap that announces itself, and goes on from the checkpoint where there is one.
+        """The lines of a tap that announces itself, and goes on from the checkpoint where there is
+        one.
 
         Args:
-            body: All messages between the first and the last STATE; its own last STATE is what the latter repeats.
+            body: All messages between the first and the last STATE; its own last STATE is what the
+                latter repeats.
             resume: False begins at the saved state.
         """
         place = self.state_url
@@ -153,9 +167,15 @@ class Lake:
         if checkpoint is not None:
             opening = {"value": checkpoint.state, "start": "resume", "resume": checkpoint.resume}
             rest = with_resume(body)[checkpoint.resume["sent"] + 1 :]
-            begun = {message["stream"] for message in rest if message["type"] in ("RECORD", "BATCH")}
+            begun = {
+                message["stream"] for message in rest if message["type"] in ("RECORD", "BATCH")
+            }
             known = {message["stream"] for message in rest if message["type"] == "SCHEMA"}
-            missing = [message for message in body if message["type"] == "SCHEMA" and message["stream"] not in known]
+            missing = [
+                message
+                for message in body
+                if message["type"] == "SCHEMA" and message["stream"] not in known
+            ]
             first = [message for message in missing if message["stream"] in begun]
             done = [message for message in missing if message["stream"] not in begun]
             return [{"type": "STATE", "final": False, **opening}, *first, *rest, *done, last]
@@ -184,8 +204,16 @@ class Lake:
 
     def files(self) -> list[str]:
         """Everything that a reader of the lake could find: data and state, without the journals."""
-        found = (path.relative_to(self.folder).as_posix() for path in self.folder.rglob("*") if path.is_file())
-        return sorted(path for path in found if path.startswith("raw/") or "/state/" in path or "/staging/" in path)
+        found = (
+            path.relative_to(self.folder).as_posix()
+            for path in self.folder.rglob("*")
+            if path.is_file()
+        )
+        return sorted(
+            path
+            for path in found
+            if path.startswith("raw/") or "/state/" in path or "/staging/" in path
+        )
 
     def state(self) -> JSON | None:
         path = self.folder / ".dataspoc/state/test/state.json"

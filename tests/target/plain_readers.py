@@ -23,7 +23,11 @@ Seen = tuple[dict[str, str], list[Row]]
 
 def seen_by_all(spark: SparkSession, folder: Path) -> tuple[dict[str, str], list[Row]]:
     """Column to type, and the rows by their columns' texts, on which the three readers agree."""
-    by_spark, by_duckdb, by_pandas = _by_spark(spark, folder), _by_duckdb(folder), _by_pandas(folder)
+    by_spark, by_duckdb, by_pandas = (
+        _by_spark(spark, folder),
+        _by_duckdb(folder),
+        _by_pandas(folder),
+    )
     assert by_spark == by_duckdb
     assert by_spark == by_pandas
     return by_spark
@@ -39,7 +43,9 @@ def _by_spark(spark: SparkSession, folder: Path) -> Seen:
 def _by_duckdb(folder: Path) -> Seen:
     with duckdb.connect() as connection:
         connection.execute("SET TimeZone = 'UTC'")
-        return _of_arrow(connection.sql(f"SELECT * FROM read_parquet('{folder}/**/*.parquet')").to_arrow_table())
+        return _of_arrow(
+            connection.sql(f"SELECT * FROM read_parquet('{folder}/**/*.parquet')").to_arrow_table()
+        )
 
 
 def _by_pandas(folder: Path) -> Seen:

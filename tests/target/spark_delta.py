@@ -1,4 +1,5 @@
-"""Spark with Delta's own runtime: does the statements of standard input, a JSON list, and prints the rows of each.
+"""Spark with Delta's own runtime: does the statements of standard input, a JSON list, and prints
+the rows of each.
 
     python -m target.spark_delta
 
@@ -29,13 +30,16 @@ def session() -> SparkSession:
         .config("spark.sql.shuffle.partitions", "1")
         # What Delta's log leaves out is seen, and not what Parquet's own statistics do.
         .config("spark.sql.parquet.filterPushdown", "false")
-        # For a handful of rows a compiled plan costs more than it saves, as a plan that is made again on the way.
+        # For a handful of rows a compiled plan costs more than it saves, as a plan that is made
+        # again on the way.
         .config("spark.sql.adaptive.enabled", "false")
         .config("spark.sql.codegen.factoryMode", "NO_CODEGEN")
         .config("spark.databricks.delta.snapshotPartitions", "1")
         .config("spark.sql.session.timeZone", "UTC")
         .config("spark.sql.extensions", "io.delta.sql.DeltaSparkSessionExtension")
-        .config("spark.sql.catalog.spark_catalog", "org.apache.spark.sql.delta.catalog.DeltaCatalog")
+        .config(
+            "spark.sql.catalog.spark_catalog", "org.apache.spark.sql.delta.catalog.DeltaCatalog"
+        )
         .getOrCreate()
     )
 

@@ -1,4 +1,5 @@
-"""Spark with Iceberg's own runtime: does the statements of standard input, a JSON list, and prints the rows of each.
+"""Spark with Iceberg's own runtime: does the statements of standard input, a JSON list, and prints
+the rows of each.
 
     python -m target.spark_iceberg FOLDER
 
@@ -16,11 +17,16 @@ from pyspark.sql import SparkSession
 from servers.clusters.standalone import short_lived
 from singer_spark.spark.packages import JarCache
 
-PACKAGES = ("org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.11.0", "org.xerial:sqlite-jdbc:3.50.3.0")
+PACKAGES = (
+    "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.11.0",
+    "org.xerial:sqlite-jdbc:3.50.3.0",
+)
 
 
 def session(folder: str) -> SparkSession:
-    jars = JarCache("iceberg", "Iceberg's runtime", "fetch it where there is a network").jars(PACKAGES)
+    jars = JarCache("iceberg", "Iceberg's runtime", "fetch it where there is a network").jars(
+        PACKAGES
+    )
     catalog = "spark.sql.catalog.lake"
     return (
         SparkSession.builder.master("local[1]")
@@ -34,7 +40,10 @@ def session(folder: str) -> SparkSession:
         .config(f"{catalog}.uri", f"jdbc:sqlite:{folder}/.dataspoc/catalog.db")
         .config(f"{catalog}.warehouse", f"file://{folder}")
         .config(f"{catalog}.jdbc.schema-version", "V1")
-        .config("spark.sql.extensions", "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions")
+        .config(
+            "spark.sql.extensions",
+            "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
+        )
         .getOrCreate()
     )
 

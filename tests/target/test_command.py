@@ -37,21 +37,32 @@ def command(folder: Path, config: dict, *flags: str) -> list[str]:
     return [str(TARGET), "--config", str(path), *flags]
 
 
-def run(command: list[str], data: bytes = b"", **environment: str) -> subprocess.CompletedProcess[bytes]:
+def run(
+    command: list[str], data: bytes = b"", **environment: str
+) -> subprocess.CompletedProcess[bytes]:
     return subprocess.run(
-        command, input=data, capture_output=True, timeout=SECONDS, env={**os.environ, **environment}, check=False
+        command,
+        input=data,
+        capture_output=True,
+        timeout=SECONDS,
+        env={**os.environ, **environment},
+        check=False,
     )
 
 
 def error_lines(done: subprocess.CompletedProcess[bytes]) -> list[str]:
     """What the program itself says on standard error."""
-    return [line for line in done.stderr.decode().splitlines() if line.startswith("target-spark-lake: ")]
+    return [
+        line for line in done.stderr.decode().splitlines() if line.startswith("target-spark-lake: ")
+    ]
 
 
 GOOD = to_bytes(schema("s", ID), record("s", id=1), state(x=1))
 
 
-def test_a_load_from_a_file_prints_the_state_alone_and_a_summary_on_standard_error(tmp_path, lake, config) -> None:
+def test_a_load_from_a_file_prints_the_state_alone_and_a_summary_on_standard_error(
+    tmp_path, lake, config
+) -> None:
     (tmp_path / "in.singer").write_bytes(GOOD)
     done = run(command(tmp_path, config, "--input", str(tmp_path / "in.singer")))
     assert (done.returncode, done.stdout) == (0, b'{"x":1}\n'), done.stderr.decode()
@@ -67,12 +78,22 @@ def test_a_load_from_a_file_prints_the_state_alone_and_a_summary_on_standard_err
         ({"bucket": None, "format": "csv"}, GOOD, "bucket: is required"),
         ({"pipeline": None}, GOOD, "pipeline: is required"),
         ({}, GOOD + b"garbage\n", "input line 4 is not JSON"),
-        ({}, to_bytes(record("s", id=1)), "input line 1: a RECORD of stream s came before its SCHEMA"),
-        ({}, GOOD + to_bytes(record("s", id="x")), "input line 4: stream s: a record is invalid at /id: 'x' is not"),
+        (
+            {},
+            to_bytes(record("s", id=1)),
+            "input line 1: a RECORD of stream s came before its SCHEMA",
+        ),
+        (
+            {},
+            GOOD + to_bytes(record("s", id="x")),
+            "input line 4: stream s: a record is invalid at /id: 'x' is not",
+        ),
         ({}, to_bytes({**state(), "final": False}, schema("s", ID)), "the tap died"),
     ],
 )
-def test_an_error_is_one_line_exit_1_and_nothing_changed(tmp_path, lake, config, change, data, said) -> None:
+def test_an_error_is_one_line_exit_1_and_nothing_changed(
+    tmp_path, lake, config, change, data, said
+) -> None:
     config = {name: value for name, value in {**config, **change}.items() if value is not None}
     done = run(command(tmp_path, config), data)
     (line,) = error_lines(done)
@@ -110,10 +131,14 @@ def test_a_trace_is_shown_where_it_is_asked_for(tmp_path, config) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("flags", [["--help"], ["--version"], ["--about"], ["--about", "--format", "json"], []])
+@pytest.mark.parametrize(
+    "flags", [["--help"], ["--version"], ["--about"], ["--about", "--format", "json"], []]
+)
 def test_questions_and_config_errors_are_answered_without_spark(flags: list[str]) -> None:
     code = "import sys; from target_spark_lake.__main__ import main\ntry:\n    main()\nfinally:\n"
-    code += "    print([name for name in sys.modules if name.startswith('pyspark')], file=sys.stderr)"
+    code += (
+        "    print([name for name in sys.modules if name.startswith('pyspark')], file=sys.stderr)"
+    )
     done = run([sys.executable, "-c", code, *flags])
     assert done.stderr.decode().splitlines()[-1] == "[]"
     assert done.returncode == (0 if flags else 1)
@@ -143,7 +168,9 @@ def test_the_config_may_come_from_files_and_the_environment(tmp_path, lake, conf
 def waiting(tmp_path, config) -> Iterator[subprocess.Popen[bytes]]:
     """A target that has got records which Spark shall stage, and waits for more."""
     by_spark = command(tmp_path, {**config, "staging": "spark"})
-    process = subprocess.Popen(by_spark, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    process = subprocess.Popen(
+        by_spark, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
     assert process.stdin is not None
     process.stdin.write(to_bytes(schema("s", ID), *(record("s", id=n) for n in range(10))))
     process.stdin.flush()
@@ -176,7 +203,11 @@ def jvm_of(process: subprocess.Popen[bytes]) -> int:
                 words = Path(f"/proc/{child}/cmdline").read_bytes().split(b"\0")
             # Spark's launcher, which goes before it, has the same word among its arguments.
             launcher = b"org.apache.spark.launcher.Main" in words
-            if words[0].endswith(b"java") and b"org.apache.spark.deploy.SparkSubmit" in words and not launcher:
+            if (
+                words[0].endswith(b"java")
+                and b"org.apache.spark.deploy.SparkSubmit" in words
+                and not launcher
+            ):
                 return child
         with suppress(subprocess.TimeoutExpired):
             process.wait(timeout=0.1)
@@ -187,7 +218,9 @@ def jvm_of(process: subprocess.Popen[bytes]) -> int:
 def test_a_killed_jvm_fails_the_run_in_one_line(waiting, lake) -> None:
     os.kill(jvm_of(waiting), signal.SIGKILL)
     output, errors = waiting.communicate(GOOD, timeout=SECONDS)
-    lines = [line for line in errors.decode().splitlines() if line.startswith("target-spark-lake: ")]
+    lines = [
+        line for line in errors.decode().splitlines() if line.startswith("target-spark-lake: ")
+    ]
     assert len(lines) == 1, errors.decode()
     assert "JVM was ended by SIGKILL" in lines[0]
     assert "Traceback" not in errors.decode()

@@ -1,4 +1,6 @@
-"""Lakes and states that each released version wrote: today's code reads them, and goes on with them."""
+"""Lakes and states that each released version wrote: today's code reads them, and goes on with
+them.
+"""
 
 from __future__ import annotations
 
@@ -65,7 +67,10 @@ def test_tables_journals_and_states_of_every_released_version_are_read_and_conti
     (status,) = answer(lake, capsys, "status")
     assert (status["last_success"], status["running"]) == (second["finished_at"], False)
     go_on(lake, expected)
-    assert answer(lake, capsys, "state", "restore", first["run_id"])["bookmarks"] != expected["state"]["bookmarks"]
+    assert (
+        answer(lake, capsys, "state", "restore", first["run_id"])["bookmarks"]
+        != expected["state"]["bookmarks"]
+    )
     assert answer(lake, capsys, "compact")["tables"]
     assert found(lake, expected["rows_after"]) == expected["rows_after"]
 

@@ -48,7 +48,9 @@ def loaded(folder: Path, messages: Sequence[object], **settings: str) -> list[st
 
 @pytest.mark.slow
 @pytest.mark.parametrize("chosen", ["parquet", "delta", "iceberg"])
-def test_a_run_without_records_saves_its_state_without_arrow_and_spark(tmp_path: Path, chosen: str) -> None:
+def test_a_run_without_records_saves_its_state_without_arrow_and_spark(
+    tmp_path: Path, chosen: str
+) -> None:
     assert loaded(tmp_path, MESSAGES, format=chosen) == []
 
 

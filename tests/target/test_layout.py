@@ -22,8 +22,13 @@ def test_the_places_of_a_pipeline() -> None:
 def test_a_final_file_lies_in_its_table_or_partition_under_its_runs_name() -> None:
     layout = Layout("p", "/data/")
     assert layout.table("t") == "data/t"
-    assert layout.final_file("data/t", "", "R1", 7, "zstd.parquet") == "data/t/R1-00007.zstd.parquet"
-    assert layout.final_file("data/t", "day=1/", "R1", 1, "zstd.parquet") == "data/t/day=1/R1-00001.zstd.parquet"
+    assert (
+        layout.final_file("data/t", "", "R1", 7, "zstd.parquet") == "data/t/R1-00007.zstd.parquet"
+    )
+    assert (
+        layout.final_file("data/t", "day=1/", "R1", 1, "zstd.parquet")
+        == "data/t/day=1/R1-00001.zstd.parquet"
+    )
 
 
 def test_a_file_in_the_place_of_an_older_one_sorts_there_and_tells_who_wrote_it() -> None:
@@ -44,7 +49,17 @@ def test_no_pipeline_shares_a_folder_with_anything_else_in_staging() -> None:
 
 
 @pytest.mark.parametrize(
-    "path", ["../elsewhere", "a/../../b", ".dataspoc", ".dataspoc/runs/", "./.dataspoc/runs", "a/./b", "a//b", "."]
+    "path",
+    [
+        "../elsewhere",
+        "a/../../b",
+        ".dataspoc",
+        ".dataspoc/runs/",
+        "./.dataspoc/runs",
+        "a/./b",
+        "a//b",
+        ".",
+    ],
 )
 def test_a_data_root_outside_of_the_bucket_or_in_our_own_folder_is_refused(path: str) -> None:
     with pytest.raises(ConfigurationError, match="must be a folder inside the bucket"):

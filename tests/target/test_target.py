@@ -1,4 +1,6 @@
-"""The target as a whole: messages of all kinds, schemas in mid-stream, and what fails before anything is written."""
+"""The target as a whole: messages of all kinds, schemas in mid-stream, and what fails before
+anything is written.
+"""
 
 from __future__ import annotations
 
@@ -55,11 +57,19 @@ def test_a_column_of_another_type_fails_before_anything_is_written(lake: Lake, n
 @pytest.mark.parametrize(
     ("messages", "error", "said"),
     [
-        ([record("s", id=1)], RecordsWithoutSchemaException, "input line 1: a RECORD of stream s came before"),
+        (
+            [record("s", id=1)],
+            RecordsWithoutSchemaException,
+            "input line 1: a RECORD of stream s came before",
+        ),
         ([schema("s", ID), b"{broken\n"], ProtocolError, "input line 2 is not JSON"),
         ([schema("s", {})], ProtocolError, "no properties"),
         ([{"type": "SCHEMA", "stream": "s"}], ProtocolError, "no stream or no schema"),
-        ([schema("s", ID, ("id",)), record("s", other=1)], MissingKeyPropertiesError, "key property id"),
+        (
+            [schema("s", ID, ("id",)), record("s", other=1)],
+            MissingKeyPropertiesError,
+            "key property id",
+        ),
         ([{"type": "STATE"}], ProtocolError, "no value"),
         ([schema("s", ID), {"type": "BATCH", "stream": "s"}], ProtocolError, "has the format None"),
         ([schema("s", {"a": INT, "A": INT}), record("s", a=1)], SchemaError, "differ only by case"),
@@ -69,14 +79,16 @@ def test_bad_input_is_told_and_changes_nothing(
     lake: Lake, messages: list, error: type[Exception], said: str, capsys
 ) -> None:
     with pytest.raises(error, match=said):
-        lake.load(schema("first", ID), record("first", id=1), *messages, state(x=1)) if error is SchemaError else (
-            lake.load(*messages, state(x=1))
-        )
+        lake.load(
+            schema("first", ID), record("first", id=1), *messages, state(x=1)
+        ) if error is SchemaError else (lake.load(*messages, state(x=1)))
     assert lake.files() == []
     assert capsys.readouterr().out == ""
 
 
-def test_unknown_messages_are_skipped_with_one_warning_and_activate_version_changes_nothing(lake: Lake, caplog) -> None:
+def test_unknown_messages_are_skipped_with_one_warning_and_activate_version_changes_nothing(
+    lake: Lake, caplog
+) -> None:
     odd = {"type": "PING", "stream": "s"}
     activate = {"type": "ACTIVATE_VERSION", "stream": "s", "version": 1}
     lake.load(schema("s", ID), odd, record("s", id=1), odd, activate, state(x=1))
@@ -104,10 +116,16 @@ def test_metadata_columns_have_the_meaning_of_the_sdk(lake: Lake) -> None:
         "version": 7,
     }
     lake.load(schema("s", {**ID, "_sdc_sequence": INT}), line, record("s", id=2))
-    columns = "_sdc_extracted_at, _sdc_deleted_at, _sdc_table_version, _sdc_sequence > 1e12, _sdc_batched_at >= "
+    columns = (
+        "_sdc_extracted_at, _sdc_deleted_at, _sdc_table_version, _sdc_sequence > 1e12, "
+        "_sdc_batched_at >= "
+    )
     columns += "_sdc_received_at, epoch_ms(_sdc_received_at) >= _sdc_sync_started_at"
     first, second = lake.rows("s", f"id, {columns}")
-    assert [str(value) for value in first[1:3]] == ["2026-01-01 00:00:00+00:00", "2026-01-02 03:04:05+00:00"]
+    assert [str(value) for value in first[1:3]] == [
+        "2026-01-01 00:00:00+00:00",
+        "2026-01-02 03:04:05+00:00",
+    ]
     assert first[3:] == (7, True, True, True)
     assert second[1:] == (None, None, None, True, True, True)
 
@@ -130,7 +148,9 @@ def test_many_interleaved_streams_arrive_each_in_its_table(lake: Lake) -> None:
 
 
 def test_several_batches_of_one_stream_arrive_whole(lake: Lake, monkeypatch) -> None:
-    monkeypatch.setattr("target_spark_lake.load.batches.batch_bytes", lambda before, target_file_mb: 1000)
+    monkeypatch.setattr(
+        "target_spark_lake.load.batches.batch_bytes", lambda before, target_file_mb: 1000
+    )
     lake.load(schema("s", ID), *(b for n in range(40) for b in (record("s", id=n), state(n=n))))
     assert lake.rows("s", "id") == [(n,) for n in range(40)]
     assert lake.state() == {"n": 39}
@@ -151,7 +171,12 @@ def test_stream_maps_of_the_sdk_work(lake: Lake) -> None:
 
 def test_flattening_of_the_sdk_works(lake: Lake) -> None:
     nested = {"type": ["object", "null"], "properties": {"a": INT}}
-    lake.load(schema("s", {"o": nested}), record("s", o={"a": 5}), flattening_enabled=True, flattening_max_depth=2)
+    lake.load(
+        schema("s", {"o": nested}),
+        record("s", o={"a": 5}),
+        flattening_enabled=True,
+        flattening_max_depth=2,
+    )
     assert lake.rows("s", "o__a") == [(5,)]
 
 

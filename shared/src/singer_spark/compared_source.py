@@ -18,19 +18,22 @@ if TYPE_CHECKING:
 
 # How a row's text is made from those of its columns: see `Summing`.
 SEPARATOR, NULL_TEXT = "|", "N"
-# The hexadecimal digits of a SHA-256, counted from 1, that form the bucket's number, and the two halves of a checksum.
+# The hexadecimal digits of a SHA-256, counted from 1, that form the bucket's number, and the two
+# halves of a checksum.
 BUCKET_DIGITS, HALVES = (1, 4), ((1, 15), (17, 15))
 MOST_BUCKETS = 16 ** BUCKET_DIGITS[1]
 
 
 @dataclass(frozen=True)
 class Summing:
-    """How both sides sum up their rows by buckets, so that equal rows can be recognised without sending them.
+    """How both sides sum up their rows by buckets, so that equal rows can be recognised without
+    sending them.
 
-    The text of a row joins those of its columns: integers and decimals with all digits of their scale, dates and
-    moments as SQL prints them, in UTC and without trailing zeros, a boolean as 1 or 0, bytes in hexadecimal, a
-    floating-point number's bits as an integer, a text after its length, and `NULL_TEXT`. Its checksum is the SHA-256
-    of that, in two halves; its bucket is by the SHA-256 of the key's columns, or of the row if there is no key.
+    The text of a row joins those of its columns: integers and decimals with all digits of their
+    scale, dates and moments as SQL prints them, in UTC and without trailing zeros, a boolean as 1
+    or 0, bytes in hexadecimal, a floating-point number's bits as an integer, a text after its
+    length, and `NULL_TEXT`. Its checksum is the SHA-256 of that, in two halves; its bucket is by
+    the SHA-256 of the key's columns, or of the row if there is no key.
     """
 
     columns: tuple[str, ...]
@@ -70,10 +73,12 @@ class SourceRows:
     Attributes:
         schema: The stream's JSON Schema, as the tap sends it.
         columns: Its columns, with the types that a target gives them.
-        read: Reads a part of the rows, or all of them, as a run reads them, and returns what a function makes of each
-            batch. The function is given the columns, and of each row whether it is firm: it was sent as it is, by the
-            bookmark. Other rows are sent by the next run, or left out by the tap: they may be in the lake, in this or
-            an older version, or not. It is called in several threads, and again if a slice must be read again.
+        read: Reads a part of the rows, or all of them, as a run reads them, and returns what a
+            function makes of each
+            batch. The function is given the columns, and of each row whether it is firm: it was
+            sent as it is, by the bookmark. Other rows are sent by the next run, or left out by the
+            tap: they may be in the lake, in this or an older version, or not. It is called in
+            several threads, and again if a slice must be read again.
         is_empty: Whether it has no rows at all.
         buckets: Number of buckets into which the rows should be summed up.
         unsummed: Why the database can't sum up these columns, naming those it can't; None: it can.
@@ -88,7 +93,10 @@ class SourceRows:
     stream: str
     schema: Mapping[str, Any]
     columns: Struct
-    read: Callable[[Part | None, Callable[[pa.RecordBatch, pa.Array], pa.RecordBatch]], Iterator[pa.RecordBatch]]
+    read: Callable[
+        [Part | None, Callable[[pa.RecordBatch, pa.Array], pa.RecordBatch]],
+        Iterator[pa.RecordBatch],
+    ]
     is_empty: Callable[[], bool]
     buckets: int
     unsummed: Callable[[Sequence[str]], str | None]
@@ -109,7 +117,8 @@ class ComparedSource(Protocol):
         """
 
     def opened(self, stream: str, state: Mapping[str, Any]) -> AbstractContextManager[SourceRows]:
-        """The rows of a stream, in one snapshot where the database shares one, for as long as the context lasts.
+        """The rows of a stream, in one snapshot where the database shares one, for as long as the
+        context lasts.
 
         Raises:
             SourceError: the database refused.

@@ -54,11 +54,17 @@ class SourceError(SingerSparkError):
 
 
 class ConnectionLostError(SourceError):
-    """The connection to the database broke, or it takes none just now; asked again, it may answer."""
+    """The connection to the database broke, or it takes none just now.
+
+    Asked again, it may answer.
+    """
 
 
 class DisturbedError(SourceError):
-    """Another session changed a table while it was read, or waited to; the next run goes on where this one stopped."""
+    """Another session changed a table while it was read, or waited to.
+
+    The next run goes on where this one stopped.
+    """
 
 
 class SkippedStreamsError(SourceError):
@@ -92,7 +98,9 @@ class DamagedError(StorageError):
 
 
 class UnpublishableError(StorageError):
-    """A committed run can't be published as things are: files are gone, or someone else changed its table."""
+    """A committed run can't be published as things are: files are gone, or someone else changed its
+    table.
+    """
 
 
 class LockedError(SingerSparkError):
@@ -106,12 +114,22 @@ class ResourceError(SingerSparkError):
 def register_secret(text: str | None) -> None:
     """Mask this text, also in its URL, JSON and HTML encodings, in every line that passes `redact`."""
     # A text of several lines, such as a key, may be printed in one line, or line by line.
-    lines = [line for line in text.splitlines() if len(line) >= LONG_LINE] if text and "\n" in text else []
-    for each in (text, unquote(text), unquote_plus(text), " ".join(text.split()), *lines) if text else ():
+    lines = (
+        [line for line in text.splitlines() if len(line) >= LONG_LINE]
+        if text and "\n" in text
+        else []
+    )
+    for each in (
+        (text, unquote(text), unquote_plus(text), " ".join(text.split()), *lines) if text else ()
+    ):
         if len(each) >= SHORTEST_SECRET:
             encoded = {quote(each), quote(each, safe=""), quote(each, safe="$*~"), quote_plus(each)}
             lowered = {_ENCODED.sub(lambda found: found[0].lower(), form) for form in encoded}
-            quoted = {json.dumps(each)[1:-1], json.dumps(each, ensure_ascii=False)[1:-1], repr(each)[1:-1]}
+            quoted = {
+                json.dumps(each)[1:-1],
+                json.dumps(each, ensure_ascii=False)[1:-1],
+                repr(each)[1:-1],
+            }
             # JSON in JSON, bytes, and a string in SQL
             quoted |= {json.dumps(form)[1:-1] for form in quoted}
             quoted |= {repr(each.encode(errors="replace"))[2:-1], each.replace("'", "''")}
@@ -139,13 +157,17 @@ class _RedactingFilter(logging.Filter):
 def redact_logs() -> None:
     """Add the masking filter to every handler of every logger."""
     loggers = [logging.getLogger(), *logging.Logger.manager.loggerDict.values()]
-    for handler in [each for logger in loggers if isinstance(logger, logging.Logger) for each in logger.handlers]:
+    for handler in [
+        each for logger in loggers if isinstance(logger, logging.Logger) for each in logger.handlers
+    ]:
         if not any(isinstance(present, _RedactingFilter) for present in handler.filters):
             handler.addFilter(_RedactingFilter())
 
 
 def wants_traceback(program: str) -> bool:
-    """Whether the user asked for debug output, by the flag, the SDK's variable or the program's own."""
+    """Whether the user asked for debug output, by the flag, the SDK's variable or the program's
+    own.
+    """
     named = program.upper().replace("-", "_") + "_LOGLEVEL"
     levels = [os.environ.get(name, "") for name in ("SINGER_SDK_LOG_LEVEL", "LOGLEVEL", named)]
     following = dict(zip(sys.argv, sys.argv[1:], strict=False))
@@ -156,12 +178,18 @@ def wants_traceback(program: str) -> bool:
 
 def first_of(reasons: Sequence[str]) -> str:
     """The first few reasons in one line; where there are more, each is a line of the log."""
-    more = f"; and {len(reasons) - SHOWN_REASONS} more, named above" if len(reasons) > SHOWN_REASONS else ""
+    more = (
+        f"; and {len(reasons) - SHOWN_REASONS} more, named above"
+        if len(reasons) > SHOWN_REASONS
+        else ""
+    )
     return "; ".join(reasons[:SHOWN_REASONS]) + more
 
 
 def cut(text: str, length: int) -> str:
-    """The beginning of a text in one line, secrets masked before it is cut: half a secret would not be recognised."""
+    """The beginning of a text in one line, secrets masked before it is cut: half a secret would not
+    be recognised.
+    """
     return redact(" ".join(redact(text).split()))[:length]
 
 
@@ -169,7 +197,10 @@ def one_line(error: BaseException) -> str:
     """The error as one redacted line; with its class name unless it is one of ours."""
     if isinstance(error, SingerSparkError):
         return redact(" ".join(redact(str(error)).split()))
-    return f"unexpected {type(error).__name__}: {cut(str(error), 500)} (--log-level debug shows the trace)"
+    return (
+        f"unexpected {type(error).__name__}: {cut(str(error), 500)} (--log-level debug shows "
+        "the trace)"
+    )
 
 
 def run_command_line(main: Callable[[], int | None], program: str) -> None:

@@ -13,7 +13,12 @@ GRACE_SECONDS = 1.0
 
 def main() -> None:
     """Run the command and exit."""
-    run_program(_command, PROGRAM, if_stopped="what was sent is not a complete run", grace_seconds=GRACE_SECONDS)
+    run_program(
+        _command,
+        PROGRAM,
+        if_stopped="what was sent is not a complete run",
+        grace_seconds=GRACE_SECONDS,
+    )
 
 
 def _command() -> int:

@@ -38,33 +38,67 @@ SECONDS_TO_LEAVE = 10.0
 @click.command(
     PROGRAM,
     help="Sends the tables of a JDBC database as Singer messages to standard output.",
-    epilog=f"Example: {PROGRAM} --config tap.json --state-from target.json | target-spark-lake --config target.json",
+    epilog=f"Example: {PROGRAM} --config tap.json --state-from target.json | target-spark-lake "
+    "--config target.json",
 )
-@click.option("--config", multiple=True, help="Config file, or ENV for environment variables; may be repeated.")
-@click.option("--catalog", type=click.Path(path_type=Path), help="Singer catalog: which streams and columns to send.")
+@click.option(
+    "--config",
+    multiple=True,
+    help="Config file, or ENV for environment variables; may be repeated.",
+)
+@click.option(
+    "--catalog",
+    type=click.Path(path_type=Path),
+    help="Singer catalog: which streams and columns to send.",
+)
 @click.option(
     "--state",
-    help="State to start from: a path or URL, also of a database; if there is none yet, it is a first run.",
+    help="State to start from: a path or URL, also of a database; if there is none yet, it is a "
+    "first run.",
 )
-@click.option("--state-from", type=click.Path(path_type=Path), help="The target's config: start from its state.")
 @click.option(
-    "--stream", multiple=True, metavar="NAME", help="Send these streams alone (globs); the bookmarks of others stay."
+    "--state-from",
+    type=click.Path(path_type=Path),
+    help="The target's config: start from its state.",
+)
+@click.option(
+    "--stream",
+    multiple=True,
+    metavar="NAME",
+    help="Send these streams alone (globs); the bookmarks of others stay.",
 )
 @click.option("--full", is_flag=True, help="Send everything, whatever the state says.")
-@click.option("--replace", is_flag=True, help="With --full: append-only tables become what the source is.")
-@click.option("--append-again", is_flag=True, help="With --full: append-only tables get all rows once more.")
+@click.option(
+    "--replace", is_flag=True, help="With --full: append-only tables become what the source is."
+)
+@click.option(
+    "--append-again", is_flag=True, help="With --full: append-only tables get all rows once more."
+)
 @click.option("--no-resume", is_flag=True, help="Do not continue a dead run's checkpoint.")
-@click.option("--incremental-table", multiple=True, metavar="SPEC", help="Like `incremental_tables` in the config.")
+@click.option(
+    "--incremental-table",
+    multiple=True,
+    metavar="SPEC",
+    help="Like `incremental_tables` in the config.",
+)
 @click.option("--dry-run", is_flag=True, help="Print what would be read, and read nothing.")
 @click.option("--verbose", is_flag=True, help="With --dry-run: the whole SQL.")
 @click.option("--discover", is_flag=True, help="Print the catalog.")
 @click.option(
-    "--test", is_flag=False, flag_value="all", default="", help="Send one record of each stream, or with =schema none."
+    "--test",
+    is_flag=False,
+    flag_value="all",
+    default="",
+    help="Send one record of each stream, or with =schema none.",
 )
 @click.option("--about", is_flag=True, help="Print the settings and what the tap can do.")
-@click.option("--format", "about_format", type=click.Choice(["json", "markdown"]), help="Of --about.")
+@click.option(
+    "--format", "about_format", type=click.Choice(["json", "markdown"]), help="Of --about."
+)
 @click.option("--version", is_flag=True, help="Print the version.")
-@click.option("--log-level", type=click.Choice(LEVELS, case_sensitive=False), help="Of standard error.")
+@click.option(
+    "--log-level", type=click.Choice(LEVELS, case_sensitive=False), help="Of standard error."
+)
 def command(**options: Any) -> None:
     """Dispatch to what the options ask for."""
     try:
@@ -75,7 +109,8 @@ def command(**options: Any) -> None:
         sys.stdout.flush()
     except BrokenPipeError as error:
         raise SourceError(
-            "the reader of standard output is gone: the target ended first, and its own message says why; nothing that "
+            "the reader of standard output is gone: the target ended first, and its own message "
+            "says why; nothing that "
             "it had not committed is saved"
         ) from error
 
@@ -102,7 +137,11 @@ def _print_about(options: dict[str, Any]) -> None:
 
 
 def _run_and_leave_failure(options: dict[str, Any]) -> None:
-    """Run; a run that fails leaves the reason for the target, whose report else knows only that the input ended."""
+    """Run.
+
+    A run that fails leaves the reason for the target, whose report else knows only that the input
+    ended.
+    """
     try:
         _run(options)
     except (BrokenPipeError, SkippedStreamsError):
@@ -110,7 +149,9 @@ def _run_and_leave_failure(options: dict[str, Any]) -> None:
     except Exception as error:
         if not (options["discover"] or options["dry_run"] or options["test"]):
             # The user shall not wait long for the error because the bucket does not answer.
-            leaving = Thread(target=_leave_failure, args=(options, root_failure(error)), daemon=True)
+            leaving = Thread(
+                target=_leave_failure, args=(options, root_failure(error)), daemon=True
+            )
             leaving.start()
             leaving.join(SECONDS_TO_LEAVE)
         raise
@@ -123,7 +164,9 @@ def _leave_failure(options: dict[str, Any], error: Exception) -> None:
     # A bucket that can't be read can't be written either.
     with suppress(SingerSparkError, OSError, KeyError, TypeError, ValueError):
         config, target = _config(options["config"])[0], _target(options)
-        if not isinstance(error, StorageError) and (opening := _state_source(options, config, target)):
+        if not isinstance(error, StorageError) and (
+            opening := _state_source(options, config, target)
+        ):
             source = opening()
     lake, pipeline = (None, "") if source is None else (source.lake, source.pipeline)
     leave_failure(one_line(error), lake, pipeline, os.environ)
@@ -137,9 +180,15 @@ def _run(options: dict[str, Any]) -> None:
     target = _target(options)
     config = with_staging(config, target)
     if options["incremental_table"]:
-        config["incremental_tables"] = [*config.get("incremental_tables", []), *options["incremental_table"]]
+        config["incremental_tables"] = [
+            *config.get("incremental_tables", []),
+            *options["incremental_table"],
+        ]
     again = _again(options)
-    test, catalog = options["test"], read_config(options["catalog"], "--catalog") if options["catalog"] else None
+    test, catalog = (
+        options["test"],
+        read_config(options["catalog"], "--catalog") if options["catalog"] else None,
+    )
     stateless = bool(test) or options["discover"]
     source = None if stateless else _state_source(options, config, target)
     if not from_environment:
@@ -203,7 +252,9 @@ def _again(options: dict[str, Any]) -> str:
 
     replace, append = options["replace"], options["append_again"]
     if replace and append:
-        raise ConfigurationError("--replace and --append-again exclude each other: give one of them")
+        raise ConfigurationError(
+            "--replace and --append-again exclude each other: give one of them"
+        )
     if (replace or append) and not options["full"]:
         raise ConfigurationError("--replace and --append-again are for full runs: give --full, too")
     if replace or append:
@@ -225,7 +276,9 @@ def _build_class_archive() -> None:
     from singer_spark.jvm.class_archive import build_in_background
 
     if build_in_background():
-        logging.getLogger(PROGRAM).info("an archive of Spark's classes is being made: later runs start faster")
+        logging.getLogger(PROGRAM).info(
+            "an archive of Spark's classes is being made: later runs start faster"
+        )
 
 
 def _target(options: dict[str, Any]) -> dict[str, Any] | None:
@@ -242,7 +295,10 @@ def _target(options: dict[str, Any]) -> dict[str, Any] | None:
 def _state_source(
     options: dict[str, Any], config: dict[str, Any], target: dict[str, Any] | None
 ) -> Callable[[], StateSource | None] | None:
-    """A function that opens the state's location; the options are checked before anything is started."""
+    """A function that opens the state's location.
+
+    The options are checked before anything is started.
+    """
     from singer_spark.state.handed_state import handed_over
     from singer_spark.state.source import check_state_url, open_state_source, source_of_target
     from tap_spark_jdbc.extraction.meltano_start import source_under_meltano

@@ -20,7 +20,10 @@ SHOWN_SLICES = 20
 
 
 def describe(tap: TapSparkJdbc, *, verbose: bool = False) -> str:
-    """Describe the run's plan, with the whole SQL if `verbose`; queries the database for bounds, reads no rows."""
+    """Describe the run's plan, with the whole SQL if `verbose`.
+
+    Queries the database for bounds, reads no rows.
+    """
     streams = [stream for stream in tap.streams.values() if isinstance(stream, JdbcStream)]
     tap.begin()
     lines, errors = [_start(tap)], tap.stream_errors
@@ -38,11 +41,17 @@ def _start(tap: TapSparkJdbc) -> str:
         return f"continues run {state.continued_run}, which died"
     if state.start == "saved" and not state.is_full:
         return "starts from the saved state"
-    return f"starts from the beginning: {'there is no state yet' if state.start == 'first' else 'no state is used'}"
+    return (
+        "starts from the beginning: "
+        f"{'there is no state yet' if state.start == 'first' else 'no state is used'}"
+    )
 
 
 def _lines(stream: JdbcStream, tap: TapSparkJdbc, verbose: bool) -> Iterator[str]:
-    extraction, size = stream.extraction, SliceSize(tap.settings.slice_rows, tap.settings.fetch_size)
+    extraction, size = (
+        stream.extraction,
+        SliceSize(tap.settings.slice_rows, tap.settings.fetch_size),
+    )
     plan, upper = stream.plan, extraction.sql.upper
     done = extraction.progress
     yield f"stream {plan.stream}: {plan.replication_method}{_range(extraction)}"
@@ -54,7 +63,12 @@ def _lines(stream: JdbcStream, tap: TapSparkJdbc, verbose: bool) -> Iterator[str
         yield "  slices: none, the dead run has sent all of it"
         return
     yield f"  rows: about {_rows(extraction)}"
-    if plan.replication_key is not None and upper is None and not extraction.sends_nulls and not extraction.sql.late:
+    if (
+        plan.replication_key is not None
+        and upper is None
+        and not extraction.sends_nulls
+        and not extraction.sql.late
+    ):
         yield "  slices: none, there is nothing to read"
         return
     sql = extraction.sql
@@ -63,7 +77,9 @@ def _lines(stream: JdbcStream, tap: TapSparkJdbc, verbose: bool) -> Iterator[str
     slices = extraction.slices(size.rows)
     for number, each in enumerate(islice(slices, SHOWN_SLICES), start=1):
         condition = (
-            "rows below the bookmark that were committed late" if each.late and not verbose else sql.condition(each)
+            "rows below the bookmark that were committed late"
+            if each.late and not verbose
+            else sql.condition(each)
         )
         yield f"  {number:5}  {'all rows' if condition == EVERYTHING else condition}"
     more = sum(1 for _ in slices)
@@ -102,7 +118,10 @@ def _range(extraction: Extraction) -> str:
     indexed = "" if key.indexed else " (not indexed: one pass)"
     settle = extraction.plan.settle_seconds
     settled = f"; younger than {settle:g} s: left for the next run" if settle else ""
-    return f" by {key.column.name}{indexed}, from {start} to {upper.value.text}, both included{settled}{stays}"
+    return (
+        f" by {key.column.name}{indexed}, from {start} to {upper.value.text}, both "
+        f"included{settled}{stays}"
+    )
 
 
 def _rows(extraction: Extraction) -> int:

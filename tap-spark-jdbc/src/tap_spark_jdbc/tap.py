@@ -46,7 +46,9 @@ STREAMS_NAMED = 10
 
 
 class TapSparkJdbc(Tap):
-    """Singer tap for any JDBC database: read by Spark, incremental by replication key, nothing lost or repeated."""
+    """Singer tap for any JDBC database: read by Spark, incremental by replication key, nothing lost
+    or repeated.
+    """
 
     name = "tap-spark-jdbc"
     package_name = "tap-spark-jdbc"
@@ -75,9 +77,12 @@ class TapSparkJdbc(Tap):
         target: dict[str, Any] | None = None,
         **options: Any,
     ) -> None:
-        """Prepare a run from `opening`; `state`, a Singer STATE value, is for callers without an opening state.
+        """Prepare a run from `opening`.
 
-        `only` are globs of the streams to send; empty: all. `target` is the target's config, which completes the tap's.
+        `state`, a Singer STATE value, is for callers without an opening state.
+
+        `only` are globs of the streams to send; empty: all. `target` is the target's config, which
+        completes the tap's.
         """
         self._only = tuple(only)
         self._target = target
@@ -109,7 +114,13 @@ class TapSparkJdbc(Tap):
         )
         self.budget = RunBudget(self.settings.max_run_minutes, self.settings.max_run_rows)
         self._run = TapRun(
-            self.settings, self.database, self.snapshots, self.run_state, self.progress, self.batches, self.budget
+            self.settings,
+            self.database,
+            self.snapshots,
+            self.run_state,
+            self.progress,
+            self.batches,
+            self.budget,
         )
         return []
 
@@ -127,7 +138,9 @@ class TapSparkJdbc(Tap):
 
         moments = self.database.source.dialect.text_moments
         tables, errors = self.tables(), self.stream_errors
-        unnamed = {each.stream for each in tables if not is_named(each, self.settings)} - {*self._only}
+        unnamed = {each.stream for each in tables if not is_named(each, self.settings)} - {
+            *self._only
+        }
         errors.strangers = frozenset(unnamed - self.run_state.committed_entries().keys())
         refused: dict[str, str] = {}
         plans = plan_streams(
@@ -150,7 +163,10 @@ class TapSparkJdbc(Tap):
         return plans
 
     def readable(self, refused: dict[str, str]) -> list[StreamPlan]:
-        """The plan of each stream that can be read; `refused` gets what is wrong with each of the others."""
+        """The plan of each stream that can be read.
+
+        `refused` gets what is wrong with each of the others.
+        """
         from tap_spark_jdbc.plan.stream_plan import plan_streams
 
         moments, unknown = self.database.source.dialect.text_moments, self._unknown
@@ -173,9 +189,13 @@ class TapSparkJdbc(Tap):
 
         if self._tables is None:
             only = None if self._raw_catalog is None else named_tables(self._raw_catalog)
-            queries = [each for each in self.settings.queries if only is None or (None, each.name) in only]
+            queries = [
+                each for each in self.settings.queries if only is None or (None, each.name) in only
+            ]
             if only is not None:
-                only = [name for name in only if name not in {(None, query.name) for query in queries}]
+                only = [
+                    name for name in only if name not in {(None, query.name) for query in queries}
+                ]
             bounds = Bounds(self.settings.schemas, self.settings.tables, only)
             connection, dialect = self.database.connection, self.database.source.dialect
             tables = discover_tables(connection, dialect, bounds, defaults=defaults)
@@ -187,8 +207,12 @@ class TapSparkJdbc(Tap):
                     bounds.left_out,
                     hides_tables=dialect.hides_tables,
                 )
-            tables += described_queries(connection, dialect, queries, [table.stream for table in tables])
-            self._tables = [with_computed_key(connection, dialect, each, self.settings) for each in tables]
+            tables += described_queries(
+                connection, dialect, queries, [table.stream for table in tables]
+            )
+            self._tables = [
+                with_computed_key(connection, dialect, each, self.settings) for each in tables
+            ]
         return self._tables
 
     @property
@@ -198,7 +222,10 @@ class TapSparkJdbc(Tap):
 
     @property
     def catalog(self) -> Catalog:
-        """The streams as they are sent, for stream maps; a catalog that is passed in speaks of the source's names."""
+        """The streams as they are sent, for stream maps.
+
+        A catalog that is passed in speaks of the source's names.
+        """
         return self._singer_catalog
 
     @property
@@ -209,18 +236,24 @@ class TapSparkJdbc(Tap):
         return catalog_of(self.tables(defaults=True), self.settings, self._unknown)
 
     def check_staging(self) -> None:
-        """Check that a run knows where its batch files go; ConfigurationError: no one says where."""
+        """Check that a run knows where its batch files go.
+
+        ConfigurationError: no one says where.
+        """
         if self.settings.batch_config is not None and self.settings.batch_config.root is None:
             raise ConfigurationError(
-                "batch_config.storage.root: is missing: start with --state-from target.json, then the files go into "
+                "batch_config.storage.root: is missing: start with --state-from target.json, then "
+                "the files go into "
                 "the bucket of that config, or name their folder"
             )
 
     def begin_session(self) -> None:
-        """Start Spark in the background if rows are sure to be read; meanwhile discovery goes on without it.
+        """Start Spark in the background if rows are sure to be read.
 
-        After a run that succeeded there may be nothing new, and a database that is asked about many streams together
-        can tell that without Spark. A columnar driver may not need Spark at all.
+        Meanwhile discovery goes on without it.
+
+        After a run that succeeded there may be nothing new, and a database that is asked about many
+        streams together can tell that without Spark. A columnar driver may not need Spark at all.
         """
         if self.database.may_be_columnar or not self.database.by_spark:
             if self.database.may_be_columnar and self._opening.start != "saved":
@@ -230,30 +263,46 @@ class TapSparkJdbc(Tap):
             self.database.begin_session()
 
     def begin(self) -> None:
-        """Decide where the run starts: where a dead run stopped, if it can be continued, else at the given state."""
+        """Decide where the run starts: where a dead run stopped, if it can be continued, else at
+        the given state.
+        """
         from tap_spark_jdbc.extraction.resumption import continued, fingerprint
 
         plans = [stream.plan for stream in self._jdbc_streams()]
-        dialect, checkpoint, state = self.database.source.dialect, self._opening.checkpoint, self.run_state
+        dialect, checkpoint, state = (
+            self.database.source.dialect,
+            self._opening.checkpoint,
+            self.run_state,
+        )
         wanted = fingerprint(plans, self.settings, self._config, dialect)
-        # Without it no run continues this one: it would read the streams of others, or append what replaces a table.
+        # Without it no run continues this one: it would read the streams of others, or append what
+        # replaces a table.
         state.fingerprint = None if self._opening.full and self._opening.is_part else wanted
         streams = continued(checkpoint, plans, wanted, dialect)
         if checkpoint is not None and streams is not None:
             state.go_on(checkpoint, streams)
         state.forget(plans)
         for plan in plans:
-            with self.stream_errors.of(plan.stream, partial(state.skip, plan.stream, [plan.stream])):
+            with self.stream_errors.of(
+                plan.stream, partial(state.skip, plan.stream, [plan.stream])
+            ):
                 state.bookmark(plan)
 
     def run(self) -> None:
-        """Send everything: first STATE, all streams, last STATE; raises at the end if streams were skipped."""
+        """Send everything: first STATE, all streams, last STATE.
+
+        Raises at the end if streams were skipped.
+        """
         self._refuse_mapping()
         self.begin()
         log = begin_log(self._jdbc_streams(), self._run, self.pipeline, self.stream_errors)
         left_out, strangers = self.stream_errors.reasons, self.stream_errors.strangers
-        unnamed = [name for each in self._jdbc_streams() if each.name in strangers for name in each.sent_as]
-        streams = self._in_turn(each for each in self._jdbc_streams() if each.selected and each.name not in left_out)
+        unnamed = [
+            name for each in self._jdbc_streams() if each.name in strangers for name in each.sent_as
+        ]
+        streams = self._in_turn(
+            each for each in self._jdbc_streams() if each.selected and each.name not in left_out
+        )
         count = sum(len(each.sent_as) for each in streams)
         self.progress.expect_streams(count)
         self.run_state.write_opening(
@@ -277,20 +326,32 @@ class TapSparkJdbc(Tap):
         self.finish_streams()
 
     def _sent_again(self) -> dict[str, Any] | None:
-        """What becomes of append-only tables whose streams are else read by increments; None: none is sent whole."""
+        """What becomes of append-only tables whose streams are else read by increments.
+
+        None: none is sent whole.
+        """
         if self._opening.start != "full" and not self._opening.full:
             return None
         streams = {
-            name: {"x-replication-method": each.plan.replication_method, "x-load-method": each.plan.load_method}
+            name: {
+                "x-replication-method": each.plan.replication_method,
+                "x-load-method": each.plan.load_method,
+            }
             for each in self._jdbc_streams()
-            if each.selected and each.plan.replication_method != "FULL_TABLE" and each.plan.end_value is None
+            if each.selected
+            and each.plan.replication_method != "FULL_TABLE"
+            and each.plan.end_value is None
             for name in each.sent_as
         }
         return {HOW: self._opening.again, STREAMS: streams} if streams else None
 
     def _log_start(self, plans: Sequence[StreamPlan], log: ChangeLog[Any] | None = None) -> None:
         """Log where each stream starts, in one line, for whoever reads the run's log later."""
-        starts, dialect, late = [], self.database.source.dialect, self.snapshots.searches.described(plans)
+        starts, dialect, late = (
+            [],
+            self.database.source.dialect,
+            self.snapshots.searches.described(plans),
+        )
         for plan in plans:
             key, bookmark = plan.replication_key, self.run_state.bookmark(plan)
             if log is not None and log.reads(plan.stream):
@@ -308,7 +369,8 @@ class TapSparkJdbc(Tap):
         logger.info("reading %s; engine %s", _named(starts), self.settings.engine_and_why)
         if hidden := [plan.stream for plan in plans if plan.table.filtered]:
             logger.warning(
-                "row-level security applies to this user in %s: rows that its policies hide do not arrive; a user with "
+                "row-level security applies to this user in %s: rows that its policies hide do not "
+                "arrive; a user with "
                 "BYPASSRLS sees all",
                 _named(hidden),
             )
@@ -326,7 +388,11 @@ class TapSparkJdbc(Tap):
             for place, stream in enumerate(streams):
                 if place > 0 and (spent := budget.spent):
                     next_first = stream.name
-                    logger.info("%s: not begun in this run: %s", spent, _named([each.name for each in streams[place:]]))
+                    logger.info(
+                        "%s: not begun in this run: %s",
+                        spent,
+                        _named([each.name for each in streams[place:]]),
+                    )
                     break
                 with self.stream_errors.of(stream.name, stream.take_back), ahead.turn() as reading:
                     stream.send(reading)
@@ -339,7 +405,9 @@ class TapSparkJdbc(Tap):
         state = self.run_state
         if state.start not in ("saved", "resume"):
             return [*streams]
-        asked = UnchangedStreams(self.database, self.snapshots, may_end_early=self.settings.has_budget)
+        asked = UnchangedStreams(
+            self.database, self.snapshots, may_end_early=self.settings.has_budget
+        )
         plans = [each.plan for each in streams if state.progress(each.plan) is None]
         found = asked.among([(plan, state.bookmark(plan)) for plan in plans])
         for stream in streams:
@@ -367,24 +435,30 @@ class TapSparkJdbc(Tap):
         return [stream for stream in self.streams.values() if isinstance(stream, JdbcStream)]
 
     def _refuse_mapping(self) -> None:
-        """Refuse maps for streams that Spark writes or compares: these can't be changed record by record."""
+        """Refuse maps for streams that Spark writes or compares: these can't be changed record by
+        record.
+        """
         for stream in self._jdbc_streams():
             if stream.hands_on_lines:
                 continue
             if stream.plan.is_log_based:
                 raise ConfigurationError(
-                    f"stream {stream.name}: changes from the log leave as they are, and stream_maps or flattening "
+                    f"stream {stream.name}: changes from the log leave as they are, and "
+                    "stream_maps or flattening "
                     "change records in Python; put these into the target's config"
                 )
             if stream.plan.detect_deletes:
                 raise ConfigurationError(
-                    f"stream {stream.name}: detect_deletes compares keys, which stream_maps or flattening may change; "
+                    f"stream {stream.name}: detect_deletes compares keys, which stream_maps or "
+                    "flattening may change; "
                     "put these into the target's config"
                 )
             if self.batches is not None:
                 raise ConfigurationError(
-                    f"stream {stream.name}: batches (batch_config) are written by Spark, and stream_maps or flattening "
-                    "change records in Python; use rename, exclude_columns or mask in stream_options, put these into "
+                    f"stream {stream.name}: batches (batch_config) are written by Spark, and "
+                    "stream_maps or flattening "
+                    "change records in Python; use rename, exclude_columns or mask in "
+                    "stream_options, put these into "
                     "the target's config, or take batch_config out"
                 )
 

@@ -50,7 +50,9 @@ class Layout:
         return f"{LAKE_FOLDER}/indexes/{table}.json"
 
     def row_order(self, table: str, path: str) -> str:
-        """The object with a file's row order, for files whose name doesn't tell when their rows were received."""
+        """The object with a file's row order, for files whose name doesn't tell when their rows
+        were received.
+        """
         return f"{ORDERS}/{table}/{file_age(path)}.json"
 
     @property
@@ -102,7 +104,10 @@ class Layout:
         *,
         in_parts: bool = False,
     ) -> str:
-        """Name of a published file, never reused; given an older file's `file_place`, it sorts where that file did."""
+        """Name of a published file, never reused.
+
+        Given an older file's `file_place`, it sorts where that file did.
+        """
         folder = "/".join(part for part in (table, partition.strip("/")) if part)
         return f"{folder}/{place}{place and '.'}{run_id}-{number:05d}{IN_PARTS if in_parts else ''}.{extension}"
 
@@ -113,7 +118,9 @@ def table_of_record(path: str) -> str:
 
 
 def table_of_file(path: str) -> str:
-    """Folder of the table that a data file or a `row_order` object belongs to, without hive folders."""
+    """Folder of the table that a data file or a `row_order` object belongs to, without hive
+    folders.
+    """
     folders = path.removeprefix(f"{ORDERS}/").split("/")[:-1]
     while "=" in folders[-1]:
         folders.pop()
@@ -121,19 +128,26 @@ def table_of_file(path: str) -> str:
 
 
 def is_data_file(table: str, path: str) -> bool:
-    """Whether a file below a table's folder is a data file: Parquet, and in no other subfolders than hive ones."""
+    """Whether a file below a table's folder is a data file: Parquet, and in no other subfolders
+    than hive ones.
+    """
     *folders, name = path[len(table) + 1 :].split("/")
     return name.endswith(".parquet") and all("=" in folder for folder in folders)
 
 
 def table_folders(table: str, path: str) -> str:
-    """The hive folders between a table and one of its files; empty if other folders lie between them."""
+    """The hive folders between a table and one of its files.
+
+    Empty if other folders lie between them.
+    """
     folders = path[len(table) + 1 :].split("/")[:-1]
     return "/".join(folders) if all("=" in each for each in folders) else ""
 
 
 def file_age(path: str) -> str:
-    """Sort key of a table's files, oldest rows first: run ids sort in the order of the runs, then the file's number."""
+    """Sort key of a table's files, oldest rows first: run ids sort in the order of the runs, then
+    the file's number.
+    """
     return path.rpartition("/")[2]
 
 
@@ -158,7 +172,9 @@ def is_order(path: str) -> bool:
 
 
 def written_by(path: str) -> str:
-    """The part of a file's name that starts with the id of the run that wrote it, whatever the age of its rows."""
+    """The part of a file's name that starts with the id of the run that wrote it, whatever the age
+    of its rows.
+    """
     return file_place(path).rpartition(".")[2]
 
 

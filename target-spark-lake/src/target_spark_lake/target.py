@@ -33,7 +33,11 @@ from target_spark_lake.layout import Layout
 from target_spark_lake.load.batches import RecordBeforeSchemaError
 from target_spark_lake.load.load_run import LoadRun
 from target_spark_lake.staging.lake_session import start_session
-from target_spark_lake.state.meltano_pipeline import parent_arguments, pipeline_under_meltano, place_of_another
+from target_spark_lake.state.meltano_pipeline import (
+    parent_arguments,
+    pipeline_under_meltano,
+    place_of_another,
+)
 from target_spark_lake.state.saving import refreshes_under_meltano, saving_under_meltano
 
 if TYPE_CHECKING:
@@ -90,7 +94,9 @@ class TargetSparkLake(Target):
         default = pipeline_under_meltano(os.environ, parent_arguments())
         try:
             settings = TargetSettings.from_config(self._config, default_pipeline=default)
-            self.settings = replace(settings, max_shrink_percent=None) if self._accept_shrink else settings
+            self.settings = (
+                replace(settings, max_shrink_percent=None) if self._accept_shrink else settings
+            )
             self._config = expand(self._config, PROPERTIES)
         except ConfigurationError as error:
             if raise_errors:
@@ -99,7 +105,9 @@ class TargetSparkLake(Target):
         self.append_builtin_config(self.config_jsonschema)
         idle = sorted(set(self._config) - set(self.config_jsonschema["properties"]))
         if idle:
-            self.logger.warning("settings of the SDK that mean nothing here are ignored: %s", ", ".join(idle))
+            self.logger.warning(
+                "settings of the SDK that mean nothing here are ignored: %s", ", ".join(idle)
+            )
         return []
 
     def _setup_signal_handlers(self) -> None:
@@ -111,12 +119,16 @@ class TargetSparkLake(Target):
         if self._load is None:
             settings = self.settings
             accepted = settings.accept_unconditional_storage
-            storage = Storage(settings.bucket, settings.storage_options, accept_unconditional=accepted)
+            storage = Storage(
+                settings.bucket, settings.storage_options, accept_unconditional=accepted
+            )
             layout = Layout(settings.pipeline, settings.path, settings.iceberg_catalog)
             if other := place_of_another(os.environ, storage.url, settings.pipeline):
                 self.logger.warning(
-                    "Meltano keeps the state as %s, this target as pipeline %s in %s: Meltano does not see what a "
-                    "pipe does there; let state_backend.uri and .lake.pipelines name the target's bucket and pipeline",
+                    "Meltano keeps the state as %s, this target as pipeline %s in %s: Meltano does "
+                        "not see what a "
+                    "pipe does there; let state_backend.uri and .lake.pipelines name the target's "
+                        "bucket and pipeline",
                     other, settings.pipeline, storage.url,
                 )  # fmt: skip
             store = open_state_store(settings.state_backend, storage, settings.pipeline)
@@ -143,30 +155,42 @@ class TargetSparkLake(Target):
 
     def _process_record_message(self, message_dict: RecordLines) -> None:  # type: ignore[override]
         if self._mapping and not self._mapping.knows(message_dict.stream):
-            raise RecordBeforeSchemaError(f"input line {message_dict.first_line}: a RECORD", message_dict.stream)
+            raise RecordBeforeSchemaError(
+                f"input line {message_dict.first_line}: a RECORD", message_dict.stream
+            )
         for lines in self._mapping.records(message_dict) if self._mapping else (message_dict,):
             self.load.records(lines)
 
     def _process_state_message(self, message_dict: JSON) -> None:
         for member in (SKIPPED, RESTARTED, STRANGERS) if self._mapping else ():
             if self._mapping and isinstance(streams := message_dict.get(member), list):
-                aliases = [name for each in streams for name in self._mapping.aliases(each) or [each]]
+                aliases = [
+                    name for each in streams for name in self._mapping.aliases(each) or [each]
+                ]
                 message_dict = {**message_dict, member: aliases}
         again = message_dict.get(AGAIN)
-        if self._mapping and isinstance(again, dict) and isinstance(streams := again.get(STREAMS), dict):
+        if (
+            self._mapping
+            and isinstance(again, dict)
+            and isinstance(streams := again.get(STREAMS), dict)
+        ):
             named = {self._mapping.alias_to_come(each): of for each, of in streams.items()}
             message_dict = {**message_dict, AGAIN: {**again, STREAMS: named}}
         self.load.state(message_dict)
 
     def _process_activate_version_message(self, message_dict: JSON) -> None:
-        for message in self._mapping.activations(message_dict) if self._mapping else (message_dict,):
+        for message in (
+            self._mapping.activations(message_dict) if self._mapping else (message_dict,)
+        ):
             self.load.activate_version(message)
 
     def _process_batch_message(self, message_dict: JSON) -> None:
         if not self._mapping:
             self.load.batch(message_dict)
             return
-        if isinstance(stream := message_dict.get("stream"), str) and not self._mapping.knows(stream):
+        if isinstance(stream := message_dict.get("stream"), str) and not self._mapping.knows(
+            stream
+        ):
             raise RecordBeforeSchemaError("a BATCH", stream)
         for lines in self.load.batch_lines(message_dict):
             self._process_record_message(lines)
@@ -189,7 +213,9 @@ class TargetSparkLake(Target):
             self._load.fail(error)
 
     @classmethod
-    def cb_config(cls, ctx: click.Context, param: click.Option, value: tuple[str, ...]) -> _ConfigInput:
+    def cb_config(
+        cls, ctx: click.Context, param: click.Option, value: tuple[str, ...]
+    ) -> _ConfigInput:
         """Read the config files.
 
         Raises:
@@ -217,7 +243,9 @@ class TargetSparkLake(Target):
         super(Target, cls).invoke(about=about, about_format=about_format)
         cls.print_version(print_fn=cls.logger.info)
         given = config or _ConfigInput()
-        cls(config=given.config, parse_env_config=given.parse_env, accept_shrink=accept_shrink).listen(file_input)
+        cls(
+            config=given.config, parse_env_config=given.parse_env, accept_shrink=accept_shrink
+        ).listen(file_input)
 
     @classmethod
     def get_singer_command(cls) -> click.Command:
@@ -235,12 +263,15 @@ class TargetSparkLake(Target):
             help="How much is logged; debug shows the trace of an error.",
         )
         shrink = click.Option(
-            ["--accept-shrink"], is_flag=True, help="Accept tables with far fewer rows, whatever max_shrink_percent."
+            ["--accept-shrink"],
+            is_flag=True,
+            help="Accept tables with far fewer rows, whatever max_shrink_percent.",
         )
         command.params += [level, shrink]
         command.help = "Loads Singer messages from standard input into a lake, exactly once."
         command.epilog = (
-            f"Example: tap-spark-jdbc --config tap.json --state-from target.json | {PROGRAM} --config target.json"
+            "Example: tap-spark-jdbc --config tap.json --state-from target.json | "
+            f"{PROGRAM} --config target.json"
         )
         return command
 

@@ -1,6 +1,9 @@
-"""`tap | target` on a real standalone cluster whose two workers are hosts of their own; the lake is on S3.
+"""`tap | target` on a real standalone cluster whose two workers are hosts of their own.
 
-They do not see the programs' disk, and nothing of this machine's loopback. Databases and S3 are reached at an address.
+The lake is on S3.
+
+They do not see the programs' disk, and nothing of this machine's loopback. Databases and S3 are
+reached at an address.
 """
 
 from __future__ import annotations
@@ -18,7 +21,16 @@ from typing import Any
 import psycopg
 import pytest
 
-from end_to_end.cluster import HOLD, OTHERS, TABLES, BucketPipe, assert_equal_to_source, new_source, pipe_on, small
+from end_to_end.cluster import (
+    HOLD,
+    OTHERS,
+    TABLES,
+    BucketPipe,
+    assert_equal_to_source,
+    new_source,
+    pipe_on,
+    small,
+)
 from end_to_end.executors import disks, holding, kill_executors, kill_worker
 from end_to_end.page import ROOT, Reader
 from servers.child import started
@@ -87,8 +99,13 @@ def most_cores(cluster: Cluster) -> Iterator[dict[str, int]]:
     def look() -> None:
         while not over.wait(0.2):
             told = cluster.told()
-            given = {each["host"]: each["coresused"] for each in told["workers"] if each["coresused"]}
-            for name, cores in [*((each["name"], each["cores"]) for each in told["activeapps"]), *given.items()]:
+            given = {
+                each["host"]: each["coresused"] for each in told["workers"] if each["coresused"]
+            }
+            for name, cores in [
+                *((each["name"], each["cores"]) for each in told["activeapps"]),
+                *given.items(),
+            ]:
                 most[name] = max(most.get(name, 0), cores)
 
     looker = threading.Thread(target=look)
@@ -117,7 +134,11 @@ def of_page(
         '"spark://master:7077"': f'{json.dumps(cluster.master)}, "conf": {json.dumps(conf)}',
     }
     # As `with_pandas` has it for a test.
-    found = [each for each in os.environ["PYTHONPATH"].split(os.pathsep) if Path(each).name != "as_installed"]
+    found = [
+        each
+        for each in os.environ["PYTHONPATH"].split(os.pathsep)
+        if Path(each).name != "as_installed"
+    ]
     variables = {
         "AWS_ACCESS_KEY_ID": s3.key,
         "AWS_SECRET_ACCESS_KEY": s3.secret,
@@ -135,7 +156,8 @@ PAGE = """
 create table orders (id bigint primary key, updated_at timestamp not null);
 insert into orders select n, timestamp '2025-01-20 10:00' - n * interval '1 minute' from generate_series(0, 999) n
 """
-# Of the page's table another column, a tie at the bookmark, a newer row, and newer versions; and tables beside it.
+# Of the page's table another column, a tie at the bookmark, a newer row, and newer versions; and
+# tables beside it.
 CHANGE = f"""
 alter table orders add total numeric(12, 2);
 insert into orders values (9001, '2025-01-20 10:00', 1), (9002, '2025-06-02', 5);
@@ -144,7 +166,9 @@ update orders set total = 0.5, updated_at = '2025-06-01' where id % 100 = 3;
 """
 
 
-def test_every_command_of_the_page_about_clusters_runs(of_page: tuple[psycopg.Connection[Any], str], s3: Any) -> None:
+def test_every_command_of_the_page_about_clusters_runs(
+    of_page: tuple[psycopg.Connection[Any], str], s3: Any
+) -> None:
     _, bucket = of_page
     state = json.loads(s3.filesystem().cat(f"{bucket}/.dataspoc/state/shop/state.json"))
     assert state["bookmarks"].keys() == {"public-orders"}
@@ -153,19 +177,29 @@ def test_every_command_of_the_page_about_clusters_runs(of_page: tuple[psycopg.Co
 def test_the_same_pipe_runs_on_a_cluster_by_shared_storage_alone(
     cluster: Cluster, of_page: tuple[psycopg.Connection[Any], str], s3: Any, tmp_path: Path
 ) -> None:
-    """It goes on from the page: append, upsert and overwrite; neither program takes all of the cluster.
+    """It goes on from the page: append, upsert and overwrite.
 
-    Drivers and connector go to executors. What is appended and overwritten a second time is in the test of batches.
+    Neither program takes all of the cluster.
+
+    Drivers and connector go to executors. What is appended and overwritten a second time is in the
+    test of batches.
     """
     connection, bucket = of_page
     connection.execute(CHANGE)
-    pipe = pipe_on(tmp_path, connection, s3, {"master": cluster.master, "conf": small(cluster.here)})
+    pipe = pipe_on(
+        tmp_path, connection, s3, {"master": cluster.master, "conf": small(cluster.here)}
+    )
     pipe.target |= {"bucket": bucket, "pipeline": "shop"}
-    pipe.tap["incremental_tables"] = ["public.events:id:integer!append", "public.orders:updated_at:timestamp!upsert"]
+    pipe.tap["incremental_tables"] = [
+        "public.events:id:integer!append",
+        "public.orders:updated_at:timestamp!upsert",
+    ]
     with most_cores(cluster) as most:
         done = pipe.run().succeeded()
     assert "Done! 4212 records in 4 stream(s)" in done.target_errors
-    assert_equal_to_source(pipe, connection, tables={**TABLES, "orders": ["id", "total", "updated_at"]})
+    assert_equal_to_source(
+        pipe, connection, tables={**TABLES, "orders": ["id", "total", "updated_at"]}
+    )
     assert pipe.staged() == []
     programs = {"tap-spark-jdbc", "target-spark-lake"}
     # Each on both hosts: what one executor has for the other passes from host to host.
@@ -173,7 +207,9 @@ def test_the_same_pipe_runs_on_a_cluster_by_shared_storage_alone(
     assert all(0 < most[name] <= 2 < cluster.told()["cores"] for name in programs), most
     state = json.loads(s3.filesystem().cat(f"{bucket}/.dataspoc/state/shop/state.json"))
     assert state["bookmarks"]["public-events"]["replication_key_value"] == 3000
-    assert state["bookmarks"]["public-orders"]["replication_key_value"] == "2025-06-02T00:00:00.000000"
+    assert (
+        state["bookmarks"]["public-orders"]["replication_key_value"] == "2025-06-02T00:00:00.000000"
+    )
 
 
 # Plain columns: the executors' files become the table's without a JVM of the target's.
@@ -182,7 +218,10 @@ create table ledger (id bigint primary key, total numeric(20, 4), level double p
 insert into ledger select n, 900719925474099 + n / 10000.0, n / 8.0, repeat('note ', 10) || n || ' é"\\\\'
   from generate_series(1, 3000) n;
 """
-LATER = "insert into ledger select n, n / 3.0, null, 'note note ' || n from generate_series(3001, 3010) n"
+LATER = (
+    "insert into ledger select n, n / 3.0, null, 'note note ' || n from generate_series(3001, "
+    "3010) n"
+)
 # What each row of it holds.
 ROW = b"note note"
 
@@ -195,7 +234,9 @@ def test_batches_load_on_a_cluster_and_an_executor_killed_in_the_middle_of_a_fil
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A first run whose one executor is killed, then an increment; no row lies on a disk of programs or workers.
+    """A first run whose one executor is killed, then an increment.
+
+    No row lies on a disk of programs or workers.
 
     All of them reach the database by a tunnel that the tap holds open at an address of its machine.
     """
@@ -245,7 +286,9 @@ def test_batches_load_on_a_cluster_and_an_executor_killed_in_the_middle_of_a_fil
     second = pipe.run().succeeded()
     assert "Done! 510 records in 2 stream(s)" in second.target_errors
     assert_equal_to_source(pipe, connection, tables=tables)
-    assert all("parquet-cpp-arrow" in file.metadata.created_by for file in pipe.files("public-places"))
+    assert all(
+        "parquet-cpp-arrow" in file.metadata.created_by for file in pipe.files("public-places")
+    )
     if cluster.apart:
         assert len(workers) == 2
         assert [path for place in (tmp_path, *workers) for path in holding(place, ROW)] == []
@@ -254,14 +297,19 @@ def test_batches_load_on_a_cluster_and_an_executor_killed_in_the_middle_of_a_fil
 # A reader of held comes to a stop in the middle of it, while somebody has the lock.
 SHOP = [
     "create table ledger (id bigint primary key, total decimal(20, 4), note varchar(80) not null)",
-    "insert into ledger select seq, 900719925474099 + seq / 10000, concat(repeat('note ', 10), seq) from seq_1_to_3000",
+    "insert into ledger select seq, 900719925474099 + seq / 10000, concat(repeat('note ', 10), "
+    "seq) from seq_1_to_3000",
     "create table kept (code bigint primary key, line varchar(400) not null)",
     "insert into kept select seq, repeat(concat('note note ', seq), 20) from seq_1_to_2000",
     "create function passed(code bigint) returns bigint no sql begin "
-    "if code = 1500 and get_lock('hold', 240) then do release_lock('hold'); end if; return code; end",
+    "if code = 1500 and get_lock('hold', 240) then do release_lock('hold'); end if; return code; "
+    "end",
     "create view held as select passed(code) as code, line from kept",
 ]
-HELD = "select count(*) from information_schema.processlist where state = 'User lock' and db = database()"
+HELD = (
+    "select count(*) from information_schema.processlist where state = 'User lock' and db = "
+    "database()"
+)
 GONE_SECONDS = 240
 
 
@@ -273,7 +321,9 @@ def differing(database: MariaDatabase, pipe: BucketPipe) -> list[str]:
             cursor.execute(f"select * from {table}")
             columns = [each[0] for each in cursor.description]
             loaded = pipe.table(f"{database.name}-{table}").select(columns).to_pylist()
-            if sorted(map(repr, cursor.fetchall())) != sorted(repr(tuple(row.values())) for row in loaded):
+            if sorted(map(repr, cursor.fetchall())) != sorted(
+                repr(tuple(row.values())) for row in loaded
+            ):
                 found.append(table)
     return found
 
@@ -281,21 +331,36 @@ def differing(database: MariaDatabase, pipe: BucketPipe) -> list[str]:
 def test_mariadb_loads_on_a_cluster_and_a_worker_that_dies_in_mid_file_loses_and_repeats_nothing(
     cluster: Cluster, mariadb: MariaDB, s3: S3, tmp_path: Path
 ) -> None:
-    """A first run over JDBC, whose worker dies with its executor, then an increment on the worker that is left.
+    """A first run over JDBC, whose worker dies with its executor, then an increment on the worker
+    that is left.
 
     The last test of this file: the worker does not come back.
     """
     database = mariadb.new_database()
     run(database, *SHOP)
-    spark = {"master": cluster.master, "conf": {**small(cluster.here), "spark.dynamicAllocation.maxExecutors": "1"}}
+    spark = {
+        "master": cluster.master,
+        "conf": {**small(cluster.here), "spark.dynamicAllocation.maxExecutors": "1"},
+    }
     bucket = f"{s3.new_bucket()}/lake"
-    tap = login(database, schemas=[database.name], incremental_tables=[f"{database.name}.ledger:id:integer!append"])
-    tap |= {"tables": ["ledger", "held"], "fetch_size": 50, "storage_options": s3.storage_options, "spark": spark}
+    tap = login(
+        database,
+        schemas=[database.name],
+        incremental_tables=[f"{database.name}.ledger:id:integer!append"],
+    )
+    tap |= {
+        "tables": ["ledger", "held"],
+        "fetch_size": 50,
+        "storage_options": s3.storage_options,
+        "spark": spark,
+    }
     tap["batch_config"] = {
         "encoding": {"format": "parquet"},
         "storage": {"root": f"{bucket}/.dataspoc/staging/batches"},
     }
-    pipe = BucketPipe(tmp_path, tap, {"bucket": bucket, "storage_options": s3.storage_options, "spark": spark})
+    pipe = BucketPipe(
+        tmp_path, tap, {"bucket": bucket, "storage_options": s3.storage_options, "spark": spark}
+    )
     pipe.storage = s3
     with database.connect() as holder, holder.cursor() as cursor:
         cursor.execute("select get_lock('hold', 0)")
@@ -315,7 +380,10 @@ def test_mariadb_loads_on_a_cluster_and_a_worker_that_dies_in_mid_file_loses_and
     assert (differing(database, pipe), pipe.staged()) == ([], [])
     assert cluster.told()["aliveworkers"] == 1
 
-    run(database, "insert into ledger select seq, null, concat('note note ', seq) from seq_3001_to_3010")
+    run(
+        database,
+        "insert into ledger select seq, null, concat('note note ', seq) from seq_3001_to_3010",
+    )
     second = pipe.run().succeeded()
     assert "Done! 2010 records in 2 stream(s)" in second.target_errors
     assert (differing(database, pipe), pipe.staged()) == ([], [])

@@ -30,7 +30,9 @@ def connection(postgresql: Any) -> Iterator[psycopg.Connection[Any]]:
 @pytest.fixture(scope="module")
 def server() -> Iterator[str]:
     if not os.environ.get("CI"):
-        pytest.importorskip("grpc", reason="the packages of singer-spark[connect] are not installed: make setup")
+        pytest.importorskip(
+            "grpc", reason="the packages of singer-spark[connect] are not installed: make setup"
+        )
     with started("servers.clusters.connect") as facts:
         yield facts["remote"]
 
@@ -40,8 +42,8 @@ def test_the_same_pipe_runs_on_a_spark_connect_server_and_without_news_asks_it_l
 ) -> None:
     """No program has a JVM of its own.
 
-    Without news the tap has eight questions, nine where it looks at open transactions again; each takes Spark three
-    connections. The target does not attach to the server at all.
+    Without news the tap has eight questions, nine where it looks at open transactions again; each
+    takes Spark three connections. The target does not attach to the server at all.
     """
     pipe = pipe_on(tmp_path, connection, s3, {"remote": server})
     first_run_here(pipe)
@@ -52,8 +54,14 @@ def test_the_same_pipe_runs_on_a_spark_connect_server_and_without_news_asks_it_l
     assert_equal_to_source(pipe, connection)
     assert pipe.staged() == []
 
-    pipe.tap |= {"tables": ["public.orders"], "incremental_tables": ["public.orders:changed_at:datetime!upsert"]}
-    sessions = "select pg_stat_clear_snapshot(), sessions from pg_stat_database where datname = current_database()"
+    pipe.tap |= {
+        "tables": ["public.orders"],
+        "incremental_tables": ["public.orders:changed_at:datetime!upsert"],
+    }
+    sessions = (
+        "select pg_stat_clear_snapshot(), sessions from pg_stat_database where datname = "
+        "current_database()"
+    )
     before = connection.execute(sessions).fetchall()[0][1]
     pipe.target["spark"] = {"remote": f"sc://127.0.0.1:{free_port()}"}
     idle = pipe.run().succeeded()
@@ -71,7 +79,9 @@ for sql in sys.argv[2:]:
 """
 ANSWERS = {
     "SELECT COUNT(*) AS n, 'é' AS a, NULL AS b FROM events": [["3000", "é", None]],
-    "SELECT CAST(1.5 AS numeric(6, 3)) AS a, true AS b, CAST('x' AS char(3)) AS c": [["1.500", "t", "x  "]],
+    "SELECT CAST(1.5 AS numeric(6, 3)) AS a, true AS b, CAST('x' AS char(3)) AS c": [
+        ["1.500", "t", "x  "]
+    ],
     "SELECT CAST('1e50' AS numeric) AS a": [["1" + 50 * "0"]],
     "SELECT code AS a FROM places WHERE 1=0": [],
 }
@@ -84,4 +94,6 @@ def test_questions_by_a_spark_connect_server_are_answered_by_the_drivers_own_tex
     tap = pipe_on(tmp_path, connection, s3, {"remote": server}).tap
     command = [sys.executable, "-c", ASKING, json.dumps(tap), *ANSWERS]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
-    assert [json.loads(line) for line in done.stdout.splitlines()] == list(ANSWERS.values()), done.stderr
+    assert [json.loads(line) for line in done.stdout.splitlines()] == list(ANSWERS.values()), (
+        done.stderr
+    )

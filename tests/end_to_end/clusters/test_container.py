@@ -1,4 +1,6 @@
-"""The image: its recipe names what there is, runs as nobody, and is built where a builder is at hand."""
+"""The image: its recipe names what there is, runs as nobody, and is built where a builder is at
+hand.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,9 @@ def test_the_last_stage_runs_as_an_account_without_rights() -> None:
     last = max(number for number, (kind, _) in enumerate(found) if kind == "FROM")
     users = [words for kind, words in found[last:] if kind == "USER"]
     assert users, "nobody says who runs it"
-    assert re.fullmatch(r"[1-9]\d*(:\d+)?", users[-1]), "Kubernetes can't tell that a name is not root's"
+    assert re.fullmatch(r"[1-9]\d*(:\d+)?", users[-1]), (
+        "Kubernetes can't tell that a name is not root's"
+    )
     # What is made after it, is made by that account.
     assert found[last:].index(("USER", users[-1])) < found[last:].index(("WORKDIR", "/work"))
 
@@ -58,12 +62,19 @@ def test_nothing_is_fetched_past_the_package_managers_and_no_secret_is_an_argume
             )
         if "pip install" in words:
             assert "--no-cache-dir" in words and "--constraint" in words
-    told = [name for kind in ("ARG", "ENV") for words in words_of(kind) for name in re.findall(r"(\w+)=", words)]
+    told = [
+        name
+        for kind in ("ARG", "ENV")
+        for words in words_of(kind)
+        for name in re.findall(r"(\w+)=", words)
+    ]
     assert told and not [name for name in told if re.search("PASSWORD|SECRET|TOKEN|KEY", name)]
 
 
 def test_what_it_copies_and_starts_is_there() -> None:
-    sources = [word for words in words_of("COPY") if "--from" not in words for word in words.split()[:-1]]
+    sources = [
+        word for words in words_of("COPY") if "--from" not in words for word in words.split()[:-1]
+    ]
     assert sources == ["dist/*.whl", "requirements.lock"]
     kept = (ROOT / ".containerignore").read_text().split()
     assert kept == ["*", *(f"!{source}" for source in sources)]
@@ -72,21 +83,31 @@ def test_what_it_copies_and_starts_is_there() -> None:
     scripts = {
         name
         for package in ("tap-spark-jdbc", "target-spark-lake")
-        for name in tomllib.loads((ROOT / package / "pyproject.toml").read_text())["project"]["scripts"]
+        for name in tomllib.loads((ROOT / package / "pyproject.toml").read_text())["project"][
+            "scripts"
+        ]
     }
     assert json.loads(words_of("CMD")[0])[0] in scripts
     extras = {"TAP": "tap-spark-jdbc", "TARGET": "target-spark-lake"}
     for name, package in extras.items():
         (wanted,) = re.findall(rf"EXTRAS_OF_{name}=(\S+)", " ".join(words_of("ARG")))
-        known = tomllib.loads((ROOT / package / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+        known = tomllib.loads((ROOT / package / "pyproject.toml").read_text())["project"][
+            "optional-dependencies"
+        ]
         assert set(wanted.split(",")) <= set(known)
     modules = re.findall(r"python -m (\S+)", " ".join(words_of("RUN")))
     known_modules = [path for path in ROOT.glob("*/src/**/*.py")]
     for module in (each for each in modules if each != "venv"):
-        assert [path for path in known_modules if path.with_suffix("").as_posix().endswith(module.replace(".", "/"))]
+        assert [
+            path
+            for path in known_modules
+            if path.with_suffix("").as_posix().endswith(module.replace(".", "/"))
+        ]
 
 
-def test_the_example_for_kubernetes_starts_a_command_that_there_is_as_an_account_without_rights() -> None:
+def test_the_example_for_kubernetes_starts_a_command_that_there_is_as_an_account_without_rights() -> (
+    None
+):
     job = yaml.safe_load((ROOT / "examples/kubernetes/cronjob.yaml").read_text())
     pod = job["spec"]["jobTemplate"]["spec"]["template"]["spec"]
     (container,) = pod["containers"]
@@ -102,10 +123,15 @@ def test_the_example_for_kubernetes_starts_a_command_that_there_is_as_an_account
 
 
 def buildah(folder: Path, *words: str) -> str:
-    """What it says; all that it makes lies in the folder, and it needs no rights but those to change its root."""
+    """What it says.
+
+    All that it makes lies in the folder, and it needs no rights but those to change its root.
+    """
     assert BUILDER is not None
     own = ["--root", f"{folder}/store", "--runroot", f"{folder}/run", "--storage-driver", "vfs"]
-    return subprocess.run([BUILDER, *own, *words], cwd=folder, check=True, stdout=subprocess.PIPE, text=True).stdout
+    return subprocess.run(
+        [BUILDER, *own, *words], cwd=folder, check=True, stdout=subprocess.PIPE, text=True
+    ).stdout
 
 
 def base(folder: Path) -> str:
@@ -114,7 +140,12 @@ def base(folder: Path) -> str:
     try:
         buildah(folder, "pull", "--quiet", f"docker.io/library/{own}")
     except subprocess.CalledProcessError:
-        made = [shutil.which("mmdebstrap") or "mmdebstrap", "--quiet", "--variant=minbase", "bookworm"]
+        made = [
+            shutil.which("mmdebstrap") or "mmdebstrap",
+            "--quiet",
+            "--variant=minbase",
+            "bookworm",
+        ]
         subprocess.run([*made, f"{folder}/base.tar", "http://deb.debian.org/debian"], check=True)
         container = buildah(folder, "from", "scratch").strip()
         buildah(folder, "add", "--quiet", container, f"{folder}/base.tar", "/")
@@ -124,12 +155,26 @@ def base(folder: Path) -> str:
 
 
 def mounts(folder: Path) -> list[str]:
-    """This machine's way to the package index and the authorities that its owner trusts, for the build alone."""
-    told = {name[4:].lower().replace("_", "-"): value for name, value in os.environ.items() if name.startswith("PIP_")}
-    lines = [f"{name} = {value}" for name, value in told.items() if name in ("index-url", "extra-index-url")]
-    # Not this machine's file of them all: the package that makes the image's own could not write it.
+    """This machine's way to the package index and the authorities that its owner trusts, for the
+    build alone.
+    """
+    told = {
+        name[4:].lower().replace("_", "-"): value
+        for name, value in os.environ.items()
+        if name.startswith("PIP_")
+    }
+    lines = [
+        f"{name} = {value}"
+        for name, value in told.items()
+        if name in ("index-url", "extra-index-url")
+    ]
+    # Not this machine's file of them all: the package that makes the image's own could not write
+    # it.
     (folder / "pip.conf").write_text("\n".join(["[global]", f"cert = {AUTHORITIES}", *lines, ""]))
-    places = {f"{folder}/pip.conf": "/etc/pip.conf", **{place: place for place in (TRUSTED,) if Path(place).is_dir()}}
+    places = {
+        f"{folder}/pip.conf": "/etc/pip.conf",
+        **{place: place for place in (TRUSTED,) if Path(place).is_dir()},
+    }
     return [word for ours, theirs in places.items() for word in ("--volume", f"{ours}:{theirs}:ro")]
 
 
@@ -139,7 +184,16 @@ if BUILDER is not None:
     @pytest.mark.timeout(3600)
     def test_the_image_is_built_and_its_programs_run(tmp_path: Path) -> None:
         for package in ("shared", "tap-spark-jdbc", "target-spark-lake"):
-            build = [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", f"{tmp_path}/dist"]
+            build = [
+                sys.executable,
+                "-m",
+                "hatchling",
+                "build",
+                "--target",
+                "wheel",
+                "--directory",
+                f"{tmp_path}/dist",
+            ]
             subprocess.run(build, cwd=ROOT / package, check=True, capture_output=True)
         for name in ("Containerfile", ".containerignore", "requirements.lock"):
             shutil.copy(ROOT / name, tmp_path)
@@ -148,5 +202,10 @@ if BUILDER is not None:
         buildah(tmp_path, "build", "--quiet", *way, *build_args, "--tag", "spark-lake-test", ".")
         container = buildah(tmp_path, "from", "spark-lake-test").strip()
         for program in ("tap-spark-jdbc", "target-spark-lake", "spark-lake"):
-            assert buildah(tmp_path, "run", "--isolation", "chroot", container, "--", program, "--version")
-        assert buildah(tmp_path, "run", "--isolation", "chroot", container, "--", "id", "-u").strip() == "10001"
+            assert buildah(
+                tmp_path, "run", "--isolation", "chroot", container, "--", program, "--version"
+            )
+        assert (
+            buildah(tmp_path, "run", "--isolation", "chroot", container, "--", "id", "-u").strip()
+            == "10001"
+        )

@@ -1,4 +1,7 @@
-"""`tap | target` on a real YARN of two nodes, to S3 and to a shared folder; a kill costs time, not rows."""
+"""`tap | target` on a real YARN of two nodes, to S3 and to a shared folder.
+
+A kill costs time, not rows.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,16 @@ from typing import Any
 import psycopg
 import pytest
 
-from end_to_end.cluster import CHANGE, HOLD, TABLES, SharedFolder, assert_equal_to_source, new_source, pipe_on, small
+from end_to_end.cluster import (
+    CHANGE,
+    HOLD,
+    TABLES,
+    SharedFolder,
+    assert_equal_to_source,
+    new_source,
+    pipe_on,
+    small,
+)
 from end_to_end.executors import APPLICATION_MASTER, CONTAINER, containers, kill_containers
 from needed import need
 from servers.child import started
@@ -53,17 +65,23 @@ def spark(yarn: Yarn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[s
 
 
 def all_ended(yarn: Yarn, before: int, tmp_path: Path) -> list[dict[str, Any]]:
-    """The applications since then, once they have ended: a client does not wait for the last report of its own."""
+    """The applications since then, once they have ended: a client does not wait for the last report
+    of its own.
+    """
     give_up = time.monotonic() + END_SECONDS
     while True:
         own = sorted(yarn.applications(), key=lambda each: each["id"])[before:]
-        if all(each["state"] == "FINISHED" for each in own) and not list((tmp_path / "staging").rglob("application_*")):
+        if all(each["state"] == "FINISHED" for each in own) and not list(
+            (tmp_path / "staging").rglob("application_*")
+        ):
             return own
         assert time.monotonic() < give_up, own
 
 
 def replace_masters(yarn: Yarn) -> int:
-    """Kills the application masters, and waits until YARN has started as many, which know their drivers again."""
+    """Kills the application masters, and waits until YARN has started as many, which know their
+    drivers again.
+    """
     killed, give_up = kill_containers(yarn, APPLICATION_MASTER), time.monotonic() + END_SECONDS
     while True:
         own = [each["state"] for each in yarn.applications() if each["state"] != "FINISHED"]
@@ -72,7 +90,9 @@ def replace_masters(yarn: Yarn) -> int:
         assert time.monotonic() < give_up, own
 
 
-def kill_in_the_middle(connection: psycopg.Connection[Any], kill: Callable[[], int]) -> Callable[[], None]:
+def kill_in_the_middle(
+    connection: psycopg.Connection[Any], kill: Callable[[], int]
+) -> Callable[[], None]:
     """Kills something while the tap's executor has read and rendered half of a table."""
     connection.execute("select pg_advisory_lock(7)")
 
@@ -89,7 +109,9 @@ def kill_in_the_middle(connection: psycopg.Connection[Any], kill: Callable[[], i
 def test_on_yarn_killed_executors_and_application_masters_lose_and_repeat_nothing(
     yarn: Yarn, spark: dict[str, Any], connection: psycopg.Connection[Any], s3: Any, tmp_path: Path
 ) -> None:
-    """A first run into S3 whose executors are killed; then append, upsert and overwrite, whose masters are killed.
+    """A first run into S3 whose executors are killed.
+
+    Then append, upsert and overwrite, whose masters are killed.
 
     Both are two applications, in the one queue, and nothing of them stays in the staging folder.
     """
@@ -111,7 +133,9 @@ def test_on_yarn_killed_executors_and_application_masters_lose_and_repeat_nothin
     assert_equal_to_source(pipe, connection, tables=tables)
     assert pipe.staged() == []
     own = all_ended(yarn, before, tmp_path)
-    assert sorted(each["name"] for each in own) == 2 * ["tap-spark-jdbc"] + 2 * ["target-spark-lake"]
+    assert sorted(each["name"] for each in own) == 2 * ["tap-spark-jdbc"] + 2 * [
+        "target-spark-lake"
+    ]
     assert {each["finalStatus"] for each in own} == {"SUCCEEDED"}
     assert containers(yarn, CONTAINER) == []
 
@@ -121,7 +145,10 @@ def test_on_yarn_batches_load_into_a_folder_and_are_merged_there(
 ) -> None:
     """Over JDBC; a first run and an upsert."""
     pipe = pipe_on(tmp_path, connection, SharedFolder(tmp_path / "shared"), spark)
-    pipe.tap |= {"tables": ["orders"], "incremental_tables": ["public.orders:changed_at:datetime!upsert"]}
+    pipe.tap |= {
+        "tables": ["orders"],
+        "incremental_tables": ["public.orders:changed_at:datetime!upsert"],
+    }
     pipe.tap |= {
         "reader": "jdbc",
         "batch_config": {

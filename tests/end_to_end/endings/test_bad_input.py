@@ -25,7 +25,12 @@ SCHEMA = {
     "type": "SCHEMA",
     "stream": "people",
     "key_properties": ["id"],
-    "schema": {"properties": {"id": {"type": "integer"}, "born": {"type": ["string", "null"], "format": "date"}}},
+    "schema": {
+        "properties": {
+            "id": {"type": "integer"},
+            "born": {"type": ["string", "null"], "format": "date"},
+        }
+    },
 }
 RECORD = {"type": "RECORD", "stream": "people", "record": {"id": 1, "born": "1755-11-02"}}
 
@@ -33,24 +38,35 @@ RECORD = {"type": "RECORD", "stream": "people", "record": {"id": 1, "born": "175
 def tree(folder: Path) -> dict[str, bytes]:
     """Every file of the lake that a reader looks at, or a run for its rows, with its bytes."""
     of_runs = ("/.dataspoc/runs/", "/.dataspoc/locks/", "/tap_failure.json")
-    files = [path for path in folder.rglob("*") if path.is_file() and not any(part in str(path) for part in of_runs)]
+    files = [
+        path
+        for path in folder.rglob("*")
+        if path.is_file() and not any(part in str(path) for part in of_runs)
+    ]
     return {str(path.relative_to(folder)): path.read_bytes() for path in files}
 
 
 @pytest.fixture(scope="module")
 def first_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a pipe from SQLite whose rows up to 100 were loaded from elsewhere, with new rows waiting."""
+    """The folder of a pipe from SQLite whose rows up to 100 were loaded from elsewhere, with new
+    rows waiting.
+    """
     folder = tmp_path_factory.mktemp("shop")
     with sqlite3.connect(folder / "shop.db") as connection:
         connection.execute("create table orders (id integer primary key, note text)")
-        connection.executemany("insert into orders values (?, ?)", [(n, f"note {n}") for n in range(1, 201)])
+        connection.executemany(
+            "insert into orders values (?, ?)", [(n, f"note {n}") for n in range(1, 201)]
+        )
     connection.close()
     schema = {"properties": {"id": {"type": "integer"}, "note": {"type": ["string", "null"]}}}
     bookmark = {"replication_key": "id", "replication_key_value": 100}
     good = feed(
         shop_pipe(folder),
         {"type": "SCHEMA", "stream": "orders", "key_properties": ["id"], "schema": schema},
-        *({"type": "RECORD", "stream": "orders", "record": {"id": n, "note": f"note {n}"}} for n in range(1, 101)),
+        *(
+            {"type": "RECORD", "stream": "orders", "record": {"id": n, "note": f"note {n}"}}
+            for n in range(1, 101)
+        ),
         {"type": "STATE", "value": {"bookmarks": {"orders": bookmark}}},
     )
     assert good.target_code == 0, good.target_errors
@@ -58,7 +74,10 @@ def first_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def shop_pipe(folder: Path) -> Pipe:
-    return Pipe(folder, {"jdbc_url": f"jdbc:sqlite:{folder}/shop.db", "incremental_tables": ["orders:id:integer"]})
+    return Pipe(
+        folder,
+        {"jdbc_url": f"jdbc:sqlite:{folder}/shop.db", "incremental_tables": ["orders:id:integer"]},
+    )
 
 
 @pytest.fixture
@@ -72,7 +91,12 @@ def tap_alone(pipe: Pipe) -> Outcome:
     """A run of a tap that sends nothing; what a target makes of that is in `test_closed_pipes`."""
     command = pipe.tap_command("--state", str(pipe.state_path))
     done = subprocess.run(
-        command, cwd=pipe.folder, capture_output=True, text=True, timeout=TIMEOUT_SECONDS, check=False
+        command,
+        cwd=pipe.folder,
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_SECONDS,
+        check=False,
     )
     assert done.stdout == ""
     return Outcome(done.returncode, 0, done.stderr, "", [])
@@ -88,17 +112,31 @@ def assert_one_clear_line(errors: str, program: str, *says: str) -> None:
 BAD_SETTINGS: list[tuple[dict[str, Any], tuple[str, ...]]] = [
     ({"incremental_tables": ["ordrs:id:integer"]}, ("ordrs", "did you mean 'orders'?")),
     ({"incremental_tables": ["orders:idd:integer"]}, ("idd", "did you mean 'id'?")),
-    ({"incremental_table": ["orders:id:integer"]}, ("incremental_table", "did you mean 'incremental_tables'?")),
+    (
+        {"incremental_table": ["orders:id:integer"]},
+        ("incremental_table", "did you mean 'incremental_tables'?"),
+    ),
     ({"incremental_tables": ["orders:id:integr"]}, ("integr",)),
     ({"jdbc_url": "jdbc:sqlite:/no/such/folder/shop.db"}, ("/no/such/folder/shop.db",)),
-    ({"jdbc_url": "jdbc:postgresql://127.0.0.1:1/shop", "user": "u", "password": "hunter22"}, ("127.0.0.1:1",)),
-    ({"jdbc_url": 5, "n_jobs": "many", "no_such_setting": 1}, ("jdbc_url", "n_jobs", "no_such_setting")),
+    (
+        {"jdbc_url": "jdbc:postgresql://127.0.0.1:1/shop", "user": "u", "password": "hunter22"},
+        ("127.0.0.1:1",),
+    ),
+    (
+        {"jdbc_url": 5, "n_jobs": "many", "no_such_setting": 1},
+        ("jdbc_url", "n_jobs", "no_such_setting"),
+    ),
 ]
 
 
 @pytest.mark.parametrize(("settings", "says"), BAD_SETTINGS, ids=lambda case: str(case)[:40])
-def test_a_bad_tap_config_changes_nothing(shop: Pipe, settings: dict[str, Any], says: tuple[str, ...]) -> None:
-    """The first one through the pipe; of the others nothing reaches a target, for which that is no run at all."""
+def test_a_bad_tap_config_changes_nothing(
+    shop: Pipe, settings: dict[str, Any], says: tuple[str, ...]
+) -> None:
+    """The first one through the pipe.
+
+    Of the others nothing reaches a target, for which that is no run at all.
+    """
     before = tree(shop.bucket)
     shop.tap = {**shop.tap, **settings}
     outcome = shop.run() if settings == BAD_SETTINGS[0][0] else tap_alone(shop)
@@ -110,7 +148,9 @@ def test_a_bad_tap_config_changes_nothing(shop: Pipe, settings: dict[str, Any], 
 
 def test_a_wrong_password_changes_nothing_and_is_not_shown(postgresql: Any, tmp_path: Path) -> None:
     database = postgresql.new_database()
-    pipe = Pipe(tmp_path, {"jdbc_url": database.jdbc_url, "user": database.user, "password": "not-the-one"})
+    pipe = Pipe(
+        tmp_path, {"jdbc_url": database.jdbc_url, "user": database.user, "password": "not-the-one"}
+    )
     outcome = pipe.run()
     assert outcome.tap_code != 0
     assert_one_clear_line(outcome.tap_errors, "tap-spark-jdbc", database.user)
@@ -118,7 +158,9 @@ def test_a_wrong_password_changes_nothing_and_is_not_shown(postgresql: Any, tmp_
     assert not (tmp_path / "lake" / "raw").exists()
 
 
-@pytest.mark.parametrize("text", ['{"bookmarks": {', '["bookmarks"]', '{"bookmarks": {"orders": 5}}', "\x00\x01"])
+@pytest.mark.parametrize(
+    "text", ['{"bookmarks": {', '["bookmarks"]', '{"bookmarks": {"orders": 5}}', "\x00\x01"]
+)
 def test_a_malformed_state_is_never_a_silent_full_run(shop: Pipe, text: str) -> None:
     shop.state_path.write_text(text)
     before = tree(shop.bucket)
@@ -149,11 +191,23 @@ def feed(pipe: Pipe, *lines: dict[str, Any] | str) -> Outcome:
 BAD_LINES: list[tuple[list[dict[str, Any] | str], tuple[str, ...]]] = [
     ([SCHEMA, RECORD, '{"type": "RECORD", "stream": "people", "rec'], ("line 3",)),
     ([RECORD], ("people", "SCHEMA")),
-    ([SCHEMA, RECORD, {**RECORD, "record": {"id": "one", "born": None}}], ("people", "id", "integer")),
-    ([SCHEMA, RECORD, {**RECORD, "record": {"id": 2, "born": "2025-02-30"}}], ("people", "born", "2025-02-30")),
+    (
+        [SCHEMA, RECORD, {**RECORD, "record": {"id": "one", "born": None}}],
+        ("people", "id", "integer"),
+    ),
+    (
+        [SCHEMA, RECORD, {**RECORD, "record": {"id": 2, "born": "2025-02-30"}}],
+        ("people", "born", "2025-02-30"),
+    ),
     ([SCHEMA, RECORD, {**RECORD, "record": {"id": 2, "born": 5}}], ("people", "born")),
-    ([SCHEMA, {"type": "STATE", "value": {}, "final": False, "start": "full"}, RECORD], ("the tap died",)),
-    ([SCHEMA, {"type": "STATE", "value": {}, "final": False, "start": "saved"}, RECORD], ("state",)),
+    (
+        [SCHEMA, {"type": "STATE", "value": {}, "final": False, "start": "full"}, RECORD],
+        ("the tap died",),
+    ),
+    (
+        [SCHEMA, {"type": "STATE", "value": {}, "final": False, "start": "saved"}, RECORD],
+        ("state",),
+    ),
 ]
 
 
@@ -161,7 +215,9 @@ BAD_LINES: list[tuple[list[dict[str, Any] | str], tuple[str, ...]]] = [
 def people(tmp_path_factory: pytest.TempPathFactory) -> Pipe:
     """A lake that another tap has filled once."""
     pipe = Pipe(tmp_path_factory.mktemp("people"), {})
-    good = feed(pipe, SCHEMA, RECORD, {"type": "STATE", "value": {"bookmarks": {"people": {"at": 1}}}})
+    good = feed(
+        pipe, SCHEMA, RECORD, {"type": "STATE", "value": {"bookmarks": {"people": {"at": 1}}}}
+    )
     assert good.target_code == 0, good.target_errors
     return pipe
 
@@ -197,12 +253,19 @@ def test_an_unwritable_bucket_is_named(tmp_path: Path) -> None:
 def big_shop(folder: Path, database: Database, rows: int) -> Pipe:
     with psycopg.connect(database.dsn) as connection:
         connection.execute("create table orders (id int primary key, note text)")
-        connection.execute("insert into orders select n, repeat('x', 200) from generate_series(1, %s) n", (rows,))
+        connection.execute(
+            "insert into orders select n, repeat('x', 200) from generate_series(1, %s) n", (rows,)
+        )
     login = {"jdbc_url": database.jdbc_url, "user": database.user, "password": database.password}
-    return Pipe(folder / "run", {**login, "incremental_tables": ["public.orders:id:integer"], "slice_rows": 5000})
+    return Pipe(
+        folder / "run",
+        {**login, "incremental_tables": ["public.orders:id:integer"], "slice_rows": 5000},
+    )
 
 
-def test_a_tap_that_dies_behind_its_first_line_publishes_nothing(postgresql: PostgreSQL, tmp_path: Path) -> None:
+def test_a_tap_that_dies_behind_its_first_line_publishes_nothing(
+    postgresql: PostgreSQL, tmp_path: Path
+) -> None:
     rows = 10_000
     pipe = big_shop(tmp_path, postgresql.new_database(), rows)
     outcome = run_and_kill_the_tap(pipe, 1, lambda tap: tap.send_signal(signal.SIGKILL))
@@ -216,13 +279,22 @@ def test_a_tap_that_dies_behind_its_first_line_publishes_nothing(postgresql: Pos
 
 
 def run_and_kill_the_tap(pipe: Pipe, lines_before: int, kill: Callable[[Any], None]) -> Outcome:
-    """Passes this many lines of the tap on, then kills it and lets the target see the end of its input."""
+    """Passes this many lines of the tap on, then kills it and lets the target see the end of its
+    input.
+    """
     with (pipe.folder / "tap.err").open("wb") as errors:
         tap = subprocess.Popen(
-            pipe.tap_command("--state", str(pipe.state_path)), stdout=subprocess.PIPE, stderr=errors, cwd=pipe.folder
+            pipe.tap_command("--state", str(pipe.state_path)),
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            cwd=pipe.folder,
         )
     target = subprocess.Popen(
-        pipe.target_command(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=pipe.folder
+        pipe.target_command(),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        cwd=pipe.folder,
     )
     assert tap.stdout is not None
     assert target.stdin is not None

@@ -1,4 +1,6 @@
-"""Pipes and descriptors that are closed, or that nobody reads: told clearly, and never a half-told success."""
+"""Pipes and descriptors that are closed, or that nobody reads: told clearly, and never a half-told
+success.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,12 @@ def line(kind: str, **values: Any) -> bytes:
 
 
 GOOD = (
-    line("SCHEMA", stream="s", schema={"properties": {"id": {"type": "integer"}}}, key_properties=["id"])
+    line(
+        "SCHEMA",
+        stream="s",
+        schema={"properties": {"id": {"type": "integer"}}},
+        key_properties=["id"],
+    )
     + line("RECORD", stream="s", record={"id": 1})
     + line("STATE", value={"at": 1})
 )
@@ -33,8 +40,12 @@ def pipe(tmp_path: Path) -> Pipe:
     return Pipe(tmp_path / "run", {})
 
 
-def by_shell(pipe: Pipe, marked: Marked, redirection: str, data: bytes = GOOD) -> tuple[int, bytes, str]:
-    return marked.run(["bash", "-c", f'exec "$@" {redirection}', "bash", *pipe.target_command()], data)
+def by_shell(
+    pipe: Pipe, marked: Marked, redirection: str, data: bytes = GOOD
+) -> tuple[int, bytes, str]:
+    return marked.run(
+        ["bash", "-c", f'exec "$@" {redirection}', "bash", *pipe.target_command()], data
+    )
 
 
 @pytest.mark.parametrize("redirection", [">&-", "> >(exec >&- <&-)", "> /dev/full"])
@@ -60,16 +71,23 @@ def test_a_log_that_nobody_can_read_changes_nothing(pipe: Pipe, marked: Marked) 
 
 @pytest.mark.parametrize("redirection", ["2>&-", "<&- 2>&-"])
 def test_closed_descriptors_do_no_harm(pipe: Pipe, marked: Marked, redirection: str) -> None:
-    """With nothing to read and nowhere to complain there is nothing to do; else the run is as any other."""
+    """With nothing to read and nowhere to complain there is nothing to do.
+
+    Else the run is as any other.
+    """
     code, output, _ = by_shell(pipe, marked, redirection)
     assert (code, output) == ((0, b"") if "<" in redirection else (0, b'{"at":1}\n'))
     assert (pipe.bucket / "raw").exists() == ("<" not in redirection)
 
 
-def test_a_tap_notices_a_target_that_is_gone_although_it_has_nothing_to_send_yet(pipe: Pipe, marked: Marked) -> None:
+def test_a_tap_notices_a_target_that_is_gone_although_it_has_nothing_to_send_yet(
+    pipe: Pipe, marked: Marked
+) -> None:
     source = pipe.folder / "source.db"
     with sqlite3.connect(source) as connection:
-        endless = "with recursive n(i) as (select 1 union all select i + 1 from n) select i as id from n"
+        endless = (
+            "with recursive n(i) as (select 1 union all select i + 1 from n) select i as id from n"
+        )
         connection.execute(f"create view endless as {endless}")
     connection.close()
     pipe.tap = {"jdbc_url": f"jdbc:sqlite:{source}", "spark": {"master": "local[2]"}}
@@ -85,13 +103,23 @@ def test_a_tap_notices_a_target_that_is_gone_although_it_has_nothing_to_send_yet
 
 
 @pytest.mark.parametrize("redirection", ["", "<&-"])
-def test_empty_input_is_success_and_changes_nothing(pipe: Pipe, marked: Marked, redirection: str) -> None:
+def test_empty_input_is_success_and_changes_nothing(
+    pipe: Pipe, marked: Marked, redirection: str
+) -> None:
     assert by_shell(pipe, marked, "")[:2] == (0, b'{"at":1}\n')
-    before = {path: path.read_bytes() for path in pipe.bucket.rglob("*") if path.is_file() and "/raw/" in str(path)}
+    before = {
+        path: path.read_bytes()
+        for path in pipe.bucket.rglob("*")
+        if path.is_file() and "/raw/" in str(path)
+    }
     state = pipe.state_path.read_bytes()
     code, output, errors = by_shell(pipe, marked, redirection, b"")
     assert (code, output) == (0, b""), errors
-    after = {path: path.read_bytes() for path in pipe.bucket.rglob("*") if path.is_file() and "/raw/" in str(path)}
+    after = {
+        path: path.read_bytes()
+        for path in pipe.bucket.rglob("*")
+        if path.is_file() and "/raw/" in str(path)
+    }
     assert (after, pipe.state_path.read_bytes()) == (before, state)
     assert not list(pipe.bucket.glob(".dataspoc/staging/**/*.*"))
 
@@ -99,7 +127,9 @@ def test_empty_input_is_success_and_changes_nothing(pipe: Pipe, marked: Marked, 
 def test_questions_to_a_reader_that_leaves_are_one_line(pipe: Pipe, marked: Marked) -> None:
     for program in (pipe.target_command()[0], pipe.tap_command()[0]):
         script = f"set -o pipefail; {program} --about --format json | head -c 0"
-        done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, timeout=60, check=False)
+        done = subprocess.run(
+            ["bash", "-c", script], capture_output=True, text=True, timeout=60, check=False
+        )
         assert "Traceback" not in done.stderr
         assert "Exception ignored" not in done.stderr
         assert len(done.stderr.splitlines()) == 1

@@ -1,4 +1,6 @@
-"""Limits on threads, processes, files and memory, and a host without a name: one line that says it, nothing left."""
+"""Limits on threads, processes, files and memory, and a host without a name: one line that says it,
+nothing left.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,9 @@ def pipe(tmp_path: Path) -> Pipe:
         connection.execute("create table rows (id integer primary key)")
         connection.execute("insert into rows values (1)")
     connection.close()
-    return Pipe(tmp_path / "run", {"jdbc_url": f"jdbc:sqlite:{path}", "spark": {"master": "local[2]"}})
+    return Pipe(
+        tmp_path / "run", {"jdbc_url": f"jdbc:sqlite:{path}", "spark": {"master": "local[2]"}}
+    )
 
 
 def threads_of(user: int) -> int:
@@ -53,14 +57,19 @@ def limited_threads(more: int) -> list[str]:
 
 @pytest.mark.parametrize("more", [4, 8, 12, 16, 20])
 def test_few_threads(pipe: Pipe, marked: Marked, more: int) -> None:
-    """Wherever the tap or its JVM meets the limit, it ends and says so; it neither hangs nor leaves anything."""
+    """Wherever the tap or its JVM meets the limit, it ends and says so.
+
+    It neither hangs nor leaves anything.
+    """
     code, _, errors = marked.run([*limited_threads(more), *pipe.tap_command()])
     assert code == 1, errors
     assert "ulimit -u" in said(errors, TAP)
     marked.leave_nothing()
 
 
-@pytest.mark.parametrize(("limit", "words"), [("nofile=64", "ulimit -n"), ("as=1500000000", "ulimit -v")])
+@pytest.mark.parametrize(
+    ("limit", "words"), [("nofile=64", "ulimit -n"), ("as=1500000000", "ulimit -v")]
+)
 def test_few_files_and_little_memory(pipe: Pipe, marked: Marked, limit: str, words: str) -> None:
     code, _, errors = marked.run(["prlimit", f"--{limit}", *pipe.tap_command()])
     assert code == 1, errors
@@ -70,7 +79,11 @@ def test_few_files_and_little_memory(pipe: Pipe, marked: Marked, limit: str, wor
 
 def test_host_without_a_name(pipe: Pipe, marked: Marked) -> None:
     """A machine whose own name does not resolve runs the tap as any other."""
-    namespace = ["unshare", "--uts"] if os.geteuid() == 0 else ["unshare", "--user", "--map-root-user", "--uts"]
+    namespace = (
+        ["unshare", "--uts"]
+        if os.geteuid() == 0
+        else ["unshare", "--user", "--map-root-user", "--uts"]
+    )
     script = 'hostname no-such-host.invalid && exec "$@"'
     code, output, errors = marked.run([*namespace, "sh", "-c", script, "sh", *pipe.tap_command()])
     assert code == 0, errors

@@ -1,4 +1,6 @@
-"""What a newcomer meets: each error by its class, its exit code and the names in its one line, at `spark-lake run`."""
+"""What a newcomer meets: each error by its class, its exit code and the names in its one line, at
+`spark-lake run`.
+"""
 
 from __future__ import annotations
 
@@ -55,9 +57,13 @@ class Said:
 
 def run(folder: Path, tap: JSON, target: JSON | None = None, **environment: str) -> Said:
     (folder / "tap.json").write_text(json.dumps(tap))
-    (folder / "target.json").write_text(json.dumps({"bucket": "./lake", "pipeline": "shop", **(target or {})}))
+    (folder / "target.json").write_text(
+        json.dumps({"bucket": "./lake", "pipeline": "shop", **(target or {})})
+    )
     words, environ = [SPARK_LAKE, "run", "--log-level", "debug"], {**os.environ, **environment}
-    done = subprocess.run(words, cwd=folder, env=environ, capture_output=True, text=True, check=False, timeout=300)
+    done = subprocess.run(
+        words, cwd=folder, env=environ, capture_output=True, text=True, check=False, timeout=300
+    )
     assert PASSWORD not in done.stderr
     return Said(done.returncode, done.stderr)
 
@@ -73,12 +79,18 @@ def login(request: pytest.FixtureRequest) -> Login:
         database = request.getfixturevalue(server).new_database()
         user = f"reader_{database.name}"
         if server == "postgresql":
-            statements = f"create role {user} login password '{PASSWORD}'", f"grant select on orders to {user}"
+            statements = (
+                f"create role {user} login password '{PASSWORD}'",
+                f"grant select on orders to {user}",
+            )
             with psycopg.connect(database.dsn, autocommit=True) as connection:
                 for each in (*TABLES, *statements):
                     connection.execute(each)
         else:
-            statements = f"create user {user} identified by '{PASSWORD}'", f"grant select on orders to {user}"
+            statements = (
+                f"create user {user} identified by '{PASSWORD}'",
+                f"grant select on orders to {user}",
+            )
             with closing(database.connect()) as connection, connection.cursor() as cursor:
                 for each in (*TABLES, *statements):
                     cursor.execute(each)
@@ -123,7 +135,9 @@ def mistaken(config: JSON, mistake: str) -> JSON:
 @pytest.mark.usefixtures("spark")
 @pytest.mark.parametrize("mistake", MISTAKES)
 @pytest.mark.parametrize("server", SERVERS)
-def test_each_server_names_the_mistake_and_the_way_out(login: Login, server: str, mistake: str) -> None:
+def test_each_server_names_the_mistake_and_the_way_out(
+    login: Login, server: str, mistake: str
+) -> None:
     """A wrong password, host, port or database, a misspelt table, a missing grant."""
     check_refused(mistaken(login(server), mistake), *MISTAKES[mistake])
 
@@ -167,11 +181,17 @@ def test_at_the_command_a_mistake_is_one_line_and_exit_code_1(
     ("mistake", "kind", "names"),
     [
         ({"jdbc_url": "jdbc:sqlite:no_such_shop.db"}, "SourceError", ["no_such_shop.db"]),
-        ({"incremental_tables": ["orders:v:integer"]}, "ConfigurationError", ["orders", "'v'", "TEXT"]),
+        (
+            {"incremental_tables": ["orders:v:integer"]},
+            "ConfigurationError",
+            ["orders", "'v'", "TEXT"],
+        ),
     ],
     ids=["file", "key type"],
 )
-def test_mistakes_with_sqlite(sqlite_shop: JSON, tmp_path: Path, mistake: JSON, kind: str, names: list[str]) -> None:
+def test_mistakes_with_sqlite(
+    sqlite_shop: JSON, tmp_path: Path, mistake: JSON, kind: str, names: list[str]
+) -> None:
     """A file that is not there, which SQLite would make; a key that can't be of its type."""
     said = run(tmp_path, {**sqlite_shop, **mistake})
     assert said.code == 1
@@ -190,7 +210,9 @@ def reader_of(database: Any, connection: psycopg.Connection[Any]) -> JSON:
 def test_what_only_a_part_of_can_be_read_stops_nothing_and_is_named_with_the_way_out(
     postgresql: Any, tmp_path: Path
 ) -> None:
-    """Grants on some columns, a materialized view without rows, a view that divides by zero, hidden rows."""
+    """Grants on some columns, a materialized view without rows, a view that divides by zero, hidden
+    rows.
+    """
     database = postgresql.new_database()
     with psycopg.connect(database.dsn, autocommit=True) as connection:
         config = reader_of(database, connection)
@@ -221,7 +243,10 @@ def test_what_only_a_part_of_can_be_read_stops_nothing_and_is_named_with_the_way
         assert [each for each in names if each not in line] == [], line
     (hidden,) = [each for each in said.errors.splitlines() if "row-level security" in each]
     assert "public-policed" in hidden
-    assert {path.name for path in (tmp_path / "lake/raw").iterdir()} == {"public-orders", "public-policed"}
+    assert {path.name for path in (tmp_path / "lake/raw").iterdir()} == {
+        "public-orders",
+        "public-policed",
+    }
 
 
 def test_all_tables_that_can_not_be_read_are_named_at_once_before_anything_is_read(
@@ -249,7 +274,9 @@ def test_all_tables_that_can_not_be_read_are_named_at_once_before_anything_is_re
     assert not (tmp_path / "lake/raw").exists()
 
 
-def test_another_bucket_in_one_of_the_files_is_named_as_such(sqlite_shop: JSON, tmp_path: Path) -> None:
+def test_another_bucket_in_one_of_the_files_is_named_as_such(
+    sqlite_shop: JSON, tmp_path: Path
+) -> None:
     storage = {"root": f"{tmp_path}/other/.dataspoc/staging/batches"}
     batches = {"encoding": {"format": "parquet"}, "storage": storage}
     said = run(tmp_path, {**sqlite_shop, "batch_config": batches})
@@ -266,7 +293,9 @@ def test_a_store_without_keys_and_a_store_without_an_answer(
     none = str(tmp_path / "none")
     options: JSON = {"endpoint_url": deaf_server, "config_kwargs": FAST}
     target = {"bucket": "s3://lake", "storage_options": options}
-    said = run(tmp_path, sqlite_shop, target, AWS_SHARED_CREDENTIALS_FILE=none, AWS_CONFIG_FILE=none)
+    said = run(
+        tmp_path, sqlite_shop, target, AWS_SHARED_CREDENTIALS_FILE=none, AWS_CONFIG_FILE=none
+    )
     assert said.code == 1
     assert "NoLoginError" in said.classes
     assert "169.254" not in said.line(TAP)
@@ -278,7 +307,9 @@ def test_a_store_without_keys_and_a_store_without_an_answer(
     assert deaf_server.removeprefix("http://") in said.line(TAP)
 
 
-def test_a_folder_that_can_not_be_written_is_no_matter_of_a_store_s_options(sqlite_shop: JSON, tmp_path: Path) -> None:
+def test_a_folder_that_can_not_be_written_is_no_matter_of_a_store_s_options(
+    sqlite_shop: JSON, tmp_path: Path
+) -> None:
     (tmp_path / "file").touch()
     said = run(tmp_path, sqlite_shop, {"bucket": str(tmp_path / "file/lake")})
     assert said.code == 1
@@ -287,11 +318,17 @@ def test_a_folder_that_can_not_be_written_is_no_matter_of_a_store_s_options(sqli
     assert "storage_options" not in said.line(TARGET) + said.line(TAP)
 
 
-def test_a_held_pipeline_names_the_holder_and_the_tap_names_the_target(sqlite_shop: JSON, tmp_path: Path) -> None:
-    """Taking it by force is the last resort, and the tap speaks of the target that ended, not of its own output."""
+def test_a_held_pipeline_names_the_holder_and_the_tap_names_the_target(
+    sqlite_shop: JSON, tmp_path: Path
+) -> None:
+    """Taking it by force is the last resort, and the tap speaks of the target that ended, not of
+    its own output.
+    """
     with closing(sqlite3.connect(tmp_path / "shop.db")) as database, database:
         # More than a pipe holds, so that the tap meets the target's end.
-        database.executemany("insert into orders values (?, ?)", [(n, "x" * 100) for n in range(2, 20_000)])
+        database.executemany(
+            "insert into orders values (?, ?)", [(n, "x" * 100) for n in range(2, 20_000)]
+        )
     holder = open_run(Storage(str(tmp_path / "lake")), Layout("shop"))
     said = run(tmp_path, sqlite_shop)
     holder.leave()

@@ -18,15 +18,24 @@ def masked(text: str) -> str:
 def test_rows_without_the_key_of_a_merge_are_kept_apart_masked_and_told(tmp_path: Path) -> None:
     database = tmp_path / "shop.db"
     with sqlite3.connect(database) as connection:
-        connection.execute("create table orders (id integer primary key, code text, note text, born date)")
+        connection.execute(
+            "create table orders (id integer primary key, code text, note text, born date)"
+        )
         rows = [(n, None if n % 10 == 3 else f"c{n}", f"planted {n}") for n in range(40)]
         connection.executemany("insert into orders values (?, ?, ?, '1991-09-19')", rows)
         connection.commit()
         # What stands in the place of a date is none, and valid.
         options = {"orders": {"mask": {"note": "hash", "born": "redact"}}}
-        specs = {"incremental_tables": ["orders:id:integer!upsert"], "stream_options": options, "mask_key": "k"}
+        specs = {
+            "incremental_tables": ["orders:id:integer!upsert"],
+            "stream_options": options,
+            "mask_key": "k",
+        }
         tap = {"jdbc_url": f"jdbc:sqlite:{database}", **specs}
-        target = {"on_invalid_record": "quarantine", "stream_options": {"orders": {"key_properties": ["code"]}}}
+        target = {
+            "on_invalid_record": "quarantine",
+            "stream_options": {"orders": {"key_properties": ["code"]}},
+        }
         pipe = Pipe(tmp_path / "run", tap, {**target, "max_invalid_records": 4})
         told = pipe.run().succeeded().target_errors
         wanted = [(masked(note), code, "***") for _, code, note in rows if code is not None]
@@ -36,11 +45,25 @@ def test_rows_without_the_key_of_a_merge_are_kept_apart_masked_and_told(tmp_path
     (path,) = pipe.bucket.glob(".dataspoc/rejected/test/*/orders.jsonl")
     assert f"stream orders: 4 invalid record(s) rejected, kept with the reason in {path}" in told
     kept = [json.loads(line) for line in path.read_bytes().splitlines()]
-    apart = [{"id": n, "code": None, "note": masked(f"planted {n}"), "born": "***"} for n in (3, 13, 23, 33)]
+    apart = [
+        {"id": n, "code": None, "note": masked(f"planted {n}"), "born": "***"}
+        for n in (3, 13, 23, 33)
+    ]
     assert [each["record"] for each in kept] == apart
-    left = b"".join(path.read_bytes() for path in pipe.folder.rglob("*") if path.is_file() and path != database)
+    left = b"".join(
+        path.read_bytes() for path in pipe.folder.rglob("*") if path.is_file() and path != database
+    )
     assert b"planted" not in left + told.encode() and b"1991-09-19" not in left + told.encode()
     assert all(each["path"] == "/code" and "NULL in its key code" in each["error"] for each in kept)
-    command = [str(BIN / "spark-lake"), "runs", "--config", str(pipe.folder / "target.json"), "--json"]
+    command = [
+        str(BIN / "spark-lake"),
+        "runs",
+        "--config",
+        str(pipe.folder / "target.json"),
+        "--json",
+    ]
     (report,) = json.loads(subprocess.run(command, capture_output=True, check=True).stdout)
-    assert (report["streams"]["orders"]["records"], report["streams"]["orders"]["rejected"]) == (36, 4)
+    assert (report["streams"]["orders"]["records"], report["streams"]["orders"]["rejected"]) == (
+        36,
+        4,
+    )

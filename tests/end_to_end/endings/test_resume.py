@@ -1,4 +1,6 @@
-"""A tap that dies on the way: nothing is to be seen of its run, and the next one sends only the rest."""
+"""A tap that dies on the way: nothing is to be seen of its run, and the next one sends only the
+rest.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,9 @@ SPECS = ["public.orders:updated_at:timestamp", "public.visits:tick:bigint"]
 
 @pytest.fixture
 def connection(postgresql: Any) -> Iterator[psycopg.Connection[Any]]:
-    """A database with a table whose key is indexed, one whose key is not, and one that is sent whole."""
+    """A database with a table whose key is indexed, one whose key is not, and one that is sent
+    whole.
+    """
     with psycopg.connect(postgresql.new_database().dsn, autocommit=True) as connection:
         connection.execute(CREATE)
         yield connection
@@ -46,7 +50,9 @@ def pipe_of(connection: psycopg.Connection[Any], folder: Path, *tables: str) -> 
         "user": facts.user,
         "password": facts.password,
         "tables": [f"public.{table}" for table in tables],
-        "incremental_tables": [spec for spec in SPECS if spec.split(":")[0].removeprefix("public.") in tables],
+        "incremental_tables": [
+            spec for spec in SPECS if spec.split(":")[0].removeprefix("public.") in tables
+        ],
         "slice_rows": SLICE,
     }
     return Pipe(folder, tap)
@@ -85,7 +91,9 @@ def check_nothing_is_left(pipe: Pipe) -> None:
     assert [path for path in pipe.bucket.glob(".dataspoc/staging/**/*") if path.is_file()] == []
 
 
-def test_the_run_after_a_killed_tap_sends_only_the_rest(connection: psycopg.Connection[Any], tmp_path: Path) -> None:
+def test_the_run_after_a_killed_tap_sends_only_the_rest(
+    connection: psycopg.Connection[Any], tmp_path: Path
+) -> None:
     """In mid slice; the table's key is indexed."""
     pipe = pipe_of(connection, tmp_path, "orders")
     dead = run_to(ROWS // 4, pipe)
@@ -96,24 +104,32 @@ def test_the_run_after_a_killed_tap_sends_only_the_rest(connection: psycopg.Conn
     resumed = run(pipe).succeeded()
     assert resumed.start == "resume"
     assert resumed.sent.total() == ROWS - there
-    assert pipe.rows("public-orders", "count(*), count(distinct id), sum(id)") == [(ROWS, ROWS, ROWS * (ROWS + 1) // 2)]
+    assert pipe.rows("public-orders", "count(*), count(distinct id), sum(id)") == [
+        (ROWS, ROWS, ROWS * (ROWS + 1) // 2)
+    ]
     assert resumed.outcome.states == [pipe.state]
     check_nothing_is_left(pipe)
 
 
-def test_a_run_that_dies_again_and_again_gets_on_each_time(connection: psycopg.Connection[Any], tmp_path: Path) -> None:
-    """The table that is sent whole comes first, then the one whose key has no index: both go on along their keys."""
+def test_a_run_that_dies_again_and_again_gets_on_each_time(
+    connection: psycopg.Connection[Any], tmp_path: Path
+) -> None:
+    """The table that is sent whole comes first, then the one whose key has no index: both go on
+    along their keys.
+    """
     pipe = pipe_of(connection, tmp_path, "customers", "visits")
     sent: Counter[str] = Counter()
     for records in (ROWS // 2, ROWS // 2 + ROWS // 4):
         dead = run_to(records, pipe)
         assert dead.start == ("resume" if sent else "first")
         sent["kept"] += kept(dead)
-        # Rows that come meanwhile are for the next run, or for this one where it has not come so far.
+        # Rows that come meanwhile are for the next run, or for this one where it has not come so
+        # far.
         connection.execute("insert into visits select max(id) + 1, max(tick) + 1 from visits")
         connection.execute("insert into visits select max(id) + 1, max(tick) from visits")
 
-    # The database is down, say: a tap that does not come to its first word costs nothing of what is there.
+    # The database is down, say: a tap that does not come to its first word costs nothing of what is
+    # there.
     nothing = subprocess.run(pipe.target_command(), input=b"", timeout=TIMEOUT_SECONDS, check=False)
     assert nothing.returncode == 0
     resumed = run(pipe).succeeded()
@@ -133,12 +149,17 @@ def test_a_run_that_dies_again_and_again_gets_on_each_time(connection: psycopg.C
 
 @pytest.mark.parametrize(
     "change",
-    ["truncate customers; insert into customers values (0, 'the only one')", "delete from customers where id = 1"],
+    [
+        "truncate customers; insert into customers values (0, 'the only one')",
+        "delete from customers where id = 1",
+    ],
 )
 def test_a_full_table_that_changed_between_two_runs_is_what_it_was_at_the_second(
     connection: psycopg.Connection[Any], tmp_path: Path, change: str
 ) -> None:
-    """TRUNCATE or DELETE, between a death and the run that goes on: no row stays that the source has not."""
+    """TRUNCATE or DELETE, between a death and the run that goes on: no row stays that the source
+    has not.
+    """
     pipe = pipe_of(connection, tmp_path, "customers", "orders")
     run_to(ROWS // 2, pipe)
     connection.execute(change)

@@ -1,4 +1,6 @@
-"""Disk and memory that run out, in the programs and their JVMs: one clear line, nothing published, a good next run."""
+"""Disk and memory that run out, in the programs and their JVMs: one clear line, nothing published,
+a good next run.
+"""
 
 from __future__ import annotations
 
@@ -36,13 +38,21 @@ def line(kind: str, **values: Any) -> bytes:
 
 
 def schema(properties: dict[str, Any]) -> bytes:
-    return line("SCHEMA", stream="s", schema={"type": "object", "properties": properties}, key_properties=["id"])
+    return line(
+        "SCHEMA",
+        stream="s",
+        schema={"type": "object", "properties": properties},
+        key_properties=["id"],
+    )
 
 
 def rows(count: int) -> bytes:
     """Records that no codec makes small."""
     texts = random.Random(4)
-    made = (line("RECORD", stream="s", record={"id": n, "v": texts.randbytes(100).hex()}) for n in range(count))
+    made = (
+        line("RECORD", stream="s", record={"id": n, "v": texts.randbytes(100).hex()})
+        for n in range(count)
+    )
     return b"".join(made)
 
 
@@ -64,7 +74,11 @@ def staged(bucket: Path) -> list[Path]:
 def test_a_full_bucket_is_one_clear_line_and_with_room_the_next_run_is_good(
     tmp_path: Path, marked: Marked, disk: SmallDisk, staging: str
 ) -> None:
-    pipe = Pipe(tmp_path / "run", {}, {"bucket": str(disk.path / "lake"), "spark": LOCAL, "staging": staging})
+    pipe = Pipe(
+        tmp_path / "run",
+        {},
+        {"bucket": str(disk.path / "lake"), "spark": LOCAL, "staging": staging},
+    )
     data = schema(PLAIN) + rows(40_000) + STATE
     code, output, errors = marked.run([*disk.prefix, *pipe.target_command()], data)
     assert (code, output) == (1, b""), errors
@@ -81,13 +95,19 @@ def test_a_full_bucket_is_one_clear_line_and_with_room_the_next_run_is_good(
     assert list(marked.temporary.iterdir()) == []
 
 
-def test_a_bucket_without_any_room_is_one_clear_line(tmp_path: Path, marked: Marked, disk: SmallDisk) -> None:
+def test_a_bucket_without_any_room_is_one_clear_line(
+    tmp_path: Path, marked: Marked, disk: SmallDisk
+) -> None:
     pipe = Pipe(tmp_path / "run", {}, {"bucket": str(disk.path / "lake")})
-    code, output, errors = marked.run([*disk.fill(), *pipe.target_command()], schema(PLAIN) + rows(10) + STATE)
+    code, output, errors = marked.run(
+        [*disk.fill(), *pipe.target_command()], schema(PLAIN) + rows(10) + STATE
+    )
     assert (code, output) == (1, b""), errors
     told = said(errors, TARGET)
     assert "No space left on device" in told or "File too large" in told
-    code, _, errors = marked.run([*disk.make_room(), *pipe.target_command()], schema(PLAIN) + rows(10) + STATE)
+    code, _, errors = marked.run(
+        [*disk.make_room(), *pipe.target_command()], schema(PLAIN) + rows(10) + STATE
+    )
     assert code == 0, errors
 
 
@@ -114,7 +134,10 @@ def test_a_full_disk_for_temporary_files_of_the_tap(tmp_path: Path) -> None:
         numbers = "with recursive n(i) as (select 1 union all select i + 1 from n limit 50000)"
         connection.execute(f"insert into t {numbers} select i, hex(randomblob(300)) from n")
     connection.close()
-    pipe = Pipe(tmp_path / "run", {"jdbc_url": f"jdbc:sqlite:{source}", "slice_rows": 50_000, "spark": LOCAL})
+    pipe = Pipe(
+        tmp_path / "run",
+        {"jdbc_url": f"jdbc:sqlite:{source}", "slice_rows": 50_000, "spark": LOCAL},
+    )
     with small_disk(tmp_path / "disk", 24 * MEGABYTE) as disk:
         marked = Marked(disk.path)
         code, output, errors = marked.run([*disk.prefix, *pipe.tap_command()])
@@ -161,7 +184,9 @@ def test_a_target_that_runs_out_of_memory_itself(tmp_path: Path, marked: Marked)
     target.stdin.write(schema(PLAIN) + rows(10))
     target.stdin.flush()
     until(lambda: marked.scratch("spool-*/*.jsonl"), "the first records", target)
-    size = int(Path(f"/proc/{target.pid}/statm").read_text().split()[0]) * os.sysconf("SC_PAGE_SIZE")
+    size = int(Path(f"/proc/{target.pid}/statm").read_text().split()[0]) * os.sysconf(
+        "SC_PAGE_SIZE"
+    )
     limit = size + 60 * MEGABYTE
     resource.prlimit(target.pid, resource.RLIMIT_AS, (limit, limit))
     output, errors = target.communicate(b"{" + b" " * (200 * MEGABYTE), timeout=SECONDS)

@@ -1,4 +1,6 @@
-"""SIGTERM, SIGINT, SIGHUP and SIGKILL in every phase: exit codes, nothing published, no process left, no trace."""
+"""SIGTERM, SIGINT, SIGHUP and SIGKILL in every phase: exit codes, nothing published, no process
+left, no trace.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,12 @@ def line(kind: str, **values: Any) -> bytes:
 
 
 def schema(properties: dict[str, Any]) -> bytes:
-    return line("SCHEMA", stream="s", schema={"type": "object", "properties": properties}, key_properties=["id"])
+    return line(
+        "SCHEMA",
+        stream="s",
+        schema={"type": "object", "properties": properties},
+        key_properties=["id"],
+    )
 
 
 def records(size: int) -> bytes:
@@ -66,7 +73,11 @@ def pipe(tmp_path: Path) -> Pipe:
 
 def published(pipe: Pipe) -> list[str]:
     """What a reader of the lake, or the next run, would find."""
-    found = (path.relative_to(pipe.bucket).as_posix() for path in pipe.bucket.rglob("*") if path.is_file())
+    found = (
+        path.relative_to(pipe.bucket).as_posix()
+        for path in pipe.bucket.rglob("*")
+        if path.is_file()
+    )
     return [path for path in found if path.startswith("raw/") or "/state/" in path]
 
 
@@ -75,7 +86,9 @@ def staged(pipe: Pipe) -> list[Path]:
 
 
 def next_run_is_good(pipe: Pipe, marked: Marked) -> None:
-    """The next run of the target succeeds, and leaves neither staged nor temporary files, of whomever they were."""
+    """The next run of the target succeeds, and leaves neither staged nor temporary files, of
+    whomever they were.
+    """
     code, output, errors = marked.run(pipe.target_command(), GOOD)
     assert (code, output) == (0, b'{"at":1}\n'), errors
     assert pipe.state == {"at": 1}
@@ -84,7 +97,10 @@ def next_run_is_good(pipe: Pipe, marked: Marked) -> None:
 
 
 def stop(process: subprocess.Popen[bytes], number: signal.Signals, program: str) -> str:
-    """Sends the signal; the exit code, one line, and the end of all that the program had started must follow."""
+    """Sends the signal.
+
+    The exit code, one line, and the end of all that the program had started must follow.
+    """
     process.send_signal(number)
     _, errors = process.communicate(timeout=SECONDS)
     assert process.returncode == 128 + number, errors.decode()
@@ -120,7 +136,11 @@ def test_ctrl_c_while_the_jvm_starts_leaves_no_jvm(pipe: Pipe, marked: Marked) -
 
 def test_sighup_while_a_database_does_not_answer(pipe: Pipe, marked: Marked) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
-        pipe.tap = {"jdbc_url": f"jdbc:postgresql://127.0.0.1:{server.getsockname()[1]}/x", "user": "u", **LOCAL}
+        pipe.tap = {
+            "jdbc_url": f"jdbc:postgresql://127.0.0.1:{server.getsockname()[1]}/x",
+            "user": "u",
+            **LOCAL,
+        }
         tap = marked.start(pipe.tap_command())
         server.settimeout(SECONDS)
         connection, _ = server.accept()
@@ -130,17 +150,31 @@ def test_sighup_while_a_database_does_not_answer(pipe: Pipe, marked: Marked) -> 
 
 
 @pytest.mark.parametrize("reader", ["arrow", "jdbc"])
-def test_sigterm_on_silent_connections(postgresql: PostgreSQL, pipe: Pipe, marked: Marked, reader: str) -> None:
+def test_sigterm_on_silent_connections(
+    postgresql: PostgreSQL, pipe: Pipe, marked: Marked, reader: str
+) -> None:
     """A server that has fallen silent while rows are read keeps nothing from ending."""
     database = postgresql.new_database()
     with psycopg.connect(database.dsn) as connection:
         connection.execute("create table numbers as select generate_series(1, 3000) as n")
-        connection.execute("create view slow as select n, repeat('x', 20000) v, pg_sleep(0.01)::text p from numbers")
+        connection.execute(
+            "create view slow as select n, repeat('x', 20000) v, pg_sleep(0.01)::text p from "
+            "numbers"
+        )
     with relayed(database.host, database.port) as wire:
-        login = {"user": database.user, "password": database.password, "reader": reader, "tables": ["slow"]}
+        login = {
+            "user": database.user,
+            "password": database.password,
+            "reader": reader,
+            "tables": ["slow"],
+        }
         if reader == "arrow":  # which Spark's tasks have for batches only
             login["engine"] = "local"
-        pipe.tap = {"jdbc_url": f"jdbc:postgresql://127.0.0.1:{wire.port}/{database.name}", **login, **LOCAL}
+        pipe.tap = {
+            "jdbc_url": f"jdbc:postgresql://127.0.0.1:{wire.port}/{database.name}",
+            **login,
+            **LOCAL,
+        }
         tap = marked.start(pipe.tap_command())
         assert tap.stdout is not None
         until(lambda: wire.bytes > 2_000_000, "rows", tap)
@@ -155,14 +189,23 @@ def test_sigterm_on_silent_connections(postgresql: PostgreSQL, pipe: Pipe, marke
 
 
 @pytest.mark.parametrize("reader", ["arrow", "jdbc"])
-def test_sigterm_on_silent_connections_of_mariadb(mariadb: MariaDB, pipe: Pipe, marked: Marked, reader: str) -> None:
+def test_sigterm_on_silent_connections_of_mariadb(
+    mariadb: MariaDB, pipe: Pipe, marked: Marked, reader: str
+) -> None:
     """So does a silent MariaDB, whichever process waits for it."""
     database = mariadb.new_database()
     with database.connect() as connection, connection.cursor() as cursor:
         texts = ", ".join(f"cast(repeat('x', 250) as char(250)) v{each}" for each in range(8))
-        cursor.execute(f"create view slow as select seq n, {texts}, sleep(0.01) p from seq_1_to_3000")
+        cursor.execute(
+            f"create view slow as select seq n, {texts}, sleep(0.01) p from seq_1_to_3000"
+        )
     with relayed(database.host, database.port) as wire:
-        login = {"user": database.user, "password": database.password, "reader": reader, "tables": ["slow"]}
+        login = {
+            "user": database.user,
+            "password": database.password,
+            "reader": reader,
+            "tables": ["slow"],
+        }
         url = f"jdbc:mariadb://127.0.0.1:{wire.port}/{database.name}"
         pipe.tap = {"jdbc_url": url, "schemas": [database.name], **login, **LOCAL}
         tap = marked.start(pipe.tap_command())
@@ -210,7 +253,9 @@ def test_sigint_while_the_target_waits_for_input(pipe: Pipe, marked: Marked) -> 
 
 @pytest.mark.parametrize("variable", ["4.5", "2"])
 def test_taken_over_run_stops_at_once(pipe: Pipe, marked: Marked, variable: str) -> None:
-    """The first sign of life after another run took the pipeline ends the run, and names that other run."""
+    """The first sign of life after another run took the pipeline ends the run, and names that other
+    run.
+    """
     environment = {**os.environ, "TARGET_SPARK_LAKE_LOCK_TTL_SECONDS": variable}
     process = marked.start([*pipe.target_command(), "--config", "ENV"], env=environment)
     assert process.stdin is not None
@@ -227,8 +272,12 @@ def test_taken_over_run_stops_at_once(pipe: Pipe, marked: Marked, variable: str)
 
 
 @pytest.mark.usefixtures("with_pandas")
-@pytest.mark.parametrize(("number", "staging"), [(signal.SIGTERM, "local"), (signal.SIGHUP, "spark")])
-def test_a_signal_while_batches_are_staged(pipe: Pipe, marked: Marked, number: signal.Signals, staging: str) -> None:
+@pytest.mark.parametrize(
+    ("number", "staging"), [(signal.SIGTERM, "local"), (signal.SIGHUP, "spark")]
+)
+def test_a_signal_while_batches_are_staged(
+    pipe: Pipe, marked: Marked, number: signal.Signals, staging: str
+) -> None:
     """By Arrow, and by Spark in the middle of a job."""
     pipe.target["staging"] = staging
     target = marked.start(pipe.target_command())
@@ -273,7 +322,9 @@ def test_kill_9_of_both_in_the_middle_of_jobs_leaves_no_jvm_and_the_next_start_c
     target.stdin.flush()
     until(lambda: marked.scratch("spool-*/slice-*/piece-*"), "the first piece", tap)
     until(lambda: staged(pipe), "a staged file", target)
-    assert len(marked.scratch("blockmgr-*")) == 1  # what the target's Spark itself writes is there, too
+    assert (
+        len(marked.scratch("blockmgr-*")) == 1
+    )  # what the target's Spark itself writes is there, too
     assert marked.scratch("rows-*")  # and the pipe of the tap's JVM
     for process in (tap, target):
         process.kill()

@@ -1,4 +1,6 @@
-"""A table or view that no setting names, that never arrived and can't be read or merged stops no other stream."""
+"""A table or view that no setting names, that never arrived and can't be read or merged stops no
+other stream.
+"""
 
 from __future__ import annotations
 
@@ -26,13 +28,18 @@ create table also_good (id bigint primary key, k bigint not null); insert into a
 """
 # As the owner of everything makes them, after the tap's user was given what there is.
 STRANGERS = {
-    "public-denied": ("create table denied (id int primary key)", "GRANT SELECT ON public.denied TO reader"),
+    "public-denied": (
+        "create table denied (id int primary key)",
+        "GRANT SELECT ON public.denied TO reader",
+    ),
     "public-partly": (
-        "create table partly (id int primary key, open text, hidden text); grant select (id, open) on partly to reader",
+        "create table partly (id int primary key, open text, hidden text); grant select (id, open) "
+        "on partly to reader",
         "column hidden can't be read: the user may not; run GRANT SELECT ON public.partly TO reader",
     ),
     "public-empty": (
-        "create materialized view empty as select 1 as id with no data; grant select on empty to reader",
+        "create materialized view empty as select 1 as id with no data; grant select on empty to "
+        "reader",
         "run REFRESH MATERIALIZED VIEW public.empty",
     ),
     "public-fails": (
@@ -40,16 +47,20 @@ STRANGERS = {
         "division by zero",
     ),
     "public-of_denied": (
-        "create view of_denied with (security_invoker) as select * from denied; grant select on of_denied to reader",
+        "create view of_denied with (security_invoker) as select * from denied; grant select on "
+        "of_denied to reader",
         "permission denied for table denied",
     ),
     "public-nested": (
-        "create table nested as select '{{1,2},{3,4}}'::int[] as a; grant select on nested to reader",
-        "reading failed: column a (integer[]) holds a value that is not a valid INTEGER ARRAY, set its "
+        "create table nested as select '{{1,2},{3,4}}'::int[] as a; grant select on nested to "
+        "reader",
+        "reading failed: column a (integer[]) holds a value that is not a valid INTEGER ARRAY, set "
+        "its "
         "type_overrides to text: {{1,2},{3,4}};",
     ),
     "closed-inside": (
-        "create schema closed; create table closed.inside (id int); grant select on closed.inside to reader",
+        "create schema closed; create table closed.inside (id int); grant select on closed.inside "
+        "to reader",
         "GRANT USAGE ON SCHEMA closed TO reader",
     ),
 }
@@ -86,8 +97,13 @@ def shop(postgresql: Any, tmp_path: Path) -> Any:
         connection.execute("drop owned by reader; drop role reader")
 
 
-def test_strangers_that_can_not_be_read_are_left_out_all_at_once_and_the_others_arrive(shop: Shop, caplog) -> None:
-    """Whatever keeps the user from reading them; each is named with the way out, without the server's noise."""
+def test_strangers_that_can_not_be_read_are_left_out_all_at_once_and_the_others_arrive(
+    shop: Shop, caplog
+) -> None:
+    """Whatever keeps the user from reading them.
+
+    Each is named with the way out, without the server's noise.
+    """
     shop.sync().succeeded()
     for script, _ in STRANGERS.values():
         shop.database.execute(script)
@@ -98,30 +114,49 @@ def test_strangers_that_can_not_be_read_are_left_out_all_at_once_and_the_others_
     assert isinstance(sent.error, SkippedStreamsError)
     assert sent.error.exit_code == 3
     assert sorted(sent.final["skipped"]) == sorted(STRANGERS)
-    said = [each.getMessage() for each in caplog.records if "the other streams go on" in each.getMessage()]
+    said = [
+        each.getMessage()
+        for each in caplog.records
+        if "the other streams go on" in each.getMessage()
+    ]
     for stream, (_, reason) in STRANGERS.items():
         (line,) = [each for each in said if each.startswith(f"stream {stream}: ")]
         assert reason in line, line
         assert "malformed" not in line
         assert "\n" not in line
-    assert shop.lake.rows("public-good", "id") == shop.lake.rows("public-also_good", "id") == [(1,), (2,)]
+    assert (
+        shop.lake.rows("public-good", "id")
+        == shop.lake.rows("public-also_good", "id")
+        == [(1,), (2,)]
+    )
     assert sorted(shop.lake.tables()) == ["public-also_good", "public-good"]
 
     # Each is brought in as soon as nothing keeps it out.
     shop.database.execute("grant select on denied to reader; refresh materialized view empty")
-    assert sorted(shop.sync().final["skipped"]) == ["closed-inside", "public-fails", "public-nested", "public-partly"]
+    assert sorted(shop.sync().final["skipped"]) == [
+        "closed-inside",
+        "public-fails",
+        "public-nested",
+        "public-partly",
+    ]
     assert shop.lake.rows("public-empty", "id") == [(1,)]
 
 
-@pytest.mark.parametrize("setting", [{"tables": ["*", "denied"]}, {"stream_options": {"public-denied": {}}}])
-def test_a_stream_that_a_setting_names_fails_the_run_and_all_others_are_named_with_it(shop: Shop, setting: Any) -> None:
+@pytest.mark.parametrize(
+    "setting", [{"tables": ["*", "denied"]}, {"stream_options": {"public-denied": {}}}]
+)
+def test_a_stream_that_a_setting_names_fails_the_run_and_all_others_are_named_with_it(
+    shop: Shop, setting: Any
+) -> None:
     shop.database.execute(STRANGERS["public-denied"][0] + ";" + STRANGERS["public-partly"][0])
     shop.config |= setting
 
     error = send(tap_of(shop.config)).error
 
     assert isinstance(error, ConfigurationError)
-    assert "stream public-denied: it can't be read: the user may not; run GRANT SELECT" in str(error)
+    assert "stream public-denied: it can't be read: the user may not; run GRANT SELECT" in str(
+        error
+    )
     assert "stream public-partly" in str(error)
 
 
@@ -130,7 +165,9 @@ def test_a_stream_that_arrived_before_fails_the_run_also_one_without_a_bookmark(
     shop.sync().succeeded()
     before = shop.lake.rows("public-good"), shop.state.read_text()
     shop.database.execute("revoke select on good from reader; insert into also_good values (2, 2)")
-    with pytest.raises(SourceError, match=r"stream public-good: the tap can't read it.*arrived before"):
+    with pytest.raises(
+        SourceError, match=r"stream public-good: the tap can't read it.*arrived before"
+    ):
         shop.sync()
     assert (shop.lake.rows("public-good"), shop.state.read_text()) == before
     assert shop.lake.rows("public-also_good", "id") == [(1,)]
@@ -157,7 +194,10 @@ def test_a_pattern_leaves_out_what_the_ones_before_it_took(shop: Shop) -> None:
 
 
 def test_a_strangers_view_without_a_key_is_left_out_under_upsert(shop: Shop) -> None:
-    """The target says so, takes its records and its bookmark out, and exits 3; one that is named fails the run."""
+    """The target says so, takes its records and its bookmark out, and exits 3.
+
+    One that is named fails the run.
+    """
     shop.sync(load_method="upsert").succeeded()
     shop.database.execute(
         "create view keyless as select k from also_good; grant select on keyless to reader;"
@@ -165,7 +205,10 @@ def test_a_strangers_view_without_a_key_is_left_out_under_upsert(shop: Shop) -> 
     )
     shop.config |= {"default_replication_method": "INCREMENTAL", "default_replication_key": "k"}
     for _ in range(2):
-        with pytest.raises(SkippedStreamsError, match="stream public-keyless: load_method upsert needs a primary key"):
+        with pytest.raises(
+            SkippedStreamsError,
+            match="stream public-keyless: load_method upsert needs a primary key",
+        ):
             shop.sync(load_method="upsert")
         assert shop.lake.rows("public-also_good", "id") == [(1,), (2,)]
         assert list(json.loads(shop.state.read_text())["bookmarks"]) == ["public-also_good"]
@@ -180,7 +223,9 @@ def test_a_strangers_view_without_a_key_is_left_out_under_upsert(shop: Shop) -> 
     assert shop.lake.rows("public-keyless", "k") == [(1,), (2,)]
 
 
-def test_a_view_of_sqlite_over_a_table_that_is_gone_hides_nothing_else(tmp_path: Path, caplog) -> None:
+def test_a_view_of_sqlite_over_a_table_that_is_gone_hides_nothing_else(
+    tmp_path: Path, caplog
+) -> None:
     path = tmp_path / "shop.db"
     with sqlite3.connect(path) as database:
         database.executescript(

@@ -1,4 +1,6 @@
-"""`on_stream_error: skip`, from the tap's tables to the lake's: a stream arrives whole, or its table stays."""
+"""`on_stream_error: skip`, from the tap's tables to the lake's: a stream arrives whole, or its
+table stays.
+"""
 
 from __future__ import annotations
 
@@ -43,8 +45,12 @@ class Shop:
         self.database = sqlite3.connect(folder / "shop.db", isolation_level=None)
         self.config: dict[str, Any] = {
             "jdbc_url": f"jdbc:sqlite:{folder / 'shop.db'}",
-            "incremental_tables": [spec for spec in SPECS if spec.partition(":")[0] in self.streams],
-            "stream_options": {name: options for name, options in OPTIONS.items() if name in self.streams},
+            "incremental_tables": [
+                spec for spec in SPECS if spec.partition(":")[0] in self.streams
+            ],
+            "stream_options": {
+                name: options for name, options in OPTIONS.items() if name in self.streams
+            },
             "on_stream_error": "skip",
             "slice_rows": 10,
             "n_jobs": 1,
@@ -54,10 +60,14 @@ class Shop:
             self.insert(name, range(ROWS))
 
     def insert(self, name: str, ids: range) -> None:
-        self.database.executemany(f"insert into {name} values (?, ?, ?)", [(n, n * 10, n) for n in ids])
+        self.database.executemany(
+            f"insert into {name} values (?, ?, ?)", [(n, n * 10, n) for n in ids]
+        )
 
     def change(self) -> None:
-        """New rows in all, fewer old ones in those that follow the source, and a late value that can't be read."""
+        """New rows in all, fewer old ones in those that follow the source, and a late value that
+        can't be read.
+        """
         for name in self.streams:
             self.insert(name, range(ROWS, 2 * ROWS))
         for name in {"followed", "stale", "whole"}.intersection(self.streams):
@@ -103,7 +113,9 @@ def shop(spark: SparkSession, tmp_path: Path, request: pytest.FixtureRequest) ->
 
 
 @pytest.mark.parametrize("shop", [FAILING], indirect=True)
-def test_a_stream_that_fails_half_way_leaves_its_table_and_its_bookmark_and_the_others_arrive(shop: Shop) -> None:
+def test_a_stream_that_fails_half_way_leaves_its_table_and_its_bookmark_and_the_others_arrive(
+    shop: Shop,
+) -> None:
     tables, bookmarks = {name: shop.table(name) for name in shop.streams}, shop.bookmarks()
     shop.change()
 
@@ -126,12 +138,18 @@ def test_a_stream_that_fails_half_way_leaves_its_table_and_its_bookmark_and_the_
 
 
 @pytest.mark.parametrize("shop", [["appended", "whole"]], indirect=True)
-def test_a_tap_that_dies_after_it_gave_a_stream_up_is_continued_without_that_streams_rows(shop: Shop) -> None:
+def test_a_tap_that_dies_after_it_gave_a_stream_up_is_continued_without_that_streams_rows(
+    shop: Shop,
+) -> None:
     shop.change()
     whole = shop.tap().output
     lines = whole.splitlines(keepends=True)
     # The second STATE of the last stream: there is something to go on from.
-    places = [n for n, line in enumerate(lines) if b'"STATE"' in line and b'"skipped":["appended","whole"]' in line]
+    places = [
+        n
+        for n, line in enumerate(lines)
+        if b'"STATE"' in line and b'"skipped":["appended","whole"]' in line
+    ]
     with pytest.raises(ProtocolError):
         shop.load(b"".join(lines[: places[1] + 1]))
     checkpoint = shop.lake.checkpoint()
@@ -147,7 +165,9 @@ def test_a_tap_that_dies_after_it_gave_a_stream_up_is_continued_without_that_str
 
 
 @pytest.mark.parametrize("shop", [["appended"]], indirect=True)
-def test_what_a_dead_run_sent_of_a_stream_goes_too_when_the_next_run_gives_it_up(shop: Shop) -> None:
+def test_what_a_dead_run_sent_of_a_stream_goes_too_when_the_next_run_gives_it_up(
+    shop: Shop,
+) -> None:
     table, bookmarks = shop.table("appended"), shop.bookmarks()
     shop.change()
     lines = shop.tap().output.splitlines(keepends=True)
@@ -169,7 +189,9 @@ def test_what_a_dead_run_sent_of_a_stream_goes_too_when_the_next_run_gives_it_up
     assert shop.table("appended") == shop.source("appended")
 
 
-def test_through_the_real_pipe_a_forbidden_table_is_named_and_exits_3(postgresql: Any, tmp_path: Path) -> None:
+def test_through_the_real_pipe_a_forbidden_table_is_named_and_exits_3(
+    postgresql: Any, tmp_path: Path
+) -> None:
     database = postgresql.new_database()
     with psycopg.connect(database.dsn, autocommit=True) as connection:
         connection.execute(
@@ -179,7 +201,11 @@ def test_through_the_real_pipe_a_forbidden_table_is_named_and_exits_3(postgresql
             create role r_{database.name} login password 'reader-password'; grant select on open to r_{database.name};
             """
         )
-    login = {"jdbc_url": database.jdbc_url, "user": f"r_{database.name}", "password": "reader-password"}
+    login = {
+        "jdbc_url": database.jdbc_url,
+        "user": f"r_{database.name}",
+        "password": "reader-password",
+    }
     pipe = Pipe(tmp_path, {**login, "on_stream_error": "skip"})
 
     run = pipe.run()

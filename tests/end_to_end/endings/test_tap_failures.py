@@ -47,7 +47,9 @@ def newest(pipe: Pipe) -> dict[str, Any]:
 
 
 def test_under_spark_lake_run_the_tap_hands_its_error_over(pipe: Pipe, hook: Webhook) -> None:
-    """Also one that keeps it from knowing where the state is kept, and without a target's own place for it."""
+    """Also one that keeps it from knowing where the state is kept, and without a target's own place
+    for it.
+    """
     pipe.tap["tables"] = ["ordres"]
     pipe.tap_command(), pipe.target_command()
     words = [SPARK_LAKE, "run", "--tap-config", "tap.json", "--config", "target.json"]
@@ -56,7 +58,9 @@ def test_under_spark_lake_run_the_tap_hands_its_error_over(pipe: Pipe, hook: Web
     assert newest(pipe)["outcome"] == "failed"
     assert "there is no table 'ordres'" in newest(pipe)["error"]
     (notice,) = hook.notices
-    assert "there is no table 'ordres'" in notice["text"] and notice["error"] == newest(pipe)["error"]
+    assert (
+        "there is no table 'ordres'" in notice["text"] and notice["error"] == newest(pipe)["error"]
+    )
     assert not (pipe.bucket / failure_path("test")).exists()
 
     (pipe.folder / "tap.json").write_text("{")
@@ -64,8 +68,13 @@ def test_under_spark_lake_run_the_tap_hands_its_error_over(pipe: Pipe, hook: Web
     assert "tap.json" in newest(pipe)["error"]
 
 
-def test_under_a_plain_pipe_the_tap_leaves_its_error_beside_its_state(pipe: Pipe, hook: Webhook) -> None:
-    """The report has it whole; who is notified sees no value of a record. The next run knows nothing of it."""
+def test_under_a_plain_pipe_the_tap_leaves_its_error_beside_its_state(
+    pipe: Pipe, hook: Webhook
+) -> None:
+    """The report has it whole; who is notified sees no value of a record.
+
+    The next run knows nothing of it.
+    """
     failed = pipe.run()
     assert (failed.tap_code, failed.target_code) == (1, 1), failed.tap_errors
     error = newest(pipe)["error"]

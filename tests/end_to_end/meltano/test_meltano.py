@@ -67,29 +67,49 @@ def test_pipes_runs_schedules_and_full_refreshes_of_two_machines_take_turns_on_o
         "TARGET_SPARK_LAKE_BUCKET": str(shared),
         "MELTANO_STATE_BACKEND_URI": f"lake+file://{shared}",
     }
-    here, there = new_project(tmp_path / "here", **places), new_project(tmp_path / "there", **places)
+    here, there = (
+        new_project(tmp_path / "here", **places),
+        new_project(tmp_path / "there", **places),
+    )
     lake = Project(tmp_path)
-    pipe = Pipe(tmp_path / "pipe", {**shop.tap, "slice_rows": 100}, {"bucket": str(shared), "pipeline": PIPELINE})
+    pipe = Pipe(
+        tmp_path / "pipe",
+        {**shop.tap, "slice_rows": 100},
+        {"bucket": str(shared), "pipeline": PIPELINE},
+    )
     from_target = ("--state-from", pipe.target_command()[-1])
     here.run("install")
     assert not list(tmp_path.rglob("*.parquet"))
 
-    # A pipe dies on the way; Meltano on this machine finds no state, and goes on behind what was sent.
-    sent = subprocess.run(pipe.tap_command(*from_target), capture_output=True, check=True).stdout.splitlines(True)
-    last = next(n for n, line in enumerate(sent) if b"STATE" in line and b"".join(sent[:n]).count(b"RECORD") > 200)
-    dead = subprocess.run(pipe.target_command(), input=b"".join(sent[: last + 1]), capture_output=True, check=False)
+    # A pipe dies on the way; Meltano on this machine finds no state, and goes on behind what was
+    # sent.
+    sent = subprocess.run(
+        pipe.tap_command(*from_target), capture_output=True, check=True
+    ).stdout.splitlines(True)
+    last = next(
+        n
+        for n, line in enumerate(sent)
+        if b"STATE" in line and b"".join(sent[:n]).count(b"RECORD") > 200
+    )
+    dead = subprocess.run(
+        pipe.target_command(), input=b"".join(sent[: last + 1]), capture_output=True, check=False
+    )
     assert b"the tap died" in dead.stderr
     said = here.run("schedule", "run", "shop-daily")
     assert "continuing run" in said
     assert not re.search("Warning|METRIC|Skipping parse", said)
-    assert lake.query("select count(*), count(distinct id), max(id) from orders", "shared") == [(340, 340, 340)]
+    assert lake.query("select count(*), count(distinct id), max(id) from orders", "shared") == [
+        (340, 340, 340)
+    ]
     assert lake.query("select count(*) from customers", "shared") == [(50,)]
     assert here.meltano_state() == lake.lake_state(bucket="shared")
 
     # The next rows come by a pipe; all of them again by the other machine.
     shop.do(TRADE)
     pipe.run(*from_target, with_state=False).succeeded()
-    assert lake.query("select count(*), count(distinct id), max(id) from orders", "shared") == [(344, 343, 343)]
+    assert lake.query("select count(*), count(distinct id), max(id) from orders", "shared") == [
+        (344, 343, 343)
+    ]
     moved = bookmark(lake)
 
     there.run("run", "--full-refresh", *PLUGINS)
@@ -101,14 +121,20 @@ def test_pipes_runs_schedules_and_full_refreshes_of_two_machines_take_turns_on_o
     assert len(list(shared.glob(f".dataspoc/runs/{PIPELINE}/*.json"))) == 4
 
 
-def test_a_run_by_cron_that_meets_another_one_ends_at_once_and_names_it(postgresql: PostgreSQL, tmp_path: Path) -> None:
+def test_a_run_by_cron_that_meets_another_one_ends_at_once_and_names_it(
+    postgresql: PostgreSQL, tmp_path: Path
+) -> None:
     project = new_project(tmp_path)
     # As cron knows no variables; from PostgreSQL the tap reads without a session of Spark.
     variables = new_shop(postgresql.new_database()).variables()
-    (tmp_path / ".env").write_text("".join(f"{name}='{value}'\n" for name, value in variables.items()))
+    (tmp_path / ".env").write_text(
+        "".join(f"{name}='{value}'\n" for name, value in variables.items())
+    )
     page = (ROOT / "docs/operate/schedule.md").read_text(encoding="utf-8")
     (line,) = re.findall(r"^(?:\S+ ){5}(cd /srv/shop && \S+/meltano .*)$", page, re.MULTILINE)
-    assert re.findall(r"^ExecStart=/srv/shop/(.*)$", page, re.MULTILINE) == [line.partition("&& ")[2].split(" >>")[0]]
+    assert re.findall(r"^ExecStart=/srv/shop/(.*)$", page, re.MULTILINE) == [
+        line.partition("&& ")[2].split(" >>")[0]
+    ]
     bucket = project.root / ".meltano/lake"
     run = open_run(Storage(str(bucket)), Layout(PIPELINE))
     try:
@@ -124,7 +150,9 @@ def test_a_run_by_cron_that_meets_another_one_ends_at_once_and_names_it(postgres
         assert by_cron.stdout + by_cron.stderr == b""
         assert PIPELINE in logged
         assert str(os.getpid()) in logged
-        edited = project.meltano("state", "set", "--force", STATE_ID, '{"singer_state": {"bookmarks": {}}}')
+        edited = project.meltano(
+            "state", "set", "--force", STATE_ID, '{"singer_state": {"bookmarks": {}}}'
+        )
         assert edited.returncode != 0
         assert str(os.getpid()) in edited.stdout + edited.stderr
     finally:
@@ -144,7 +172,9 @@ def test_a_run_by_cron_that_meets_another_one_ends_at_once_and_names_it(postgres
 
 
 def test_a_tap_that_fails_fails_the_run_and_leaves_lake_and_state_alone(project: Project) -> None:
-    failed = project.meltano("run", *PLUGINS, TAP_SPARK_JDBC_INCREMENTAL_TABLES='["nowhere:id:integer"]')
+    failed = project.meltano(
+        "run", *PLUGINS, TAP_SPARK_JDBC_INCREMENTAL_TABLES='["nowhere:id:integer"]'
+    )
     assert failed.returncode != 0
     assert "nowhere" in failed.stdout + failed.stderr
     assert not list(project.root.rglob("*.parquet"))
@@ -158,22 +188,32 @@ def test_meltano_yml_is_valid_by_the_schema_of_meltano_itself() -> None:
     assert [(problem.json_path, problem.message) for problem in problems] == []
 
 
-@pytest.mark.parametrize(("kind", "program"), [("extractors", "tap-spark-jdbc"), ("loaders", "target-spark-lake")])
+@pytest.mark.parametrize(
+    ("kind", "program"), [("extractors", "tap-spark-jdbc"), ("loaders", "target-spark-lake")]
+)
 def test_meltano_yml_has_every_setting_that_the_program_has(kind: str, program: str) -> None:
     (plugin,) = yaml.safe_load((ROOT / "meltano.yml").read_text())["plugins"][kind]
-    about = subprocess.run([BIN / program, "--about", "--format", "json"], capture_output=True, text=True, check=True)
+    about = subprocess.run(
+        [BIN / program, "--about", "--format", "json"], capture_output=True, text=True, check=True
+    )
     described = json.loads(about.stdout)
     properties = described["settings"]["properties"]
-    written: dict[str, Mapping[str, Any]] = {setting["name"]: setting for setting in plugin["settings"]}
+    written: dict[str, Mapping[str, Any]] = {
+        setting["name"]: setting for setting in plugin["settings"]
+    }
     assert set(written) == set(properties)
     # The SDK's `validate-records` is a name that Meltano's own schema does not have.
     assert set(plugin["capabilities"]) == set(described["capabilities"]) - {"validate-records"}
     for name, setting in written.items():
         schema = properties[name]
-        (json_type,) = {schema["type"]} if isinstance(schema["type"], str) else set(schema["type"]) - {"null"}
+        (json_type,) = (
+            {schema["type"]} if isinstance(schema["type"], str) else set(schema["type"]) - {"null"}
+        )
         assert setting.get("kind") in KINDS[json_type], name
         default = schema.get("default")
         assert setting.get("value") == (None if default in ([], {}) else default), name
         assert not schema.get("secret") or setting.get("sensitive"), name
         if setting.get("kind") == "options":
-            assert [option["value"] for option in setting["options"]] == [v for v in schema["enum"] if v], name
+            assert [option["value"] for option in setting["options"]] == [
+                v for v in schema["enum"] if v
+            ], name

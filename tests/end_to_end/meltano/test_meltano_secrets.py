@@ -1,4 +1,6 @@
-"""What opens the lake to Meltano's state backend stays with Meltano: no plugin finds it in its environment."""
+"""What opens the lake to Meltano's state backend stays with Meltano: no plugin finds it in its
+environment.
+"""
 
 from __future__ import annotations
 
@@ -26,9 +28,16 @@ def project(folder: Path, options: Any, states: Any) -> Project:
 
     def plugin(name: str) -> dict[str, Any]:
         command = f"{folder}/{name}"
-        Path(command).write_text(f"#!/bin/sh\nexec {sys.executable} {folder}/plugin.py {folder}/{name}.json\n")
+        Path(command).write_text(
+            f"#!/bin/sh\nexec {sys.executable} {folder}/plugin.py {folder}/{name}.json\n"
+        )
         Path(command).chmod(0o755)
-        return {"name": name, "namespace": name.replace("-", "_"), "executable": command, "capabilities": ["state"]}
+        return {
+            "name": name,
+            "namespace": name.replace("-", "_"),
+            "executable": command,
+            "capabilities": ["state"],
+        }
 
     lake = {"storage_options": options, "state_backend": states}
     config = {
@@ -53,7 +62,10 @@ def test_meltano_passes_a_reference_to_a_file_on(tmp_path: Path) -> None:
     meltano = project(tmp_path, {}, {"uri": f"sqlite:///{tmp_path}/states.db"})
     path = tmp_path / "meltano.yml"
     config = yaml.safe_load(path.read_text())
-    given = {"password": "${file:/run/secrets/db}", "options": {"key": "a${file:secret s}", "list": ["$${file:x}"]}}
+    given = {
+        "password": "${file:/run/secrets/db}",
+        "options": {"key": "a${file:secret s}", "list": ["$${file:x}"]},
+    }
     config["plugins"]["extractors"][0]["config"] = given
     path.write_text(yaml.safe_dump(config))
     done = meltano.meltano("invoke", "--dump=config", "tap-env")
@@ -77,9 +89,16 @@ def test_no_plugin_finds_what_opens_the_lake_in_its_environment(tmp_path: Path, 
     seen = {name: json.loads((tmp_path / f"{name}.json").read_text()) for name in plugins}
     for name, environment in seen.items():
         assert environment["MELTANO_STATE_BACKEND_URI"] == f"lake+file://{tmp_path}/lake"
-        found = [variable for variable, value in environment.items() if any(secret in value for secret in SECRETS)]
+        found = [
+            variable
+            for variable, value in environment.items()
+            if any(secret in value for secret in SECRETS)
+        ]
         assert found == [], name
     # Meltano itself knows them, and what it hands to the tap is gone with it.
     handed = json.loads(seen["tap-env"]["SPARK_LAKE_STATE"])
-    assert (handed["bucket"], handed["pipeline"]) == (f"{tmp_path}/lake", "dev.tap-env-to-target-env")
+    assert (handed["bucket"], handed["pipeline"]) == (
+        f"{tmp_path}/lake",
+        "dev.tap-env-to-target-env",
+    )
     assert not Path(handed["rest"]).exists()

@@ -8,7 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from end_to_end.meltano_project import PIPELINE, PLUGINS, STATE_ID, TRADE, Project, new_project, new_shop
+from end_to_end.meltano_project import (
+    PIPELINE,
+    PLUGINS,
+    STATE_ID,
+    TRADE,
+    Project,
+    new_project,
+    new_shop,
+)
 from end_to_end.pipe import PHASE, Pipe
 from servers.postgresql import PostgreSQL
 from singer_spark.state.source import source_of_target
@@ -27,9 +35,14 @@ def test_a_pipe_and_a_run_with_a_suffix_and_a_selection_take_turns_on_a_state_in
         "MELTANO_STATE_BACKEND_URI": f"lake+file://{shared}",
         "MELTANO_STATE_BACKEND_LAKE_STATE_BACKEND": json.dumps(states),
     }
-    here, there = new_project(tmp_path / "here", **places), new_project(tmp_path / "there", **places)
+    here, there = (
+        new_project(tmp_path / "here", **places),
+        new_project(tmp_path / "there", **places),
+    )
     pipe = Pipe(
-        tmp_path / "pipe", shop.tap, {"bucket": str(shared), "pipeline": f"{PIPELINE}.eu", "state_backend": states}
+        tmp_path / "pipe",
+        shop.tap,
+        {"bucket": str(shared), "pipeline": f"{PIPELINE}.eu", "state_backend": states},
     )
     lake = Project(tmp_path)
     rows = "select count(*), count(distinct id), max(id), count(amount) from orders"
@@ -41,7 +54,8 @@ def test_a_pipe_and_a_run_with_a_suffix_and_a_selection_take_turns_on_a_state_in
         "run",
         "--state-id-suffix=eu",
         *PLUGINS,
-        TAP_SPARK_JDBC__SELECT='["public-orders.id", "public-orders.updated_at", "public-customers.*"]',
+        TAP_SPARK_JDBC__SELECT='["public-orders.id", "public-orders.updated_at", '
+        '"public-customers.*"]',
         TARGET_SPARK_LAKE_SPARK='{"conf": {"spark.sql.shuffle.partitions": 2}}',
     )
     assert f"{STATE_ID}:eu" in said
@@ -50,12 +64,14 @@ def test_a_pipe_and_a_run_with_a_suffix_and_a_selection_take_turns_on_a_state_in
     assert not re.search("Warning|METRIC|Skipping parse|does not see", said)
     # Of the columns that were not selected the new rows have nothing.
     assert lake.query(rows, "shared") == [(344, 343, 343, 340)]
-    assert lake.query("select count(customer_id), count(state), count(updated_at) from orders", "shared") == [
-        (340, 340, 344)
-    ]
+    assert lake.query(
+        "select count(customer_id), count(state), count(updated_at) from orders", "shared"
+    ) == [(340, 340, 344)]
     # And the next pipe would go on from it, as would the other machine.
     saved = source_of_target(pipe.target).saved
     known = json.loads(there.meltano("state", "get", f"{STATE_ID}:eu").stdout)["singer_state"]
     assert saved is not None and saved.value == known
-    assert known["bookmarks"]["public-orders"]["replication_key_value"] == "2025-01-20T10:11:00.000000"
+    assert (
+        known["bookmarks"]["public-orders"]["replication_key_value"] == "2025-01-20T10:11:00.000000"
+    )
     assert not list(shared.rglob("state.json"))

@@ -72,7 +72,9 @@ print(json.dumps({"runs": [first, run()], "schedules": schedules}))
 @pytest.mark.parametrize("example", [AIRFLOW, DAGSTER], ids=["airflow", "dagster"])
 def test_the_guide_shows_the_example_as_it_is(example: Path) -> None:
     page = ROOT / "docs/use/how-to" / f"{example.parent.name}.md"
-    assert [(block.kind, block.text) for block in blocks(page)] == [("python", example.read_text(encoding="utf-8"))]
+    assert [(block.kind, block.text) for block in blocks(page)] == [
+        ("python", example.read_text(encoding="utf-8"))
+    ]
 
 
 def copied(example: Path, folder: Path, **replacements: str) -> Path:
@@ -88,7 +90,11 @@ def copied(example: Path, folder: Path, **replacements: str) -> Path:
 
 def told(python: Path, script: str, *words: Path, **variables: str) -> dict[str, Any]:
     """The last line of what a script printed."""
-    clean = {k: v for k, v in os.environ.items() if not k.startswith(("AIRFLOW", "DAGSTER", "PYTHON", "VIRTUAL_ENV"))}
+    clean = {
+        k: v
+        for k, v in os.environ.items()
+        if not k.startswith(("AIRFLOW", "DAGSTER", "PYTHON", "VIRTUAL_ENV"))
+    }
     done = subprocess.run(
         [python, "-c", script, *words],
         env={**clean, **QUIET, **variables},
@@ -101,13 +107,17 @@ def told(python: Path, script: str, *words: Path, **variables: str) -> dict[str,
     return {**json.loads(done.stdout.splitlines()[-1]), "log": done.stdout + done.stderr}
 
 
-def test_airflow_runs_the_example_with_the_connection_s_password_in_its_environment_alone(tmp_path: Path) -> None:
+def test_airflow_runs_the_example_with_the_connection_s_password_in_its_environment_alone(
+    tmp_path: Path,
+) -> None:
     python = program("apache-airflow", "3.3.2", "python")
     dags, seen, standin = tmp_path / "dags", tmp_path / "seen", tmp_path / ".venv/bin/spark-lake"
     dags.mkdir()
     copied(AIRFLOW, tmp_path).rename(dags / "shop.py")
     standin.parent.mkdir(parents=True)
-    lines = f'printf "%s\\n" "$PWD" "$SHOP_PASSWORD" "$*" >>{shlex.quote(str(seen))}; exit "$EXIT_CODE"'
+    lines = (
+        f'printf "%s\\n" "$PWD" "$SHOP_PASSWORD" "$*" >>{shlex.quote(str(seen))}; exit "$EXIT_CODE"'
+    )
     standin.write_text(f"#!/bin/sh\n{lines}\n")
     standin.chmod(0o755)
     facts = told(

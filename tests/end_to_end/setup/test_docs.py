@@ -31,11 +31,20 @@ def anchors(page: Path) -> set[str]:
 
 def test_every_link_between_the_pages_leads_somewhere() -> None:
     pages = [*DOCS.rglob("*.md"), *DOCS.parent.glob("*.md")]
-    links = [(page, *link) for page in pages for link in re.findall(r"\]\(([^)#:]*?)(?:#([^)]*))?\)", page.read_text())]
+    links = [
+        (page, *link)
+        for page in pages
+        for link in re.findall(r"\]\(([^)#:]*?)(?:#([^)]*))?\)", page.read_text())
+    ]
     assert len(links) > 100
-    ends = [(page, (page.parent / link if link else page).resolve(), anchor) for page, link, anchor in links]
+    ends = [
+        (page, (page.parent / link if link else page).resolve(), anchor)
+        for page, link, anchor in links
+    ]
     assert [(page.name, str(end)) for page, end, _ in ends if not end.exists()] == []
-    assert [(page.name, anchor) for page, end, anchor in ends if anchor and anchor not in anchors(end)] == []
+    assert [
+        (page.name, anchor) for page, end, anchor in ends if anchor and anchor not in anchors(end)
+    ] == []
 
 
 def test_the_first_page_leads_to_every_page() -> None:
@@ -47,7 +56,9 @@ def test_the_first_page_leads_to_every_page() -> None:
 
 def test_every_guarantee_names_a_test_of_the_suite() -> None:
     named = re.findall(r"`(test_\w+)`", (DOCS / "guarantees.md").read_text(encoding="utf-8"))
-    suite = "".join(path.read_text(encoding="utf-8") for path in DOCS.parent.glob("tests/**/test_*.py"))
+    suite = "".join(
+        path.read_text(encoding="utf-8") for path in DOCS.parent.glob("tests/**/test_*.py")
+    )
     assert len(named) > 20
     assert [name for name in named if f"def {name}(" not in suite] == []
 
@@ -63,4 +74,6 @@ def test_the_map_names_every_room_and_only_files_that_are_there() -> None:
     assert rooms - set(named) == set()
     files = [name for name in named if re.fullmatch(r"[\w/-]+\.(py|toml|yml)", name)]
     assert len(files) > 40
-    assert [name for name in files if not any((place / name).exists() for place in (root, *sources))] == []
+    assert [
+        name for name in files if not any((place / name).exists() for place in (root, *sources))
+    ] == []

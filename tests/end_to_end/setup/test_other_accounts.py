@@ -23,7 +23,9 @@ ROWS = 200_000
 PLAIN = {"spark.broadcast.compress": "false"}
 OPEN = {**PLAIN, "spark.authenticate": "false"}
 # A row in 20 ms, so that there is time to ask.
-both_ways = pytest.mark.parametrize(("conf", "found"), [(OPEN, True), (PLAIN, False)], ids=["open", "by-default"])
+both_ways = pytest.mark.parametrize(
+    ("conf", "found"), [(OPEN, True), (PLAIN, False)], ids=["open", "by-default"]
+)
 SLOW = """
 create table numbers as select generate_series(1, 400) as n;
 create view slow as select n, pg_sleep(0.02)::text as nothing from numbers
@@ -50,11 +52,17 @@ def steals(wanted: str, program: Callable[[], None]) -> bool:
 def test_tap_password(
     postgresql: PostgreSQL, marked: Marked, tmp_path: Path, conf: dict[str, str], found: bool
 ) -> None:
-    """The database's password stays in the tap, though Spark hands its tasks the connection's properties."""
+    """The database's password stays in the tap, though Spark hands its tasks the connection's
+    properties.
+    """
     database = postgresql.new_database()
     with psycopg.connect(database.dsn) as connection:
         connection.execute(SLOW)
-    config: dict[str, Any] = {"jdbc_url": database.jdbc_url, "user": database.user, "password": database.password}
+    config: dict[str, Any] = {
+        "jdbc_url": database.jdbc_url,
+        "user": database.user,
+        "password": database.password,
+    }
     config |= {"tables": ["slow"], "engine": "spark", "spark": {"conf": conf}}
     pipe = Pipe(tmp_path, config)
 
@@ -67,13 +75,28 @@ def test_tap_password(
 
 @pytest.mark.usefixtures("with_pandas")
 @both_ways
-def test_target_key(s3: S3, marked: Marked, tmp_path: Path, conf: dict[str, str], found: bool) -> None:
+def test_target_key(
+    s3: S3, marked: Marked, tmp_path: Path, conf: dict[str, str], found: bool
+) -> None:
     """The bucket's secret key stays in the target, though Spark hands its tasks the settings of S3."""
     options = s3.storage_options
-    config = {"bucket": s3.new_bucket(), "storage_options": options, "staging": "spark", "spark": {"conf": conf}}
+    config = {
+        "bucket": s3.new_bucket(),
+        "storage_options": options,
+        "staging": "spark",
+        "spark": {"conf": conf},
+    }
     properties = {"id": {"type": "integer"}, "text": {"type": "string"}}
-    schema = {"type": "SCHEMA", "stream": "s", "schema": {"properties": properties}, "key_properties": []}
-    records = ({"type": "RECORD", "stream": "s", "record": {"id": n, "text": "x" * 200}} for n in range(ROWS))
+    schema = {
+        "type": "SCHEMA",
+        "stream": "s",
+        "schema": {"properties": properties},
+        "key_properties": [],
+    }
+    records = (
+        {"type": "RECORD", "stream": "s", "record": {"id": n, "text": "x" * 200}}
+        for n in range(ROWS)
+    )
     lines = "".join(json.dumps(each) + "\n" for each in (schema, *records))
 
     def target() -> None:

@@ -1,4 +1,6 @@
-"""Secrets, planted by each path by which one can come in, are in nothing that a pipeline writes, says or starts."""
+"""Secrets, planted by each path by which one can come in, are in nothing that a pipeline writes,
+says or starts.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,11 @@ PROGRAMS = Path(sys.executable).parent
 TIMEOUT_SECONDS = 200
 STORED, FILED, IN_URL = "planted-in-a-store-'%42", "planted-in-a-file", "planted-in-a-url"
 IN_SPARK, IN_NOTICE, WRONG = "planted-for-spark", "planted-in-a-notice", "planted-wrong-password"
-IN_STATE, IN_CATALOG, IN_STORAGE = "planted-in-a-state-url", "planted-in-a-catalog", "planted-for-a-store"
+IN_STATE, IN_CATALOG, IN_STORAGE = (
+    "planted-in-a-state-url",
+    "planted-in-a-catalog",
+    "planted-for-a-store",
+)
 VAULT_TOKEN = "planted-token-of-vault"
 # What is masked is as secret; its last digits may be shown.
 MASKED = "planted-person", "411111111111"
@@ -88,10 +94,14 @@ def vault() -> Iterator[str]:
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            known = self.headers["X-Vault-Token"] == VAULT_TOKEN and self.path == "/v1/secret/data/ssh"
+            known = (
+                self.headers["X-Vault-Token"] == VAULT_TOKEN and self.path == "/v1/secret/data/ssh"
+            )
             self.send_response(200 if known else 403)
             self.end_headers()
-            self.wfile.write(json.dumps({"data": {"data": {"phrase": PASSPHRASE}, "metadata": {}}}).encode())
+            self.wfile.write(
+                json.dumps({"data": {"data": {"phrase": PASSPHRASE}, "metadata": {}}}).encode()
+            )
 
         def log_message(self, *_: Any) -> None:
             pass
@@ -101,7 +111,9 @@ def vault() -> Iterator[str]:
 
 
 @pytest.fixture
-def planted(moto: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, ssh: Ssh, vault: str) -> list[str]:
+def planted(
+    moto: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, ssh: Ssh, vault: str
+) -> list[str]:
     """All secrets; the stores, files and variables that hold them are there."""
     import boto3
 
@@ -123,7 +135,18 @@ def planted(moto: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, ssh: Ssh
         client.create_secret(Name="planted/db", SecretString=json.dumps({"password": STORED}))
     body = Path(ssh.folder, "locked").read_text().splitlines()[4:-1]
     of_target = [IN_NOTICE, IN_STATE, IN_CATALOG, IN_STORAGE]
-    return [STORED, FILED, IN_URL, IN_SPARK, WRONG, PASSPHRASE, VAULT_TOKEN, *of_target, *body, *MASKED]
+    return [
+        STORED,
+        FILED,
+        IN_URL,
+        IN_SPARK,
+        WRONG,
+        PASSPHRASE,
+        VAULT_TOKEN,
+        *of_target,
+        *body,
+        *MASKED,
+    ]
 
 
 @pytest.mark.parametrize("reader", ["arrow", "jdbc"])
@@ -133,10 +156,15 @@ def test_no_planted_secret_is_found_in_anything_that_a_run_leaves(
     database, lake = postgresql.new_database(), tmp_path / "lake"
     role = f"planted_{reader}"
     with psycopg.connect(database.dsn, autocommit=True) as source:
-        source.execute(psycopg.sql.SQL("create role {} login password {}").format(psycopg.sql.Identifier(role), STORED))
+        source.execute(
+            psycopg.sql.SQL("create role {} login password {}").format(
+                psycopg.sql.Identifier(role), STORED
+            )
+        )
         source.execute("create table people (id int primary key, name text, card text)")
         source.execute(
-            "insert into people select n, 'planted-person' || n, '411111111111' || n from generate_series(1000, 1200) n"
+            "insert into people select n, 'planted-person' || n, '411111111111' || n from "
+            "generate_series(1000, 1200) n"
         )
         source.execute(f"grant select on people to {role}")
         source.execute(MEMBERS)
@@ -156,7 +184,10 @@ def test_no_planted_secret_is_found_in_anything_that_a_run_leaves(
         "mask_key": f"${{file:{tmp_path}/mask_key}}",
         "stream_options": {"public-people": {"mask": {"name": "hash", "card": "last4"}}},
         "ssh_tunnel": {**ssh.settings(), "private_key": "${SSH_KEY}"},
-        "batch_config": {"encoding": {"format": "parquet"}, "storage": {"root": f"{lake}/.dataspoc/staging/batches"}},
+        "batch_config": {
+            "encoding": {"format": "parquet"},
+            "storage": {"root": f"{lake}/.dataspoc/staging/batches"},
+        },
         "spark": {"master": "local[2]", "conf": {"spark.hadoop.fs.s3a.secret.key": IN_SPARK}},
     }
     del tap["ssh_tunnel"]["private_key_path"]
@@ -164,7 +195,12 @@ def test_no_planted_secret_is_found_in_anything_that_a_run_leaves(
     phrase = "${vault:secret/data/ssh#phrase}" if reader == "arrow" else PASSPHRASE
     tap["ssh_tunnel"]["private_key_password"] = phrase
     notify = [{"url": f"http://127.0.0.1:1/{IN_NOTICE}", "on": ["failed", "succeeded"]}]
-    target = {"bucket": str(lake), "pipeline": "p", "notify": notify, "spark": {"master": "local[1]", "conf": SMALL}}
+    target = {
+        "bucket": str(lake),
+        "pipeline": "p",
+        "notify": notify,
+        "spark": {"master": "local[1]", "conf": SMALL},
+    }
     if reader == "arrow":
         masks = {"id": "hash", "name": "hash", "card": "last4", "body": "hash"}
         of_log = {"replication_method": "LOG_BASED", "load_method": "append-only", "mask": masks}
@@ -192,7 +228,11 @@ def test_no_planted_secret_is_found_in_anything_that_a_run_leaves(
         told += spark_lake(tmp_path, "vacuum", "--older-than", "0s")
     # All but what the secrets were planted in: the catalog's database is beside the lake.
     given = {tmp_path / name for name in ("tap.json", "target.json", "mask_key")}
-    left = {str(path): content_of(path) for path in tmp_path.rglob("*") if path.is_file() and path not in given}
+    left = {
+        str(path): content_of(path)
+        for path in tmp_path.rglob("*")
+        if path.is_file() and path not in given
+    }
     assert any(path.endswith("state.json") for path in left) == (reader == "arrow")
     assert any(path.endswith("catalog.db") for path in left) == (reader == "jdbc")
     if reader == "jdbc":
@@ -203,7 +243,12 @@ def test_no_planted_secret_is_found_in_anything_that_a_run_leaves(
     # A key is made so by the fixture of somebody's server.
     seen = "\n".join(each for each in commands if not each.startswith("ssh-keygen"))
     places = {"log": told.encode(), "processes": seen.encode(), **temporary, **left}
-    found = {(place, secret) for place, content in places.items() for secret in planted if secret.encode() in content}
+    found = {
+        (place, secret)
+        for place, content in places.items()
+        for secret in planted
+        if secret.encode() in content
+    }
     assert found == set()
 
 
@@ -228,7 +273,9 @@ def pipe(folder: Path, tap: dict[str, Any], target: dict[str, Any]) -> tuple[tup
     return codes, log.read_text(errors="replace")
 
 
-def followed_and_repaired(folder: Path, tap: dict[str, Any], target: dict[str, Any], dsn: str) -> str:
+def followed_and_repaired(
+    folder: Path, tap: dict[str, Any], target: dict[str, Any], dsn: str
+) -> str:
     """What is said where changes of the log are read, and then what differs is found and repaired."""
     with psycopg.connect(dsn, autocommit=True) as source:
         source.execute(CHANGES)
@@ -256,4 +303,6 @@ def spark_lake(folder: Path, *words: str, exit_code: int = 0) -> str:
 
 def content_of(path: Path) -> bytes:
     """What a file holds, Parquet's values as texts."""
-    return path.read_bytes() + (repr(pq.read_table(path).to_pylist()).encode() if path.suffix == ".parquet" else b"")
+    return path.read_bytes() + (
+        repr(pq.read_table(path).to_pylist()).encode() if path.suffix == ".parquet" else b""
+    )

@@ -26,7 +26,9 @@ SUBMIT, CONTEXT = "org.apache.spark.deploy.SparkSubmit ", "org.apache.spark.sche
 def own_classes(log: str) -> list[str]:
     """The first classes that are not the JDK's: they say which program it was."""
     names = [line.split("] ")[-1].split(" source")[0] for line in log.splitlines()]
-    return [name for name in names if not name.startswith(("java", "jdk.", "sun.", "com.sun."))][:20]
+    return [name for name in names if not name.startswith(("java", "jdk.", "sun.", "com.sun."))][
+        :20
+    ]
 
 
 @dataclass(frozen=True)
@@ -50,7 +52,9 @@ def javas(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Javas:
         monkeypatch.delenv(name)
     folder = tmp_path / "classes"
     folder.mkdir()
-    monkeypatch.setenv("JAVA_TOOL_OPTIONS", f"-XX:TieredStopAtLevel=1 -Xlog:class+load:file={folder}/%p")
+    monkeypatch.setenv(
+        "JAVA_TOOL_OPTIONS", f"-XX:TieredStopAtLevel=1 -Xlog:class+load:file={folder}/%p"
+    )
     return Javas(folder)
 
 
@@ -61,7 +65,11 @@ def test_a_run_starts_one_jvm_and_a_session_in_it_only_where_spark_reads(
     with psycopg.connect(database.dsn, autocommit=True) as connection:
         connection.execute(TABLE)
     login = {"jdbc_url": database.jdbc_url, "user": database.user, "password": database.password}
-    tap = {**login, "incremental_tables": ["public.t:updated_at:timestamp"], "spark": {"master": "local[2]"}}
+    tap = {
+        **login,
+        "incremental_tables": ["public.t:updated_at:timestamp"],
+        "spark": {"master": "local[2]"},
+    }
 
     Pipe(tmp_path / "run", {**tap, "reader": "jdbc"}).run().succeeded()
     # The first time ever Spark's launcher is asked how a JVM is started.
@@ -75,7 +83,9 @@ def test_a_run_starts_one_jvm_and_a_session_in_it_only_where_spark_reads(
         done = pipe.run(*flags).succeeded()
         assert done.states == [pipe.state]
         started = javas.started()
-        assert [SUBMIT in each for each in started] == [True], [own_classes(each) for each in started]
+        assert [SUBMIT in each for each in started] == [True], [
+            own_classes(each) for each in started
+        ]
         (classes,) = started
         assert CONTEXT not in classes
         assert len(pipe.rows("public-t", "id")) == rows
@@ -83,13 +93,21 @@ def test_a_run_starts_one_jvm_and_a_session_in_it_only_where_spark_reads(
 
 
 @pytest.mark.parametrize("program", ["tap-spark-jdbc", "target-spark-lake"])
-def test_questions_and_config_errors_start_no_java(javas: Javas, tmp_path: Path, program: str) -> None:
+def test_questions_and_config_errors_start_no_java(
+    javas: Javas, tmp_path: Path, program: str
+) -> None:
     def run(*flags: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run([BIN / program, *flags], capture_output=True, text=True, stdin=subprocess.DEVNULL)
+        return subprocess.run(
+            [BIN / program, *flags], capture_output=True, text=True, stdin=subprocess.DEVNULL
+        )
 
     config = tmp_path / "config.json"
     config.write_text(json.dumps({"bucket": 1, "jdbc_url": 1}))
-    good: list[Callable[[], Any]] = [lambda: run("--about"), lambda: run("--help"), lambda: run("--version")]
+    good: list[Callable[[], Any]] = [
+        lambda: run("--about"),
+        lambda: run("--help"),
+        lambda: run("--version"),
+    ]
     assert [each().returncode for each in good] == [0, 0, 0]
     assert run("--config", str(config)).returncode == 1
     assert run("--config", str(tmp_path / "none.json")).returncode == 1

@@ -1,4 +1,6 @@
-"""What a fresh clone promises: programs that need no set-up of the shell, a lock that covers all, nothing local."""
+"""What a fresh clone promises: programs that need no set-up of the shell, a lock that covers all,
+nothing local.
+"""
 
 from __future__ import annotations
 
@@ -23,22 +25,39 @@ PARTS = (*PACKAGES, ".ci", "tests", "demo", "docs", "benchmarks")
 GENERATED = re.compile(r"__pycache__/|(^|/)\.(\w+_)?cache/|derby\.log$")
 # In pieces, so that this file does not hold them.
 LOCAL = re.compile(
-    "|".join(["py" + r"pi\.org", "python" + "hosted", "maven" + r"\.org", r"(?<![\w.])/" + r"(work|root|home/\w+)/"])
+    "|".join(
+        [
+            "py" + r"pi\.org",
+            "python" + "hosted",
+            "maven" + r"\.org",
+            r"(?<![\w.])/" + r"(work|root|home/\w+)/",
+        ]
+    )
 )
 
 
 def locked(name: str = "requirements-dev.lock") -> dict[str, str]:
-    """Name and version of everything that `make test` installs, or by requirements.lock `make setup`."""
+    """Name and version of everything that `make test` installs, or by requirements.lock `make
+    setup`.
+    """
     lines = (ROOT / name).read_text().splitlines()
-    pins = [line.split(";")[0].strip(" \\").split("==") for line in lines if line and not line.startswith(" ")]
+    pins = [
+        line.split(";")[0].strip(" \\").split("==")
+        for line in lines
+        if line and not line.startswith(" ")
+    ]
     return {canonicalize_name(name): pinned for name, pinned in pins}
 
 
 def test_the_pipe_runs_from_any_folder_with_no_variable_set(tmp_path: Path) -> None:
-    subprocess.run([sys.executable, ROOT / "demo/make_database.py", tmp_path / "shop.db"], check=True)
+    subprocess.run(
+        [sys.executable, ROOT / "demo/make_database.py", tmp_path / "shop.db"], check=True
+    )
     (tmp_path / "tap.json").write_text(json.dumps({"jdbc_url": "jdbc:sqlite:shop.db"}))
     (tmp_path / "target.json").write_text(json.dumps({"bucket": "lake", "pipeline": "shop"}))
-    pipe = f"'{BIN}/tap-spark-jdbc' --config tap.json | '{BIN}/target-spark-lake' --config target.json"
+    pipe = (
+        f"'{BIN}/tap-spark-jdbc' --config tap.json | '{BIN}/target-spark-lake' --config target.json"
+    )
     done = subprocess.run(
         ["/bin/bash", "-o", "pipefail", "-c", pipe],
         cwd=tmp_path,
@@ -56,15 +75,22 @@ def test_the_pipe_runs_from_any_folder_with_no_variable_set(tmp_path: Path) -> N
     assert counted == [(340,)]
 
 
-@pytest.mark.parametrize("program", ["tap-spark-jdbc", "target-spark-lake", "spark-lake", "meltano"])
+@pytest.mark.parametrize(
+    "program", ["tap-spark-jdbc", "target-spark-lake", "spark-lake", "meltano"]
+)
 def test_every_program_answers_with_no_variable_set(program: str, tmp_path: Path) -> None:
-    done = subprocess.run([BIN / program, "--help"], cwd=tmp_path, env={}, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [BIN / program, "--help"], cwd=tmp_path, env={}, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr
     assert program in done.stdout
 
 
 def unconditional(block: str) -> str:
-    """A pin with its hashes; tools of the tests may need on every machine what users need on some."""
+    """A pin with its hashes.
+
+    Tools of the tests may need on every machine what users need on some.
+    """
     return re.sub(r" ;[^\\]*", " ", block, count=1)
 
 
@@ -77,14 +103,19 @@ def test_the_lock_pins_every_requirement_within_its_range_and_with_hashes() -> N
             project["project"],
             *({"dependencies": group} for group in project.get("dependency-groups", {}).values()),
         ]
-        tables += [{"dependencies": extra} for extra in project["project"].get("optional-dependencies", {}).values()]
+        tables += [
+            {"dependencies": extra}
+            for extra in project["project"].get("optional-dependencies", {}).values()
+        ]
         wanted += [line for table in tables for line in table.get("dependencies", [])]
     own = {"singer-spark", "tap-spark-jdbc", "target-spark-lake"}
     requirements = [needed for needed in map(Requirement, wanted) if needed.name not in own]
     outside = [
         f"{need} is {pins.get(canonicalize_name(need.name))}"
         for need in requirements
-        if not need.specifier.contains(pins.get(canonicalize_name(need.name), "0"), prereleases=True)
+        if not need.specifier.contains(
+            pins.get(canonicalize_name(need.name), "0"), prereleases=True
+        )
     ]
     assert outside == []
     blocks = re.split(r"\n(?=\S)", (ROOT / "requirements-dev.lock").read_text().strip())
@@ -97,18 +128,29 @@ def test_users_get_no_tools_of_the_tests() -> None:
     groups = tomllib.loads((ROOT / "pyproject.toml").read_text())["dependency-groups"]
     tools = {canonicalize_name(Requirement(line).name) for line in groups["dev"]}
     # Some are extras of the programs as well.
-    assert tools & locked("requirements.lock").keys() == {"pandas", "psycopg", "pymysql", "singer-sdk"}
+    assert tools & locked("requirements.lock").keys() == {
+        "pandas",
+        "psycopg",
+        "pymysql",
+        "singer-sdk",
+    }
 
 
 def test_this_environment_is_the_locked_one() -> None:
-    installed = {name: version(name) for name in ("pyspark", "singer-sdk", "meltano", "pyarrow", "orjson")}
+    installed = {
+        name: version(name) for name in ("pyspark", "singer-sdk", "meltano", "pyarrow", "orjson")
+    }
     assert installed == {name: locked()[name] for name in installed}
 
 
 def test_no_file_names_a_package_host_or_a_path_of_this_machine() -> None:
     files = [path for part in PARTS for path in (ROOT / part).rglob("*")]
     files += [path for path in ROOT.iterdir() if path.name != "uv.lock"]
-    kept = [path for path in files if path.is_file() and not GENERATED.search(str(path.relative_to(ROOT)))]
+    kept = [
+        path
+        for path in files
+        if path.is_file() and not GENERATED.search(str(path.relative_to(ROOT)))
+    ]
     found = [
         f"{path.relative_to(ROOT)}: {match.group()}"
         for path in kept

@@ -1,4 +1,7 @@
-"""The lake and its state on S3: the tap reads the state by its URL. On each store Spark's tasks write by themselves."""
+"""The lake and its state on S3: the tap reads the state by its URL.
+
+On each store Spark's tasks write by themselves.
+"""
 
 from __future__ import annotations
 
@@ -28,14 +31,20 @@ from target_spark_lake.target import TargetSparkLake
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-POINT = {"type": "object", "properties": {"x": {"type": "integer"}, "label": {"type": ["string", "null"]}}}
+POINT = {
+    "type": "object",
+    "properties": {"x": {"type": "integer"}, "label": {"type": ["string", "null"]}},
+}
 
 
 STATE = ".dataspoc/state/test/state.json"
 
 
 def run_from(pipe: Pipe, start: str) -> None:
-    """By both programs in this process, from the state at its URL; as processes they do it on a cluster."""
+    """By both programs in this process, from the state at its URL.
+
+    As processes they do it on a cluster.
+    """
     state = open_state_source(f"{pipe.target['bucket']}/{STATE}", pipe.tap["storage_options"])
     sent = send(tap_of(pipe.tap, OpeningState.of(state))).succeeded().output
     assert json.loads(sent.splitlines()[0])["start"] == start
@@ -43,14 +52,22 @@ def run_from(pipe: Pipe, start: str) -> None:
         TargetSparkLake(config=pipe.target).listen(io.BytesIO(sent))
 
 
-def test_an_incremental_pipe_keeps_lake_and_state_on_s3(spark: SparkSession, s3: Any, tmp_path: Path) -> None:
+def test_an_incremental_pipe_keeps_lake_and_state_on_s3(
+    spark: SparkSession, s3: Any, tmp_path: Path
+) -> None:
     bucket = s3.new_bucket()
     with sqlite3.connect(tmp_path / "shop.db") as connection:
         connection.execute("create table orders (id integer primary key, note text)")
-        connection.executemany("insert into orders values (?, ?)", [(n, f"note {n}") for n in range(50)])
+        connection.executemany(
+            "insert into orders values (?, ?)", [(n, f"note {n}") for n in range(50)]
+        )
         connection.commit()
         options = {"storage_options": s3.storage_options}
-        tap = {"jdbc_url": f"jdbc:sqlite:{tmp_path}/shop.db", "incremental_tables": ["orders:id:integer"], **options}
+        tap = {
+            "jdbc_url": f"jdbc:sqlite:{tmp_path}/shop.db",
+            "incremental_tables": ["orders:id:integer"],
+            **options,
+        }
         pipe = Pipe(tmp_path / "run", tap, {"bucket": f"{bucket}/lake", **options})
         run_from(pipe, "first")
         connection.execute("insert into orders values (50, 'later')")
@@ -58,7 +75,10 @@ def test_an_incremental_pipe_keeps_lake_and_state_on_s3(spark: SparkSession, s3:
         run_from(pipe, "saved")
     connection.close()
     files = s3.filesystem()
-    tables = [pq.read_table(files.open(path)) for path in files.glob(f"{bucket}/lake/raw/orders/*.parquet")]
+    tables = [
+        pq.read_table(files.open(path))
+        for path in files.glob(f"{bucket}/lake/raw/orders/*.parquet")
+    ]
     assert sorted(each for table in tables for each in table["id"].to_pylist()) == list(range(51))
     state = json.loads(files.cat(f"{bucket}/lake/.dataspoc/state/test/state.json"))
     assert state["bookmarks"]["orders"]["replication_key_value"] == 50
@@ -70,9 +90,15 @@ FILE_SYSTEMS = ("S3AFileSystem", "GoogleHadoopFileSystem", "AzureBlobFileSystem"
 
 @pytest.mark.usefixtures("with_pandas")
 def test_what_spark_stages_goes_straight_to_the_bucket(store: Any, tmp_path: Path) -> None:
-    """By the tasks' Python, without Hadoop's connectors, with no secret on a command line or in a log."""
+    """By the tasks' Python, without Hadoop's connectors, with no secret on a command line or in a
+    log.
+    """
     lake = Storage(f"{store.new_bucket()}/some lake", store.storage_options)
-    pipe = Pipe(tmp_path, {}, {"bucket": lake.url, "storage_options": store.storage_options, "staging": "spark"})
+    pipe = Pipe(
+        tmp_path,
+        {},
+        {"bucket": lake.url, "storage_options": store.storage_options, "staging": "spark"},
+    )
     messages: list[dict[str, Any]] = [
         {
             "type": "SCHEMA",
@@ -82,7 +108,11 @@ def test_what_spark_stages_goes_straight_to_the_bucket(store: Any, tmp_path: Pat
         }
     ]
     messages += [
-        {"type": "RECORD", "stream": "my points", "record": {"id": n, "at": {"x": n, "label": f"é{n}"}}}
+        {
+            "type": "RECORD",
+            "stream": "my points",
+            "record": {"id": n, "at": {"x": n, "label": f"é{n}"}},
+        }
         for n in range(500)
     ]
     messages.append({"type": "STATE", "value": {"done": 1}})
@@ -99,13 +129,18 @@ def test_what_spark_stages_goes_straight_to_the_bucket(store: Any, tmp_path: Pat
     assert done.returncode == 0, done.stderr.decode()
     (file,) = lake.list("raw/my%20points")
     rows = pq.read_table(io.BytesIO(lake.read(file.path) or b"")).select(["id", "at"]).to_pylist()
-    assert sorted(rows, key=lambda row: row["id"]) == [{"id": n, "at": {"x": n, "label": f"é{n}"}} for n in range(500)]
+    assert sorted(rows, key=lambda row: row["id"]) == [
+        {"id": n, "at": {"x": n, "label": f"é{n}"}} for n in range(500)
+    ]
     assert [key for key in store.keys(lake.url) if "/staging/" in key] == []
     loaded = classes.read_text(errors="replace")
     assert [name for name in FILE_SYSTEMS if f".{name} source" in loaded] == []
     if archive_path(find_java_home()).exists():
         assert re.search(r"SparkContext source: shared objects file \(top\)", loaded)
     assert [line for line in seen if "SparkSubmit" in line]
-    for secret in {store.storage_options.get("secret"), getattr(store, "key", None)} - {None, "tester"}:
+    for secret in {store.storage_options.get("secret"), getattr(store, "key", None)} - {
+        None,
+        "tester",
+    }:
         assert not [line for line in seen if secret in line]
         assert secret not in done.stderr.decode()

@@ -1,4 +1,6 @@
-"""Two commands and a pipe with the state in PostgreSQL, the password in the environment: always the next rows."""
+"""Two commands and a pipe with the state in PostgreSQL, the password in the environment: always the
+next rows.
+"""
 
 from __future__ import annotations
 
@@ -61,6 +63,8 @@ def test_the_pipe_with_its_state_in_postgresql_and_secrets_in_the_environment(
 
 def spark_lake(pipe: Pipe, *words: str) -> str:
     config = str(pipe.folder / "target.json")
-    done = subprocess.run([BIN / "spark-lake", *words, "--config", config, "--json"], capture_output=True, text=True)
+    done = subprocess.run(
+        [BIN / "spark-lake", *words, "--config", config, "--json"], capture_output=True, text=True
+    )
     assert done.returncode == 0, done.stderr
     return done.stdout

@@ -1,4 +1,6 @@
-"""A pipeline on S3, Google and Azure: first sync, upserts by batches, a kill in the commit, recovery."""
+"""A pipeline on S3, Google and Azure: first sync, upserts by batches, a kill in the commit,
+recovery.
+"""
 
 from __future__ import annotations
 
@@ -54,21 +56,38 @@ def by_this_process(pipe: Pipe, bucket: str) -> bytes:
 
 
 def rows(lake: Storage) -> list[tuple[int, str]]:
-    tables = [pq.read_table(io.BytesIO(lake.read(file.path) or b"")) for file in lake.list("raw/public-orders")]
+    tables = [
+        pq.read_table(io.BytesIO(lake.read(file.path) or b""))
+        for file in lake.list("raw/public-orders")
+    ]
     return sorted((row["id"], row["note"]) for table in tables for row in table.to_pylist())
 
 
 def test_a_pipeline_lives_on_each_store(
-    store: Store, proxy: Proxy, postgresql: PostgreSQL, spark: SparkSession, tmp_path: Path, caplog: Any
+    store: Store,
+    proxy: Proxy,
+    postgresql: PostgreSQL,
+    spark: SparkSession,
+    tmp_path: Path,
+    caplog: Any,
 ) -> None:
     """On one store the first run is by two processes; what the tap sends else is read in this one.
 
-    What merges on the store is the last run alone: how a commit ends is the same for all, as `test_store_faults` sees.
+    What merges on the store is the last run alone: how a commit ends is the same for all, as
+    `test_store_faults` sees.
     """
     database, bucket = postgresql.new_database(), f"{store.new_bucket()}/some lake"
     options = {"storage_options": store.storage_options}
-    batches = {"encoding": {"format": "parquet"}, "storage": {"root": f"{bucket}/.dataspoc/staging/batches"}}
-    tap = login(database, incremental_tables=["public.orders:changed:integer"], batch_config=batches, **options)
+    batches = {
+        "encoding": {"format": "parquet"},
+        "storage": {"root": f"{bucket}/.dataspoc/staging/batches"},
+    }
+    tap = login(
+        database,
+        incremental_tables=["public.orders:changed:integer"],
+        batch_config=batches,
+        **options,
+    )
     pipe = Pipe(tmp_path / "run", tap, {"bucket": bucket, "load_method": "append-only", **options})
     lake = Storage(bucket, store.storage_options)
     with psycopg.connect(database.dsn, autocommit=True) as source, caplog.at_level("INFO"):
@@ -76,11 +95,18 @@ def test_a_pipeline_lives_on_each_store(
         source.execute("insert into orders select n, 'note ' || n, n from generate_series(1, 50) n")
 
         def expected() -> list[tuple[int, str]]:
-            return [(row[0], row[1]) for row in source.execute("select id, note from orders order by id")]
+            return [
+                (row[0], row[1])
+                for row in source.execute("select id, note from orders order by id")
+            ]
 
         def load(sent: bytes) -> str:
             done = subprocess.run(
-                pipe.target_command(), input=sent, capture_output=True, timeout=TIMEOUT_SECONDS, check=False
+                pipe.target_command(),
+                input=sent,
+                capture_output=True,
+                timeout=TIMEOUT_SECONDS,
+                check=False,
             )
             assert done.returncode == 0, done.stderr.decode()
             assert rows(lake) == expected()
@@ -92,7 +118,8 @@ def test_a_pipeline_lives_on_each_store(
         else:
             seen = load(by_this_process(pipe, bucket))
         source.execute("insert into orders values (51, 'new', 51)")
-        # The target is killed while its commit is published: the answer to the first copy of a file never comes.
+        # The target is killed while its commit is published: the answer to the first copy of a file
+        # never comes.
         killed_in_its_commit(pipe, store, proxy, lake, by_this_process(pipe, bucket))
         recovered = subprocess.run(
             [str(BIN / "spark-lake"), "recover", "--config", str(pipe.folder / "target.json")],
@@ -107,18 +134,27 @@ def test_a_pipeline_lives_on_each_store(
         source.execute("update orders set note = 'changed', changed = 52 where id = 7")
         pipe.target["load_method"] = "upsert"
         seen += load(by_this_process(pipe, bucket)) + recovered.stderr + caplog.text
-    assert json.loads(lake.read(STATE) or b"")["bookmarks"]["public-orders"]["replication_key_value"] == 53
+    assert (
+        json.loads(lake.read(STATE) or b"")["bookmarks"]["public-orders"]["replication_key_value"]
+        == 53
+    )
     assert lake.list(".dataspoc/staging") == []
     for secret in filter(None, (store.storage_options.get("secret"), getattr(store, "key", None))):
         assert secret == "tester" or secret not in seen
 
 
-def killed_in_its_commit(pipe: Pipe, store: Store, proxy: Proxy, lake: Storage, sent: bytes) -> None:
-    """A run of the target that sees the store through the proxy, and dies once its journal is there."""
+def killed_in_its_commit(
+    pipe: Pipe, store: Store, proxy: Proxy, lake: Storage, sent: bytes
+) -> None:
+    """A run of the target that sees the store through the proxy, and dies once its journal is
+    there.
+    """
     straight = pipe.target["storage_options"]
     pipe.target["storage_options"] = store.options_at(proxy.endpoint)
     proxy.fail(SILENT, 1, frozenset({"PUT", "POST", "DELETE"}), behind=LAYOUT.runs)
-    with subprocess.Popen(pipe.target_command(), stdin=subprocess.PIPE, stderr=subprocess.DEVNULL) as target:
+    with subprocess.Popen(
+        pipe.target_command(), stdin=subprocess.PIPE, stderr=subprocess.DEVNULL
+    ) as target:
         assert target.stdin is not None
         target.stdin.write(sent)
         target.stdin.close()

@@ -34,7 +34,10 @@ class BatchTrip(RoundTrip):
         root = str(self.folder / ".dataspoc" / "staging" / "batches")
         self.config.pop("batch_config", None)
         if way == "batches":
-            self.config["batch_config"] = {"encoding": {"format": self.format}, "storage": {"root": root}}
+            self.config["batch_config"] = {
+                "encoding": {"format": self.format},
+                "storage": {"root": root},
+            }
         untaken = self.staged()
         lines = self.run(with_state=True, add_record_metadata=True, **options)
         kinds = {"batches": b'"type":"RECORD"', "records": b'"type":"BATCH"'}
@@ -43,13 +46,17 @@ class BatchTrip(RoundTrip):
         return lines
 
     def staged(self) -> set[Path]:
-        return {path for path in (self.folder / ".dataspoc" / "staging").rglob("*") if path.is_file()}
+        return {
+            path for path in (self.folder / ".dataspoc" / "staging").rglob("*") if path.is_file()
+        }
 
     def rows(self) -> list[tuple[Any, ...]]:
         with duckdb.connect() as reader:
             reader.execute("set timezone = 'UTC'")
             files = f"{self.folder}/raw/public-t/*.parquet"
-            found = reader.sql(f"select id, k, price, v from read_parquet('{files}', union_by_name=true)")
+            found = reader.sql(
+                f"select id, k, price, v from read_parquet('{files}', union_by_name=true)"
+            )
             return found.fetchall()
 
 
@@ -60,7 +67,9 @@ def connection(postgresql: Any) -> Iterator[psycopg.Connection[Any]]:
         yield connection
 
 
-def trip_of(connection: psycopg.Connection[Any], lake: Path, method: str, format: str = "parquet") -> BatchTrip:
+def trip_of(
+    connection: psycopg.Connection[Any], lake: Path, method: str, format: str = "parquet"
+) -> BatchTrip:
     facts = connection.info
     tap = {
         "jdbc_url": f"jdbc:postgresql://{facts.host}:{facts.port}/{facts.dbname}",
@@ -78,28 +87,40 @@ def source(connection: psycopg.Connection[Any]) -> Counter[tuple[Any, ...]]:
 
 
 def batches(lines: bytes) -> list[dict[str, Any]]:
-    return [message for message in map(json.loads, lines.splitlines()) if message["type"] == "BATCH"]
+    return [
+        message for message in map(json.loads, lines.splitlines()) if message["type"] == "BATCH"
+    ]
 
 
-@pytest.mark.parametrize(("method", "format"), [("append", "jsonl"), ("append", "parquet"), ("upsert", "parquet")])
+@pytest.mark.parametrize(
+    ("method", "format"), [("append", "jsonl"), ("append", "parquet"), ("upsert", "parquet")]
+)
 def test_batches_bring_each_run_what_is_new_and_their_files_are_the_tables(
     spark: Any, connection: psycopg.Connection[Any], tmp_path: Path, method: str, format: str
 ) -> None:
-    """Runs by batches and by records take turns on one state, with rows that come at the bookmark before each."""
+    """Runs by batches and by records take turns on one state, with rows that come at the bookmark
+    before each.
+    """
     trip = trip_of(connection, tmp_path / "lake", method, format)
     first = trip.run_by("batches")
     files = [file for message in batches(first) for file in message["files"]]
     assert sum(file["rows"] for file in files) == 300
-    published = sorted((path.stat().st_size) for path in (trip.folder / "raw" / "public-t").iterdir())
+    published = sorted(
+        (path.stat().st_size) for path in (trip.folder / "raw" / "public-t").iterdir()
+    )
     assert (published == sorted(file["bytes"] for file in files)) is (format == "parquet")
 
-    for number, way in ((310, "records"), (320, "batches"), (330, "records"))[: 2 if method == "upsert" else 3]:
+    for number, way in ((310, "records"), (320, "batches"), (330, "records"))[
+        : 2 if method == "upsert" else 3
+    ]:
         connection.execute(
             f"insert into t select {number}, max(k), null, 'at the bookmark' from t;"
             f"insert into t select {number + 1}, max(k) + interval '1 day', 0.01, 'new' from t"
         )
         if method == "upsert":
-            connection.execute("update t set k = (select max(k) from t), v = v || ' changed' where id = 7")
+            connection.execute(
+                "update t set k = (select max(k) from t), v = v || ' changed' where id = 7"
+            )
         trip.run_by(way)
         assert Counter(trip.rows()) == source(connection)
     idle = trip.run_by("batches")

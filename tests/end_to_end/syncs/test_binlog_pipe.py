@@ -1,4 +1,6 @@
-"""Changes from the binlog through the whole pipe: batches first, lines later, and what is asked of it in between."""
+"""Changes from the binlog through the whole pipe: batches first, lines later, and what is asked of
+it in between.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,10 @@ from target_spark_lake.cli.spark_lake import command
 
 TABLE = """create table orders (id int primary key, note varchar(60) character set latin1, body text, amount
 decimal(12,2), moment datetime(6), seen timestamp(6) null) character set utf8mb4"""
-FILL = "insert into orders values (%s, %s, %s, %s, '2025-01-20 15:30:00.123456', '2025-01-20 15:30:00.5')"
+FILL = (
+    "insert into orders values (%s, %s, %s, %s, '2025-01-20 15:30:00.123456', '2025-01-20 "
+    "15:30:00.5')"
+)
 COLUMNS = "id, note, body, amount, moment"
 
 
@@ -34,9 +39,14 @@ def pipe_of(server: MariaDB, folder: Path, **settings: Any) -> tuple[Pipe, pymys
     connection = database.connect()
     with connection.cursor() as cursor:
         cursor.execute(TABLE)
-        cursor.executemany(FILL, [(each, "old é", "x漢😀" * 50, each / 4) for each in range(1, 201)])
+        cursor.executemany(
+            FILL, [(each, "old é", "x漢😀" * 50, each / 4) for each in range(1, 201)]
+        )
     login = {"jdbc_url": database.jdbc_url, "user": database.user, "password": database.password}
-    given = {"schemas": [database.name], "stream_options": {"*": {"replication_method": "LOG_BASED"}}}
+    given = {
+        "schemas": [database.name],
+        "stream_options": {"*": {"replication_method": "LOG_BASED"}},
+    }
     return Pipe(folder, {**login, **given, "spark": {"master": "local[2]"}, **settings}), connection
 
 
@@ -56,15 +66,27 @@ def in_source(connection: pymysql.Connection) -> list[tuple[Any, ...]]:
 
 def in_lake(pipe: Pipe, stream: str, where: str = "true") -> list[tuple[Any, ...]]:
     files = pipe.bucket / "raw" / stream / "*.parquet"
-    query = f"select {COLUMNS} from read_parquet('{files}', union_by_name=true) where {where} order by id"
+    query = (
+        f"select {COLUMNS} from read_parquet('{files}', union_by_name=true) where {where} "
+        "order by id"
+    )
     return duckdb.sql(query).fetchall()
 
 
 def test_the_lake_follows_the_binlog(
-    server: MariaDB, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    server: MariaDB,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """By batches first and lines later; `check`, `status`, `verify`, `--dry-run` and `log drop` know where it is."""
-    batches = {"encoding": {"format": "parquet"}, "storage": {"root": str(tmp_path / "lake/.dataspoc/staging/batches")}}
+    """By batches first and lines later.
+
+    `check`, `status`, `verify`, `--dry-run` and `log drop` know where it is.
+    """
+    batches = {
+        "encoding": {"format": "parquet"},
+        "storage": {"root": str(tmp_path / "lake/.dataspoc/staging/batches")},
+    }
     pipe, connection = pipe_of(server, tmp_path, batch_config=batches)
     pipe.target["hard_delete"] = True
     stream = f"{pipe.tap['schemas'][0]}-orders"
@@ -72,11 +94,17 @@ def test_the_lake_follows_the_binlog(
 
     def answer(*words: str, exit_code: int = 0) -> Any:
         capsys.readouterr()
-        assert command([*words, "--tap-config", "tap.json", "--json"]) == exit_code, capsys.readouterr()
+        assert command([*words, "--tap-config", "tap.json", "--json"]) == exit_code, (
+            capsys.readouterr()
+        )
         return json.loads(capsys.readouterr().out)
 
     def log_findings(exit_code: int = 0) -> list[str]:
-        return [each["text"] for each in answer("check", exit_code=exit_code)["findings"] if each["about"] == "log"]
+        return [
+            each["text"]
+            for each in answer("check", exit_code=exit_code)["findings"]
+            if each["about"] == "log"
+        ]
 
     with connection:
         pipe.tap_command(), pipe.target_command()  # writes the configs
@@ -85,7 +113,10 @@ def test_the_lake_follows_the_binlog(
         assert in_lake(pipe, stream) == in_source(connection)
         change(connection)
         dry = subprocess.run(
-            pipe.tap_command("--state", str(pipe.state_path), "--dry-run"), capture_output=True, text=True, check=True
+            pipe.tap_command("--state", str(pipe.state_path), "--dry-run"),
+            capture_output=True,
+            text=True,
+            check=True,
         )
         assert f"stream {stream}: LOG_BASED, changes from binlog.0" in dry.stdout
         (status,) = answer("status")

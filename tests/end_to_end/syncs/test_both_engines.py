@@ -1,4 +1,5 @@
-"""The pipe as a user runs it, with each engine: the part of the suite that each version of Spark must pass.
+"""The pipe as a user runs it, with each engine: the part of the suite that each version of Spark
+must pass.
 
 `make smoke SPARK=3.5` runs it on the oldest one.
 """
@@ -25,12 +26,26 @@ COLUMNS = "id, seen, price, share, note, raw"
 
 
 def row(id: int, minute: int, note: str | None) -> Row:
-    return id, DAY + dt.timedelta(minutes=minute), Decimal(id * 137).scaleb(-2), id / 3, note, id.to_bytes(3, "big")
+    return (
+        id,
+        DAY + dt.timedelta(minutes=minute),
+        Decimal(id * 137).scaleb(-2),
+        id / 3,
+        note,
+        id.to_bytes(3, "big"),
+    )
 
 
-ROWS = [row(n, n // 4, None if n % 7 == 0 else f'line 1\nline 2 "{n}" \\ é😀') for n in range(1, 601)]
+ROWS = [
+    row(n, n // 4, None if n % 7 == 0 else f'line 1\nline 2 "{n}" \\ é😀') for n in range(1, 601)
+]
 # In the middle of the table, at the bookmark, and new.
-CHANGED = [row(9, 200, "changed"), row(600, 150, "changed at the bookmark"), row(601, 150, "late"), row(602, 300, None)]
+CHANGED = [
+    row(9, 200, "changed"),
+    row(600, 150, "changed at the bookmark"),
+    row(601, 150, "late"),
+    row(602, 300, None),
+]
 
 
 @dataclass
@@ -45,21 +60,32 @@ class Source:
         values = [(id, str(at), str(price), *others) for id, at, price, *others in rows]
         connected: Any
         if self.stream == "t":
-            connected, mark = sqlite3.connect(self.tap["jdbc_url"].removeprefix("jdbc:sqlite:")), "?"
+            connected, mark = (
+                sqlite3.connect(self.tap["jdbc_url"].removeprefix("jdbc:sqlite:")),
+                "?",
+            )
         else:
             login = {"user": self.tap["user"], "password": self.tap["password"]}
-            connected, mark = psycopg.connect(self.tap["jdbc_url"].removeprefix("jdbc:"), **login), "%s"
+            connected, mark = (
+                psycopg.connect(self.tap["jdbc_url"].removeprefix("jdbc:"), **login),
+                "%s",
+            )
         with closing(connected) as connection:
             cursor = connection.cursor()
             cursor.executemany(f"delete from t where id = {mark}", [each[:1] for each in values])
-            cursor.executemany(f"insert into t ({COLUMNS}) values ({', '.join([mark] * 6)})", values)
+            cursor.executemany(
+                f"insert into t ({COLUMNS}) values ({', '.join([mark] * 6)})", values
+            )
             connection.commit()
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
 def source(request: pytest.FixtureRequest, tmp_path: Path) -> Source:
     """Read by JDBC without a session, or by ADBC, unless Spark's tasks read it."""
-    create = "create table t (id integer primary key, seen timestamp not null, price numeric(12,2), share {} not null,"
+    create = (
+        "create table t (id integer primary key, seen timestamp not null, price "
+        "numeric(12,2), share {} not null,"
+    )
     create += " note text, raw {})"
     if request.param == "sqlite":
         path = tmp_path / "source.db"
@@ -78,7 +104,9 @@ def source(request: pytest.FixtureRequest, tmp_path: Path) -> Source:
 @pytest.mark.usefixtures("with_pandas")
 @pytest.mark.parametrize("engine", ["local", "spark"])
 def test_pipe_of_each_engine(source: Source, tmp_path: Path, engine: str) -> None:
-    """First load, increment and merge bring the source's rows, and both programs say who does the work."""
+    """First load, increment and merge bring the source's rows, and both programs say who does the
+    work.
+    """
     table = source.stream.replace("-", ".")
     tap = {**source.tap, "incremental_tables": [f"{table}:seen:timestamp!upsert"], "engine": engine}
     pipe = Pipe(tmp_path / "pipe", tap, {"engine": engine})

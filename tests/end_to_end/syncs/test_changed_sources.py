@@ -27,14 +27,19 @@ def hook() -> Iterator[Webhook]:
 def run(folder: Path, **target: Any) -> tuple[int, str]:
     settings = {"bucket": "./lake", "pipeline": "shop", "load_method": "upsert", **target}
     (folder / "target.json").write_text(json.dumps(settings))
-    done = subprocess.run([SPARK_LAKE, "run"], cwd=folder, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [SPARK_LAKE, "run"], cwd=folder, capture_output=True, text=True, check=False
+    )
     return done.returncode, done.stderr
 
 
 def test_a_changed_source_is_said_without_rows_and_a_changed_config_is_refused(
     postgresql: Any, tmp_path: Path, hook: Webhook
 ) -> None:
-    """By the log, and by `notify` with `schema`; `lag` tells of no success for too long, and not of old rows."""
+    """By the log, and by `notify` with `schema`.
+
+    `lag` tells of no success for too long, and not of old rows.
+    """
     notify = {"notify": [{"url": hook.url, "on": ["schema", "lag"]}], "max_lag_minutes": 60}
     database = postgresql.new_database()
     config = {"jdbc_url": database.jdbc_url, "user": database.user, "password": database.password}
@@ -42,8 +47,12 @@ def test_a_changed_source_is_said_without_rows_and_a_changed_config_is_refused(
     (tmp_path / "tap.json").write_text(json.dumps(config))
     lake = Lake(tmp_path / "lake")
     with psycopg.connect(database.dsn, autocommit=True) as connection:
-        connection.execute("create table t (a int primary key, b int not null, k timestamp not null, w int)")
-        connection.execute("insert into t values (1, 1, now() at time zone 'utc' - interval '3 days', 1)")
+        connection.execute(
+            "create table t (a int primary key, b int not null, k timestamp not null, w int)"
+        )
+        connection.execute(
+            "insert into t values (1, 1, now() at time zone 'utc' - interval '3 days', 1)"
+        )
         assert run(tmp_path, **notify)[0] == 0
         assert hook.notices == []
         (tmp_path / "tap.json").write_text(json.dumps({**config, "password": "wrong"}))
@@ -51,24 +60,37 @@ def test_a_changed_source_is_said_without_rows_and_a_changed_config_is_refused(
         assert [(each["outcome"], each["lags"]) for each in hook.notices] == [("lag", {})]
         (tmp_path / "tap.json").write_text(json.dumps(config))
 
-        connection.execute("alter table t drop column w, drop constraint t_pkey, add primary key (a, b)")
+        connection.execute(
+            "alter table t drop column w, drop constraint t_pkey, add primary key (a, b)"
+        )
         code, errors = run(tmp_path, **notify)
         assert code == 0, errors
-        assert "stream public-t: column w is gone from the source, or not selected; rows from before keep it" in errors
+        assert (
+            "stream public-t: column w is gone from the source, or not selected; rows from before "
+            "keep it" in errors
+        )
         assert "stream public-t: the merge key changes from (a) to (a, b)" in errors
         assert [each["outcome"] for each in hook.notices] == ["lag", "schema"]
-        assert [words.partition(";")[0].partition(":")[0] for words in hook.notices[1]["changes"]["public-t"]] == [
+        assert [
+            words.partition(";")[0].partition(":")[0]
+            for words in hook.notices[1]["changes"]["public-t"]
+        ] == [
             "column w is gone from the source, or not selected",
             "the merge key changes from (a) to (a, b)",
         ]
         assert "is gone" not in run(tmp_path, **notify)[1]
         assert len(hook.notices) == 2
 
-        for changed in ({"path": "other"}, {"stream_options": {"public-t": {"partition_by": ["b"]}}}):
+        for changed in (
+            {"path": "other"},
+            {"stream_options": {"public-t": {"partition_by": ["b"]}}},
+        ):
             code, errors = run(tmp_path, **changed)
             assert code == 1
             assert "target-spark-lake: stream public-t: " in errors
 
-        connection.execute("insert into t values (1, 2, now() at time zone 'utc' - interval '1 minute')")
+        connection.execute(
+            "insert into t values (1, 2, now() at time zone 'utc' - interval '1 minute')"
+        )
         assert run(tmp_path)[0] == 0
     assert lake.rows("public-t", "a, b, w") == [(1, 1, 1), (1, 2, None)]

@@ -1,4 +1,6 @@
-"""Columns that are left out or renamed, at the command: by lines and by batches, from the first run to `verify`."""
+"""Columns that are left out or renamed, at the command: by lines and by batches, from the first run
+to `verify`.
+"""
 
 from __future__ import annotations
 
@@ -29,24 +31,44 @@ CHANGED = (
     "delete from people where id = 3",
 )
 RENAMED = {"id": "person", "at": "changed_at", "Full name": "full_name"}
-OPTIONS = {"replication_key": "at", "load_method": "upsert", "exclude_columns": ["ssn"], "rename": RENAMED}
+OPTIONS = {
+    "replication_key": "at",
+    "load_method": "upsert",
+    "exclude_columns": ["ssn"],
+    "rename": RENAMED,
+}
 FIRST = [(1, "Ann", "1.50"), (2, "Bob", "2.50"), (3, "Cy", "3.50")]
 THEN = [(1, "Ann", "1.50"), (2, "Bob", "9.25"), (4, "Di", "4.50")]
 
 
 def batches(folder: Path) -> dict[str, Any]:
-    return {"encoding": {"format": "parquet"}, "storage": {"root": str(folder / "lake/.dataspoc/staging/batches")}}
+    return {
+        "encoding": {"format": "parquet"},
+        "storage": {"root": str(folder / "lake/.dataspoc/staging/batches")},
+    }
 
 
 def pipe_of(folder: Path, stream: str, way: str, options: dict[str, Any], **tap: Any) -> Pipe:
-    pipe = Pipe(folder, {"stream_options": {stream: options}, **tap}, {"hard_delete": True, "max_deletes_percent": 90})
+    pipe = Pipe(
+        folder,
+        {"stream_options": {stream: options}, **tap},
+        {"hard_delete": True, "max_deletes_percent": 90},
+    )
     if way == "batches":
         pipe.tap["batch_config"] = batches(folder)
     return pipe
 
 
 def verified(pipe: Pipe, stream: str) -> dict[str, Any]:
-    words = [BIN / "spark-lake", "verify", "--config", "target.json", "--tap-config", "tap.json", "--json"]
+    words = [
+        BIN / "spark-lake",
+        "verify",
+        "--config",
+        "target.json",
+        "--tap-config",
+        "tap.json",
+        "--json",
+    ]
     done = subprocess.run(words, cwd=pipe.folder, capture_output=True, timeout=240, check=False)
     assert done.returncode == 0, done.stdout.decode() + done.stderr.decode()
     found: dict[str, Any] = json.loads(done.stdout)["streams"][stream]
@@ -54,12 +76,16 @@ def verified(pipe: Pipe, stream: str) -> dict[str, Any]:
 
 
 def follow(pipe: Pipe, stream: str, execute: Callable[[str], Any]) -> None:
-    """Two runs and `verify`: the lake has the chosen columns by their new names, and one row for each key."""
+    """Two runs and `verify`: the lake has the chosen columns by their new names, and one row for
+    each key.
+    """
 
     def lake() -> list[tuple[Any, ...]]:
         files = f"{pipe.bucket}/raw/{stream}/*.parquet"
         columns = "person, full_name, cast(amount as decimal(12,2))::text"
-        return duckdb.sql(f"select {columns} from read_parquet('{files}', union_by_name=true) order by 1").fetchall()
+        return duckdb.sql(
+            f"select {columns} from read_parquet('{files}', union_by_name=true) order by 1"
+        ).fetchall()
 
     pipe.run().succeeded()
     assert lake() == FIRST
@@ -70,7 +96,9 @@ def follow(pipe: Pipe, stream: str, execute: Callable[[str], Any]) -> None:
     found = verified(pipe, stream)
     assert (found["missing"], found["extra"], found["different"]) == ([], [], [])
     assert found["source_rows"] == found["lake_rows"] == len(THEN)
-    left = subprocess.run(["grep", "-rl", "secret", "."], cwd=pipe.folder, capture_output=True, check=False)
+    left = subprocess.run(
+        ["grep", "-rl", "secret", "."], cwd=pipe.folder, capture_output=True, check=False
+    )
     assert left.stdout == b""
 
 
@@ -97,13 +125,25 @@ def test_the_same_holds_where_the_jvm_reads(tmp_path: Path, way: str) -> None:
 
 
 @pytest.mark.parametrize("way", ["lines", "batches"])
-def test_changes_from_the_log_have_the_new_names(postgresql: PostgreSQL, tmp_path: Path, way: str) -> None:
-    options = {name: OPTIONS[name] for name in ("exclude_columns", "rename")} | {"replication_method": "LOG_BASED"}
+def test_changes_from_the_log_have_the_new_names(
+    postgresql: PostgreSQL, tmp_path: Path, way: str
+) -> None:
+    options = {name: OPTIONS[name] for name in ("exclude_columns", "rename")} | {
+        "replication_method": "LOG_BASED"
+    }
     with filled(postgresql, CREATED) as (database, connection):
-        connection.execute("alter table people add body text; alter table people alter body set storage external")
+        connection.execute(
+            "alter table people add body text; alter table people alter body set storage external"
+        )
         connection.execute("update people set body = repeat('x', 5000)")
         options["rename"] = {**RENAMED, "body": "long_text"}
-        pipe = pipe_of(tmp_path, "public-people", way, options, **login(database, log_slot=f"s_{database.name}"))
+        pipe = pipe_of(
+            tmp_path,
+            "public-people",
+            way,
+            options,
+            **login(database, log_slot=f"s_{database.name}"),
+        )
         pipe.target["pipeline"] = database.name
         try:
             follow(pipe, "public-people", connection.execute)
@@ -115,4 +155,6 @@ def test_changes_from_the_log_have_the_new_names(postgresql: PostgreSQL, tmp_pat
 
 def drop_slots(dsn: str) -> None:
     with psycopg.connect(dsn, autocommit=True) as connection:
-        connection.execute("select pg_drop_replication_slot(slot_name) from pg_replication_slots where not active")
+        connection.execute(
+            "select pg_drop_replication_slot(slot_name) from pg_replication_slots where not active"
+        )

@@ -1,4 +1,7 @@
-"""Current rows by a spec from source to lake, and on S3, where Spark works by itself; all in one Spark session."""
+"""Current rows by a spec from source to lake, and on S3, where Spark works by itself.
+
+All in one Spark session.
+"""
 
 from __future__ import annotations
 
@@ -20,17 +23,26 @@ if TYPE_CHECKING:
 POINT = {"type": ["object", "null"], "properties": {"x": {"type": "integer"}}}
 
 
-def test_a_table_whose_spec_says_upsert_holds_the_source_s_rows(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_table_whose_spec_says_upsert_holds_the_source_s_rows(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     database = tmp_path / "shop.db"
     with sqlite3.connect(database) as connection:
-        connection.execute("create table orders (id integer primary key, note text, updated_at timestamp)")
+        connection.execute(
+            "create table orders (id integer primary key, note text, updated_at timestamp)"
+        )
         rows = [(n, f"note {n}", f"2025-01-01 00:00:{n:02}") for n in range(40)]
         connection.executemany("insert into orders values (?, ?, ?)", rows)
         connection.commit()
         specs = ["orders:updated_at:timestamp!upsert"]
-        trip = RoundTrip(tmp_path / "lake", {"jdbc_url": f"jdbc:sqlite:{database}", "incremental_tables": specs})
+        trip = RoundTrip(
+            tmp_path / "lake", {"jdbc_url": f"jdbc:sqlite:{database}", "incremental_tables": specs}
+        )
         trip.run(with_state=True)
-        connection.execute("update orders set note = 'changed', updated_at = '2025-01-02 00:00:00' where id % 10 = 3")
+        connection.execute(
+            "update orders set note = 'changed', updated_at = '2025-01-02 00:00:00' where id % 10 "
+            "= 3"
+        )
         connection.execute("insert into orders values (40, 'new', '2025-01-02 00:00:01')")
         connection.commit()
         trip.run(with_state=True)
@@ -44,10 +56,20 @@ def test_a_table_whose_spec_says_upsert_holds_the_source_s_rows(spark: SparkSess
 
 def test_a_merge_on_s3_leaves_one_row_for_each_key(spark: SparkSession, s3: Any) -> None:
     bucket = f"{s3.new_bucket()}/some lake"
-    config = {"bucket": bucket, "pipeline": "test", "add_record_metadata": False, "load_method": "append-dedup"}
+    config = {
+        "bucket": bucket,
+        "pipeline": "test",
+        "add_record_metadata": False,
+        "load_method": "append-dedup",
+    }
     config |= {"storage_options": s3.storage_options}
     properties = {"id": {"type": "integer"}, "at": POINT}
-    schema = {"type": "SCHEMA", "stream": "my points", "schema": {"properties": properties}, "key_properties": ["id"]}
+    schema = {
+        "type": "SCHEMA",
+        "stream": "my points",
+        "schema": {"properties": properties},
+        "key_properties": ["id"],
+    }
 
     def load(*messages: dict[str, Any]) -> None:
         lines = "\n".join(map(json.dumps, messages)).encode()
@@ -62,10 +84,16 @@ def test_a_merge_on_s3_leaves_one_row_for_each_key(spark: SparkSession, s3: Any)
     files = s3.filesystem()
 
     def rows(table: str) -> list[tuple[int, int]]:
-        read = [pq.read_table(files.open(path)) for path in files.glob(f"{bucket}/raw/{table}/*.parquet")]
+        read = [
+            pq.read_table(files.open(path))
+            for path in files.glob(f"{bucket}/raw/{table}/*.parquet")
+        ]
         return sorted((row["id"], row["at"]["x"]) for each in read for row in each.to_pylist())
 
     assert rows("my%20points") == [*((n, 2 if n == 7 else n + 50) for n in range(50)), (99, 3)]
     assert len(rows("my%20points__history")) == 103
-    keys = [each["Key"] for each in files.call_s3("list_objects_v2", Bucket=bucket[5:].split("/")[0])["Contents"]]
+    keys = [
+        each["Key"]
+        for each in files.call_s3("list_objects_v2", Bucket=bucket[5:].split("/")[0])["Contents"]
+    ]
     assert not [key for key in keys if "/staging/" in key]

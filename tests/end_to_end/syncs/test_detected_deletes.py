@@ -1,4 +1,6 @@
-"""Rows that are deleted in a real database, through the real pipe: the table follows, or the run changes nothing."""
+"""Rows that are deleted in a real database, through the real pipe: the table follows, or the run
+changes nothing.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +51,9 @@ def pipe(connection: psycopg.Connection[Any], tmp_path: Any) -> Pipe:
 
 
 def source(connection: psycopg.Connection[Any]) -> list[tuple[Any, ...]]:
-    return connection.execute(f'select {COLUMNS} from orders order by region collate "C", id').fetchall()
+    return connection.execute(
+        f'select {COLUMNS} from orders order by region collate "C", id'
+    ).fetchall()
 
 
 def test_the_table_follows_deletes_also_where_the_tap_died_among_its_keys(
@@ -60,10 +64,14 @@ def test_the_table_follows_deletes_also_where_the_tap_died_among_its_keys(
     trip.run(with_state=True, **pipe.target)
     assert pipe.rows("public-orders", COLUMNS) == source(connection)
     connection.execute("delete from orders where id % 50 = 7")
-    connection.execute("update orders set note = 'changed', updated_at = '2025-02-01' where id % 100 = 3")
+    connection.execute(
+        "update orders set note = 'changed', updated_at = '2025-02-01' where id % 100 = 3"
+    )
     connection.execute("insert into orders values ('r9', 1, 'new', '2025-02-02')")
     # 31 records, and then keys.
-    with LivePipe(pipe, "--state", str(pipe.state_path), moment=Moment(records=1000), victims=(Victim(TAP),)) as live:
+    with LivePipe(
+        pipe, "--state", str(pipe.state_path), moment=Moment(records=1000), victims=(Victim(TAP),)
+    ) as live:
         ended = live.wait()
     assert ended.codes == (-signal.SIGKILL, 1), ended.outcome
     assert len(pipe.rows("public-orders", COLUMNS)) == 3000

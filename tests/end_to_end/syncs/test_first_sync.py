@@ -67,14 +67,19 @@ def test_first_then_incremental_then_idle_then_full_gives_exactly_the_rows(
 
     first = pipe.run().succeeded()
     assert "Done! 358 records in 2 stream(s)" in first.target_errors
-    said = [line for line in (first.tap_errors + first.target_errors).splitlines() if not PHASE.search(line)]
+    said = [
+        line
+        for line in (first.tap_errors + first.target_errors).splitlines()
+        if not PHASE.search(line)
+    ]
     # Beside them a line every five seconds, so in under 25 s ten at most.
     assert len(said) <= 6, "\n".join(said)
     assert first.states == [pipe.state]
     assert len(pipe.rows("public-orders")) == 338
     assert len(pipe.rows("public-customers")) == 20
 
-    # The group at the bookmark holds 335 to 338; 339 arrives with the same timestamp, 340 to 345 later.
+    # The group at the bookmark holds 335 to 338; 339 arrives with the same timestamp, 340 to 345
+    # later.
     connection.execute(INSERT_ORDERS, (339, 345))
     connection.execute("update orders set note = 'changed under the same key' where id = 337")
     pipe.run().succeeded()
@@ -98,19 +103,28 @@ def test_first_then_incremental_then_idle_then_full_gives_exactly_the_rows(
 def without_snapshots(state: Any) -> Any:
     """Which transactions a run could see is its own."""
     bookmarks = state["bookmarks"].items()
-    return {stream: {name: each for name, each in mark.items() if name != "snapshot"} for stream, mark in bookmarks}
+    return {
+        stream: {name: each for name, each in mark.items() if name != "snapshot"}
+        for stream, mark in bookmarks
+    }
 
 
-def test_ties_at_the_boundary_arrive_and_nothing_comes_twice(spark: Any, postgresql: Any, tmp_path: Path) -> None:
+def test_ties_at_the_boundary_arrive_and_nothing_comes_twice(
+    spark: Any, postgresql: Any, tmp_path: Path
+) -> None:
     database = postgresql.new_database()
     trip = RoundTrip(tmp_path, login(database, incremental_tables=["public.ties:moment:timestamp"]))
     with psycopg.connect(database.dsn, autocommit=True) as connection:
         connection.execute("create table ties (name text, moment timestamp)")
-        connection.execute("insert into ties select 'twin', timestamp '2025-01-01 10:00' from generate_series(1, 3)")
+        connection.execute(
+            "insert into ties select 'twin', timestamp '2025-01-01 10:00' from generate_series(1, "
+            "3)"
+        )
         trip.run(with_state=True)
         connection.execute("insert into ties values ('twin', timestamp '2025-01-01 10:00')")
         for _ in range(3):
             trip.run(with_state=True)
             assert (
-                trip.table("public-ties").to_pylist() == [{"name": "twin", "moment": dt.datetime(2025, 1, 1, 10)}] * 4
+                trip.table("public-ties").to_pylist()
+                == [{"name": "twin", "moment": dt.datetime(2025, 1, 1, 10)}] * 4
             )

@@ -1,4 +1,5 @@
-"""Rows whose key goes back: written late by a transaction that had taken its key early (PostgreSQL).
+"""Rows whose key goes back: written late by a transaction that had taken its key early
+(PostgreSQL).
 
 And rows whose key goes forward as the database orders it, but back as bytes.
 """
@@ -29,7 +30,10 @@ def test_a_late_update_whose_key_went_back_is_what_an_upsert_holds(spark, postgr
         "spark": {"master": "local[2]"},
     }
     it = RoundTrip(tmp_path / "lake", tap)
-    with psycopg.connect(database.dsn, autocommit=True) as quick, psycopg.connect(database.dsn) as slow:
+    with (
+        psycopg.connect(database.dsn, autocommit=True) as quick,
+        psycopg.connect(database.dsn) as slow,
+    ):
         quick.execute(TABLE)
         slow.execute("select 1")
         quick.execute("update t set k = 110, v = 'quick' where id in (1, 2)")
@@ -39,7 +43,9 @@ def test_a_late_update_whose_key_went_back_is_what_an_upsert_holds(spark, postgr
             source = quick.execute("select id, k, v from t order by id").fetchall()
             files = (it.folder / "raw" / "public-t" / "*.parquet").as_posix()
             with duckdb.connect() as lake:
-                found = lake.sql(f"select id, k, v from read_parquet('{files}') order by id").fetchall()
+                found = lake.sql(
+                    f"select id, k, v from read_parquet('{files}') order by id"
+                ).fetchall()
             return found == source
 
         assert in_step()
@@ -58,14 +64,17 @@ CHANGES = {
         "create table {s}.log (name varchar(9) not null, k prio, v text not null)",
         "create index on {s}.t (k)",
         "insert into {s}.t values (1, 'low', 'old'), (2, 'normal', 'old')",
-        "insert into {s}.log values ('a', 'high', 'new'), ('a', 'low', 'old'), ('b', 'low', 'new'), ('b', null, 'x')",
+        "insert into {s}.log values ('a', 'high', 'new'), ('a', 'low', 'old'), ('b', 'low', "
+        "'new'), ('b', null, 'x')",
         "update {s}.t set k = 'high', v = 'new' where id = 1",
     ],
     "mariadb": [
-        "create table {s}.t (id integer primary key, k varchar(9) not null, v text not null, key (k))",
+        "create table {s}.t (id integer primary key, k varchar(9) not null, v text not null, key "
+        "(k))",
         "create table {s}.log (name varchar(9) not null, k varchar(9), v text not null)",
         "insert into {s}.t values (1, 'apple', 'old'), (2, 'aaa', 'old')",
-        "insert into {s}.log values ('a', 'Banana', 'new'), ('a', 'apple', 'old'), ('b', 'c', 'new'), ('b', null, 'x')",
+        "insert into {s}.log values ('a', 'Banana', 'new'), ('a', 'apple', 'old'), ('b', 'c', "
+        "'new'), ('b', null, 'x')",
         "update {s}.t set k = 'Banana', v = 'new' where id = 1",
     ],
 }
@@ -73,7 +82,9 @@ CHANGES = {
 
 @pytest.mark.parametrize("server", CHANGES)
 def test_the_newest_row_is_the_one_that_the_database_orders_last(spark, request, tmp_path, server):
-    """Also where the rows of a record's key come in one slice, which the database then sends in order."""
+    """Also where the rows of a record's key come in one slice, which the database then sends in
+    order.
+    """
     database = request.getfixturevalue(server).new_database()
     space = "public" if server == "postgresql" else database.name
     tap = {
@@ -98,7 +109,9 @@ def test_the_newest_row_is_the_one_that_the_database_orders_last(spark, request,
     def rows(table: str, columns: str) -> list[tuple]:
         files = (it.folder / "raw" / f"{space}-{table}" / "*.parquet").as_posix()
         with duckdb.connect() as lake:
-            return lake.sql(f"select {columns} from read_parquet('{files}') order by all").fetchall()
+            return lake.sql(
+                f"select {columns} from read_parquet('{files}') order by all"
+            ).fetchall()
 
     do(*before)
     it.run(with_state=True)

@@ -1,4 +1,6 @@
-"""Deletes and changes from the log through the whole pipe: batches first, lines later, until the pipeline goes."""
+"""Deletes and changes from the log through the whole pipe: batches first, lines later, until the
+pipeline goes.
+"""
 
 from __future__ import annotations
 
@@ -38,11 +40,15 @@ def sync(folder: Path) -> None:
 def living(folder: Path) -> list[tuple[Any, ...]]:
     columns = "id, note, length(body), amount"
     source = f"read_parquet('{folder}/lake/raw/public-orders/*.parquet', union_by_name=true)"
-    return duckdb.sql(f"SELECT {columns} FROM {source} WHERE _sdc_deleted_at IS NULL ORDER BY id").fetchall()
+    return duckdb.sql(
+        f"SELECT {columns} FROM {source} WHERE _sdc_deleted_at IS NULL ORDER BY id"
+    ).fetchall()
 
 
 def in_source(connection: psycopg.Connection[Any]) -> list[tuple[Any, ...]]:
-    return connection.execute("select id, note, length(body), amount from orders order by id").fetchall()
+    return connection.execute(
+        "select id, note, length(body), amount from orders order by id"
+    ).fetchall()
 
 
 def test_the_lake_follows_the_log_until_the_pipeline_goes(
@@ -52,7 +58,10 @@ def test_the_lake_follows_the_log_until_the_pipeline_goes(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """Runs are processes; what is asked in between, with a JVM that asks the database, is asked in this one."""
+    """Runs are processes.
+
+    What is asked in between, with a JVM that asks the database, is asked in this one.
+    """
     monkeypatch.chdir(tmp_path)
 
     def answer(*words: str, exit_code: int = 0, says: str = "") -> Any:
@@ -67,10 +76,16 @@ def test_the_lake_follows_the_log_until_the_pipeline_goes(
             "encoding": {"format": "parquet"},
             "storage": {"root": str(tmp_path / "lake/.dataspoc/staging/batches")},
         }
-        tap = login(database, tables=["public.orders"], batch_config=batches, spark={"master": "local[2]"})
+        tap = login(
+            database, tables=["public.orders"], batch_config=batches, spark={"master": "local[2]"}
+        )
         tap["stream_options"] = {"public-orders": {"replication_method": "LOG_BASED"}}
         pipeline = f"logged_{database.name}"
-        target = {"bucket": str(tmp_path / "lake"), "pipeline": pipeline, "spark": {"master": "local[2]"}}
+        target = {
+            "bucket": str(tmp_path / "lake"),
+            "pipeline": pipeline,
+            "spark": {"master": "local[2]"},
+        }
         (tmp_path / "tap.json").write_text(json.dumps(tap))
         (tmp_path / "target.json").write_text(json.dumps(target))
         sync(tmp_path)
@@ -83,19 +98,27 @@ def test_the_lake_follows_the_log_until_the_pipeline_goes(
         assert living(tmp_path) == in_source(connection)
         state = tmp_path / f"lake/.dataspoc/state/{pipeline}/state.json"
         bookmark = json.loads(state.read_text())["bookmarks"]["public-orders"]
-        assert (bookmark["replication_method"], bookmark["slot"]) == ("LOG_BASED", f"spark_tap_{pipeline}")
+        assert (bookmark["replication_method"], bookmark["slot"]) == (
+            "LOG_BASED",
+            f"spark_tap_{pipeline}",
+        )
         (status,) = answer("status")
         assert status["streams"]["public-orders"]["log_bytes_held_back"] > 0
 
         connection.execute("select pg_drop_replication_slot(%s)", (f"spark_tap_{pipeline}",))
-        why = f"stream public-orders: slot spark_tap_{pipeline} is gone (dropped, or lost with a failover); run the tap"
+        why = (
+            f"stream public-orders: slot spark_tap_{pipeline} is gone (dropped, or lost with a "
+            "failover); run the tap"
+        )
         (lost,) = answer("status", exit_code=1, says=why)
         assert lost["streams"]["public-orders"]["log_lost"].startswith(why)
         again = "select pg_create_logical_replication_slot(%s, 'pgoutput')"
         connection.execute(again, (f"spark_tap_{pipeline}",))
 
         removed = answer("log", "drop")
-        assert removed == {"removed": [f"slot spark_tap_{pipeline}", f"publication spark_tap_{pipeline}"]}
+        assert removed == {
+            "removed": [f"slot spark_tap_{pipeline}", f"publication spark_tap_{pipeline}"]
+        }
         left = "select slot_name from pg_replication_slots where slot_name = %s"
         assert not connection.execute(left, (f"spark_tap_{pipeline}",)).fetchall()
         assert json.loads(state.read_text())["bookmarks"] == {}

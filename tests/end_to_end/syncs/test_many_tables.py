@@ -27,10 +27,14 @@ def script(schema: str) -> str:
     lines = []
     for number in range(TABLES):
         name = f"{schema}t{number:02d}"
-        lines.append(f"create table {name} (id integer primary key, k integer not null, v varchar(20));")
+        lines.append(
+            f"create table {name} (id integer primary key, k integer not null, v varchar(20));"
+        )
         if number % 2:
             lines.append(f"create index t{number:02d}_k on {name} (k);")
-        values = ", ".join(f"({n}, {n // 3}, 'row {n} of {number}')" for n in range(rows_of(number)))
+        values = ", ".join(
+            f"({n}, {n // 3}, 'row {n} of {number}')" for n in range(rows_of(number))
+        )
         lines.append(f"insert into {name} values {values};" if values else "")
     return "\n".join(lines)
 
@@ -43,23 +47,32 @@ def trip_of(folder: Path, config: dict[str, Any]) -> RoundTrip:
 def tables_of(prefix: str) -> dict[str, list[Any]]:
     """What the tables of the script hold, but for the empty ones."""
     return {
-        f"{prefix}t{number:02d}": [(n, n // 3, f"row {n} of {number}") for n in range(rows_of(number))]
+        f"{prefix}t{number:02d}": [
+            (n, n // 3, f"row {n} of {number}") for n in range(rows_of(number))
+        ]
         for number in range(TABLES)
         if rows_of(number)
     }
 
 
-def test_many_tables_of_postgresql_arrive_each_as_it_is(spark: SparkSession, postgresql: Any, tmp_path: Path) -> None:
+def test_many_tables_of_postgresql_arrive_each_as_it_is(
+    spark: SparkSession, postgresql: Any, tmp_path: Path
+) -> None:
     database = postgresql.new_database()
     with psycopg.connect(database.dsn, autocommit=True) as connection:
         connection.execute(script("public."))
-    trip, in_steps = trip_of(tmp_path / "once", login(database)), trip_of(tmp_path / "steps", login(database))
+    trip, in_steps = (
+        trip_of(tmp_path / "once", login(database)),
+        trip_of(tmp_path / "steps", login(database)),
+    )
 
     trip.run()
     assert found(trip) == tables_of("public-")
 
     in_steps.config["max_run_rows"], runs = 200, 0
-    while not in_steps.state_path.exists() or "currently_syncing" in json.loads(in_steps.state_path.read_text()):
+    while not in_steps.state_path.exists() or "currently_syncing" in json.loads(
+        in_steps.state_path.read_text()
+    ):
         assert runs < TABLES
         in_steps.run(with_state=True)
         runs += 1
@@ -78,7 +91,9 @@ def test_many_tables_of_sqlite_arrive_each_as_it_is_and_an_increment_brings_the_
     trip.run()
     assert found(trip) == wanted
 
-    connection.executescript("insert into t08 values (1000, 500, 'new'); insert into t00 values (1, 1, 'new')")
+    connection.executescript(
+        "insert into t08 values (1000, 500, 'new'); insert into t00 values (1, 1, 'new')"
+    )
     connection.close()
     trip.run(with_state=True)
     wanted["t08"].append((1000, 500, "new"))
@@ -91,6 +106,8 @@ def found(trip: RoundTrip) -> dict[str, list[Any]]:
     with duckdb.connect() as connection:
         tables = sorted({path.parent for path in (trip.folder / "raw").rglob("*.parquet")})
         return {
-            table.name: connection.sql(f"select id, k, v from '{table}/*.parquet' order by id").fetchall()
+            table.name: connection.sql(
+                f"select id, k, v from '{table}/*.parquet' order by id"
+            ).fetchall()
             for table in tables
         }

@@ -1,4 +1,6 @@
-"""MySQL from its first load to a lake that holds what the source holds: increments, deletes, masks, and verify."""
+"""MySQL from its first load to a lake that holds what the source holds: increments, deletes, masks,
+and verify.
+"""
 
 from __future__ import annotations
 
@@ -17,15 +19,19 @@ if TYPE_CHECKING:
 
 
 def test_a_lake_of_mysql_is_in_step(spark: SparkSession, mysql: MySQL, tmp_path: Path) -> None:
-    """A table of rows that change and go, one that is read in full, and one with a column per kind of text."""
+    """A table of rows that change and go, one that is read in full, and one with a column per kind
+    of text.
+    """
     database = mysql.new_database()
     name = database.name
     run(
         database,
-        "create table t (id bigint unsigned primary key, at datetime(6) not null, v varchar(20) character set latin1, "
+        "create table t (id bigint unsigned primary key, at datetime(6) not null, v varchar(20) "
+        "character set latin1, "
         "twice bigint unsigned as (id * 2) virtual, hidden int invisible default 7, key (at)) "
         "collate utf8mb4_0900_ai_ci",
-        f"insert into t (id, at, v) select seq, '2026-01-01' + interval seq second, 'é' from {counted(300)}",
+        "insert into t (id, at, v) select seq, '2026-01-01' + interval seq second, 'é' from "
+        f"{counted(300)}",
         "create table plain (a varchar(9) character set utf8mb3, b varbinary(16), c set('x', 'y'))",
         "insert into plain values ('日本', x'00ff', 'x,y'), (null, null, '')",
     )

@@ -1,4 +1,6 @@
-"""`spark-lake verify --repair`: what differs is brought from the source into the lake, and nothing else is touched."""
+"""`spark-lake verify --repair`: what differs is brought from the source into the lake, and nothing
+else is touched.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,15 @@ from deltalake import DeltaTable
 from pyiceberg.catalog.sql import SqlCatalog
 
 from end_to_end.round_trip import PIPELINE, RoundTrip
-from end_to_end.verifying import AGREE, ORDERS, differences, postgresql_trip, repaired, sqlite_trip, verified
+from end_to_end.verifying import (
+    AGREE,
+    ORDERS,
+    differences,
+    postgresql_trip,
+    repaired,
+    sqlite_trip,
+    verified,
+)
 from faults.faulty import Died
 from singer_spark.errors import LockedError, RecordError
 from singer_spark.state.run_log import run_ids
@@ -32,7 +42,10 @@ ROWS = 3000
 
 
 def spoil(trip: RoundTrip, change: Callable[[pa.Table], pa.Table], folder: str = "raw/t") -> None:
-    """Changes each file of a table in place, as nobody should; a file's size may stay what it was."""
+    """Changes each file of a table in place, as nobody should.
+
+    A file's size may stay what it was.
+    """
     for path in data_files(trip, folder):
         pq.write_table(change(pq.read_table(path, partitioning=None)), path)
 
@@ -43,32 +56,46 @@ def data_files(trip: RoundTrip, folder: str = "raw/t") -> list[Path]:
     if (whole / "_delta_log").exists():
         return [Path(path) for path in DeltaTable(str(whole)).file_uris()]
     if (whole / "metadata").exists():
-        with closing(SqlCatalog("lake", uri=f"sqlite:///{trip.folder}/.dataspoc/catalog.db")) as catalog:
+        with closing(
+            SqlCatalog("lake", uri=f"sqlite:///{trip.folder}/.dataspoc/catalog.db")
+        ) as catalog:
             files = catalog.load_table(tuple(folder.split("/"))).inspect.files()
         return [Path(path.removeprefix("file://")) for path in files["file_path"].to_pylist()]
     return sorted(whole.rglob("*.parquet"))
 
 
 def spoilt(rows: pa.Table) -> pa.Table:
-    """Of the rows those up to 100 are altered (with a cursor of the far future), 100 more gone, 100 invented."""
+    """Of the rows those up to 100 are altered (with a cursor of the far future), 100 more gone, 100
+    invented.
+    """
     id, cursor = rows["id"], rows["k"]
     altered = pc.less_equal(id, 100)
-    rows = rows.set_column(rows.schema.get_field_index("v"), "v", pc.if_else(altered, "altered", rows["v"]))
-    rows = rows.set_column(rows.schema.get_field_index("k"), "k", pc.if_else(altered, pc.add(cursor, 10**6), cursor))
+    rows = rows.set_column(
+        rows.schema.get_field_index("v"), "v", pc.if_else(altered, "altered", rows["v"])
+    )
+    rows = rows.set_column(
+        rows.schema.get_field_index("k"), "k", pc.if_else(altered, pc.add(cursor, 10**6), cursor)
+    )
     kept = rows.filter(pc.or_(altered, pc.greater(id, 200)))
     invented = rows.slice(0, 0)
     if rows.num_rows:
         some = rows.slice(0, 100)
-        invented = some.set_column(some.schema.get_field_index("id"), "id", pc.add(some["id"], 10**6))
+        invented = some.set_column(
+            some.schema.get_field_index("id"), "id", pc.add(some["id"], 10**6)
+        )
     return pa.concat_tables([kept, invented.cast(kept.schema)])
 
 
 def shop(source: Any, *, key: str = "integer primary key") -> None:
     source.execute(f"create table t (id {key}, k integer, v text)")
-    source.executemany("insert into t values (?, ?, ?)", [(n, n, f"v{n}") for n in range(1, ROWS + 1)])
+    source.executemany(
+        "insert into t values (?, ?, ?)", [(n, n, f"v{n}") for n in range(1, ROWS + 1)]
+    )
 
 
-def truth(trip: RoundTrip, layout: str, columns: tuple[str, ...] = ("id", "k", "v")) -> list[tuple[Any, ...]]:
+def truth(
+    trip: RoundTrip, layout: str, columns: tuple[str, ...] = ("id", "k", "v")
+) -> list[tuple[Any, ...]]:
     """The table's rows that are not marked as deleted."""
     if layout == "delta":
         table = DeltaTable(str(trip.folder / "raw/t")).to_pyarrow_table()
@@ -76,7 +103,9 @@ def truth(trip: RoundTrip, layout: str, columns: tuple[str, ...] = ("id", "k", "
         files = [pq.read_table(path, partitioning=None) for path in data_files(trip)]
         table = pa.concat_tables(files, promote_options="default")
     rows = table.to_pylist()
-    return sorted(tuple(row[name] for name in columns) for row in rows if row.get("_sdc_deleted_at") is None)
+    return sorted(
+        tuple(row[name] for name in columns) for row in rows if row.get("_sdc_deleted_at") is None
+    )
 
 
 @pytest.mark.parametrize("layout", ["parquet", "delta", "iceberg"])
@@ -120,28 +149,46 @@ def test_every_type_of_postgresql_is_repaired_in_a_partitioned_table_and_its_own
 ) -> None:
     trip, source = postgresql_trip(postgresql, tmp_path, "public.orders:seen:timestamp!upsert")
     options = {"partition_by": ["ok", "month(seen)"]}
-    target = {"format": layout, "stream_options": {"public-orders": options}, "add_record_metadata": True}
+    target = {
+        "format": layout,
+        "stream_options": {"public-orders": options},
+        "add_record_metadata": True,
+    }
     with source:
         source.execute(ORDERS)
         trip.run(with_state=True, **target)
         source.execute("update orders set share = '0', ok = not ok, gone = 7 where id <= 20")
         source.execute("delete from orders where id in (24, 25)")
-        source.execute("insert into orders (region, id, seen) values ('', 99, '2025-01-01'), ('', 98, '2024-01-01')")
+        source.execute(
+            "insert into orders (region, id, seen) values ('', 99, '2025-01-01'), ('', 98, "
+            "'2024-01-01')"
+        )
         found = repaired(trip, **target).to_json()["streams"]["public-orders"]
         assert found["repaired"] == {"missing": 2, "extra": 2, "different": 20}
         if layout != "parquet":
-            table = DeltaTable(str(trip.folder / "raw/public-orders")).to_pyarrow_table().to_pylist()
-            living = {row["id"]: (row["share"], row["ok"], row["gone"]) for row in table if not row["_sdc_deleted_at"]}
-            rows = source.execute("select id, share, ok, gone from orders where id <= 20 or id > 90").fetchall()
+            table = (
+                DeltaTable(str(trip.folder / "raw/public-orders")).to_pyarrow_table().to_pylist()
+            )
+            living = {
+                row["id"]: (row["share"], row["ok"], row["gone"])
+                for row in table
+                if not row["_sdc_deleted_at"]
+            }
+            rows = source.execute(
+                "select id, share, ok, gone from orders where id <= 20 or id > 90"
+            ).fetchall()
             assert {id: living[id] for id, *_ in rows} == {id: tuple(row) for id, *row in rows}
             assert sorted(living) == [*range(1, 24), *range(26, 41), 98, 99]
             return
         assert differences(verified(trip, "public-orders", **target)) == AGREE
         # Without hard_delete what is gone is marked, as any delete is.
         files = (trip.folder / "raw/public-orders").rglob("*.parquet")
-        marked = [row for path in files for row in pq.read_table(path, partitioning=None).to_pylist()]
+        marked = [
+            row for path in files for row in pq.read_table(path, partitioning=None).to_pylist()
+        ]
         assert sorted(row["id"] for row in marked if row["_sdc_deleted_at"] is not None) == [24, 25]
-        # A column that the source does not have any more keeps its values in a row that is repaired.
+        # A column that the source does not have any more keeps its values in a row that is
+        # repaired.
         source.execute("alter table orders drop column gone")
         source.execute("update orders set share = '1' where id <= 3")
         assert repaired(trip, **target).agrees
@@ -176,7 +223,9 @@ def test_a_table_of_versions_gets_what_it_lacks_and_keeps_what_it_has(
     assert sorted(twins) == database.execute("select k, v from twins order by k, v").fetchall()
 
 
-def test_a_table_that_comes_whole_is_repaired_by_its_key(spark: SparkSession, database: Any, tmp_path: Path) -> None:
+def test_a_table_that_comes_whole_is_repaired_by_its_key(
+    spark: SparkSession, database: Any, tmp_path: Path
+) -> None:
     trip = sqlite_trip(tmp_path)
     shop(database)
     database.execute("create table plain (v text)")

@@ -25,30 +25,60 @@ def test_the_lag_behind_the_source_is_told_for_each_stream(tmp_path: Path) -> No
     source.executescript(TABLES)
     source.close()
     specs = ["orders:at:datetime", "later:at:datetime"]
-    tap = {"jdbc_url": f"jdbc:sqlite:{tmp_path}/shop.db", "incremental_tables": specs, "spark": {"master": "local[1]"}}
+    tap = {
+        "jdbc_url": f"jdbc:sqlite:{tmp_path}/shop.db",
+        "incremental_tables": specs,
+        "spark": {"master": "local[1]"},
+    }
     (tmp_path / "tap.json").write_text(json.dumps(tap))
-    (tmp_path / "target.json").write_text(json.dumps({"bucket": f"{tmp_path}/lake", "pipeline": "shop"}))
+    (tmp_path / "target.json").write_text(
+        json.dumps({"bucket": f"{tmp_path}/lake", "pipeline": "shop"})
+    )
     at = {"replication_key": "at", "replication_key_value": "2025-01-01T11:00:00.000000"}
     saved = json.dumps({"bookmarks": {"orders": at, "later": at}})
     Storage(f"{tmp_path}/lake").replace(Layout("shop").state, saved.encode())
     Storage(f"{tmp_path}/lake").replace(Layout("other").state, b"{}")
-    command = [str(BIN / "spark-lake"), "status", "--config", "target.json", "--tap-config", "tap.json", "--json"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False)
+    command = [
+        str(BIN / "spark-lake"),
+        "status",
+        "--config",
+        "target.json",
+        "--tap-config",
+        "tap.json",
+        "--json",
+    ]
+    done = subprocess.run(
+        command, cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False
+    )
     assert (done.returncode, done.stderr) == (0, "")
     streams = {each["pipeline"]: each["streams"] for each in json.loads(done.stdout)}
-    told = {name: (each["rows_to_read"], each["lag_seconds"]) for name, each in streams["shop"].items()}
+    told = {
+        name: (each["rows_to_read"], each["lag_seconds"]) for name, each in streams["shop"].items()
+    }
     assert told == {"orders": (2, 5400), "later": (0, 0), "whole": (2, None)}
     assert streams["other"] == {}
 
 
 def test_a_tap_that_can_not_say_it_is_told_in_its_words(tmp_path: Path) -> None:
     (tmp_path / "tap.json").write_text('{"jdbc_url": "nonsense"}')
-    (tmp_path / "target.json").write_text(json.dumps({"bucket": f"{tmp_path}/lake", "pipeline": "shop"}))
-    command = [str(BIN / "spark-lake"), "status", "--config", "target.json", "--tap-config", "tap.json"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False)
+    (tmp_path / "target.json").write_text(
+        json.dumps({"bucket": f"{tmp_path}/lake", "pipeline": "shop"})
+    )
+    command = [
+        str(BIN / "spark-lake"),
+        "status",
+        "--config",
+        "target.json",
+        "--tap-config",
+        "tap.json",
+    ]
+    done = subprocess.run(
+        command, cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False
+    )
     assert (done.returncode, done.stdout.strip()) == (1, f"No pipeline has run in {tmp_path}/lake.")
     assert done.stderr.startswith(
-        "spark-lake: pipeline shop: the tap can't say what there is to read: tap-spark-jdbc: a setting is wrong: "
+        "spark-lake: pipeline shop: the tap can't say what there is to read: tap-spark-jdbc: a "
+        "setting is wrong: "
         "jdbc_url: "
     )
     assert done.stderr.count("\n") == 1

@@ -11,7 +11,15 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from end_to_end.round_trip import PIPELINE
-from end_to_end.verifying import AGREE, ORDERS, differences, postgresql_trip, report, sqlite_trip, verified
+from end_to_end.verifying import (
+    AGREE,
+    ORDERS,
+    differences,
+    postgresql_trip,
+    report,
+    sqlite_trip,
+    verified,
+)
 from singer_spark.errors import ConfigurationError, LockedError
 from singer_spark.storage.storage import Storage
 from target_spark_lake.cli.spark_lake import command
@@ -27,7 +35,10 @@ def test_every_kind_of_difference_is_named_by_its_key(
     spark: SparkSession, postgresql: Any, tmp_path: Path, layout: str
 ) -> None:
     trip, source = postgresql_trip(postgresql, tmp_path, "public.orders:seen:timestamp!upsert")
-    target = {"format": layout, "stream_options": {"public-orders": {"partition_by": ["ok", "month(seen)"]}}}
+    target = {
+        "format": layout,
+        "stream_options": {"public-orders": {"partition_by": ["ok", "month(seen)"]}},
+    }
     with source:
         source.execute(ORDERS)
         trip.run(with_state=True, add_record_metadata=True, **target)
@@ -37,7 +48,10 @@ def test_every_kind_of_difference_is_named_by_its_key(
         source.execute("update orders set gone = 0 where id = 2")
         source.execute("update orders set numbers = array[null, 3] where id = 3")
         source.execute("delete from orders where id in (4, 5)")
-        source.execute("insert into orders (region, id, seen) values ('', 99, '2025-01-01'), ('', 98, '2024-01-01')")
+        source.execute(
+            "insert into orders (region, id, seen) values ('', 99, '2025-01-01'), ('', 98, "
+            "'2024-01-01')"
+        )
 
         found = verified(trip, "public-orders", **target)
         assert found["missing"] == [["", 98], ["", 99]]
@@ -52,7 +66,11 @@ def test_every_kind_of_difference_is_named_by_its_key(
             return
 
         trip.run(with_state=False, add_record_metadata=True, **target)
-        assert differences(verified(trip, "public-orders", **target)) == ([], [["", 5], [" x ", 4]], [])
+        assert differences(verified(trip, "public-orders", **target)) == (
+            [],
+            [["", 5], [" x ", 4]],
+            [],
+        )
 
 
 def test_a_row_that_lies_twice_in_the_lake_is_extra_with_and_without_a_key(
@@ -81,7 +99,10 @@ def test_a_row_that_lies_twice_in_the_lake_is_extra_with_and_without_a_key(
     database.execute("delete from plain where rowid = 1")
     database.execute("update plain set v = 'ß' where a = 2")
     found = verified(trip, "plain")
-    assert (found["missing"], found["extra"]) == (['{"a":2,"v":"ß"}'], ['{"a":1,"v":"twin"}', '{"a":2,"v":null}'])
+    assert (found["missing"], found["extra"]) == (
+        ['{"a":2,"v":"ß"}'],
+        ['{"a":1,"v":"twin"}', '{"a":2,"v":null}'],
+    )
 
 
 def test_of_a_table_that_keeps_versions_the_last_received_counts(
@@ -126,16 +147,25 @@ def test_what_can_not_be_compared_is_one_clear_line(
     journal = max((trip.folder / ".dataspoc/runs/test").glob("*.json"))
     whole = journal.read_text()
     journal.write_text(whole.replace('"published"', '"committed"'))
-    with pytest.raises(LockedError, match="not all of it is published yet; run `spark-lake recover`"):
+    with pytest.raises(
+        LockedError, match="not all of it is published yet; run `spark-lake recover`"
+    ):
         report(trip)
     journal.write_text(whole)
     assert report(trip).agrees
 
 
 def test_the_command_tells_programs_and_people_and_leaves_with_1_where_something_differs(
-    database: sqlite3.Connection, tmp_path: Path, spark: SparkSession, capsys: Any, caplog: pytest.LogCaptureFixture
+    database: sqlite3.Connection,
+    tmp_path: Path,
+    spark: SparkSession,
+    capsys: Any,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """In this process; as a program it is run by `failure-at-night.md`, by `test_planted_secrets` to exit code 1."""
+    """In this process.
+
+    As a program it is run by `failure-at-night.md`, by `test_planted_secrets` to exit code 1.
+    """
     database.execute("create table t (id integer primary key, v text)")
     database.execute("insert into t values (1, 'a'), (2, 'b')")
     trip = sqlite_trip(tmp_path)

@@ -1,4 +1,6 @@
-"""What merely is newer at the source, or goes with the bookmark, is no difference to `spark-lake verify`."""
+"""What merely is newer at the source, or goes with the bookmark, is no difference to `spark-lake
+verify`.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def test_what_moves_on_at_the_source_is_no_difference(spark: SparkSession, postgresql: Any, tmp_path: Path) -> None:
+def test_what_moves_on_at_the_source_is_no_difference(
+    spark: SparkSession, postgresql: Any, tmp_path: Path
+) -> None:
     trip, source = postgresql_trip(
         postgresql,
         tmp_path,
@@ -29,14 +33,18 @@ def test_what_moves_on_at_the_source_is_no_difference(spark: SparkSession, postg
         source.execute("create table log (id integer primary key, k integer, v text)")
         source.execute("create index on t (k)")
         for table in ("t", "log"):
-            source.execute(f"insert into {table} select n, least(n, 30), 'v' from generate_series(1, 40) n")
+            source.execute(
+                f"insert into {table} select n, least(n, 30), 'v' from generate_series(1, 40) n"
+            )
             source.execute(f"insert into {table} values (50, null, 'null')")
         slow.execute("update t set k = 25, v = 'late' where id = 1")
         trip.run(with_state=True)
 
         slow.commit()
         for table in ("t", "log"):
-            source.execute(f"insert into {table} values (60, 31, 'new'), (61, 30, 'new at the bookmark')")
+            source.execute(
+                f"insert into {table} values (60, 31, 'new'), (61, 30, 'new at the bookmark')"
+            )
             source.execute(f"update {table} set k = 32, v = 'left' where id in (2, 31)")
             source.execute(f"update {table} set v = 'changed at the bookmark' where id = 32")
             source.execute(f"update {table} set v = 'changed' where k is null")
@@ -60,10 +68,16 @@ def test_what_moves_on_at_the_source_is_no_difference(spark: SparkSession, postg
 
 
 def test_a_large_group_at_the_bookmark_is_compared_by_what_was_sent(
-    spark: SparkSession, database: sqlite3.Connection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession,
+    database: sqlite3.Connection,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     database.execute("create table t (id integer primary key, k integer, v text)")
-    rows = "with recursive n(i) as (select 1 union all select i + 1 from n where i < 1500) select i, 7, 'v' from n"
+    rows = (
+        "with recursive n(i) as (select 1 union all select i + 1 from n where i < 1500) select "
+        "i, 7, 'v' from n"
+    )
     database.execute(f"insert into t {rows}")
     trip = sqlite_trip(tmp_path, "t:k:integer!upsert")
     trip.run(with_state=True)
@@ -85,8 +99,13 @@ def test_a_large_group_at_the_bookmark_is_compared_by_what_was_sent(
 def test_marked_rows_wider_columns_and_the_lag_are_what_they_mean(
     spark: SparkSession, database: sqlite3.Connection, tmp_path: Path
 ) -> None:
-    database.execute("create table t (id integer primary key, k integer, n decimal(6,2), b blob, at timestamp)")
-    rows = "(1, 1, 1.5, x'00ff', '2025-01-01 00:00:00.000001'), (2, 8, 2.25, null, null), (3, 9, null, null, null)"
+    database.execute(
+        "create table t (id integer primary key, k integer, n decimal(6,2), b blob, at timestamp)"
+    )
+    rows = (
+        "(1, 1, 1.5, x'00ff', '2025-01-01 00:00:00.000001'), (2, 8, 2.25, null, null), (3, 9, "
+        "null, null, null)"
+    )
     database.execute(f"insert into t values {rows}")
     trip = sqlite_trip(
         tmp_path,

@@ -45,7 +45,12 @@ def test_rows_that_agree_do_not_leave_the_database(
     specs = [f"{schema}.t:k:integer!upsert"]
     # The next run would send what has changed in a window.
     config = login(
-        database, schemas=[schema], incremental_tables=specs, slice_rows=400, ssh_tunnel=tunnel, safety_lag_rows=0
+        database,
+        schemas=[schema],
+        incremental_tables=specs,
+        slice_rows=400,
+        ssh_tunnel=tunnel,
+        safety_lag_rows=0,
     )
     stream = f"{schema}-t"
     monkeypatch.setattr(source_view, "ROWS_OF_BUCKET", 16)
@@ -53,8 +58,13 @@ def test_rows_that_agree_do_not_leave_the_database(
     make, summed = ComparedReading._make, source_view.SourceView._sums
 
     def noted(self: ComparedReading, each: Any) -> Path:
-        read.append(f"(select 1 as one {self.extraction.sql.source} and {self.extraction.sql.condition(each)}) s")
-        assert str(database.port) not in self.lane.snapshots.source.url, "it does not go through the tunnel"
+        read.append(
+            f"(select 1 as one {self.extraction.sql.source} and "
+            f"{self.extraction.sql.condition(each)}) s"
+        )
+        assert str(database.port) not in self.lane.snapshots.source.url, (
+            "it does not go through the tunnel"
+        )
         return make(self, each)
 
     def noted_sums(self: source_view.SourceView, query: str) -> Any:
@@ -63,8 +73,16 @@ def test_rows_that_agree_do_not_leave_the_database(
 
     monkeypatch.setattr(ComparedReading, "_make", noted)
     monkeypatch.setattr(source_view.SourceView, "_sums", noted_sums)
-    connected = psycopg.connect(database.dsn, autocommit=True) if kind == "postgresql" else database.connect()
-    with caplog.at_level("INFO", "spark-lake"), connected as connection, connection.cursor() as source:
+    connected = (
+        psycopg.connect(database.dsn, autocommit=True)
+        if kind == "postgresql"
+        else database.connect()
+    )
+    with (
+        caplog.at_level("INFO", "spark-lake"),
+        connected as connection,
+        connection.cursor() as source,
+    ):
         for statement in SUMMED.split(";")[:2]:
             source.execute(statement)
         trip = RoundTrip(tmp_path / "lake", config)
@@ -85,9 +103,16 @@ def test_rows_that_agree_do_not_leave_the_database(
             return told, rows
 
         # What the next run brings is no reason to read what was there.
-        source.execute("insert into t values (1001, 1001, null, null, ''), (1002, 1002, 0, null, null)")
+        source.execute(
+            "insert into t values (1001, 1001, null, null, ''), (1002, 1002, 0, null, null)"
+        )
         agreed, rows = found()
-        assert (differences(agreed), agreed["source_rows"], agreed["not_compared"], rows) == (AGREE, 900, 2, 0)
+        assert (differences(agreed), agreed["source_rows"], agreed["not_compared"], rows) == (
+            AGREE,
+            900,
+            2,
+            0,
+        )
 
         source.execute("update t set name = concat(name, ' ') where id = 7")
         source.execute("update t set amount = null where id = 8")
@@ -106,7 +131,9 @@ def test_rows_that_agree_do_not_leave_the_database(
             assert found() == (other, 2 * 902)
         monkeypatch.setattr(ChecksumSql, "sums", lambda *_: "SELECT nothing FROM nowhere")
         assert verified(trip, stream) == other
-    assert f"stream {stream}: all rows are read, for the database made no checksums: " in caplog.text
+    assert (
+        f"stream {stream}: all rows are read, for the database made no checksums: " in caplog.text
+    )
 
 
 def test_wide_rows_come_to_verify_few_at_a_time(
@@ -116,14 +143,18 @@ def test_wide_rows_come_to_verify_few_at_a_time(
     with connection:
         connection.execute("create table t (id integer primary key, v text)")
         connection.execute("insert into t select n, 'x' from generate_series(1, 500) n")
-        connection.execute("insert into t select n, repeat('y', 30000) from generate_series(501, 540) n")
+        connection.execute(
+            "insert into t select n, repeat('y', 30000) from generate_series(501, 540) n"
+        )
         trip.run(with_state=True)
         connection.execute("update t set v = v || '!' where id = 7 or id > 500")
     monkeypatch.setattr(stream_reading, "FETCH_BOUND", 100_000)
     fetched = []
     send = JvmReader._send
 
-    def noted(self: JvmReader, each: Any, source: Any, take: Any, fetch_size: int, *more: Any) -> Any:
+    def noted(
+        self: JvmReader, each: Any, source: Any, take: Any, fetch_size: int, *more: Any
+    ) -> Any:
         fetched.append(fetch_size)
         return send(self, each, source, take, fetch_size, *more)
 
@@ -144,17 +175,23 @@ def with_a_changed_row(postgresql: Any, tmp_path: Path) -> Any:
     trip, connection = postgresql_trip(postgresql, tmp_path, "public.t:k:integer!upsert")
     with connection:
         connection.execute("create table t (id integer primary key, k integer, tags text[])")
-        connection.execute("insert into t select n, n, array[n::text] from generate_series(1, 100) n")
+        connection.execute(
+            "insert into t select n, n, array[n::text] from generate_series(1, 100) n"
+        )
         trip.run(with_state=True)
         connection.execute("update t set tags = null where id = 7")
     return trip
 
 
-def test_verify_starts_no_session(postgresql: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_verify_starts_no_session(
+    postgresql: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Nor does a repair, unless `engine` says so, whose reading then passes through Spark's tasks."""
     trip = with_a_changed_row(postgresql, tmp_path)
     for module in (opened_database, repairing):
-        monkeypatch.setattr(module, "get_session" if module is opened_database else "start_session", needless)
+        monkeypatch.setattr(
+            module, "get_session" if module is opened_database else "start_session", needless
+        )
     for reader in ("jdbc", "arrow"):
         trip.config["reader"] = reader
         assert differences(verified(trip, "public-t")) == ([], [], [7])

@@ -1,4 +1,6 @@
-"""What executors write as batches is, bit by bit and type by type, what the target stages from RECORD lines."""
+"""What executors write as batches is, bit by bit and type by type, what the target stages from
+RECORD lines.
+"""
 
 from __future__ import annotations
 
@@ -35,43 +37,65 @@ def bits(value: Any) -> Any:
 def by_duckdb(paths: list[Path]) -> pa.Table:
     with duckdb.connect() as connection:
         connection.execute("set timezone = 'UTC'")
-        found = connection.read_parquet([str(path) for path in paths], hive_partitioning=False).order("id")
+        found = connection.read_parquet(
+            [str(path) for path in paths], hive_partitioning=False
+        ).order("id")
         return found.to_arrow_table()
 
 
 def both_ways(
     folder: Path, config: JSON, *streams: str, batches: JSON | None = None
 ) -> Iterator[tuple[list[Path], list[Path]]]:
-    """By stream the files of the table that the target made of RECORD lines, and the batches of the same rows."""
+    """By stream the files of the table that the target made of RECORD lines, and the batches of the
+    same rows.
+    """
     trip = RoundTrip(folder / "lake", config)
     trip.run(add_record_metadata=True)
     batched = {**config, **(batches or {}), "batch_config": batch_config(folder / "batches")}
-    messages = [json.loads(line) for line in RoundTrip(folder / "none", batched).tap_lines().splitlines()]
+    messages = [
+        json.loads(line) for line in RoundTrip(folder / "none", batched).tap_lines().splitlines()
+    ]
     for stream in streams:
         table = sorted((folder / "lake" / "raw" / stream).rglob("*.parquet"))
-        yield table, paths_of([each for each in messages if each["type"] == "BATCH" and each["stream"] == stream])
+        yield (
+            table,
+            paths_of(
+                [each for each in messages if each["type"] == "BATCH" and each["stream"] == stream]
+            ),
+        )
 
 
 def expect_the_same(records: list[Path], batches: list[Path]) -> None:
     assert records
     assert batches
     staged, written = pq.read_schema(records[0]), pq.read_schema(batches[0])
-    assert [(each.name, each.type) for each in written] == [(each.name, each.type) for each in staged]
+    assert [(each.name, each.type) for each in written] == [
+        (each.name, each.type) for each in staged
+    ]
     left, right = by_duckdb(records), by_duckdb(batches)
     assert right.schema.equals(left.schema)
     own = [name for name in left.column_names if not name.startswith("_sdc_")]
     for name in own:
-        assert [bits(each) for each in right[name].to_pylist()] == [bits(each) for each in left[name].to_pylist()], name
+        assert [bits(each) for each in right[name].to_pylist()] == [
+            bits(each) for each in left[name].to_pylist()
+        ], name
     assert all(isinstance(each, datetime) for each in right["_sdc_extracted_at"].to_pylist())
 
 
-def test_every_type_of_postgresql_at_its_extremes(spark: SparkSession, source: Any, tmp_path: Path) -> None:
+def test_every_type_of_postgresql_at_its_extremes(
+    spark: SparkSession, source: Any, tmp_path: Path
+) -> None:
     database, connection = source
     # A NaN with a sign, which processors make and no text tells.
-    connection.execute("create or replace view v as select id, 'Infinity'::float8 - 'Infinity' as n, c5 as x from t")
+    connection.execute(
+        "create or replace view v as select id, 'Infinity'::float8 - 'Infinity' as n, c5 as x from "
+        "t"
+    )
     login = {"jdbc_url": database.jdbc_url, "user": database.user, "password": database.password}
 
-    for records, batches in both_ways(tmp_path, {**login, "reader": "jdbc"}, "public-t", "public-v"):
+    for records, batches in both_ways(
+        tmp_path, {**login, "reader": "jdbc"}, "public-t", "public-v"
+    ):
         expect_the_same(records, batches)
 
 
@@ -88,13 +112,18 @@ def test_the_columnar_reader_gives_the_same_of_every_type_that_it_reads(
     # Spark renders the records of the first run, Arrow those of the second one.
     for reader in ("jdbc", "arrow"):
         config = {**login, "tables": ["v"], "reader": reader}
-        for records, batches in both_ways(tmp_path / reader, config, "public-v", batches={"reader": "arrow"}):
+        for records, batches in both_ways(
+            tmp_path / reader, config, "public-v", batches={"reader": "arrow"}
+        ):
             expect_the_same(records, batches)
             assert "parquet-cpp-arrow" in pq.read_metadata(batches[0]).created_by
 
 
 def is_read_as_it_is(kind: Kind) -> bool:
-    """But for arrays whose elements Spark makes of their texts; a view forgets how many dimensions one has."""
+    """But for arrays whose elements Spark makes of their texts.
+
+    A view forgets how many dimensions one has.
+    """
     made = (pa.types.is_decimal, pa.types.is_date, pa.types.is_timestamp)
     return "[][]" not in kind.declared and not (
         pa.types.is_list(kind.arrow)
@@ -106,7 +135,10 @@ def test_whatever_a_column_of_sqlite_holds(spark: SparkSession, tmp_path: Path) 
     path = tmp_path / "source.db"
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
         connection.execute("pragma encoding = 'UTF-16le'")
-        connection.execute(f"create table t (id integer primary key, {columns()}, g int as (id * 2), s as (id) stored)")
+        connection.execute(
+            f"create table t (id integer primary key, {columns()}, g int as (id * 2), s as (id) "
+            "stored)"
+        )
         fill(connection, "t")
 
     for records, batches in both_ways(tmp_path, {"jdbc_url": f"jdbc:sqlite:{path}"}, "t"):

@@ -1,4 +1,7 @@
-"""Of a masked column nothing unmasked is in what a pipeline writes or says; verify compares the masked."""
+"""Of a masked column nothing unmasked is in what a pipeline writes or says.
+
+Verify compares the masked.
+"""
 
 from __future__ import annotations
 
@@ -43,22 +46,39 @@ def written(folder: Path) -> str:
                 file = pq.ParquetFile(path)
                 groups = range(file.metadata.num_row_groups)
                 found.append(
-                    f"{file.read().to_pylist()} {[file.metadata.row_group(each).to_dict() for each in groups]}"
+                    f"{file.read().to_pylist()} "
+                    f"{[file.metadata.row_group(each).to_dict() for each in groups]}"
                 )
     return "\n".join(found)
 
 
 @pytest.mark.parametrize(("reader", "way"), [("arrow", "lines"), ("jdbc", "batches")])
 def test_nothing_that_a_run_leaves_holds_a_masked_value_and_verify_compares_the_masked(
-    spark: SparkSession, postgresql: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture, reader: str, way: str
+    spark: SparkSession,
+    postgresql: Any,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    reader: str,
+    way: str,
 ) -> None:
     caplog.set_level(logging.DEBUG)
     database = postgresql.new_database()
     login = {"jdbc_url": database.jdbc_url, "user": database.user, "password": database.password}
     options = {
-        "public-people": {"mask": MASKS, "replication_key": "at", "load_method": "upsert", "detect_deletes": True}
+        "public-people": {
+            "mask": MASKS,
+            "replication_key": "at",
+            "load_method": "upsert",
+            "detect_deletes": True,
+        }
     }
-    config: dict[str, Any] = {**login, "stream_options": options, "mask_key": KEY, "slice_rows": 10, "reader": reader}
+    config: dict[str, Any] = {
+        **login,
+        "stream_options": options,
+        "mask_key": KEY,
+        "slice_rows": 10,
+        "reader": reader,
+    }
     lake = tmp_path / "lake"
     if way == "batches":
         storage = {"root": str(lake / ".dataspoc/staging/batches")}

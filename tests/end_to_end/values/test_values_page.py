@@ -1,4 +1,6 @@
-"""docs/use/types.md says what becomes of each type: compared with what discovery and the lake make of real columns."""
+"""docs/use/types.md says what becomes of each type: compared with what discovery and the lake make
+of real columns.
+"""
 
 from __future__ import annotations
 
@@ -33,47 +35,78 @@ def section(title: str) -> list[list[str]]:
 def told(title: str) -> Told:
     """SQL type and lake type of each native type that the section names."""
     return {
-        native: (row[1], row[2].strip("`")) for row in section(title) for native in re.findall(r"`([^`]+)`", row[0])
+        native: (row[1], row[2].strip("`"))
+        for row in section(title)
+        for native in re.findall(r"`([^`]+)`", row[0])
     }
 
 
 def made(spark: SparkSession, config: dict[str, Any], stream: str) -> list[tuple[str, str]]:
     """The same of the columns of a table, in their order."""
     columns = discovered(spark, config)[stream].columns
-    lake = [str(lake_type(property_schema(each.sql_type, nullable=True), each.name)) for each in columns]
+    lake = [
+        str(lake_type(property_schema(each.sql_type, nullable=True), each.name)) for each in columns
+    ]
     return [(str(each.sql_type), kind) for each, kind in zip(columns, lake, strict=True)]
 
 
-def test_the_page_of_types_says_what_postgresql_s_columns_become(spark: SparkSession, postgresql: Any) -> None:
+def test_the_page_of_types_says_what_postgresql_s_columns_become(
+    spark: SparkSession, postgresql: Any
+) -> None:
     types = told("PostgreSQL")
     database = postgresql.new_database()
     with psycopg.connect(database.dsn, autocommit=True) as connection:
         connection.execute("create extension vector")
-        connection.execute(f"create table t ({', '.join(f'c{n} {kind}' for n, kind in enumerate(types))})")
+        connection.execute(
+            f"create table t ({', '.join(f'c{n} {kind}' for n, kind in enumerate(types))})"
+        )
         # What the page does not name must be what it says of any other type.
         unnamed = connection.execute(
-            "select array_agg(format_type(oid, null)) from pg_type where typtype in ('b', 'r', 'm') "
-            "and typnamespace in ('pg_catalog'::regnamespace, 'public'::regnamespace) and typcategory <> 'Z'"
+            "select array_agg(format_type(oid, null)) from pg_type where typtype in ('b', 'r', "
+            "'m') "
+            "and typnamespace in ('pg_catalog'::regnamespace, 'public'::regnamespace) and "
+            "typcategory <> 'Z'"
         ).fetchone()[0]
         # A bare `character` is one of length 1.
-        others = [kind for kind in unnamed if kind not in (*types, "character") and not kind.endswith("[]")]
-        connection.execute(f"create table others ({', '.join(f'c{n} {kind}' for n, kind in enumerate(others))})")
+        others = [
+            kind
+            for kind in unnamed
+            if kind not in (*types, "character") and not kind.endswith("[]")
+        ]
+        connection.execute(
+            f"create table others ({', '.join(f'c{n} {kind}' for n, kind in enumerate(others))})"
+        )
     assert dict(zip(types, made(spark, login(database), "public-t"), strict=True)) == types
     named = dict(zip(others, made(spark, login(database), "public-others"), strict=True))
-    spelled = {"character varying": "varchar", "timestamp without time zone": "timestamp", "vector": "vector(3)"}
-    spelled |= {"timestamp with time zone": "timestamptz", "time without time zone": "time", "halfvec": "halfvec(3)"}
+    spelled = {
+        "character varying": "varchar",
+        "timestamp without time zone": "timestamp",
+        "vector": "vector(3)",
+    }
+    spelled |= {
+        "timestamp with time zone": "timestamptz",
+        "time without time zone": "time",
+        "halfvec": "halfvec(3)",
+    }
     spelled |= {"time with time zone": "timetz"}
     assert {kind: became for kind, became in named.items() if became != ("TEXT", "string")} == {
         kind: types[spelled[kind]] for kind in named if kind in spelled
     }
 
 
-def test_the_page_of_types_says_what_sqlite_s_columns_become(spark: SparkSession, tmp_path: Path) -> None:
+def test_the_page_of_types_says_what_sqlite_s_columns_become(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     types = told("SQLite")
     path = tmp_path / "source.db"
     with closing(sqlite3.connect(path)) as connection:
-        connection.execute(f"create table t ({', '.join(f'c{n} {kind}' for n, kind in enumerate(types))})")
-    assert dict(zip(types, made(spark, {"jdbc_url": f"jdbc:sqlite:{path}"}, "t"), strict=True)) == types
+        connection.execute(
+            f"create table t ({', '.join(f'c{n} {kind}' for n, kind in enumerate(types))})"
+        )
+    assert (
+        dict(zip(types, made(spark, {"jdbc_url": f"jdbc:sqlite:{path}"}, "t"), strict=True))
+        == types
+    )
 
 
 def test_the_page_of_types_names_every_override_and_what_the_lake_makes_of_each_name() -> None:
@@ -83,4 +116,6 @@ def test_the_page_of_types_names_every_override_and_what_the_lake_makes_of_each_
     for names, others, lake, _ in rows:
         known = re.findall("`([^`]+)`", f"{names} {others}".replace("p,s", "12,2"))
         became = declared_types({name: name for name in known}).values()
-        assert {str(kind) for kind in became} == set(re.findall("`([^`]+)`", lake.replace("p,s", "12,2")))
+        assert {str(kind) for kind in became} == set(
+            re.findall("`([^`]+)`", lake.replace("p,s", "12,2"))
+        )

@@ -1,4 +1,6 @@
-"""Every type of PostgreSQL at its extremes, through tap and target: what psycopg reads is what lies in the Parquet."""
+"""Every type of PostgreSQL at its extremes, through tap and target: what psycopg reads is what lies
+in the Parquet.
+"""
 
 from __future__ import annotations
 
@@ -26,12 +28,49 @@ create type pair as (a int, b text); create domain price as numeric(10,2) not nu
 create domain cost as price;
 create domain codes as int[]; create extension vector;
 """
-DAYS = ["0001-01-01", "0004-02-29", "1582-10-04", "1582-10-05", "1582-10-14", "1582-10-15", "1969-12-31", "9999-12-31"]
-MOMENTS = ["0001-01-01 00:00:00", "1582-10-10 02:30:00.000001", "1969-12-31 23:59:59.999999", "2024-02-29 02:30"]
-FOLDS = ["2025-03-30 02:30:00", "2025-10-26 02:30:00.123456", "2025-11-02 01:30", "9999-12-31 23:59:59.999999"]
-DOUBLES = ["NaN", "Infinity", "-Infinity", "-0", "5e-324", "1.7976931348623157e308", "0.1", "9007199254740993", "1e23"]
+DAYS = [
+    "0001-01-01",
+    "0004-02-29",
+    "1582-10-04",
+    "1582-10-05",
+    "1582-10-14",
+    "1582-10-15",
+    "1969-12-31",
+    "9999-12-31",
+]
+MOMENTS = [
+    "0001-01-01 00:00:00",
+    "1582-10-10 02:30:00.000001",
+    "1969-12-31 23:59:59.999999",
+    "2024-02-29 02:30",
+]
+FOLDS = [
+    "2025-03-30 02:30:00",
+    "2025-10-26 02:30:00.123456",
+    "2025-11-02 01:30",
+    "9999-12-31 23:59:59.999999",
+]
+DOUBLES = [
+    "NaN",
+    "Infinity",
+    "-Infinity",
+    "-0",
+    "5e-324",
+    "1.7976931348623157e308",
+    "0.1",
+    "9007199254740993",
+    "1e23",
+]
 REALS = ["NaN", "Infinity", "-Infinity", "-0", "1e-45", "3.4028235e38", "1.1", "16777217"]
-NUMERICS = ["NaN", "Infinity", "-Infinity", "1e-20", "0.0000123456789123456", "9" * 60 + ".5", "-0.00"]
+NUMERICS = [
+    "NaN",
+    "Infinity",
+    "-Infinity",
+    "1e-20",
+    "0.0000123456789123456",
+    "9" * 60 + ".5",
+    "-0.00",
+]
 ASCII = "".join(map(chr, range(1, 128)))
 TEXTS = [
     "",
@@ -49,7 +88,9 @@ LONG = "\\x" + "ab" * 10_000_000
 
 @dataclass(frozen=True)
 class Kind:
-    """A declared type: the Arrow type that it becomes, its extremes, and the SQL that asks psycopg for them."""
+    """A declared type: the Arrow type that it becomes, its extremes, and the SQL that asks psycopg
+    for them.
+    """
 
     declared: str
     arrow: pa.DataType
@@ -77,7 +118,9 @@ KINDS = [
     plain("oid", pa.int64(), "0", "4294967295"),
     plain("real", pa.float32(), *REALS, asked="{}::float8"),
     plain("double precision", pa.float64(), *DOUBLES),
-    plain("numeric(12,2)", pa.decimal128(12, 2), "-9999999999.99", "9999999999.99", "0.01", "-0.00"),
+    plain(
+        "numeric(12,2)", pa.decimal128(12, 2), "-9999999999.99", "9999999999.99", "0.01", "-0.00"
+    ),
     plain("numeric(38,0)", pa.decimal128(38, 0), "9" * 38, "-" + "9" * 38),
     plain("numeric(38,38)", pa.decimal128(38, 38), "0." + "9" * 38, "-0." + "0" * 37 + "1"),
     plain("numeric(38,19)", pa.decimal128(38, 19), "9" * 19 + "." + "9" * 19),
@@ -109,11 +152,21 @@ KINDS = [
     ),
     text("time", "00:00:00", "23:59:59.999999", "24:00:00"),
     text("timetz", "24:00:00-15:59:59", "00:00:00.000001+05:30"),
-    text("interval", "-178000000 years", "1 year -2 mons 3 days 04:05:06.000007", "infinity", "-00:00:00.000001"),
+    text(
+        "interval",
+        "-178000000 years",
+        "1 year -2 mons 3 days 04:05:06.000007",
+        "infinity",
+        "-00:00:00.000001",
+    ),
     text("interval day to second(3)", "1 day 02:03:04.567"),
     text("uuid", "550e8400-e29b-41d4-a716-446655440000", "00000000-0000-0000-0000-000000000000"),
     text(
-        "json", '{"b":1, "a": 1.10, "a":null, "n":123456789012345678901234567890.1230}', "null", ' "\\u0000" ', "1e999"
+        "json",
+        '{"b":1, "a": 1.10, "a":null, "n":123456789012345678901234567890.1230}',
+        "null",
+        ' "\\u0000" ',
+        "1e999",
     ),
     text("jsonb", '{"a": 123456789012345678901234567890.10, "b": "\\ud83d\\ude00"}', "null", "[]"),
     text("jsonpath", "$.a[*] ? (@ > 1)"),
@@ -173,7 +226,8 @@ KINDS = [
         "timestamptz[]",
         pa.timestamp("us", tz="UTC"),
         '{"2025-03-30 02:30+05:30"}',
-        asked="case when {0} is not null then array(select e at time zone 'UTC' from unnest({0}) e) end",
+        asked="case when {0} is not null then array(select e at time zone 'UTC' from unnest({0}) "
+        "e) end",
     ),
     array("uuid[]", pa.string(), "{550e8400-e29b-41d4-a716-446655440000}", asked="{}::text[]"),
     array("mood[]", pa.string(), '{happy,"sad "}', asked="{}::text[]"),
@@ -183,26 +237,43 @@ KINDS = [
     array("pair[]", pa.string(), '{"(1,\\"x,y\\")"}', asked="{}::text[]"),
     array("box[]", pa.string(), "{(3,4),(1,2);(5,6),(0,0)}", asked="{}::text[]"),
     text("integer[][]", "{{1,2},{3,NULL}}", "{5}", "[0:1]={1,2}"),
-    Kind("vector(3)", pa.list_(pa.field("element", pa.float32())), ["[1,-2.5,0.1]"], "{}::real[]::float8[]"),
-    Kind("halfvec(2)", pa.list_(pa.field("element", pa.float32())), ["[1,-0.5]"], "{}::real[]::float8[]"),
+    Kind(
+        "vector(3)",
+        pa.list_(pa.field("element", pa.float32())),
+        ["[1,-2.5,0.1]"],
+        "{}::real[]::float8[]",
+    ),
+    Kind(
+        "halfvec(2)",
+        pa.list_(pa.field("element", pa.float32())),
+        ["[1,-0.5]"],
+        "{}::real[]::float8[]",
+    ),
     text("sparsevec(5)", "{1:1,3:2}/5"),
 ]
 
 
 @pytest.fixture(scope="module")
 def source(postgresql: Any) -> Any:
-    """Table t: a row for each extreme, the last one NULL; on a server whose settings would change every text."""
+    """Table t: a row for each extreme, the last one NULL.
+
+    On a server whose settings would change every text.
+    """
     database: Database = postgresql.new_database()
     with psycopg.connect(database.dsn, autocommit=True) as connection:
         connection.execute(TYPES)
         columns = ", ".join(f"c{number} {kind.declared}" for number, kind in enumerate(KINDS))
         connection.execute(
-            f"create table t (id int primary key, {columns}, by_default int generated by default as identity, "
-            "stored int generated always as (id * 2) stored, virtual int generated always as (id * 3))"
+            f"create table t (id int primary key, {columns}, by_default int generated by default "
+            "as identity, "
+            "stored int generated always as (id * 2) stored, virtual int generated always as (id * "
+            "3))"
         )
         for number, row in enumerate(zip_longest(*(kind.values for kind in KINDS)), 1):
             # A domain that is NOT NULL has a default for the rows that say nothing of it.
-            said = {f"c{position}": value for position, value in enumerate(row) if value is not None}
+            said = {
+                f"c{position}": value for position, value in enumerate(row) if value is not None
+            }
             statement = sql.SQL("insert into t (id, {}) values ({}, {})").format(
                 sql.SQL(", ").join(map(sql.Identifier, said)),
                 number,
@@ -219,7 +290,9 @@ def source(postgresql: Any) -> Any:
 
 
 def bits(value: Any) -> Any:
-    """A value so that equal ones are the same to the last bit: -0.0 is not 0.0, NaN is NaN, 1.5 is not 1.50."""
+    """A value so that equal ones are the same to the last bit: -0.0 is not 0.0, NaN is NaN, 1.5 is
+    not 1.50.
+    """
     if isinstance(value, list):
         return [bits(each) for each in value]
     return struct.pack("d", value) if isinstance(value, float) else (type(value), str(value))
@@ -235,7 +308,9 @@ def lake(spark: SparkSession, source: Any, tmp_path_factory: pytest.TempPathFact
     return trip
 
 
-def test_a_checksum_has_the_same_text_of_every_type_at_its_extremes_on_both_sides(lake: RoundTrip) -> None:
+def test_a_checksum_has_the_same_text_of_every_type_at_its_extremes_on_both_sides(
+    lake: RoundTrip,
+) -> None:
     texts = texts_of_both(lake, "public-t")
     assert texts.lake == texts.source
     assert {name: len(set(each)) for name, each in texts.lake.items()} == texts.distinct
@@ -243,12 +318,16 @@ def test_a_checksum_has_the_same_text_of_every_type_at_its_extremes_on_both_side
     assert texts.unsummed == lists
 
 
-def test_every_type_at_its_extremes_lies_in_the_parquet_as_psycopg_reads_it(source: Any, lake: RoundTrip) -> None:
+def test_every_type_at_its_extremes_lies_in_the_parquet_as_psycopg_reads_it(
+    source: Any, lake: RoundTrip
+) -> None:
     _, connection = source
     found = lake.table("public-t").sort_by("id")
 
     asked = [f"{kind.asked.format(f'c{number}')}" for number, kind in enumerate(KINDS)]
-    rows = connection.execute(f"select {', '.join(asked)}, by_default, stored, virtual from t order by id").fetchall()
+    rows = connection.execute(
+        f"select {', '.join(asked)}, by_default, stored, virtual from t order by id"
+    ).fetchall()
     for number, (kind, truth) in enumerate(zip(KINDS, zip(*rows, strict=True), strict=False)):
         column = found[f"c{number}"]
         assert column.type == kind.arrow, kind.declared
@@ -258,5 +337,7 @@ def test_every_type_at_its_extremes_lies_in_the_parquet_as_psycopg_reads_it(sour
         if "timestamptz[]" in kind.declared:
             mine = [each and [one and one.replace(tzinfo=None) for one in each] for each in mine]
         assert [bits(each) for each in mine] == [bits(each) for each in truth], kind.declared
-    for name, truth in zip(("by_default", "stored", "virtual"), list(zip(*rows, strict=True))[-3:], strict=True):
+    for name, truth in zip(
+        ("by_default", "stored", "virtual"), list(zip(*rows, strict=True))[-3:], strict=True
+    ):
         assert found[name].to_pylist() == list(truth)

@@ -1,4 +1,6 @@
-"""Whatever SQLite's columns hold, through tap and target: what sqlite3 reads is what lies in the Parquet."""
+"""Whatever SQLite's columns hold, through tap and target: what sqlite3 reads is what lies in the
+Parquet.
+"""
 
 from __future__ import annotations
 
@@ -22,13 +24,30 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 ASCII = "".join(map(chr, range(128)))
-TEXTS = ["", "null", ASCII, "a\0b", "\ufffd\ufffe\uffff\ufeff", "\ufeffbom", "\\ud800", "é😀" * 5000, "{c}'\";--"]
-MOMENTS = ["0001-01-01", "1582-10-10 02:30", "2025-03-30T02:30:00.000001", "9999-12-31 23:59:59.999999000"]
+TEXTS = [
+    "",
+    "null",
+    ASCII,
+    "a\0b",
+    "\ufffd\ufffe\uffff\ufeff",
+    "\ufeffbom",
+    "\\ud800",
+    "é😀" * 5000,
+    "{c}'\";--",
+]
+MOMENTS = [
+    "0001-01-01",
+    "1582-10-10 02:30",
+    "2025-03-30T02:30:00.000001",
+    "9999-12-31 23:59:59.999999000",
+]
 
 
 @dataclass(frozen=True)
 class Kind:
-    """A declared type, the Arrow type that it becomes, what is inserted and (by `exact`) what must arrive."""
+    """A declared type, the Arrow type that it becomes, what is inserted and (by `exact`) what must
+    arrive.
+    """
 
     declared: str
     arrow: pa.DataType
@@ -48,10 +67,21 @@ KINDS = [
     Kind("integer", pa.int64(), [-(2**63), 2**63 - 1, 9007199254740993, "12", 3.0]),
     Kind("tinyint(1)", pa.int64(), [300]),
     Kind("unsigned big int", pa.int64(), [2**63 - 1]),
-    Kind("real", pa.float64(), [0.1, 1 / 3, 5, 5e-324, -1.7976931348623157e308, float("inf"), 1e23, 2**53 + 1]),
+    Kind(
+        "real",
+        pa.float64(),
+        [0.1, 1 / 3, 5, 5e-324, -1.7976931348623157e308, float("inf"), 1e23, 2**53 + 1],
+    ),
     Kind("float", pa.float64(), ["1.5", float("-inf")]),
-    Kind("decimal(10,2)", pa.decimal128(10, 2), [12.34, 0.1, 7, -99999999.99, 0], lambda v: Decimal(str(v))),
-    Kind("decimal(20,18)", pa.decimal128(20, 18), [0.1, 1e-18, 1.5, -0.3], lambda v: Decimal(str(v))),
+    Kind(
+        "decimal(10,2)",
+        pa.decimal128(10, 2),
+        [12.34, 0.1, 7, -99999999.99, 0],
+        lambda v: Decimal(str(v)),
+    ),
+    Kind(
+        "decimal(20,18)", pa.decimal128(20, 18), [0.1, 1e-18, 1.5, -0.3], lambda v: Decimal(str(v))
+    ),
     Kind("decimal(38)", pa.decimal128(38, 0), [2**62, 3.0, 1e22], Decimal),
     Kind("numeric", pa.string(), [10**15, 2**63 - 1, 1 / 3, "1e2", "not a number"], number_text),
     Kind("boolean", pa.bool_(), [0, 1, "true", "F"], lambda v: v in (1, "true")),
@@ -63,10 +93,17 @@ KINDS = [
     Kind("time", pa.string(), ["24:00", "now"]),
     Kind("interval", pa.string(), ["1 day", 7], number_text),
     Kind("blob", pa.binary(), [b"", b"\0\xff'", b"\xff\xfe", b"x" * 1_000_000]),
-    Kind("date", pa.date32(), ["0001-01-01", "1582-10-10", "2024-02-29", "9999-12-31"], dt.date.fromisoformat),
+    Kind(
+        "date",
+        pa.date32(),
+        ["0001-01-01", "1582-10-10", "2024-02-29", "9999-12-31"],
+        dt.date.fromisoformat,
+    ),
     Kind("datetime", pa.timestamp("us"), MOMENTS, moment),
     Kind("timestamp", pa.timestamp("us"), MOMENTS, moment),
-    Kind("timestamptz", pa.timestamp("us", tz="UTC"), ["0001-01-01", "2025-10-26 02:30:00.5"], moment),
+    Kind(
+        "timestamptz", pa.timestamp("us", tz="UTC"), ["0001-01-01", "2025-10-26 02:30:00.5"], moment
+    ),
     Kind("", pa.string(), ["text", 5, "\0", 0.1], number_text),
     Kind("point", pa.string(), ["1;2"]),
 ]
@@ -95,14 +132,21 @@ def test_whatever_a_column_holds_lies_in_the_parquet_as_sqlite3_reads_it(
     path = tmp_path / "source.db"
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
         connection.execute(f"pragma encoding = '{encoding}'")
-        connection.execute(f"create table t (id integer primary key, {columns()}, g int as (id * 2), s as (id) stored)")
+        connection.execute(
+            f"create table t (id integer primary key, {columns()}, g int as (id * 2), s as (id) "
+            "stored)"
+        )
         connection.execute("create table alone (k text primary key, v) without rowid")
         connection.execute("create table strict (i int, r real, t text, b blob, a any) strict")
-        connection.execute("create view sums as select id, c0 as whole, id * 1.5 as x, null as none from t")
+        connection.execute(
+            "create view sums as select id, c0 as whole, id * 1.5 as x, null as none from t"
+        )
         connection.execute("create virtual table pages using fts5(title, body)")
         fill(connection, "t")
         connection.execute("insert into alone values ('é', x'00ff')")
-        connection.execute("insert into strict values (1, 2, '3', x'04', 5.5), (null, null, null, null, 'any')")
+        connection.execute(
+            "insert into strict values (1, 2, '3', x'04', 5.5), (null, null, null, null, 'any')"
+        )
         connection.execute("insert into pages values ('one', 'two')")
         stored = connection.execute("select * from t order by id").fetchall()
     trip = RoundTrip(tmp_path / "lake", {"jdbc_url": f"jdbc:sqlite:{path}"})
@@ -112,11 +156,15 @@ def test_whatever_a_column_holds_lies_in_the_parquet_as_sqlite3_reads_it(
     for number, kind in enumerate(KINDS):
         column = found[f"c{number}"]
         assert column.type == kind.arrow, kind.declared
-        mine = (column.cast(pa.timestamp("us")) if pa.types.is_timestamp(column.type) else column).to_pylist()
+        mine = (
+            column.cast(pa.timestamp("us")) if pa.types.is_timestamp(column.type) else column
+        ).to_pylist()
         truth = [None if row[number + 1] is None else kind.exact(row[number + 1]) for row in stored]
         scale = kind.arrow.scale if pa.types.is_decimal(kind.arrow) else None
         if scale is not None:
-            truth = [None if each is None else each.quantize(Decimal(1).scaleb(-scale)) for each in truth]
+            truth = [
+                None if each is None else each.quantize(Decimal(1).scaleb(-scale)) for each in truth
+            ]
         assert [bits(each) for each in mine] == [bits(each) for each in truth], kind.declared
     assert found["g"].to_pylist() == [row[0] * 2 for row in stored]
     assert found["s"].to_pylist() == [str(row[0]) for row in stored]
@@ -131,7 +179,13 @@ def test_whatever_a_column_holds_lies_in_the_parquet_as_sqlite3_reads_it(
     assert sums["x"].to_pylist() == [str(row[0] * 1.5) for row in stored]
 
 
-BROKEN = {"text": b"a\xffb", "varchar(9)": b"\xff\xfea\0", "json": b"\xc0\x80", "": b"\xed\xa0\x80", "numeric": b"\x80"}
+BROKEN = {
+    "text": b"a\xffb",
+    "varchar(9)": b"\xff\xfea\0",
+    "json": b"\xc0\x80",
+    "": b"\xed\xa0\x80",
+    "numeric": b"\x80",
+}
 
 
 def test_bytes_that_are_no_text_are_never_replaced(spark: SparkSession, tmp_path: Path) -> None:
@@ -143,10 +197,14 @@ def test_bytes_that_are_no_text_are_never_replaced(spark: SparkSession, tmp_path
     config = {"jdbc_url": f"jdbc:sqlite:{path}"}
     # One that is plainly none, and one that begins as UTF-16 does.
     for number in range(2):
-        with pytest.raises(SingerSparkError, match=r"column v \(.*type_overrides to binary: ") as caught:
+        with pytest.raises(
+            SingerSparkError, match=r"column v \(.*type_overrides to binary: "
+        ) as caught:
             RoundTrip(tmp_path / "lake", {**config, "tables": [f"t{number}"]}).tap_lines()
         assert "\n" not in str(caught.value)
-    trip = RoundTrip(tmp_path / "lake", {**config, "stream_options": {"t*": {"type_overrides": {"v": "binary"}}}})
+    trip = RoundTrip(
+        tmp_path / "lake", {**config, "stream_options": {"t*": {"type_overrides": {"v": "binary"}}}}
+    )
     trip.run()
     found = [trip.table(f"t{number}").to_pylist() for number in range(len(BROKEN))]
     assert found == [[{"v": broken}] for broken in BROKEN.values()]

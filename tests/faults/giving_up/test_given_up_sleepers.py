@@ -1,4 +1,6 @@
-"""A publisher that sleeps while its run is given up changes nothing any more, and no table keeps a run from it."""
+"""A publisher that sleeps while its run is given up changes nothing any more, and no table keeps a
+run from it.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,15 @@ from faults.faulty import DIE_AFTER, Died, Faulty, Interrupted
 from faults.iceberg_tables import TwoIcebergTables, catalog_calls, give_up, meanwhile
 from faults.rivals.test_foreign_upkeep import CREATES, check, lose_of_changes, waiting
 from faults.small_lake import NO_BEATS
-from faults.storage.test_delta_faults import CHANGES, GROWS, LAYOUT, TwoTables, is_log_entry, rows_after, store_of
+from faults.storage.test_delta_faults import (
+    CHANGES,
+    GROWS,
+    LAYOUT,
+    TwoTables,
+    is_log_entry,
+    rows_after,
+    store_of,
+)
 from singer_spark.errors import ConfigurationError, StorageError, UnpublishableError
 from singer_spark.process.identity import Process
 from target_spark_lake.commit.recovery import free
@@ -30,7 +40,9 @@ def lose_and_give_up(lake: TwoTables) -> None:
 
 
 def check_nothing_came(lake: TwoTables, runs: int) -> None:
-    assert [lake.rows(each) for each in (GROWS, CHANGES)] == [rows_after(each, runs) for each in (GROWS, CHANGES)]
+    assert [lake.rows(each) for each in (GROWS, CHANGES)] == [
+        rows_after(each, runs) for each in (GROWS, CHANGES)
+    ]
     check(lake, lake.sync())
     assert lake.committed() == runs + 1
 
@@ -39,7 +51,9 @@ def check_nothing_came(lake: TwoTables, runs: int) -> None:
 def test_no_snapshot_is_made_of_a_run_that_was_given_up_meanwhile(
     tmp_path: Path, dead: Process, monkeypatch: pytest.MonkeyPatch, runs: int
 ) -> None:
-    """Where the run was to make the tables, they are made, and empty: so the sleeper does not make them."""
+    """Where the run was to make the tables, they are made, and empty: so the sleeper does not make
+    them.
+    """
     lake = TwoIcebergTables(tmp_path)
     for _ in range(runs):
         lake.sync()
@@ -50,13 +64,17 @@ def test_no_snapshot_is_made_of_a_run_that_was_given_up_meanwhile(
 
 
 @pytest.mark.parametrize("runs", [0, 2])
-def test_no_delta_entry_is_made_of_a_run_that_was_given_up_meanwhile(tmp_path: Path, dead: Process, runs: int) -> None:
+def test_no_delta_entry_is_made_of_a_run_that_was_given_up_meanwhile(
+    tmp_path: Path, dead: Process, runs: int
+) -> None:
     lake = TwoTables(tmp_path)
     for _ in range(runs):
         lake.sync()
     sleeping = lake.storage(
         lambda files: Interrupted(
-            files, lambda name, args: is_log_entry(name, args) and GROWS in args[0], lambda: lose_and_give_up(lake)
+            files,
+            lambda name, args: is_log_entry(name, args) and GROWS in args[0],
+            lambda: lose_and_give_up(lake),
         )
     )
     with pytest.raises(StorageError):
@@ -69,15 +87,22 @@ def committed_and_dead(lake: TwoTables, dead: Process, runs: int = 1) -> None:
     for _ in range(runs):
         lake.sync()
     with pytest.raises(Died):  # lock, two claims of new tables, journal
-        lake.sync(lake.storage(lambda files: Faulty(files, 2 if runs else 4, DIE_AFTER, CREATES)), dead)
+        lake.sync(
+            lake.storage(lambda files: Faulty(files, 2 if runs else 4, DIE_AFTER, CREATES)), dead
+        )
     assert waiting(lake)
 
 
 def upgrade_iceberg(lake: TwoTables) -> None:
-    """What ALTER TABLE … SET TBLPROPERTIES ('format-version'='3') does; PyIceberg itself does not."""
+    """What ALTER TABLE … SET TBLPROPERTIES ('format-version'='3') does.
+
+    PyIceberg itself does not.
+    """
     assert isinstance(lake, TwoIcebergTables)
     file = Path(lake.table(GROWS).metadata_location.removeprefix("file://"))
-    file.write_text(json.dumps({**json.loads(file.read_text()), "format-version": 3, "next-row-id": 0}))
+    file.write_text(
+        json.dumps({**json.loads(file.read_text()), "format-version": 3, "next-row-id": 0})
+    )
 
 
 def upgrade_delta(lake: TwoTables) -> None:
@@ -85,20 +110,31 @@ def upgrade_delta(lake: TwoTables) -> None:
     features = {"readerFeatures": ["columnMapping"], "writerFeatures": ["columnMapping"]}
     protocol = {"protocol": {"minReaderVersion": 3, "minWriterVersion": 7, **features}}
     version = lake.table(GROWS).version() + 1
-    (lake.folder / GROWS / "_delta_log" / f"{version:020d}.json").write_text(json.dumps(protocol) + "\n")
+    (lake.folder / GROWS / "_delta_log" / f"{version:020d}.json").write_text(
+        json.dumps(protocol) + "\n"
+    )
 
 
-UPGRADES = [(TwoIcebergTables, upgrade_iceberg, "format version 3"), (TwoTables, upgrade_delta, "columnMapping")]
+UPGRADES = [
+    (TwoIcebergTables, upgrade_iceberg, "format version 3"),
+    (TwoTables, upgrade_delta, "columnMapping"),
+]
 
 
 @pytest.mark.parametrize(("kind", "upgrade", "said"), UPGRADES)
 def test_a_table_that_was_upgraded_for_good_before_its_commit_is_left_as_it_is_and_the_run_given_up(
-    tmp_path: Path, dead: Process, kind: type[TwoTables], upgrade: Callable[[TwoTables], None], said: str
+    tmp_path: Path,
+    dead: Process,
+    kind: type[TwoTables],
+    upgrade: Callable[[TwoTables], None],
+    said: str,
 ) -> None:
     lake = kind(tmp_path)
     committed_and_dead(lake, dead)
     upgrade(lake)
-    with pytest.raises(UnpublishableError, match=f"{said}.*give the run up: .*--give-up-publishing"):
+    with pytest.raises(
+        UnpublishableError, match=f"{said}.*give the run up: .*--give-up-publishing"
+    ):
         lake.sync()
     assert said in waiting(lake).body["error"]
     give_up(lake)
@@ -116,13 +152,20 @@ def files_of(lake: TwoTables, table: str) -> int:
 
 @pytest.mark.parametrize(("kind", "upgrade", "said"), UPGRADES)
 def test_a_table_that_was_upgraded_after_its_commit_does_not_keep_the_run_from_being_published(
-    tmp_path: Path, dead: Process, kind: type[TwoTables], upgrade: Callable[[TwoTables], None], said: str
+    tmp_path: Path,
+    dead: Process,
+    kind: type[TwoTables],
+    upgrade: Callable[[TwoTables], None],
+    said: str,
 ) -> None:
     lake = kind(tmp_path)
     lake.sync()
     with pytest.MonkeyPatch.context() as patch:
         for_iceberg = Faulty(None, 1, DIE_AFTER, frozenset({"commit_table"}))
-        with catalog_calls(patch, for_iceberg), pytest.raises(Died):  # lock, journal, the log of `grows`
+        with (
+            catalog_calls(patch, for_iceberg),
+            pytest.raises(Died),
+        ):  # lock, journal, the log of `grows`
             lake.sync(lake.storage(lambda files: Faulty(files, 3, DIE_AFTER, CREATES)), dead)
     upgrade(lake)
     assert free(lake.storage(), LAYOUT, store_of(lake), NO_BEATS, force=False).finished
@@ -138,7 +181,9 @@ def test_a_table_that_the_catalog_names_elsewhere_leaves_a_note_and_the_run_is_g
     for location in (f"file://{tmp_path}/elsewhere", f"file://{tmp_path}/{GROWS}"):
         move(lake, location)
         if "elsewhere" in location:
-            with pytest.raises(UnpublishableError, match=r"lies in .*elsewhere.*--give-up-publishing"):
+            with pytest.raises(
+                UnpublishableError, match=r"lies in .*elsewhere.*--give-up-publishing"
+            ):
                 lake.sync()
             assert "elsewhere" in waiting(lake).body["error"]
             give_up(lake)
@@ -153,11 +198,18 @@ def move(lake: TwoIcebergTables, location: str) -> None:
         transaction._apply((SetLocationUpdate.model_validate({"location": location}),))
 
 
-def test_a_table_is_not_made_in_another_catalog_than_its_run_was_planned_with(tmp_path: Path, dead: Process) -> None:
+def test_a_table_is_not_made_in_another_catalog_than_its_run_was_planned_with(
+    tmp_path: Path, dead: Process
+) -> None:
     lake = TwoIcebergTables(tmp_path)
     committed_and_dead(lake, dead, 0)
-    other = replace(LAYOUT, catalog=IcebergCatalog({"type": "sql", "uri": f"sqlite:///{tmp_path}/other.db"}, "sales"))
-    with pytest.raises(ConfigurationError, match=r"as raw\.\w+ in catalog lake, which is sales\.\w+ in catalog"):
+    other = replace(
+        LAYOUT,
+        catalog=IcebergCatalog({"type": "sql", "uri": f"sqlite:///{tmp_path}/other.db"}, "sales"),
+    )
+    with pytest.raises(
+        ConfigurationError, match=r"as raw\.\w+ in catalog lake, which is sales\.\w+ in catalog"
+    ):
         free(lake.storage(), other, store_of(lake), NO_BEATS, force=False)
     assert SqlCatalog("lake", uri=f"sqlite:///{tmp_path}/other.db").list_namespaces() == []
     assert free(lake.storage(), LAYOUT, store_of(lake), NO_BEATS, force=False).finished
@@ -169,15 +221,25 @@ def test_a_table_is_not_made_in_another_catalog_than_its_run_was_planned_with(tm
     [
         ({}, "raw.s in catalog lake"),
         (
-            {"type": "sql", "uri": "postgresql+psycopg://me:secret@h:5432/db?password=secret", "name": "n"},
+            {
+                "type": "sql",
+                "uri": "postgresql+psycopg://me:secret@h:5432/db?password=secret",
+                "name": "n",
+            },
             "raw.s in catalog n of type sql (postgresql+psycopg://h:5432/db)",
         ),
         (
             {"type": "rest", "uri": "https://h/c", "warehouse": "w"},
             "raw.s in catalog lake of type rest (https://h/c w)",
         ),
-        ({"type": "glue", "glue.region": "eu-west-1"}, "raw.s in catalog lake of type glue (eu-west-1)"),
-        ({"type": "sql", "uri": "sqlite:////tmp/c.db"}, "raw.s in catalog lake of type sql (sqlite:////tmp/c.db)"),
+        (
+            {"type": "glue", "glue.region": "eu-west-1"},
+            "raw.s in catalog lake of type glue (eu-west-1)",
+        ),
+        (
+            {"type": "sql", "uri": "sqlite:////tmp/c.db"},
+            "raw.s in catalog lake of type sql (sqlite:////tmp/c.db)",
+        ),
     ],
 )
 def test_a_catalog_is_described_without_its_secrets(properties: dict[str, Any], said: str) -> None:

@@ -16,7 +16,13 @@ from faults.faulty import DIE_AFTER, FAIL_AFTER, FAULTS, Counting, Died, Faulty,
 from faults.given_up import DELETES, check_before, committed_and_dead, dies_after, give_up, lose
 from faults.small_lake import LAYOUT, NO_BEATS, STEP, SmallLake
 from servers.s3 import S3
-from singer_spark.errors import LockedError, SingerSparkError, StateError, StorageError, UnpublishableError
+from singer_spark.errors import (
+    LockedError,
+    SingerSparkError,
+    StateError,
+    StorageError,
+    UnpublishableError,
+)
 from singer_spark.process.identity import Process
 from singer_spark.state.backend import StateBackend
 from singer_spark.state.run_log import last_committed
@@ -46,22 +52,37 @@ def test_a_committed_run_whose_file_is_gone_is_given_up_and_everything_comes_aga
     bound = runs_before * STEP
     run_id = committed_and_dead(lake, dead, moves)
     lose(lake, run_id, "grows/part-1.zstd.parquet")
-    wedged = rf"run {run_id} is committed, and 1 of its 3 file.s. are gone, .*recover --give-up-publishing {run_id}"
+    wedged = (
+        rf"run {run_id} is committed, and 1 of its 3 file.s. are gone, .*recover "
+        rf"--give-up-publishing {run_id}"
+    )
     for _ in range(2):
         with pytest.raises(UnpublishableError, match=wedged):
             lake.sync()
     (told, *_) = [run for run in runs(lake.storage(), LAYOUT) if run["run_id"] == run_id]
-    assert (told["outcome"], told["streams"], "1 of its 3 file(s) are gone" in told["error"]) == ("committed", {}, True)
+    assert (told["outcome"], told["streams"], "1 of its 3 file(s) are gone" in told["error"]) == (
+        "committed",
+        {},
+        True,
+    )
     done = give_up(lake, run_id)
     assert done.given_up is not None
     assert done.given_up["streams"] == {
         "grows": {"lost_files": 1, "lost_rows": 3, "taken_back_files": 1, "taken_back_rows": 1},
-        "whole": {"lost_files": 0, "lost_rows": 0, "taken_back_files": 1, "taken_back_rows": bound + STEP},
+        "whole": {
+            "lost_files": 0,
+            "lost_rows": 0,
+            "taken_back_files": 1,
+            "taken_back_rows": bound + STEP,
+        },
     }
     check_before(lake, bound)
     assert give_up(lake, run_id).given_up == done.given_up
     told = {run["run_id"]: run for run in runs(lake.storage(), LAYOUT)}
-    assert (told[run_id]["outcome"], told[done.given_up["by"]]["outcome"]) == ("rolled_back", "succeeded")
+    assert (told[run_id]["outcome"], told[done.given_up["by"]]["outcome"]) == (
+        "rolled_back",
+        "succeeded",
+    )
     assert "given up by run" in told[run_id]["error"]
     assert run_id not in [saved["run_id"] for saved in state_history(lake.storage(), LAYOUT)]
     lake.check_exact(lake.sync())
@@ -142,7 +163,9 @@ def test_a_fault_at_any_change_on_s3_while_a_run_is_given_up_loses_and_repeats_n
 def test_files_that_are_gone_after_the_old_ones_went_leave_what_is_there_and_all_comes_again(
     tmp_path: Path, dead: Process
 ) -> None:
-    """Then no way leads back for that table: what it has stays until the next run, whose rows come once."""
+    """Then no way leads back for that table: what it has stays until the next run, whose rows come
+    once.
+    """
     lake = SmallLake(f"{tmp_path}/lake", {})
     lake.sync()
     run_id = dies_after(lake, dead, 2, DELETES)  # an older lock, then the old file of `whole`
@@ -153,12 +176,16 @@ def test_files_that_are_gone_after_the_old_ones_went_leave_what_is_there_and_all
     lake.check_exact(lake.sync())
 
 
-def test_only_a_committed_run_that_can_t_be_published_is_given_up(tmp_path: Path, dead: Process) -> None:
+def test_only_a_committed_run_that_can_t_be_published_is_given_up(
+    tmp_path: Path, dead: Process
+) -> None:
     lake = SmallLake(f"{tmp_path}/lake", {})
     lake.sync()
     good = last_committed(lake.storage(), LAYOUT.runs)
     assert good is not None
-    with pytest.raises(StateError, match=r"is published, so there is nothing to give up; .*state restore"):
+    with pytest.raises(
+        StateError, match=r"is published, so there is nothing to give up; .*state restore"
+    ):
         give_up(lake, good.run_id)
     with pytest.raises(StateError, match="has no run nonsense"):
         give_up(lake, "nonsense")
@@ -177,7 +204,9 @@ def test_only_a_committed_run_that_can_t_be_published_is_given_up(tmp_path: Path
     by = (give_up(lake, run_id).given_up or {})["by"]
     with pytest.raises(StateError, match=f"takes back run {run_id}"):
         give_up(lake, by)
-    failed = next(run["run_id"] for run in runs(lake.storage(), LAYOUT) if run["outcome"] == "rolled_back")
+    failed = next(
+        run["run_id"] for run in runs(lake.storage(), LAYOUT) if run["outcome"] == "rolled_back"
+    )
     assert (give_up(lake, failed).given_up or {})["by"] == by
     lake.check_exact(lake.sync())
 
@@ -193,15 +222,25 @@ def test_a_storage_that_only_fails_is_no_reason_to_give_up(tmp_path: Path, dead:
     assert entry is not None
     assert (entry.run_id, "injected" in entry.body["error"]) == (run_id, True)
     lake.check_exact(lake.sync())
-    assert all(run["error"] is None for run in runs(lake.storage(), LAYOUT) if run["outcome"] == "succeeded")
+    assert all(
+        run["error"] is None
+        for run in runs(lake.storage(), LAYOUT)
+        if run["outcome"] == "succeeded"
+    )
 
 
-def test_the_state_goes_back_before_the_rows_and_is_the_empty_one_where_none_was(tmp_path: Path, dead: Process) -> None:
+def test_the_state_goes_back_before_the_rows_and_is_the_empty_one_where_none_was(
+    tmp_path: Path, dead: Process
+) -> None:
     lake = SmallLake(f"{tmp_path}/lake", {})
-    with pytest.raises(Died):  # `state.json` is the run's first exchange with nothing before it but its own lock's
+    with pytest.raises(
+        Died
+    ):  # `state.json` is the run's first exchange with nothing before it but its own lock's
         lake.sync(
             lake.faulty_files(
-                lambda files: Faulty(files, 1, "the process dies before the call", frozenset({"replace"}))
+                lambda files: Faulty(
+                    files, 1, "the process dies before the call", frozenset({"replace"})
+                )
             ),
             dead,
         )
@@ -212,7 +251,9 @@ def test_the_state_goes_back_before_the_rows_and_is_the_empty_one_where_none_was
 
     def look() -> None:
         """The state goes back before the rows do."""
-        assert lake.rows("whole") or b"replication_key_value" not in (lake.storage().read(LAYOUT.state) or b"")
+        assert lake.rows("whole") or b"replication_key_value" not in (
+            lake.storage().read(LAYOUT.state) or b""
+        )
 
     give_up(lake, entry.run_id, lake.faulty_files(lambda files: Watched(files, look)))
     assert json.loads(lake.storage().read(LAYOUT.state) or b"") == {"bookmarks": {}}

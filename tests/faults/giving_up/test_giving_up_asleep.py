@@ -15,7 +15,9 @@ from singer_spark.process.identity import Process
 from singer_spark.storage.storage import Storage
 
 
-def test_a_publisher_that_slept_while_its_run_was_given_up_brings_nothing_back(tmp_path: Path, dead: Process) -> None:
+def test_a_publisher_that_slept_while_its_run_was_given_up_brings_nothing_back(
+    tmp_path: Path, dead: Process
+) -> None:
     lake = SmallLake(f"{tmp_path}/lake", {})
     lake.sync()
 
@@ -34,7 +36,9 @@ def test_a_publisher_that_slept_before_its_state_does_not_write_it_once_its_run_
     for _ in range(runs_before):
         lake.sync()
     with pytest.raises(StorageError, match="something else wrote to"):
-        lake.sync(sleeping(lake, lambda name, args: name == "exchange" and args[0] == LAYOUT.state), dead)
+        lake.sync(
+            sleeping(lake, lambda name, args: name == "exchange" and args[0] == LAYOUT.state), dead
+        )
     assert lake.published_bound() == runs_before * STEP
     assert lake.rows("grows") == list(range(runs_before * STEP))
     lake.check_exact(lake.sync())
@@ -51,7 +55,9 @@ def test_a_publisher_that_slept_before_it_retires_looks_whether_its_run_was_give
     def before_it_retires(name: str, args: tuple[Any, ...]) -> bool:
         moved.extend(name for _ in "x" if name == "move")
         looks = name == "read" and args[0].startswith(LAYOUT.runs)
-        return bool(moved) and (looks or (name == "delete" and args[0].startswith(LAYOUT.table("whole"))))
+        return bool(moved) and (
+            looks or (name == "delete" and args[0].startswith(LAYOUT.table("whole")))
+        )
 
     with pytest.raises(StorageError, match="given up"):
         lake.sync(sleeping(lake, before_it_retires), dead)

@@ -37,7 +37,9 @@ def give_up_delta(lake: TwoTables, storage: Storage | None = None) -> Recovery:
 
 
 def conflicting(folder: Path, syncs: int) -> TwoTables:
-    """A run that has its entry in `grows`, while someone deletes a row of `changes` that it replaces."""
+    """A run that has its entry in `grows`, while someone deletes a row of `changes` that it
+    replaces.
+    """
     lake = TwoTables(folder)
     for _ in range(syncs):
         lake.sync()
@@ -48,7 +50,9 @@ def conflicting(folder: Path, syncs: int) -> TwoTables:
             lambda: lake.table(CHANGES).delete("id = 5"),
         )
     )
-    with pytest.raises(UnpublishableError, match=r"RESTORE TABLE .* or give the run up: .*--give-up-publishing"):
+    with pytest.raises(
+        UnpublishableError, match=r"RESTORE TABLE .* or give the run up: .*--give-up-publishing"
+    ):
         lake.sync(busy)
     return lake
 
@@ -61,7 +65,9 @@ def check_given_up(lake: TwoTables, syncs: int) -> None:
     assert lake.storage().list(".dataspoc/staging") == []
 
 
-def test_a_delta_conflict_is_given_up_and_the_entries_that_were_made_are_undone(tmp_path: Path) -> None:
+def test_a_delta_conflict_is_given_up_and_the_entries_that_were_made_are_undone(
+    tmp_path: Path,
+) -> None:
     lake = conflicting(tmp_path, 3)
     assert lake.rows(GROWS) == rows_after(GROWS, 4)
     done = give_up_delta(lake)
@@ -88,12 +94,17 @@ def test_a_fault_at_any_storage_call_of_giving_up_a_delta_conflict_leaves_no_ent
         lake = waits.copied(nth)
         broken = lake.storage(partial(Faulty, nth=nth, fault=fault))
         with monkeypatch.context() as patch, suppress(SingerSparkError, Died):
-            patch.setattr("target_spark_lake.commit.recovery.take_lock", partial(take_lock, process=dead))
+            patch.setattr(
+                "target_spark_lake.commit.recovery.take_lock", partial(take_lock, process=dead)
+            )
             give_up_delta(lake, broken)
         give_up_delta(lake)
         check_given_up(lake, 3)
         assert lake.sync() == 4
-        assert (lake.rows(GROWS), lake.rows(CHANGES)) == (rows_after(GROWS, 4), rows_after(CHANGES, 4))
+        assert (lake.rows(GROWS), lake.rows(CHANGES)) == (
+            rows_after(GROWS, 4),
+            rows_after(CHANGES, 4),
+        )
 
 
 def test_a_file_of_a_new_delta_table_that_is_gone_leaves_an_empty_table_or_none_and_all_comes_again(
@@ -114,11 +125,15 @@ def test_a_file_of_a_new_delta_table_that_is_gone_leaves_an_empty_table_or_none_
     assert (lake.rows(GROWS), lake.rows(CHANGES)) == (rows_after(GROWS, 1), rows_after(CHANGES, 1))
 
 
-def test_what_someone_has_changed_of_an_entry_since_is_never_taken_back_by_force(tmp_path: Path) -> None:
+def test_what_someone_has_changed_of_an_entry_since_is_never_taken_back_by_force(
+    tmp_path: Path,
+) -> None:
     """Nothing is decided then, and the text says what to do."""
     lake = conflicting(tmp_path, 3)
     lake.table(GROWS).optimize.compact()
-    with pytest.raises(UnpublishableError, match="can't be taken back: someone else changed it, after version 3"):
+    with pytest.raises(
+        UnpublishableError, match="can't be taken back: someone else changed it, after version 3"
+    ):
         give_up_delta(lake)
     entry = last_committed(lake.storage(), LAYOUT_OF_DELTA.runs)
     assert entry is not None
@@ -145,7 +160,9 @@ def test_a_publisher_that_slept_while_its_run_was_given_up_makes_no_entry_of_a_d
         lake.table(CHANGES).restore(seen)
 
     sleeping = lake.storage(
-        lambda files: Interrupted(files, lambda name, args: is_log_entry(name, args) and GROWS in args[0], meanwhile)
+        lambda files: Interrupted(
+            files, lambda name, args: is_log_entry(name, args) and GROWS in args[0], meanwhile
+        )
     )
     with pytest.raises(StorageError, match=r"run \S+ \(process .*\) took over"):
         lake.sync(sleeping, dead)

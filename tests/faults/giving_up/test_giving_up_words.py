@@ -24,7 +24,9 @@ def unpublished(tmp_path: Path, dead: Process) -> tuple[SmallLake, str]:
     return lake, committed_and_dead(lake, dead)
 
 
-def words(lake: SmallLake, capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, Any, str]:
+def words(
+    lake: SmallLake, capsys: pytest.CaptureFixture[str], *arguments: str
+) -> tuple[int, Any, str]:
     """What `spark-lake` says to programs."""
     config = Path(lake.url).parent / "target.json"
     config.write_text(json.dumps({"bucket": lake.url, "pipeline": "numbers"}))
@@ -40,7 +42,10 @@ def test_status_runs_and_report_say_that_a_committed_run_is_not_published_and_wh
     lake, run_id = unpublished
     code, (pipeline,), problems = words(lake, capsys, "status")
     assert (code, pipeline["outcome"], pipeline["running"]) == (1, "committed", False)
-    assert f"run {run_id}: committed, but not published yet: the next run, or `spark-lake recover`" in problems
+    assert (
+        f"run {run_id}: committed, but not published yet: the next run, or `spark-lake recover`"
+        in problems
+    )
     assert pipeline["streams"]["grows"]["records"] == STEP
     lose(lake, run_id, "grows/part-0.zstd.parquet")
     with pytest.raises(UnpublishableError):
@@ -48,7 +53,11 @@ def test_status_runs_and_report_say_that_a_committed_run_is_not_published_and_wh
     code, (pipeline,), problems = words(lake, capsys, "status")
     assert (code, pipeline["outcome"], "are gone" in problems) == (1, "committed", True)
     _, (told, _), _ = words(lake, capsys, "runs")
-    assert (told["outcome"], told["finished_at"], "are gone" in told["error"]) == ("committed", None, True)
+    assert (told["outcome"], told["finished_at"], "are gone" in told["error"]) == (
+        "committed",
+        None,
+        True,
+    )
     page = tmp_path / "report.html"
     words(lake, capsys, "report", "--output", str(page))
     assert '<span class="outcome bad">committed</span>' in page.read_text()
@@ -71,9 +80,16 @@ def test_a_run_that_publishes_just_now_is_at_work_and_not_waiting(
     def look() -> None:
         seen.append((words(lake, capsys, "status"), words(lake, capsys, "runs")[1][0]["outcome"]))
 
-    lake.sync(lake.faulty_files(lambda files: Interrupted(files, lambda name, _: name == "move", look)))
+    lake.sync(
+        lake.faulty_files(lambda files: Interrupted(files, lambda name, _: name == "move", look))
+    )
     ((code, (pipeline,), _), outcome), *_ = seen
-    assert (code, pipeline["outcome"], pipeline["running"], outcome) == (0, "succeeded", True, "running")
+    assert (code, pipeline["outcome"], pipeline["running"], outcome) == (
+        0,
+        "succeeded",
+        True,
+        "running",
+    )
 
 
 def test_a_run_that_was_given_up_is_told_again_even_where_the_journal_that_says_what_was_lost_is_gone(

@@ -1,4 +1,6 @@
-"""A real `tap | target` over the binlog, killed at STATE lines and at steps of the commit: each change comes once."""
+"""A real `tap | target` over the binlog, killed at STATE lines and at steps of the commit: each
+change comes once.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,8 @@ TABLES = (
     "create table orders (id int primary key, version int, note varchar(60)) character set latin1",
     "create table visits (id int, version int)",
     "insert into orders select seq, 0, 'old é' from "
-    "(with recursive s(seq) as (select 1 union all select seq + 1 from s where seq < 300) select seq from s) n",
+    "(with recursive s(seq) as (select 1 union all select seq + 1 from s where seq < 300) select "
+    "seq from s) n",
     "insert into visits select id, 0 from orders",
 )
 
@@ -51,12 +54,17 @@ class Shop:
                 low, version = self.chance.randrange(1, 280), self.version
                 cursor.execute("begin")
                 cursor.execute(
-                    f"update orders set version = {version}, note = 'ß{version}' where id between {low} and {low + 9}"
+                    f"update orders set version = {version}, note = 'ß{version}' where id between "
+                    f"{low} and {low + 9}"
                 )
                 cursor.execute(f"delete from orders where id = {low + 20}")
                 cursor.execute(f"insert into orders values ({1000 + version}, {version}, 'new')")
-                cursor.execute(f"insert into visits values ({version}, {version}), ({version}, {version})")
-                cursor.execute(f"delete from visits where id = {version} and version = {version} limit 1")
+                cursor.execute(
+                    f"insert into visits values ({version}, {version}), ({version}, {version})"
+                )
+                cursor.execute(
+                    f"delete from visits where id = {version} and version = {version} limit 1"
+                )
                 if kept := self.chance.random() < 0.8:
                     self.visits.update({(version, version, False): 2, (version, version, True): 1})
                 cursor.execute("commit" if kept else "rollback")
@@ -70,7 +78,9 @@ class Shop:
 
 @pytest.mark.parametrize("name", ["mariadb", "mysql"])
 def test_kills_over_the_binlog(request: pytest.FixtureRequest, tmp_path: Path, name: str) -> None:
-    """At STATE lines and at steps of the commit: the table is the source's, and of a history each change came once."""
+    """At STATE lines and at steps of the commit: the table is the source's, and of a history each
+    change came once.
+    """
     server: MariaDB = request.getfixturevalue(name)
     database = server.new_database()
     logged = {"replication_method": "LOG_BASED"}
@@ -109,8 +119,13 @@ def test_kills_over_the_binlog(request: pytest.FixtureRequest, tmp_path: Path, n
 
 def round_of(pipe: Pipe, kill: Kill) -> bool:
     """One run; whether something was killed in it."""
-    modules = os.pathsep.join([str(killed_target.TESTS), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
-    environment = {"PYTHONPATH": modules, **({killed_target.KILLED_AT: kill.step} if kill.step else {})}
+    modules = os.pathsep.join([str(killed_target.TESTS), os.environ.get("PYTHONPATH", "")]).rstrip(
+        os.pathsep
+    )
+    environment = {
+        "PYTHONPATH": modules,
+        **({killed_target.KILLED_AT: kill.step} if kill.step else {}),
+    }
     with LivePipe(
         pipe,
         *("--state", str(pipe.state_path)),

@@ -1,4 +1,6 @@
-"""`kill -9` of a real process, at each step of the journal and at any moment, with readers watching."""
+"""`kill -9` of a real process, at each step of the journal and at any moment, with readers
+watching.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,10 @@ DEADLINE = 60
 
 
 def writer(bucket: Path, *arguments: str) -> subprocess.Popen[str]:
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(TESTS), os.environ["PYTHONPATH"]])}
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join([str(TESTS), os.environ["PYTHONPATH"]]),
+    }
     command = [sys.executable, "-m", "faults.writer", str(bucket), *arguments]
     return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
 
@@ -45,7 +50,10 @@ def test_kill_9_before_any_change_of_the_bucket_loses_and_repeats_nothing(tmp_pa
 
 
 def test_kill_9_again_and_again_never_throws_a_checkpoint_away(tmp_path: Path) -> None:
-    """Each process goes on from where the ones before it were killed; only a recovery comes in between."""
+    """Each process goes on from where the ones before it were killed.
+
+    Only a recovery comes in between.
+    """
     lake = ResumingLake(str(tmp_path), {})
     lake.sync()
     reached = []
@@ -64,7 +72,9 @@ def test_kill_9_again_and_again_never_throws_a_checkpoint_away(tmp_path: Path) -
     lake.check_exact(2 * STEP)
 
 
-def test_readers_in_a_loop_meet_whole_files_of_committed_rows_only_while_writers_are_killed(tmp_path: Path) -> None:
+def test_readers_in_a_loop_meet_whole_files_of_committed_rows_only_while_writers_are_killed(
+    tmp_path: Path,
+) -> None:
     lake = SmallLake(str(tmp_path), {})
     lake.sync()
     over = threading.Event()

@@ -1,4 +1,6 @@
-"""A target that dies while it loads a tap that announces itself, at each change of the bucket, with real batches."""
+"""A target that dies while it loads a tap that announces itself, at each change of the bucket, with
+real batches.
+"""
 
 from __future__ import annotations
 
@@ -25,9 +27,16 @@ pytestmark = [pytest.mark.usefixtures("without_jvm"), pytest.mark.slow]
 
 
 def load_with(
-    load: Callable[..., None], lines: list[JSON], wrap: object, process: Process, monkeypatch: pytest.MonkeyPatch
+    load: Callable[..., None],
+    lines: list[JSON],
+    wrap: object,
+    process: Process,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Loads through a storage with a proxy; what still runs when the run is over comes to its end."""
+    """Loads through a storage with a proxy.
+
+    What still runs when the run is over comes to its end.
+    """
 
     def opened(storage: Storage, layout: object, **_: object) -> PipelineRun:
         faulty = Storage(storage.url, files=wrap(storage.files))  # type: ignore[operator]
@@ -52,9 +61,12 @@ class CountingChanges(Counting):
 def test_a_target_that_dies_at_any_change_of_the_bucket_is_continued_or_starts_anew(
     tmp_path: Path, dead: Process, monkeypatch: pytest.MonkeyPatch, fault: str, tap_dies: bool
 ) -> None:
-    """From a tap that lives the lines come slowly, so checkpoints are written; else what is salvaged is the first one.
+    """From a tap that lives the lines come slowly, so checkpoints are written.
 
-    Staging goes on beside: which call is the n-th may differ from round to round, none is left out for long.
+    Else what is salvaged is the first one.
+
+    Staging goes on beside: which call is the n-th may differ from round to round, none is left out
+    for long.
     """
     counting: list[Proxy] = []
     probe = lake_with_two_rows(tmp_path / "probe")
@@ -62,7 +74,11 @@ def test_a_target_that_dies_at_any_change_of_the_bucket_is_continued_or_starts_a
     with suppress(SingerSparkError):
         wrap = lambda files: counting.append(CountingChanges(files)) or counting[0]  # noqa: E731
         load_with(
-            probe.load if tap_dies else probe.load_slowly, probe.announced(increment())[:end], wrap, dead, monkeypatch
+            probe.load if tap_dies else probe.load_slowly,
+            probe.announced(increment())[:end],
+            wrap,
+            dead,
+            monkeypatch,
         )
     changes = len(counting[0].calls)
     assert changes > 5

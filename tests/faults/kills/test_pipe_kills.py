@@ -1,4 +1,7 @@
-"""A real `tap | target` killed again and again: at chosen lines, at steps of the commit, at random; on disk and S3."""
+"""A real `tap | target` killed again and again: at chosen lines, at steps of the commit, at random.
+
+On disk and S3.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,10 @@ SEED = 4
 TAP_SETTINGS = {
     "slice_rows": 60,
     "n_jobs": 2,
-    "spark": {"master": "local[2]", "conf": {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1"}},
+    "spark": {
+        "master": "local[2]",
+        "conf": {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1"},
+    },
 }
 TAP_9, TAP_TERM, JAVA_9 = Victim(TAP), Victim(TAP, signal.SIGTERM), Victim(TAP_JAVA)
 TARGET_9, TARGET_TERM = Victim(TARGET), Victim(TARGET, signal.SIGTERM)
@@ -40,11 +46,16 @@ def chance() -> Iterator[random.Random]:
 @pytest.fixture
 def make_rounds(tmp_path: Path) -> MakeRounds:
     def make(
-        shop: Shop, tap: dict[str, Any], bucket: str | None = None, options: dict[str, Any] | None = None
+        shop: Shop,
+        tap: dict[str, Any],
+        bucket: str | None = None,
+        options: dict[str, Any] | None = None,
     ) -> Rounds:
         storage = {"storage_options": options} if options else {}
         bucket = bucket or str(tmp_path / "lake")
-        pipe = Pipe(tmp_path / "run", {**tap, **TAP_SETTINGS, **storage}, {"bucket": bucket, **storage})
+        pipe = Pipe(
+            tmp_path / "run", {**tap, **TAP_SETTINGS, **storage}, {"bucket": bucket, **storage}
+        )
         prefix = "public-" if "schemas" in tap else ""
         shop.move_on(150)
         shop.grow(50)
@@ -54,11 +65,17 @@ def make_rounds(tmp_path: Path) -> MakeRounds:
 
 
 def at_random(chance: random.Random) -> Iterator[Kill]:
-    """Anyone, by any signal: by the clock, at a line of the tap, at a call of the target's to its storage."""
+    """Anyone, by any signal: by the clock, at a line of the tap, at a call of the target's to its
+    storage.
+    """
     while True:
         anyone = [(TAP_9,), (TARGET_9,), BOTH, (JAVA_9,), (TAP_TERM,), (TARGET_TERM,)]
         yield by_clock(chance.uniform(0.3, 1), *chance.choice(anyone))
-        yield at(chance.random(), *chance.choice([(TAP_9,), BOTH, (TAP_TERM,)]), inside_line=chance.random() < 0.5)
+        yield at(
+            chance.random(),
+            *chance.choice([(TAP_9,), BOTH, (TAP_TERM,)]),
+            inside_line=chance.random() < 0.5,
+        )
         yield step(f"{chance.choice(['before', 'after'])} any . {chance.randint(1, 40)}")
 
 
@@ -66,7 +83,9 @@ def test_kills_at_chosen_lines_and_steps_lose_and_repeat_nothing(
     postgresql: Any, chance: random.Random, make_rounds: MakeRounds
 ) -> None:
     rounds = make_rounds(*postgresql_shop(postgresql.new_database(), chance))
-    rounds.chain([at(0.3, TAP_9), at(0.5, TARGET_TERM), at(0.8, *BOTH), at(0.9, TAP_TERM, inside_line=True)])
+    rounds.chain(
+        [at(0.3, TAP_9), at(0.5, TARGET_TERM), at(0.8, *BOTH), at(0.9, TAP_TERM, inside_line=True)]
+    )
     rounds.shop.move_on(20)
     rounds.chain([step("after create /runs/"), step("before delete raw/")], changes=True)
     assert rounds.kills == 6
@@ -76,7 +95,10 @@ def test_kills_at_chosen_lines_and_steps_lose_and_repeat_nothing(
 def test_kills_on_s3_by_batches_and_by_records_in_turn_lose_and_repeat_nothing(
     s3: Any, postgresql: Any, chance: random.Random, make_rounds: MakeRounds
 ) -> None:
-    """Behind a BATCH and before its STATE; behind a STATE, when the next files are written or half-written."""
+    """Behind a BATCH and before its STATE.
+
+    Behind a STATE, when the next files are written or half-written.
+    """
     shop, tap = postgresql_shop(postgresql.new_database(), chance)
     rounds = make_rounds(shop, tap, f"{s3.new_bucket()}/lake", s3.storage_options)
     while_batches_come = map(by_batches, [behind(1, TAP_9), behind(4, TAP_9), at(0.6, JAVA_9)])

@@ -59,15 +59,21 @@ def test_retired_files_are_gone_for_good_before_the_run_is_marked_as_published(
     events = recorded(monkeypatch)
     lake.sync()
     table, runs = str(tmp_path / LAYOUT.table("whole")), str(tmp_path / LAYOUT.runs)
-    gone = max(at for at, (call, path) in enumerate(events) if call == "unlink" and path.startswith(table))
-    marked = max(at for at, (call, path) in enumerate(events) if call == "replace" and path.startswith(runs))
+    gone = max(
+        at for at, (call, path) in enumerate(events) if call == "unlink" and path.startswith(table)
+    )
+    marked = max(
+        at for at, (call, path) in enumerate(events) if call == "replace" and path.startswith(runs)
+    )
     assert ("fsync", table) in events[gone:marked]
 
 
 def test_a_commits_files_are_on_the_disk_before_its_journal_and_in_their_places_before_what_follows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Else a power cut leaves a journal that names files which are gone, or a state without its rows."""
+    """Else a power cut leaves a journal that names files which are gone, or a state without its
+    rows.
+    """
     lake = SmallLake(str(tmp_path), {})
     lake.sync()
     events = recorded(monkeypatch)
@@ -78,7 +84,9 @@ def test_a_commits_files_are_on_the_disk_before_its_journal_and_in_their_places_
     assert len(files) == 3
     table, state = str(tmp_path / LAYOUT.table("whole")), str(tmp_path / LAYOUT.state)
     committed = events.index(("link", str(tmp_path / LAYOUT.journal(entry.run_id))))
-    retired = next(at for at, (call, path) in enumerate(events) if call == "unlink" and path.startswith(table))
+    retired = next(
+        at for at, (call, path) in enumerate(events) if call == "unlink" and path.startswith(table)
+    )
     assert committed < retired < events.index(("replace", state))
     for path in (tmp_path / file.staged for file in files):
         assert {("fsync", str(path)), ("fsync", str(path.parent))} <= set(events[:committed])
@@ -87,7 +95,9 @@ def test_a_commits_files_are_on_the_disk_before_its_journal_and_in_their_places_
 
 
 @pytest.mark.usefixtures("without_jvm", "checkpoints_at_once")
-def test_what_a_checkpoint_names_is_on_the_disk_before_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_checkpoint_names_is_on_the_disk_before_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     lake = lake_with_two_rows(tmp_path / "lake")
     lines = lake.announced(increment())[:9]
     events = recorded(monkeypatch)
@@ -97,7 +107,11 @@ def test_what_a_checkpoint_names_is_on_the_disk_before_it(tmp_path: Path, monkey
     assert checkpoint is not None
     files = [tmp_path / "lake" / path for path in staged_files(checkpoint)]
     assert len(files) == 2
-    written = max(at for at, (call, path) in enumerate(events) if call == "replace" and "checkpoint.json" in path)
+    written = max(
+        at
+        for at, (call, path) in enumerate(events)
+        if call == "replace" and "checkpoint.json" in path
+    )
     for path in (*files, *(file.parent for file in files)):
         assert ("fsync", str(path)) in events[:written]
 
@@ -120,9 +134,15 @@ def test_what_a_snapshot_consists_of_is_on_the_disk_before_the_catalog_names_it(
     folder = tmp_path / GROWS / "metadata"
     new = set(folder.iterdir()) - before
     assert len(new) >= 3, "a manifest, their list, and the metadata"
-    (named,) = [at for at, (call, path) in enumerate(events) if call == "written" and str(folder) in path]
+    (named,) = [
+        at for at, (call, path) in enumerate(events) if call == "written" and str(folder) in path
+    ]
     for path in map(str, new):
-        made = next(at for at, (call, place) in enumerate(events) if call in ("link", "replace") and place == path)
+        made = next(
+            at
+            for at, (call, place) in enumerate(events)
+            if call in ("link", "replace") and place == path
+        )
         (call, written_first) = events[made - 1]
         assert call == "fsync" and written_first.startswith(str(tmp_path / SCRATCH))
         assert ("fsync", str(folder)) in events[made:named]

@@ -1,4 +1,6 @@
-"""SIGTERM before every change that a run makes to the bucket: the exit code, the lake and the state always agree."""
+"""SIGTERM before every change that a run makes to the bucket: the exit code, the lake and the state
+always agree.
+"""
 
 from __future__ import annotations
 
@@ -33,14 +35,18 @@ class Lake:
         config = {"bucket": str(folder / "lake"), "pipeline": "test", "stream_options": streams}
         (folder / "target.json").write_text(json.dumps(config))
 
-    def run(self, nth: int = 0, signals: tuple[int, ...] = (), breath: float = SAME_BREATH) -> dict[str, Any]:
+    def run(
+        self, nth: int = 0, signals: tuple[int, ...] = (), breath: float = SAME_BREATH
+    ) -> dict[str, Any]:
         """One run with the next rows, stopped where it is told to."""
         self.run_count += 1
         lines: list[dict[str, Any]] = []
         for stream in ("grows", "whole"):
             properties = {"run": {"type": "integer"}, "id": {"type": "integer"}}
             schema = {"properties": properties, "x-extent": "full"}
-            lines.append({"type": "SCHEMA", "stream": stream, "schema": schema, "key_properties": []})
+            lines.append(
+                {"type": "SCHEMA", "stream": stream, "schema": schema, "key_properties": []}
+            )
             rows = ({"run": self.run_count, "id": number} for number in range(ROWS))
             lines += ({"type": "RECORD", "stream": stream, "record": row} for row in rows)
         lines.append({"type": "STATE", "value": {"run": self.run_count}})
@@ -57,21 +63,27 @@ class Lake:
         """The runs whose rows are in a table, each of them whole."""
         files = self.folder / "lake/raw" / stream / "*.parquet"
         with reader() as connection:
-            found = connection.sql(f"select run, count(*), count(distinct id) from '{files}' group by run order by run")
+            found = connection.sql(
+                f"select run, count(*), count(distinct id) from '{files}' group by run order by run"
+            )
             rows = found.fetchall()
         assert all(count == distinct == ROWS for _, count, distinct in rows), rows
         return [run for run, _, _ in rows]
 
     @property
     def state(self) -> int:
-        return int(json.loads((self.folder / "lake/.dataspoc/state/test/state.json").read_text())["run"])
+        return int(
+            json.loads((self.folder / "lake/.dataspoc/state/test/state.json").read_text())["run"]
+        )
 
     def check_exact(self, committed: list[int]) -> None:
         """Exactly these runs happened, and nothing is left of others."""
         assert self.runs_of("grows") == committed
         assert self.runs_of("whole") == committed[-1:]
         assert self.state == committed[-1]
-        assert [path for path in (self.folder / "lake/.dataspoc/staging").rglob("*") if path.is_file()] == []
+        assert [
+            path for path in (self.folder / "lake/.dataspoc/staging").rglob("*") if path.is_file()
+        ] == []
 
 
 @pytest.fixture
@@ -79,7 +91,9 @@ def lake(tmp_path: Path) -> Iterator[Lake]:
     command = [sys.executable, "-m", "faults.signalled_target", str(tmp_path)]
     modules = os.pathsep.join([str(TESTS), os.environ["PYTHONPATH"]])
     environment = {**os.environ, "PYTHONPATH": modules, "TMPDIR": str(tmp_path)}
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment) as forks:
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
+    ) as forks:
         yield Lake(tmp_path, forks)
         assert forks.stdin is not None
         forks.stdin.close()
@@ -110,7 +124,9 @@ def test_a_signal_before_any_change_stops_the_run_or_comes_too_late(lake: Lake) 
     assert too_late >= 5
 
 
-def test_a_second_signal_in_the_middle_of_a_commit_is_like_a_crash_that_the_next_run_mends(lake: Lake) -> None:
+def test_a_second_signal_in_the_middle_of_a_commit_is_like_a_crash_that_the_next_run_mends(
+    lake: Lake,
+) -> None:
     assert lake.run()["code"] == 0
     committed = [1]
     finished = nth = 0

@@ -1,4 +1,6 @@
-"""S3's answer 409 to a conditional put: another write of that object is under way, and nobody has won yet."""
+"""S3's answer 409 to a conditional put: another write of that object is under way, and nobody has
+won yet.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,10 @@ class ConflictError(UndecidedError):
 
 
 class Conflicts(Proxy):
-    """The first puts below a folder are answered by 409; the very first may land later all the same."""
+    """The first puts below a folder are answered by 409.
+
+    The very first may land later all the same.
+    """
 
     def __init__(self, inner: Any, folder: str, times: int) -> None:
         super().__init__(inner)
@@ -47,9 +52,13 @@ def lake(s3: S3, monkeypatch: pytest.MonkeyPatch) -> SmallLake:
 
 
 @pytest.mark.parametrize("folder", [LAYOUT.runs, LAYOUT.state])
-def test_a_put_that_meets_another_one_under_way_is_asked_for_again(lake: SmallLake, folder: str) -> None:
+def test_a_put_that_meets_another_one_under_way_is_asked_for_again(
+    lake: SmallLake, folder: str
+) -> None:
     lake.sync()
-    lake.check_exact(lake.sync(lake.faulty_requests(lambda requests: Conflicts(requests, folder, 3))))
+    lake.check_exact(
+        lake.sync(lake.faulty_requests(lambda requests: Conflicts(requests, folder, 3)))
+    )
 
 
 def test_a_commit_that_lands_late_after_conflicts_keeps_its_files(lake: SmallLake) -> None:
@@ -58,7 +67,9 @@ def test_a_commit_that_lands_late_after_conflicts_keeps_its_files(lake: SmallLak
     slow: list[Conflicts] = []
     with pytest.raises(StorageError, match="ConditionalRequestConflict"):
         lake.sync(
-            lake.faulty_requests(lambda requests: slow.append(Conflicts(requests, LAYOUT.runs, 999)) or slow[0]),
+            lake.faulty_requests(
+                lambda requests: slow.append(Conflicts(requests, LAYOUT.runs, 999)) or slow[0]
+            ),
             dead_process(),
         )
     assert slow[0].landing is not None
@@ -75,13 +86,18 @@ def test_the_condition_holds_for_an_object_of_any_size(lake: SmallLake) -> None:
     def meanwhile() -> None:
         lake.storage().replace("state", b"a later one's")
 
-    slow = lake.faulty_requests(lambda inner: Interrupted(inner, lambda name, _: name == "write", meanwhile))
+    slow = lake.faulty_requests(
+        lambda inner: Interrupted(inner, lambda name, _: name == "write", meanwhile)
+    )
     assert not slow.exchange("state", b"seen", large)
     assert storage.read("state") == b"a later one's"
 
 
 class Refusing(Proxy):
-    """The puts of journals are refused though nothing stands there yet; the first one lands later."""
+    """The puts of journals are refused though nothing stands there yet.
+
+    The first one lands later.
+    """
 
     landing: Callable[[], Any] | None = None
 
@@ -93,12 +109,16 @@ class Refusing(Proxy):
 
 
 def test_a_commit_that_is_refused_and_lands_all_the_same_keeps_its_files(tmp_path: Path) -> None:
-    """Nobody's verdict stands there, so the run can't know its own: what it staged stays for the next start."""
+    """Nobody's verdict stands there, so the run can't know its own: what it staged stays for the
+    next start.
+    """
     lake = SmallLake(str(tmp_path), {})
     lake.sync()
     slow: list[Refusing] = []
     with pytest.raises(LockedError):
-        lake.sync(lake.faulty_files(lambda files: slow.append(Refusing(files)) or slow[0]), dead_process())
+        lake.sync(
+            lake.faulty_files(lambda files: slow.append(Refusing(files)) or slow[0]), dead_process()
+        )
     assert slow[0].landing is not None
     slow[0].landing()
     lake.check_exact(lake.sync())

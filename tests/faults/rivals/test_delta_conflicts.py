@@ -1,4 +1,6 @@
-"""What others say of a Delta table between plan and publish of a run is kept, or the run waits for a person."""
+"""What others say of a Delta table between plan and publish of a run is kept, or the run waits for
+a person.
+"""
 
 from __future__ import annotations
 
@@ -39,10 +41,14 @@ class MetLake(DeltaLake):
         self.monkeypatch.setattr(delta_tables, "publish_commit", meeting)
 
     def give_column(self, name: str = "theirs", kind: str = "string") -> None:
-        self.table("s").alter.add_columns([Field(name, PrimitiveType(kind), metadata={"comment": "theirs"})])
+        self.table("s").alter.add_columns(
+            [Field(name, PrimitiveType(kind), metadata={"comment": "theirs"})]
+        )
 
     def metadata_of(self, name: str) -> Any:
-        return next(field for field in self.table("s").schema().fields if field.name == name).metadata
+        return next(
+            field for field in self.table("s").schema().fields if field.name == name
+        ).metadata
 
 
 def items(properties: dict | None = None, method: str = "append-only") -> dict:
@@ -61,9 +67,15 @@ def test_a_column_that_someone_adds_while_a_run_publishes_stays(
 ) -> None:
     lake.load(items(method=method), record("s", id=1, name="a"))
     lake.meet(lake.give_column)
-    lake.load(items(properties, method), record("s", id=1, name="b", **({"new": 5} if "new" in properties else {})))
+    lake.load(
+        items(properties, method),
+        record("s", id=1, name="b", **({"new": 5} if "new" in properties else {})),
+    )
     assert lake.metadata_of("theirs") == {"comment": "theirs"}
-    assert lake.rows("s", "name, theirs") == [*([("a", None)] if method == "append-only" else []), ("b", None)]
+    assert lake.rows("s", "name, theirs") == [
+        *([("a", None)] if method == "append-only" else []),
+        ("b", None),
+    ]
     if "new" in properties:
         assert lake.rows("s", "max(new)") == [(5,)]
 
@@ -72,15 +84,23 @@ def test_a_column_that_someone_adds_while_a_run_publishes_stays(
 def test_a_comment_that_someone_writes_while_a_run_adds_columns_stays(lake: MetLake) -> None:
     lake.load(items(), record("s", id=1, name="a"))
     comment = lambda columns: columns[0]["metadata"].update(comment="the key")  # noqa: E731
-    lake.meet(lambda: rewrite_schema(lake, comment, configuration={"delta.logRetentionDuration": "interval 9 days"}))
+    lake.meet(
+        lambda: rewrite_schema(
+            lake, comment, configuration={"delta.logRetentionDuration": "interval 9 days"}
+        )
+    )
     lake.load(items(WIDER), record("s", id=2, new=2))
     assert lake.metadata_of("id") == {"comment": "the key"}
-    assert lake.table("s").metadata().configuration == {"delta.logRetentionDuration": "interval 9 days"}
+    assert lake.table("s").metadata().configuration == {
+        "delta.logRetentionDuration": "interval 9 days"
+    }
     assert lake.rows("s", "id, new") == [(1, None), (2, 2)]
 
 
 def drops_name(lake: MetLake) -> None:
-    write_deltalake(lake.table("s"), pa.table({"id": [9]}), mode="overwrite", schema_mode="overwrite")
+    write_deltalake(
+        lake.table("s"), pa.table({"id": [9]}), mode="overwrite", schema_mode="overwrite"
+    )
 
 
 def retypes_id(lake: MetLake) -> None:
@@ -94,9 +114,18 @@ def retypes_id(lake: MetLake) -> None:
     [
         (drops_name, r"in column\(s\) name, .*which its files have as they were"),
         (retypes_id, r"in column\(s\) id, .*which its files have as they were"),
-        (lambda lake: lake.give_column("new"), r"in column\(s\) new, which its files have as they were"),
-        (lambda lake: lake.give_column("NEW", "long"), r"in column\(s\) NEW, which its files have as they were"),
-        (lambda lake: rewrite_schema(lake, not_null("name")), r"where column\(s\) name are NOT NULL"),
+        (
+            lambda lake: lake.give_column("new"),
+            r"in column\(s\) new, which its files have as they were",
+        ),
+        (
+            lambda lake: lake.give_column("NEW", "long"),
+            r"in column\(s\) NEW, which its files have as they were",
+        ),
+        (
+            lambda lake: rewrite_schema(lake, not_null("name")),
+            r"where column\(s\) name are NOT NULL",
+        ),
     ],
 )
 def test_columns_that_do_not_go_with_a_run_s_files_are_for_a_person_to_decide(
@@ -105,7 +134,8 @@ def test_columns_that_do_not_go_with_a_run_s_files_are_for_a_person_to_decide(
     lake.load(items(), record("s", id=1, name="a"))
     lake.meet(lambda: others(lake))
     with pytest.raises(
-        StorageError, match=rf"is committed, .*someone else changed Delta table raw/s .*{said}.*: bring"
+        StorageError,
+        match=rf"is committed, .*someone else changed Delta table raw/s .*{said}.*: bring",
     ):
         lake.load(items(WIDER), record("s", id=2, new=2))
     with pytest.raises(StorageError, match="bring that version back"):
@@ -119,7 +149,9 @@ def test_columns_that_do_not_go_with_a_run_s_files_are_for_a_person_to_decide(
 def test_rows_that_may_only_be_added_meanwhile_are_not_taken_away(lake: MetLake) -> None:
     lake.load(items(method="overwrite"), record("s", id=1, name="a"))
     lake.meet(lambda: lake.table("s").alter.set_table_properties({"delta.appendOnly": "true"}))
-    with pytest.raises(StorageError, match=r"someone else gave Delta table raw/s the property delta\.appendOnly"):
+    with pytest.raises(
+        StorageError, match=r"someone else gave Delta table raw/s the property delta\.appendOnly"
+    ):
         lake.load(items(method="overwrite"), record("s", id=2, name="b"))
     lake.table("s").alter.set_table_properties({"delta.appendOnly": "false"})
     lake.load(items(method="overwrite"), record("s", id=3, name="c"))

@@ -1,4 +1,6 @@
-"""Others tidy up a table while a run is committed and not published: nothing is lost, nothing comes twice."""
+"""Others tidy up a table while a run is committed and not published: nothing is lost, nothing comes
+twice.
+"""
 
 from __future__ import annotations
 
@@ -34,12 +36,17 @@ class AskedTwice(Proxy):
         return call() if name == "commit_table" else result
 
 
-def iceberg_dead_before_its_mark(folder: Path, dead: Process, runs: int = 1, made: int = 2) -> TwoIcebergTables:
+def iceberg_dead_before_its_mark(
+    folder: Path, dead: Process, runs: int = 1, made: int = 2
+) -> TwoIcebergTables:
     """A lake with so many runs, and one that died after so many of its snapshots."""
     lake = TwoIcebergTables(folder)
     for _ in range(runs):
         lake.sync()
-    with pytest.MonkeyPatch.context() as patch, catalog_calls(patch, Faulty(None, made, DIE_AFTER, SNAPSHOTS)):
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        catalog_calls(patch, Faulty(None, made, DIE_AFTER, SNAPSHOTS)),
+    ):
         with pytest.raises(Died):
             lake.sync(process=dead)
     return lake
@@ -66,14 +73,18 @@ def expire(lake: TwoIcebergTables, table: str, *, files: bool = True) -> None:
     found, current = lake.table(table), lake.table(table).metadata.current_snapshot_id
     old = [each.snapshot_id for each in found.metadata.snapshots if each.snapshot_id != current]
     found.maintenance.expire_snapshots().by_ids(old).commit()
-    kept = {task.file.file_path.rpartition("/")[2] for task in lake.table(table).scan().plan_files()}
+    kept = {
+        task.file.file_path.rpartition("/")[2] for task in lake.table(table).scan().plan_files()
+    }
     for each in (lake.folder / table).glob("*.parquet") if files else ():
         if each.name not in kept:
             each.unlink()
 
 
 def check(lake: TwoTables, number: int) -> None:
-    assert [lake.rows(each) for each in (GROWS, CHANGES)] == [rows_after(each, number) for each in (GROWS, CHANGES)]
+    assert [lake.rows(each) for each in (GROWS, CHANGES)] == [
+        rows_after(each, number) for each in (GROWS, CHANGES)
+    ]
     assert json.loads((lake.folder / LAYOUT.state).read_text()) == {"run": number}
 
 
@@ -114,20 +125,26 @@ def test_a_run_of_delta_tables_whose_files_were_optimized_and_vacuumed_before_it
 
 def lose_of_changes(lake: TwoTables) -> None:
     """A file of the waiting run, in the table whose log it has not changed yet."""
-    (file, *_) = [each for each in waiting(lake).body["publish"] if each["final"].startswith(CHANGES)]
+    (file, *_) = [
+        each for each in waiting(lake).body["publish"] if each["final"].startswith(CHANGES)
+    ]
     lake.storage().delete(file["final"])
     lake.storage().delete(file["staged"])
 
 
 def half_published(folder: Path, dead: Process, runs: int = 2) -> TwoIcebergTables:
-    """A run that can't be published: its snapshot of `grows` is made, and a file of `changes` is gone."""
+    """A run that can't be published: its snapshot of `grows` is made, and a file of `changes` is
+    gone.
+    """
     lake = iceberg_dead_before_its_mark(folder, dead, runs, made=1)
     lose_of_changes(lake)
     assert lake.rows(GROWS) == rows_after(GROWS, runs + 1)
     return lake
 
 
-def test_a_run_is_given_up_exactly_where_the_snapshots_before_it_were_expired(tmp_path: Path, dead: Process) -> None:
+def test_a_run_is_given_up_exactly_where_the_snapshots_before_it_were_expired(
+    tmp_path: Path, dead: Process
+) -> None:
     lake = half_published(tmp_path, dead)
     expire(lake, GROWS, files=False)
     give_up(lake)
@@ -141,7 +158,9 @@ def test_a_run_whose_own_snapshot_was_expired_is_not_taken_for_one_that_was_neve
     lake = half_published(tmp_path, dead)
     rewrite(lake.table(GROWS))
     expire(lake, GROWS, files=False)
-    with pytest.raises(UnpublishableError, match=r"can't be taken back: .*the snapshot of that run was expired"):
+    with pytest.raises(
+        UnpublishableError, match=r"can't be taken back: .*the snapshot of that run was expired"
+    ):
         give_up(lake)
     assert waiting(lake).state == {"run": 3}
 
@@ -155,7 +174,11 @@ def test_a_snapshot_that_somebody_goes_back_to_is_not_expired_by_a_vacuum(
     first, second, _ = (each.snapshot_id for each in lake.table(GROWS).metadata.snapshots)
     found = expendable(lake.storage(), LAYOUT.catalog, GROWS, datetime.now(UTC))
     assert found.details["snapshots"] == [first, second]
-    back = meanwhile(lake, GROWS, lambda: lake.table(GROWS).manage_snapshots().rollback_to_snapshot(second).commit())
+    back = meanwhile(
+        lake,
+        GROWS,
+        lambda: lake.table(GROWS).manage_snapshots().rollback_to_snapshot(second).commit(),
+    )
     with catalog_calls(monkeypatch, back):
         forget(lake.storage(), LAYOUT.catalog, found)
     assert lake.rows(GROWS) == rows_after(GROWS, 2)
@@ -169,7 +192,9 @@ def test_an_entry_is_found_again_where_the_table_forgets_transactions_early(
     lake = TwoTables(tmp_path)
     lake.sync()
     for table in (GROWS, CHANGES):
-        lake.table(table).alter.set_table_properties({"delta.setTransactionRetentionDuration": "interval 0 seconds"})
+        lake.table(table).alter.set_table_properties(
+            {"delta.setTransactionRetentionDuration": "interval 0 seconds"}
+        )
     with pytest.raises(Died):  # lock, journal, the log of `grows`
         lake.sync(lake.storage(lambda files: Faulty(files, 3, DIE_AFTER, CREATES)), dead)
     assert lake.table(GROWS).transaction_version("spark-lake/test") is None
@@ -182,9 +207,13 @@ def test_an_entry_is_found_again_where_the_table_forgets_transactions_early(
         check(lake, 2)
 
 
-def test_where_the_log_has_forgotten_a_transaction_nothing_is_guessed(tmp_path: Path, dead: Process) -> None:
+def test_where_the_log_has_forgotten_a_transaction_nothing_is_guessed(
+    tmp_path: Path, dead: Process
+) -> None:
     lake = delta_dead_before_its_mark(tmp_path, dead)
-    lake.table(GROWS).alter.set_table_properties({"delta.setTransactionRetentionDuration": "interval 0 seconds"})
+    lake.table(GROWS).alter.set_table_properties(
+        {"delta.setTransactionRetentionDuration": "interval 0 seconds"}
+    )
     lake.table(GROWS).create_checkpoint()
     (tmp_path / GROWS / "_delta_log" / f"{1:020d}.json").unlink()
     with pytest.raises(UnpublishableError, match=r"setTransactionRetentionDuration.*can't be told"):
@@ -203,8 +232,13 @@ def test_a_delta_table_that_somebody_made_anew_is_not_taken_for_the_one_that_was
         lake.sync(lake.storage(lambda files: Faulty(files, 2, DIE_AFTER, CREATES)), dead)
     shutil.copytree(tmp_path / GROWS, tmp_path / "before")
     shutil.rmtree(tmp_path / GROWS / "_delta_log")
-    write_deltalake(tmp_path / GROWS, pa.table({"id": pa.array([77], pa.int64()), "run": pa.array([0], pa.int64())}))
-    with pytest.raises(UnpublishableError, match="someone else made another Delta table in the folder of raw/grows"):
+    write_deltalake(
+        tmp_path / GROWS,
+        pa.table({"id": pa.array([77], pa.int64()), "run": pa.array([0], pa.int64())}),
+    )
+    with pytest.raises(
+        UnpublishableError, match="someone else made another Delta table in the folder of raw/grows"
+    ):
         lake.sync()
     assert lake.rows(GROWS) == [(77, 0)]
     shutil.rmtree(tmp_path / GROWS / "_delta_log")
@@ -212,7 +246,9 @@ def test_a_delta_table_that_somebody_made_anew_is_not_taken_for_the_one_that_was
     check(lake, lake.sync())
 
 
-def test_a_delta_log_that_goes_back_to_less_than_was_seen_is_for_a_person(tmp_path: Path, dead: Process) -> None:
+def test_a_delta_log_that_goes_back_to_less_than_was_seen_is_for_a_person(
+    tmp_path: Path, dead: Process
+) -> None:
     lake = TwoTables(tmp_path)
     for _ in range(2):
         lake.sync()
@@ -221,7 +257,9 @@ def test_a_delta_log_that_goes_back_to_less_than_was_seen_is_for_a_person(tmp_pa
     newest = tmp_path / GROWS / "_delta_log" / f"{1:020d}.json"
     kept = newest.read_bytes()
     newest.unlink()
-    with pytest.raises(UnpublishableError, match="the log of Delta table raw/grows ends before version 1"):
+    with pytest.raises(
+        UnpublishableError, match="the log of Delta table raw/grows ends before version 1"
+    ):
         lake.sync()
     newest.write_bytes(kept)
     check(lake, lake.sync())

@@ -1,4 +1,6 @@
-"""Iceberg tables while others write to them, or publishers wake up: rows are right, or a person decides."""
+"""Iceberg tables while others write to them, or publishers wake up: rows are right, or a person
+decides.
+"""
 
 from __future__ import annotations
 
@@ -41,9 +43,13 @@ def test_files_that_someone_compacts_while_a_run_replaces_them_are_replaced_all_
     for _ in range(3):
         lake.sync()
     for table in (GROWS, CHANGES):
-        with catalog_calls(monkeypatch, meanwhile(lake, table, lambda table=table: rewrite(lake.table(table)))):
+        with catalog_calls(
+            monkeypatch, meanwhile(lake, table, lambda table=table: rewrite(lake.table(table)))
+        ):
             number = lake.sync()
-        assert [lake.rows(each) for each in (GROWS, CHANGES)] == [rows_after(each, number) for each in (GROWS, CHANGES)]
+        assert [lake.rows(each) for each in (GROWS, CHANGES)] == [
+            rows_after(each, number) for each in (GROWS, CHANGES)
+        ]
     # With nobody in between, compacted files are files like others.
     rewrite(lake.table(GROWS))
     number = lake.sync()
@@ -57,7 +63,9 @@ def test_rows_that_someone_appends_while_a_run_replaces_others_stay(
     for _ in range(2):
         lake.sync()
     theirs = pa.table({"id": pa.array([99], pa.int64()), "run": pa.array([0], pa.int64())})
-    with catalog_calls(monkeypatch, meanwhile(lake, CHANGES, lambda: lake.table(CHANGES).append(theirs))):
+    with catalog_calls(
+        monkeypatch, meanwhile(lake, CHANGES, lambda: lake.table(CHANGES).append(theirs))
+    ):
         lake.sync()
     assert lake.rows(CHANGES) == [*rows_after(CHANGES, 3), (99, 0)]
 
@@ -74,11 +82,16 @@ def test_rows_that_someone_changes_while_a_run_replaces_them_are_for_a_person_to
     assert done.finished is not None
     assert (lake.rows(GROWS), lake.rows(CHANGES)) == (rows_after(GROWS, 4), rows_after(CHANGES, 4))
     number = lake.sync()
-    assert (lake.rows(GROWS), lake.rows(CHANGES)) == (rows_after(GROWS, number), rows_after(CHANGES, number))
+    assert (lake.rows(GROWS), lake.rows(CHANGES)) == (
+        rows_after(GROWS, number),
+        rows_after(CHANGES, number),
+    )
 
 
 def conflicting(folder: Path, monkeypatch: pytest.MonkeyPatch) -> TwoIcebergTables:
-    """A run that has its snapshot in `grows`, while someone deletes a row of `changes` that it replaces."""
+    """A run that has its snapshot in `grows`, while someone deletes a row of `changes` that it
+    replaces.
+    """
     lake = TwoIcebergTables(folder)
     for _ in range(3):
         lake.sync()

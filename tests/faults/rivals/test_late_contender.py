@@ -1,6 +1,8 @@
-"""A contender that saw the pipeline free long ago creates a number again that others used and cleaned up.
+"""A contender that saw the pipeline free long ago creates a number again that others used and
+cleaned up.
 
-It finds a higher one and steps back. But if it dies before, its generation stays, with a run id by its clock.
+It finds a higher one and steps back. But if it dies before, its generation stays, with a run id by
+its clock.
 """
 
 from __future__ import annotations
@@ -33,22 +35,30 @@ def leave_late_generation(lake: SmallLake) -> None:
 
 
 def test_a_late_contender_whose_clock_is_ahead_hides_no_commit(tmp_path: Path) -> None:
-    """Its run is rolled back: that journal must not sort after a later commit, which nobody would finish then."""
+    """Its run is rolled back: that journal must not sort after a later commit, which nobody would
+    finish then.
+    """
     lake = SmallLake(str(tmp_path), {})
     for _ in range(2):
         lake.sync()
     leave_late_generation(lake)
     with pytest.raises(Died):
-        lake.sync(lake.faulty_files(partial(Faulty, nth=1, fault=DIE_AFTER, only=MOVES)), dead_process())
+        lake.sync(
+            lake.faulty_files(partial(Faulty, nth=1, fault=DIE_AFTER, only=MOVES)), dead_process()
+        )
     lake.check_exact(lake.sync())
 
 
-def test_who_meets_a_greater_run_id_only_after_taking_the_lock_gives_it_up_at_once(tmp_path: Path) -> None:
+def test_who_meets_a_greater_run_id_only_after_taking_the_lock_gives_it_up_at_once(
+    tmp_path: Path,
+) -> None:
     lake = SmallLake(str(tmp_path), {})
     for _ in range(2):
         lake.sync()
     storage = lake.faulty_files(
-        lambda files: Interrupted(files, lambda name, _: name == "create", lambda: leave_late_generation(lake))
+        lambda files: Interrupted(
+            files, lambda name, _: name == "create", lambda: leave_late_generation(lake)
+        )
     )
     with pytest.raises(LockedError, match="just taken by another run; run it again"):
         take_lock(storage, LAYOUT, NO_BEATS)
@@ -58,8 +68,12 @@ def test_who_meets_a_greater_run_id_only_after_taking_the_lock_gives_it_up_at_on
     lake.check_exact(lake.sync())
 
 
-def test_a_holder_that_commits_while_a_late_contender_is_rolled_back_is_not_hidden(tmp_path: Path) -> None:
-    """The dead are decided in the order of their run ids: the aborted one's journal then knows of every commit."""
+def test_a_holder_that_commits_while_a_late_contender_is_rolled_back_is_not_hidden(
+    tmp_path: Path,
+) -> None:
+    """The dead are decided in the order of their run ids: the aborted one's journal then knows of
+    every commit.
+    """
     lake = SmallLake(str(tmp_path), {})
     lake.sync()
     run = open_run(lake.storage(), LAYOUT, lock_ttl_seconds=NO_BEATS, process=ELSEWHERE)

@@ -1,4 +1,6 @@
-"""A copy inside an object store goes on when its process stalls, and may end when the file is long retired."""
+"""A copy inside an object store goes on when its process stalls, and may end when the file is long
+retired.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,10 @@ def test_a_start_looks_at_a_few_retired_files_of_any_number(s3: S3) -> None:
     lake.sync()
     entry = last_committed(lake.storage(), LAYOUT.runs)
     assert entry is not None
-    old = [f"raw/whole/day={number % 7}/2020{number:04d}T000000000000Z-0-00001.parquet" for number in range(2000)]
+    old = [
+        f"raw/whole/day={number % 7}/2020{number:04d}T000000000000Z-0-00001.parquet"
+        for number in range(2000)
+    ]
     newest = old[-1]
     lake.storage().replace(newest, b"late")
     counting = Counting()

@@ -1,4 +1,6 @@
-"""A dead run's checkpoint, and more than one process that has to do with it: rivals, and sleepers that wake up."""
+"""A dead run's checkpoint, and more than one process that has to do with it: rivals, and sleepers
+that wake up.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,9 @@ def die_with_a_checkpoint(lake: ResumingLake) -> Checkpoint:
     """A run that dies before its commit; all parts are offered."""
     claims = frozenset({"create"})  # the lock, then a claim for each table, then the journal
     with pytest.raises(Died):
-        lake.sync(lake.faulty_files(lambda files: Faulty(files, 2, DIE_BEFORE, claims)), dead_process())
+        lake.sync(
+            lake.faulty_files(lambda files: Faulty(files, 2, DIE_BEFORE, claims)), dead_process()
+        )
     checkpoint = lake.checkpoint()
     assert checkpoint is not None
     assert checkpoint.resume == {"parts": PARTS}
@@ -38,10 +42,14 @@ def die_with_a_checkpoint(lake: ResumingLake) -> Checkpoint:
 
 
 def die_before_moving(lake: ResumingLake, runs: SmallLake, nth: int = 1) -> None:
-    """A run of one or the other kind that dies after its commit, before it moves its first file, or a later one."""
+    """A run of one or the other kind that dies after its commit, before it moves its first file, or
+    a later one.
+    """
     moves = frozenset({"move"})
     with pytest.raises(Died):
-        runs.sync(lake.faulty_files(lambda files: Faulty(files, nth, DIE_BEFORE, moves)), dead_process())
+        runs.sync(
+            lake.faulty_files(lambda files: Faulty(files, nth, DIE_BEFORE, moves)), dead_process()
+        )
 
 
 def opened(lake: ResumingLake, *, force: bool = False) -> PipelineRun:
@@ -65,7 +73,9 @@ def commit(lake: ResumingLake, run: PipelineRun, staged: Staged) -> None:
     run.commit(Commit(changes, state_of(2 * STEP)))
 
 
-def rival_syncs(lake: ResumingLake, barrier: threading.Barrier, won: list[int], lost: list[SingerSparkError]) -> None:
+def rival_syncs(
+    lake: ResumingLake, barrier: threading.Barrier, won: list[int], lost: list[SingerSparkError]
+) -> None:
     barrier.wait()
     try:
         won.append(lake.sync())
@@ -74,7 +84,9 @@ def rival_syncs(lake: ResumingLake, barrier: threading.Barrier, won: list[int], 
 
 
 @pytest.mark.slow
-def test_of_two_runs_at_once_that_would_resume_one_does_and_the_other_is_told(lake: ResumingLake) -> None:
+def test_of_two_runs_at_once_that_would_resume_one_does_and_the_other_is_told(
+    lake: ResumingLake,
+) -> None:
     """Who read the checkpoint before the winner's end, and comes after it, finds it gone."""
     resumed = 0
     for _ in range(20):
@@ -83,7 +95,9 @@ def test_of_two_runs_at_once_that_would_resume_one_does_and_the_other_is_told(la
         won: list[int] = []
         lost: list[SingerSparkError] = []
         barrier = threading.Barrier(2)
-        rivals = [threading.Thread(target=rival_syncs, args=(lake, barrier, won, lost)) for _ in range(2)]
+        rivals = [
+            threading.Thread(target=rival_syncs, args=(lake, barrier, won, lost)) for _ in range(2)
+        ]
         for rival in rivals:
             rival.start()
         for rival in rivals:
@@ -151,7 +165,9 @@ def test_nothing_that_is_being_removed_can_be_offered(lake: ResumingLake) -> Non
         return name == "delete_all" and args[0] == LAYOUT.staging(living.run_id)
 
     storage = lake.faulty_files(
-        lambda files: Interrupted(files, removes, lambda: offered.append(offer(living, staged, 2 * STEP)))
+        lambda files: Interrupted(
+            files, removes, lambda: offered.append(offer(living, staged, 2 * STEP))
+        )
     )
     run = open_run(storage, LAYOUT, lock_ttl_seconds=NO_BEATS)
     assert offered == [False]
@@ -160,7 +176,9 @@ def test_nothing_that_is_being_removed_can_be_offered(lake: ResumingLake) -> Non
     lake.check_exact(2 * STEP)
 
 
-def test_a_sleeper_that_gives_up_leaves_the_files_that_its_successor_took_over(lake: ResumingLake) -> None:
+def test_a_sleeper_that_gives_up_leaves_the_files_that_its_successor_took_over(
+    lake: ResumingLake,
+) -> None:
     sleeper, staged = with_one_part(lake, offered=True)
     lake.stage_part(sleeper, staged, 2 * STEP, 1)
     checkpoint = lake.checkpoint()
@@ -175,7 +193,9 @@ def test_a_run_that_fails_keeps_its_checkpoints_files_and_nothing_else(lake: Res
     run, staged = with_one_part(lake, offered=True)
     lake.stage_part(run, staged, 2 * STEP, 1)
     run.fail(RuntimeError("the disk is full"))
-    assert lake.staged_paths() == sorted(file.path for files in staged.values() for file in files[:1])
+    assert lake.staged_paths() == sorted(
+        file.path for files in staged.values() for file in files[:1]
+    )
     lake.check_exact(lake.sync())
     assert lake.taken_over() == 2
 
@@ -184,7 +204,9 @@ def test_files_outside_of_the_checkpoint_are_removed_by_the_next_holder(lake: Re
     die_with_a_checkpoint(lake)
     names = lake.staged_paths()
     lake.storage().replace(f"{Path(names[0]).parent}/late.parquet", b"PAR1")
-    lake.storage().replace(f"{LAYOUT.pipeline_staging}/20200101T000000000000Z-0/s/part.parquet", b"PAR1")
+    lake.storage().replace(
+        f"{LAYOUT.pipeline_staging}/20200101T000000000000Z-0/s/part.parquet", b"PAR1"
+    )
     run = opened(lake)
     assert lake.staged_paths() == names
     run.leave()
@@ -192,7 +214,9 @@ def test_files_outside_of_the_checkpoint_are_removed_by_the_next_holder(lake: Re
 
 
 def sleep_in_the_middle(
-    lake: ResumingLake, fits: Callable[[str, tuple[object, ...]], bool], meanwhile: Callable[[], object]
+    lake: ResumingLake,
+    fits: Callable[[str, tuple[object, ...]], bool],
+    meanwhile: Callable[[], object],
 ) -> None:
     """A run that does not resume falls asleep before a call and is replaced meanwhile."""
 
@@ -205,7 +229,12 @@ def sleep_in_the_middle(
     run = open_run(storage, LAYOUT, lock_ttl_seconds=NO_BEATS)
     try:
         run.checkpoint.discard()
-        run.commit(Commit((plain.appended(run, 2 * STEP), plain.overwritten(run, 2 * STEP)), state_of(2 * STEP)))
+        run.commit(
+            Commit(
+                (plain.appended(run, 2 * STEP), plain.overwritten(run, 2 * STEP)),
+                state_of(2 * STEP),
+            )
+        )
     except SingerSparkError as error:
         run.fail(error)
         raise
@@ -216,8 +245,12 @@ def voids(name: str, args: tuple[object, ...]) -> bool:
     return name == "exchange" and args[0] == LAYOUT.checkpoint and b'"void"' in bytes(args[2])  # type: ignore[arg-type]
 
 
-def test_who_sleeps_before_discarding_a_checkpoint_can_not_take_it_from_its_successor(lake: ResumingLake) -> None:
-    """The successor dies in the middle of its commit, right before it moves the files: they must still be there."""
+def test_who_sleeps_before_discarding_a_checkpoint_can_not_take_it_from_its_successor(
+    lake: ResumingLake,
+) -> None:
+    """The successor dies in the middle of its commit, right before it moves the files: they must
+    still be there.
+    """
     die_with_a_checkpoint(lake)
 
     def successor() -> None:
@@ -229,8 +262,12 @@ def test_who_sleeps_before_discarding_a_checkpoint_can_not_take_it_from_its_succ
     lake.check_exact(lake.sync())
 
 
-def test_who_sleeps_while_it_removes_a_discarded_checkpoint_leaves_a_later_runs_files(lake: ResumingLake) -> None:
-    """The checkpoint is void when it falls asleep, so its successor starts anew, and what it stages is its own."""
+def test_who_sleeps_while_it_removes_a_discarded_checkpoint_leaves_a_later_runs_files(
+    lake: ResumingLake,
+) -> None:
+    """The checkpoint is void when it falls asleep, so its successor starts anew, and what it stages
+    is its own.
+    """
     die_with_a_checkpoint(lake)
 
     def removes(name: str, args: tuple[object, ...]) -> bool:
@@ -241,8 +278,12 @@ def test_who_sleeps_while_it_removes_a_discarded_checkpoint_leaves_a_later_runs_
     lake.check_exact(lake.sync())
 
 
-def test_who_sleeps_in_its_recovery_leaves_what_its_successor_goes_on_from(lake: ResumingLake) -> None:
-    """It wakes up when its successor has committed and not moved the files yet, and cleans as it meant to."""
+def test_who_sleeps_in_its_recovery_leaves_what_its_successor_goes_on_from(
+    lake: ResumingLake,
+) -> None:
+    """It wakes up when its successor has committed and not moved the files yet, and cleans as it
+    meant to.
+    """
     run, staged = with_one_part(lake, offered=True)
     lake.stage_part(run, staged, 2 * STEP, 1)  # is not offered, so there is something to clean
     run._lock.stop()
@@ -262,7 +303,9 @@ def test_who_sleeps_in_its_recovery_leaves_what_its_successor_goes_on_from(lake:
     lake.check_exact(lake.sync())
 
 
-def test_who_sleeps_before_it_looks_what_is_staged_leaves_a_later_runs_files(lake: ResumingLake) -> None:
+def test_who_sleeps_before_it_looks_what_is_staged_leaves_a_later_runs_files(
+    lake: ResumingLake,
+) -> None:
     """There is no checkpoint that could tell it that a later run came."""
     plain = SmallLake(lake.url, {})
 
@@ -282,7 +325,9 @@ def test_who_sleeps_before_it_looks_what_is_staged_leaves_a_later_runs_files(lak
 
 
 def test_who_sleeps_after_its_commit_takes_no_file_of_a_later_run(lake: ResumingLake) -> None:
-    """It wakes up and removes a checkpoint that is not its own: the next run starts anew, and is right."""
+    """It wakes up and removes a checkpoint that is not its own: the next run starts anew, and is
+    right.
+    """
 
     def removes(name: str, args: tuple[object, ...]) -> bool:
         return name == "delete" and args[0] == LAYOUT.checkpoint
@@ -297,7 +342,9 @@ def test_a_void_checkpoint_is_never_offered_to_a_tap(lake: ResumingLake) -> None
     """The process died between making it void and removing its files."""
     checkpoint = die_with_a_checkpoint(lake)
     run = opened(lake)
-    storage = lake.faulty_files(lambda files: Faulty(files, 1, DIE_BEFORE, frozenset({"delete_all"})))
+    storage = lake.faulty_files(
+        lambda files: Faulty(files, 1, DIE_BEFORE, frozenset({"delete_all"}))
+    )
     run.checkpoint._storage = storage
     with pytest.raises(Died):
         run.checkpoint.discard()
@@ -311,7 +358,9 @@ def test_a_void_checkpoint_is_never_offered_to_a_tap(lake: ResumingLake) -> None
     lake.check_exact(lake.sync())
 
 
-def test_files_of_a_checkpoint_that_vanish_under_a_run_stop_it_before_its_commit(lake: ResumingLake) -> None:
+def test_files_of_a_checkpoint_that_vanish_under_a_run_stop_it_before_its_commit(
+    lake: ResumingLake,
+) -> None:
     checkpoint = die_with_a_checkpoint(lake)
     run = opened(lake)
     staged = begun(run, checkpoint)

@@ -24,7 +24,9 @@ from target_spark_lake.tables.changes import Commit
 ELSEWHERE = Process("far-away", "another machine", 4711, "")
 
 
-def rival_syncs(lake: SmallLake, barrier: threading.Barrier, won: list[int], lost: list[SingerSparkError]) -> None:
+def rival_syncs(
+    lake: SmallLake, barrier: threading.Barrier, won: list[int], lost: list[SingerSparkError]
+) -> None:
     barrier.wait()
     try:
         won.append(lake.sync())
@@ -33,13 +35,18 @@ def rival_syncs(lake: SmallLake, barrier: threading.Barrier, won: list[int], los
 
 
 def race(lake: SmallLake, rounds: int) -> None:
-    """Starts two runs at once, again and again; a loser may also come after the winner's end, then both win."""
+    """Starts two runs at once, again and again.
+
+    A loser may also come after the winner's end, then both win.
+    """
     state, losers = 0, 0
     for _ in range(rounds):
         won: list[int] = []
         lost: list[SingerSparkError] = []
         barrier = threading.Barrier(2)
-        rivals = [threading.Thread(target=rival_syncs, args=(lake, barrier, won, lost)) for _ in range(2)]
+        rivals = [
+            threading.Thread(target=rival_syncs, args=(lake, barrier, won, lost)) for _ in range(2)
+        ]
         for rival in rivals:
             rival.start()
         for rival in rivals:
@@ -78,7 +85,9 @@ def expire(lake: SmallLake) -> None:
     lake.storage().replace(f"{LAYOUT.locks}/{entry.generation:012d}.json", encode(silent))
 
 
-def paused_sync(lake: SmallLake, fits: Callable[[str, tuple[object, ...]], bool], rival: Callable[[], object]) -> None:
+def paused_sync(
+    lake: SmallLake, fits: Callable[[str, tuple[object, ...]], bool], rival: Callable[[], object]
+) -> None:
     """A run on another machine sleeps past its expiry before a certain call, while a rival works."""
 
     def meanwhile() -> None:
@@ -93,7 +102,9 @@ def journal_create(name: str, args: tuple[object, ...]) -> bool:
 
 
 def test_a_holder_that_slept_past_its_expiry_can_not_commit(tmp_path: Path) -> None:
-    """It wakes up between its last look at the lock and its commit point: the journal itself refuses it."""
+    """It wakes up between its last look at the lock and its commit point: the journal itself
+    refuses it.
+    """
     lake = SmallLake(str(tmp_path), {})
     with pytest.raises(LockedError, match="undid it"):
         paused_sync(lake, journal_create, lake.sync)
@@ -104,7 +115,10 @@ def test_a_holder_that_slept_past_its_expiry_can_not_commit(tmp_path: Path) -> N
 def test_a_holder_that_slept_while_publishing_neither_undoes_nor_repeats_what_came_after(
     tmp_path: Path, call: str
 ) -> None:
-    """Its rival finished its run and made two more; the state must not go back, no file may come back."""
+    """Its rival finished its run and made two more.
+
+    The state must not go back, no file may come back.
+    """
     lake = SmallLake(str(tmp_path), {})
     committed: list[bool] = []
 
@@ -130,22 +144,30 @@ def test_a_living_holder_that_was_forced_out_can_not_commit(tmp_path: Path) -> N
     lake.sync()
     run = open_run(lake.storage(), LAYOUT, lock_ttl_seconds=NO_BEATS)
     change = lake.appended(run, 2 * STEP)
-    open_run(lake.storage(), LAYOUT, lock_ttl_seconds=NO_BEATS, force=True).fail(RuntimeError("enough"))
+    open_run(lake.storage(), LAYOUT, lock_ttl_seconds=NO_BEATS, force=True).fail(
+        RuntimeError("enough")
+    )
     with pytest.raises(SingerSparkError) as refused:
         run.commit(Commit((change,), state_of(2 * STEP)))
     run.fail(refused.value)
     lake.check_exact(lake.sync())
 
 
-def test_a_publisher_that_slept_while_retiring_does_not_undo_a_persons_reset(tmp_path: Path) -> None:
-    """The person wrote back the very bytes that the sleeper had seen: only the lock tells that time went by."""
+def test_a_publisher_that_slept_while_retiring_does_not_undo_a_persons_reset(
+    tmp_path: Path,
+) -> None:
+    """The person wrote back the very bytes that the sleeper had seen: only the lock tells that time
+    went by.
+    """
     lake = SmallLake(str(tmp_path), {})
     lake.sync()
     before = lake.storage().read(LAYOUT.state)
     assert before is not None
 
     def rival() -> None:
-        open_run(lake.storage(), LAYOUT, lock_ttl_seconds=NO_BEATS).fail(RuntimeError("only finished it"))
+        open_run(lake.storage(), LAYOUT, lock_ttl_seconds=NO_BEATS).fail(
+            RuntimeError("only finished it")
+        )
         lake.storage().replace(LAYOUT.state, before)
 
     def retires_a_file(name: str, args: tuple[object, ...]) -> bool:

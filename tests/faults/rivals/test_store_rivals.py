@@ -1,4 +1,7 @@
-"""Two runs on each store: of fifty pairs at once one takes the pipeline each time; clocks that differ commit once."""
+"""Two runs on each store: of fifty pairs at once one takes the pipeline each time.
+
+Clocks that differ commit once.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +55,9 @@ def test_two_runs_at_once_have_one_winner_each_time(store: Store) -> None:
 
 
 @pytest.mark.parametrize("ahead", [-1, 1])
-def test_a_holder_whose_clock_is_an_hour_off_is_taken_for_dead_and_can_not_commit(store: Store, ahead: int) -> None:
+def test_a_holder_whose_clock_is_an_hour_off_is_taken_for_dead_and_can_not_commit(
+    store: Store, ahead: int
+) -> None:
     """Its signs of life are dated by its own clock: it is the journal that decides, not a clock."""
     lake = SmallLake(store.new_bucket(), store.storage_options)
     lake.sync()
@@ -68,5 +73,7 @@ def test_a_holder_whose_clock_is_an_hour_off_is_taken_for_dead_and_can_not_commi
         return name == "create" and str(args[0]).startswith(LAYOUT.runs)
 
     with pytest.raises(LockedError, match="undid it"):
-        lake.sync(lake.faulty_files(lambda files: Interrupted(files, commits, meanwhile)), ELSEWHERE)
+        lake.sync(
+            lake.faulty_files(lambda files: Interrupted(files, commits, meanwhile)), ELSEWHERE
+        )
     lake.check_exact(2 * STEP)

@@ -1,4 +1,6 @@
-"""A target that fails or dies at any call of its storage while it loads batches: nothing lost, nothing twice."""
+"""A target that fails or dies at any call of its storage while it loads batches: nothing lost,
+nothing twice.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ pytestmark = pytest.mark.usefixtures("without_jvm")
 
 INT = {"type": ["integer", "null"]}
 GROWS = schema("grows", {"id": INT}, ("id",), **{"x-replication-method": "INCREMENTAL"})
-WHOLE = schema("whole", {"id": INT}, ("id",), **{"x-replication-method": "FULL_TABLE", "x-extent": "full"})
+WHOLE = schema(
+    "whole", {"id": INT}, ("id",), **{"x-replication-method": "FULL_TABLE", "x-extent": "full"}
+)
 
 
 def numbers(*ids: int) -> pa.Table:
@@ -32,7 +36,9 @@ def numbers(*ids: int) -> pa.Table:
 
 
 def increment(tap: BatchRun) -> list[JSON]:
-    """Rows 3 to 6 of `grows`, all rows of `whole` anew: files that are adopted, written anew, or of lines."""
+    """Rows 3 to 6 of `grows`, all rows of `whole` anew: files that are adopted, written anew, or of
+    lines.
+    """
     return [
         GROWS,
         tap.parquet("grows", numbers(3)),
@@ -61,7 +67,12 @@ def sent(lake: Lake, run: int) -> list[JSON]:
 
 def lake_with_two_rows(folder: Path) -> Lake:
     lake = Lake(folder)
-    base = [GROWS, WHOLE, *(record(stream, id=n) for n in (1, 2) for stream in ("grows", "whole")), state(grows=2)]
+    base = [
+        GROWS,
+        WHOLE,
+        *(record(stream, id=n) for n in (1, 2) for stream in ("grows", "whole")),
+        state(grows=2),
+    ]
     lake.load(*lake.announced(base))
     return lake
 
@@ -76,7 +87,9 @@ def assert_exact(lake: Lake) -> None:
     config = lake.folder.parent / "target.json"
     config.write_text(json.dumps({"bucket": str(lake.folder), "pipeline": "test"}))
     spark_lake.command(["recover", "--config", str(config), "--json"])
-    assert [path for path in lake.files() if not path.startswith("raw/")] == [".dataspoc/state/test/state.json"]
+    assert [path for path in lake.files() if not path.startswith("raw/")] == [
+        ".dataspoc/state/test/state.json"
+    ]
 
 
 @pytest.mark.slow
@@ -85,7 +98,9 @@ def assert_exact(lake: Lake) -> None:
 def test_a_target_that_fails_or_dies_at_any_call_of_the_storage_is_continued_or_starts_anew(
     tmp_path: Path, dead: Process, monkeypatch: pytest.MonkeyPatch, fault: str
 ) -> None:
-    """Before its commit point, while it publishes, while it tidies up: the next run brings each row once."""
+    """Before its commit point, while it publishes, while it tidies up: the next run brings each row
+    once.
+    """
     counting = Counting()
     first = lake_with_two_rows(tmp_path / "first")
     probe = Lake(shutil.copytree(first.folder, tmp_path / "probe"))
@@ -96,10 +111,16 @@ def test_a_target_that_fails_or_dies_at_any_call_of_the_storage_is_continued_or_
     for nth in counting.places(fault):
         lake = Lake(shutil.copytree(first.folder, tmp_path / str(nth)))
         with suppress(SingerSparkError, Died):
-            load_with(lake.load, sent(lake, 1), partial(Faulty, nth=nth, fault=fault), dead, monkeypatch)
+            load_with(
+                lake.load, sent(lake, 1), partial(Faulty, nth=nth, fault=fault), dead, monkeypatch
+            )
         again = sent(lake, 2)
         is_committed = (again[0]["start"], again[0]["value"]) == ("saved", {"grows": 6})
         starts.add("committed" if is_committed else again[0]["start"])
         lake.load(*([] if is_committed else again))
         assert_exact(lake)
-    assert starts == {"committed", "resume", "saved"} if fault in (DIE_BEFORE, DIE_AFTER) else starts >= {"saved"}
+    assert (
+        starts == {"committed", "resume", "saved"}
+        if fault in (DIE_BEFORE, DIE_AFTER)
+        else starts >= {"saved"}
+    )

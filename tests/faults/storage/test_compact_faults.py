@@ -1,4 +1,6 @@
-"""A compaction dies, or its storage fails, at any call: no row is lost or stays twice, and no reader misses one."""
+"""A compaction dies, or its storage fails, at any call: no row is lost or stays twice, and no
+reader misses one.
+"""
 
 from __future__ import annotations
 
@@ -32,9 +34,13 @@ class CompactedLake(SmallLake):
 
     options: dict[str, Any] = field(default_factory=dict, hash=False)
 
-    def compact(self, storage: Storage | None = None, process: Process | None = None) -> tuple[CompactedTable, ...]:
+    def compact(
+        self, storage: Storage | None = None, process: Process | None = None
+    ) -> tuple[CompactedTable, ...]:
         settings = TargetSettings.from_config({"bucket": self.url, "pipeline": PIPELINE})
-        run = open_run(storage or self.storage(), LAYOUT, lock_ttl_seconds=NO_BEATS, process=process)
+        run = open_run(
+            storage or self.storage(), LAYOUT, lock_ttl_seconds=NO_BEATS, process=process
+        )
         return compact(run, settings)
 
     def check_readers_see_all_rows(self) -> None:
@@ -49,7 +55,9 @@ class CompactedLake(SmallLake):
 
 @dataclass(frozen=True)
 class PartitionedLake(CompactedLake):
-    """The two files of a run lie in two folders, so names alone don't tell the order of rows any more."""
+    """The two files of a run lie in two folders, so names alone don't tell the order of rows any
+    more.
+    """
 
     def appended(self, run: PipelineRun, bound: int) -> TableChange:
         change = super().appended(run, bound)

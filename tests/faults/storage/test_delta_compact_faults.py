@@ -1,4 +1,6 @@
-"""A compaction of Delta tables dies, fails, or meets others who write: each table is as it was, or one version on."""
+"""A compaction of Delta tables dies, fails, or meets others who write: each table is as it was, or
+one version on.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,15 @@ from deltalake import write_deltalake
 
 from faults.faulty import FAULTS, Counting, Died, Faulty, Interrupted, Watched
 from faults.small_lake import NO_BEATS
-from faults.storage.test_delta_faults import CHANGES, GROWS, LAYOUT, TwoTables, is_log_entry, rows_after, store_of
+from faults.storage.test_delta_faults import (
+    CHANGES,
+    GROWS,
+    LAYOUT,
+    TwoTables,
+    is_log_entry,
+    rows_after,
+    store_of,
+)
 from singer_spark.errors import SingerSparkError, StorageError
 from singer_spark.process.identity import Process
 from singer_spark.storage.storage import Storage
@@ -31,18 +41,30 @@ RUNS = 3
 class CompactedTables(TwoTables):
     """Three runs, and what `compact` makes of them; the table that only grows has partitions."""
 
-    def compact(self, storage: Storage | None = None, process: Process | None = None) -> tuple[CompactedTable, ...]:
-        settings = TargetSettings.from_config({"bucket": str(self.folder), "pipeline": "test", "format": "delta"})
-        run = open_run(storage or self.storage(), LAYOUT, lock_ttl_seconds=NO_BEATS, process=process)
+    def compact(
+        self, storage: Storage | None = None, process: Process | None = None
+    ) -> tuple[CompactedTable, ...]:
+        settings = TargetSettings.from_config(
+            {"bucket": str(self.folder), "pipeline": "test", "format": "delta"}
+        )
+        run = open_run(
+            storage or self.storage(), LAYOUT, lock_ttl_seconds=NO_BEATS, process=process
+        )
         return compact(run, settings)
 
     def record(self, table: str) -> TableRecord:
         plain = super().record(table)
-        partitioned = replace(plain, columns={**plain.columns, "part": "string"}, partition_by=("part",))
+        partitioned = replace(
+            plain, columns={**plain.columns, "part": "string"}, partition_by=("part",)
+        )
         return partitioned if table == GROWS else plain
 
     def change(
-        self, run: PipelineRun, table: str, staged: tuple[StagedFile, ...], retire: tuple[str, ...] = ()
+        self,
+        run: PipelineRun,
+        table: str,
+        staged: tuple[StagedFile, ...],
+        retire: tuple[str, ...] = (),
     ) -> TableChange:
         if table == GROWS:
             staged = tuple(replace(file, partition="part=a%20b") for file in staged)
@@ -122,7 +144,9 @@ def test_a_compaction_of_delta_tables_that_meets_others_keeps_their_rows_and_rep
     lake.compact(met_by(lake, lambda: write_deltalake(lake.table(CHANGES), more, mode="append")))
     assert lake.rows(CHANGES) == [*rows_after(CHANGES, RUNS), (100, 100)]
     lake = tables("slept")
-    lake.compact(met_by(lake, lambda: free(lake.storage(), LAYOUT, store_of(lake), NO_BEATS, force=True)))
+    lake.compact(
+        met_by(lake, lambda: free(lake.storage(), LAYOUT, store_of(lake), NO_BEATS, force=True))
+    )
     lake.check_compacted()
 
 
@@ -131,7 +155,9 @@ def test_a_compaction_of_delta_tables_that_meets_changed_rows_waits_for_a_person
 ) -> None:
     lake = tables("changed")
     seen = lake.table(CHANGES).version()
-    with pytest.raises(StorageError, match=rf"is committed, but not all .* TO VERSION AS OF {seen}\)"):
+    with pytest.raises(
+        StorageError, match=rf"is committed, but not all .* TO VERSION AS OF {seen}\)"
+    ):
         lake.compact(met_by(lake, lambda: lake.table(CHANGES).delete("id = 1")))
     lake.table(CHANGES).restore(seen)
     free(lake.storage(), LAYOUT, store_of(lake), NO_BEATS, force=False)

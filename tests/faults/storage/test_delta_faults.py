@@ -1,4 +1,6 @@
-"""Delta tables while runs die, sleep, or meet others who write: each run is one version of each table, or none."""
+"""Delta tables while runs die, sleep, or meet others who write: each run is one version of each
+table, or none.
+"""
 
 from __future__ import annotations
 
@@ -38,13 +40,19 @@ Rows = list[tuple[int, int]]
 
 
 def rows_after(table: str, number: int) -> Rows:
-    """(id, run) of a table after so many runs: each brings STEP new ids, and to `changes` the STEP before them anew."""
+    """(id, run) of a table after so many runs: each brings STEP new ids, and to `changes` the STEP
+    before them anew.
+    """
     last = number if table == CHANGES else 0
-    return [(id, min(id // STEP + 2, last) if last else id // STEP + 1) for id in range(number * STEP)]
+    return [
+        (id, min(id // STEP + 2, last) if last else id // STEP + 1) for id in range(number * STEP)
+    ]
 
 
 class TwoTables(NumberedLake):
-    """Run n appends STEP ids to `grows` and to `changes`, where it also replaces the file of run n - 1's own ids."""
+    """Run n appends STEP ids to `grows` and to `changes`, where it also replaces the file of run n
+    - 1's own ids.
+    """
 
     def __init__(self, folder: Path, kind: str = "delta") -> None:
         super().__init__(folder)
@@ -56,7 +64,10 @@ class TwoTables(NumberedLake):
         again = range(max(0, new.start - STEP), new.start)
         grown = self.change(run, GROWS, (self.stage(run, "grows", new, number),))
         # The greatest name is the one of a run's own ids.
-        replaced = (self.stage(run, "changes/again", again, number), self.stage(run, "changes/new", new, number))
+        replaced = (
+            self.stage(run, "changes/again", again, number),
+            self.stage(run, "changes/new", new, number),
+        )
         changed = self.change(run, CHANGES, replaced[not again :], (retire,) if retire else ())
         return Commit((grown, changed), {"run": number})
 
@@ -68,15 +79,23 @@ class TwoTables(NumberedLake):
         return StagedFile(path, len(ids), local.stat().st_size)
 
     def change(
-        self, run: PipelineRun, table: str, staged: tuple[StagedFile, ...], retire: tuple[str, ...] = ()
+        self,
+        run: PipelineRun,
+        table: str,
+        staged: tuple[StagedFile, ...],
+        retire: tuple[str, ...] = (),
     ) -> TableChange:
         change = TableChange(table[4:], table, staged, retire, self.record(table))
         if self.kind != "delta":
             return change
-        return replace(change, log=delta_change(run.storage, run.logs.seen(run.logs.of(DELTA), table), change))
+        return replace(
+            change, log=delta_change(run.storage, run.logs.seen(run.logs.of(DELTA), table), change)
+        )
 
     def record(self, table: str) -> TableRecord:
-        return TableRecord("test", table[4:], {"id": "bigint", "run": "bigint"}, "upsert", format=self.kind)
+        return TableRecord(
+            "test", table[4:], {"id": "bigint", "run": "bigint"}, "upsert", format=self.kind
+        )
 
     def table(self, table: str) -> DeltaTable:
         return DeltaTable(str(self.folder / table))
@@ -84,7 +103,9 @@ class TwoTables(NumberedLake):
     def rows(self, table: str) -> Rows:
         if not (self.folder / table / LOG_FOLDER).exists():
             return []
-        return sorted((row["id"], row["run"]) for row in self.table(table).to_pyarrow_table().to_pylist())
+        return sorted(
+            (row["id"], row["run"]) for row in self.table(table).to_pyarrow_table().to_pylist()
+        )
 
     def committed(self) -> int:
         entry = last_committed(self.storage(), LAYOUT.runs)
@@ -97,10 +118,18 @@ class TwoTables(NumberedLake):
             assert self.rows(table) in [rows_after(table, number) for number in after]
 
     def check_exact(self, number: int) -> None:
-        runs = [path.stem for path in (self.folder / LAYOUT.runs).iterdir() if '"succeeded"' in path.read_text()]
+        runs = [
+            path.stem
+            for path in (self.folder / LAYOUT.runs).iterdir()
+            if '"succeeded"' in path.read_text()
+        ]
         for table in (GROWS, CHANGES):
             assert self.rows(table) == rows_after(table, number)
-            log = [entry["userMetadata"] for entry in self.table(table).history() if "userMetadata" in entry]
+            log = [
+                entry["userMetadata"]
+                for entry in self.table(table).history()
+                if "userMetadata" in entry
+            ]
             assert sorted(log) == sorted(runs), "a run is not exactly one version"
         assert json.loads((self.folder / LAYOUT.state).read_text()) == {"run": number}
         assert self.storage().list(".dataspoc/staging") == []
@@ -146,7 +175,9 @@ def test_a_publisher_that_slept_before_its_log_entry_makes_no_second_one(
     lake.check_exact(4)
 
 
-def test_files_that_someone_compacts_while_a_run_replaces_them_are_replaced_all_the_same(tmp_path: Path) -> None:
+def test_files_that_someone_compacts_while_a_run_replaces_them_are_replaced_all_the_same(
+    tmp_path: Path,
+) -> None:
     lake = TwoTables(tmp_path)
     for _ in range(3):
         lake.sync()
@@ -165,7 +196,9 @@ def test_files_that_someone_compacts_while_a_run_replaces_them_are_replaced_all_
     lake.check_exact(lake.sync())
 
 
-def test_rows_that_someone_changes_while_a_run_replaces_them_are_for_a_person_to_decide(tmp_path: Path) -> None:
+def test_rows_that_someone_changes_while_a_run_replaces_them_are_for_a_person_to_decide(
+    tmp_path: Path,
+) -> None:
     lake = TwoTables(tmp_path)
     for _ in range(3):
         lake.sync()
@@ -177,7 +210,10 @@ def test_rows_that_someone_changes_while_a_run_replaces_them_are_for_a_person_to
             lambda: lake.table(CHANGES).delete("id = 5"),  # type: ignore[arg-type, return-value]
         )
     )
-    way_out = rf"is committed, but not all .* \(RESTORE TABLE … TO VERSION AS OF {seen}\), then `spark-lake recover`"
+    way_out = (
+        rf"is committed, but not all .* \(RESTORE TABLE … TO VERSION AS OF {seen}\), then "
+        r"`spark-lake recover`"
+    )
     with pytest.raises(StorageError, match=way_out):
         lake.sync(busy)
     with pytest.raises(StorageError, match="RESTORE TABLE"):
@@ -199,7 +235,9 @@ def store_of(lake: TwoTables) -> Any:
 def test_a_fault_at_any_storage_call_of_a_conversion_leaves_tables_of_one_format(
     tmp_path: Path, dead: Process, fault: str
 ) -> None:
-    def convert(lake: TwoTables, storage: Storage | None = None, process: Process | None = None) -> list[str]:
+    def convert(
+        lake: TwoTables, storage: Storage | None = None, process: Process | None = None
+    ) -> list[str]:
         place = storage or lake.storage()
         run = open_run(place, LAYOUT, lock_ttl_seconds=NO_BEATS, process=process, command="convert")
         return conversion.convert(run, DELTA, None)

@@ -1,4 +1,6 @@
-"""Iceberg tables while runs die or their storage and catalog fail: each run is one snapshot of each table, or none."""
+"""Iceberg tables while runs die or their storage and catalog fail: each run is one snapshot of each
+table, or none.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +53,10 @@ def test_a_fault_at_any_call_of_the_catalog_leaves_each_table_at_one_snapshot_a_
         assert counting.calls.count("commit_table") == 2
         for nth in counting.places(fault):
             again()
-            with catalog_calls(monkeypatch, Faulty(None, nth, fault)), suppress(SingerSparkError, Died):
+            with (
+                catalog_calls(monkeypatch, Faulty(None, nth, fault)),
+                suppress(SingerSparkError, Died),
+            ):
                 lake.sync(process=dead)
             lake.check_readers_see_whole_runs(at_least=0 if first else 1)
             lake.check_exact(lake.sync())
@@ -88,13 +93,22 @@ def test_a_fault_at_every_fifth_change_on_s3_leaves_each_table_at_one_snapshot_a
     assert changes > 12
     for nth, fault in zip(range(1, changes + 1, 5), cycle((DIE_AFTER, FAIL_AFTER)), strict=False):
         with suppress(SingerSparkError, Died):
-            through(lake, Faulty(None, nth, fault, CHANGING), monkeypatch, lambda storage: lake.sync(storage, dead))
+            through(
+                lake,
+                Faulty(None, nth, fault, CHANGING),
+                monkeypatch,
+                lambda storage: lake.sync(storage, dead),
+            )
         lake.check_readers_see_whole_runs(at_least=1)
         lake.check_exact(lake.sync())
 
 
-def through(lake: TwoIcebergTables, proxy: Proxy, monkeypatch: pytest.MonkeyPatch, act: Callable[[Any], Any]) -> None:
-    """Does something with calls to the storage, or requests to the store, and calls of the catalog by a proxy."""
+def through(
+    lake: TwoIcebergTables, proxy: Proxy, monkeypatch: pytest.MonkeyPatch, act: Callable[[Any], Any]
+) -> None:
+    """Does something with calls to the storage, or requests to the store, and calls of the catalog
+    by a proxy.
+    """
 
     def around(inner: Any) -> Proxy:
         proxy.inner = inner
@@ -108,7 +122,9 @@ class UpkeptTables(TwoIcebergTables):
     """What `compact` and `vacuum` make of them."""
 
     def compact(self, storage: Storage, process: Process | None = None) -> None:
-        settings = TargetSettings.from_config({"bucket": str(self.folder), "pipeline": "test", "format": "iceberg"})
+        settings = TargetSettings.from_config(
+            {"bucket": str(self.folder), "pipeline": "test", "format": "iceberg"}
+        )
         compact(open_run(storage, LAYOUT, lock_ttl_seconds=NO_BEATS, process=process), settings)
 
     def vacuum(self, storage: Storage, process: Process | None = None) -> None:
@@ -116,7 +132,10 @@ class UpkeptTables(TwoIcebergTables):
         vacuum(run, store_of(self), timedelta(0))
 
     def needed(self, table: str) -> list[str]:
-        return [task.file.file_path.removeprefix("file://") for task in self.table(table).scan().plan_files()]
+        return [
+            task.file.file_path.removeprefix("file://")
+            for task in self.table(table).scan().plan_files()
+        ]
 
 
 @pytest.mark.parametrize("upkeep", ["compact", "vacuum"])
@@ -136,7 +155,9 @@ def test_a_fault_at_any_change_of_a_compaction_or_a_vacuum_leaves_each_table_as_
         proxy = Faulty(None, nth, fault, iceberg_writer.CHANGES)
         with suppress(SingerSparkError, Died):
             through(lake, proxy, monkeypatch, lambda storage: act(storage, dead))
-        assert [lake.rows(each) for each in (GROWS, CHANGES)] == [rows_after(each, 3) for each in (GROWS, CHANGES)]
+        assert [lake.rows(each) for each in (GROWS, CHANGES)] == [
+            rows_after(each, 3) for each in (GROWS, CHANGES)
+        ]
         act(lake.storage())
         for table in (GROWS, CHANGES):
             assert lake.rows(table) == rows_after(table, 3)
@@ -146,7 +167,9 @@ def test_a_fault_at_any_change_of_a_compaction_or_a_vacuum_leaves_each_table_as_
                 assert len(made) == 4
             else:
                 standing = sorted(map(str, (lake.folder / table).rglob("*.parquet")))
-                assert [each.snapshot_id for each in made] == [lake.table(table).metadata.current_snapshot_id]
+                assert [each.snapshot_id for each in made] == [
+                    lake.table(table).metadata.current_snapshot_id
+                ]
                 assert standing == sorted(lake.needed(table))
     assert lake.sync() == 4
     assert lake.rows(GROWS) == rows_after(GROWS, 4)
@@ -157,7 +180,9 @@ def test_a_fault_at_any_call_of_the_catalog_of_a_conversion_leaves_tables_of_one
     tmp_path: Path, dead: Process, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     def convert(lake: TwoIcebergTables, process: Process | None = None) -> list[str]:
-        run = open_run(lake.storage(), LAYOUT, lock_ttl_seconds=NO_BEATS, process=process, command="convert")
+        run = open_run(
+            lake.storage(), LAYOUT, lock_ttl_seconds=NO_BEATS, process=process, command="convert"
+        )
         return conversion.convert(run, "iceberg", None)
 
     lake = TwoIcebergTables(tmp_path / "lake", kind)
@@ -173,7 +198,9 @@ def test_a_fault_at_any_call_of_the_catalog_of_a_conversion_leaves_tables_of_one
             convert(lake, dead)
         convert(lake)
         lake.kind = "iceberg"
-        assert [lake.rows(each) for each in (GROWS, CHANGES)] == [rows_after(each, 2) for each in (GROWS, CHANGES)]
+        assert [lake.rows(each) for each in (GROWS, CHANGES)] == [
+            rows_after(each, 2) for each in (GROWS, CHANGES)
+        ]
         assert len(lake.runs(GROWS)) == 1
         assert lake.sync() == 3
         assert lake.rows(CHANGES) == rows_after(CHANGES, 3)
@@ -182,16 +209,23 @@ def test_a_fault_at_any_call_of_the_catalog_of_a_conversion_leaves_tables_of_one
 def test_kill_9_at_every_fifth_change_from_the_commit_on_loses_and_repeats_nothing_and_no_reader_sees_a_part(
     tmp_path: Path,
 ) -> None:
-    """One lake with a reader in a loop, one process a step, until a process gets through all of its steps."""
+    """One lake with a reader in a loop, one process a step, until a process gets through all of its
+    steps.
+    """
     lake = TwoIcebergTables(tmp_path)
     lake.sync()
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(TESTS), os.environ["PYTHONPATH"]])}
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join([str(TESTS), os.environ["PYTHONPATH"]]),
+    }
     step, code = -1, -signal.SIGKILL
     with watched(lake) as numbers:
         while code == -signal.SIGKILL:
             step += 5
             command = [sys.executable, "-m", "faults.iceberg_writer", str(tmp_path), str(step)]
-            code = subprocess.run(command, env=environment, timeout=DEADLINE, check=False).returncode
+            code = subprocess.run(
+                command, env=environment, timeout=DEADLINE, check=False
+            ).returncode
             lake.check_readers_see_whole_runs(at_least=1)
             lake.check_exact(lake.sync())
     assert code == 0

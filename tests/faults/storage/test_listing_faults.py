@@ -32,11 +32,15 @@ def fail_one_listing(monkeypatch: pytest.MonkeyPatch, folder: str) -> None:
 def test_a_commit_is_not_forgotten_when_the_listing_of_the_journals_fails_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Taken for no journal, the files that the dead run had published already would stand beside the same rows."""
+    """Taken for no journal, the files that the dead run had published already would stand beside
+    the same rows.
+    """
     lake = SmallLake(str(tmp_path), {})
     lake.sync()
     with suppress(Died):
-        lake.sync(lake.faulty_files(partial(Faulty, nth=1, fault=DIE_AFTER, only=MOVES)), dead_process())
+        lake.sync(
+            lake.faulty_files(partial(Faulty, nth=1, fault=DIE_AFTER, only=MOVES)), dead_process()
+        )
     with monkeypatch.context() as failing:
         fail_one_listing(failing, LAYOUT.runs)
         with pytest.raises(StorageError, match="Input/output error"):

@@ -1,4 +1,6 @@
-"""A merge dies, or its storage fails, at any point: the next run leaves one row for each key, the right one."""
+"""A merge dies, or its storage fails, at any point: the next run leaves one row for each key, the
+right one.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,12 @@ from singer_spark.storage.storage import Storage
 from target.loading import Lake, record, schema
 from target_spark_lake.commit.pipeline_run import PipelineRun, open_run
 from target_spark_lake.tables.changes import Commit, StagedFile, TableChange
-from target_spark_lake.tables.table_index import TableIndex, current_index, footer_statistics, read_index
+from target_spark_lake.tables.table_index import (
+    TableIndex,
+    current_index,
+    footer_statistics,
+    read_index,
+)
 from target_spark_lake.tables.table_record import TableRecord
 
 TABLE = LAYOUT.table("s")
@@ -38,7 +45,9 @@ def last_run(id: int, number: int) -> int:
 
 
 class MergedLake(NumberedLake):
-    """A table that is merged into without a JVM: run n brings STEP new keys, and the STEP keys before them anew."""
+    """A table that is merged into without a JVM: run n brings STEP new keys, and the STEP keys
+    before them anew.
+    """
 
     def commit_of(self, run: PipelineRun, number: int) -> Commit:
         return Commit((self.merged(run, number),), {"run": number})
@@ -55,18 +64,26 @@ class MergedLake(NumberedLake):
         after = {path: each for path, each in index.files.items() if path not in touched}
         for file in staged:
             after[file.path] = footer_statistics(storage, file.path, file.bytes, ["id"])
-        table = TableRecord("test", "s", {"id": "bigint", "run": "bigint"}, "upsert", key_properties=("id",))
+        table = TableRecord(
+            "test", "s", {"id": "bigint", "run": "bigint"}, "upsert", key_properties=("id",)
+        )
         return TableChange("s", TABLE, staged, tuple(touched), table, index=TableIndex(after))
 
     def stage(self, run: PipelineRun, ids: range, number: int) -> StagedFile:
         data = io.BytesIO()
-        pq.write_table(pa.table({"id": list(ids), "run": [last_run(id, number) for id in ids]}), data)
+        pq.write_table(
+            pa.table({"id": list(ids), "run": [last_run(id, number) for id in ids]}), data
+        )
         path = f"{run.staging_path('s')}/merged.parquet"
         self.storage().replace(path, data.getvalue())
         return StagedFile(path, len(ids), len(data.getvalue()))
 
     def check_exact(self, number: int) -> None:
-        rows = [row for path in (self.folder / TABLE).iterdir() for row in pq.read_table(path).to_pylist()]
+        rows = [
+            row
+            for path in (self.folder / TABLE).iterdir()
+            for row in pq.read_table(path).to_pylist()
+        ]
         wanted = [{"id": id, "run": last_run(id, number)} for id in range(number * STEP)]
         assert sorted(rows, key=lambda row: row["id"]) == wanted
         assert json.loads((self.folder / LAYOUT.state).read_text()) == {"run": number}
@@ -76,7 +93,11 @@ class MergedLake(NumberedLake):
         """In the publishing moment a key may stand twice; none is ever missing."""
         entry = last_committed(self.storage(), LAYOUT.runs)
         committed = entry.body["state"]["run"] if entry else 0
-        rows = [row for path in (self.folder / TABLE).glob("*") for row in pq.read_table(path).to_pylist()]
+        rows = [
+            row
+            for path in (self.folder / TABLE).glob("*")
+            for row in pq.read_table(path).to_pylist()
+        ]
         assert {row["id"] for row in rows} >= set(range(at_least * STEP))
         assert all(row["run"] <= committed for row in rows)
 
@@ -105,7 +126,12 @@ def test_a_fault_at_any_storage_call_of_a_merge_leaves_one_row_for_each_key(
 INT = {"type": ["integer", "null"]}
 MESSAGES = {
     method: {
-        **schema(method, {"id": INT, "at": INT, "note": {"type": "string"}}, ("id",), **{"x-load-method": method}),
+        **schema(
+            method,
+            {"id": INT, "at": INT, "note": {"type": "string"}},
+            ("id",),
+            **{"x-load-method": method},
+        ),
         "bookmark_properties": ["at"],
     }
     for method in ("upsert", "append-dedup")
@@ -113,7 +139,9 @@ MESSAGES = {
 
 
 class KeptBefore(Proxy):
-    """Copies the bucket before the first call of each kind: what a process leaves that is killed there."""
+    """Copies the bucket before the first call of each kind: what a process leaves that is killed
+    there.
+    """
 
     def __init__(self, bucket: Path, copies: Path) -> None:
         super().__init__(Storage(str(bucket)).files)
@@ -124,8 +152,14 @@ class KeptBefore(Proxy):
     def around(self, name: str, args: tuple[Any, ...], call: Any) -> Any:
         with self._one_at_a_time:
             for death in DEATHS:
-                if death not in self.left and death[0] == name and death[1] in "".join(map(str, args)):
-                    self.left[death] = Path(shutil.copytree(self.bucket, self.copies / str(len(self.left))))
+                if (
+                    death not in self.left
+                    and death[0] == name
+                    and death[1] in "".join(map(str, args))
+                ):
+                    self.left[death] = Path(
+                        shutil.copytree(self.bucket, self.copies / str(len(self.left)))
+                    )
             return call()
 
 
@@ -151,12 +185,16 @@ DEATHS = [
 
 
 @pytest.fixture(scope="module")
-def left(spark: object, dead: Process, tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str], Path]:
+def left(
+    spark: object, dead: Process, tmp_path_factory: pytest.TempPathFactory
+) -> dict[tuple[str, str], Path]:
     """The lake of both tables as each death in one and the same merge leaves it."""
     lake = Lake(tmp_path_factory.mktemp("loaded") / "lake")
     lake.load(*messages(FIRST))
     files = KeptBefore(lake.folder, tmp_path_factory.mktemp("left"))
-    run = open_run(Storage(str(lake.folder), files=files), LAYOUT, lock_ttl_seconds=NO_BEATS, process=dead)
+    run = open_run(
+        Storage(str(lake.folder), files=files), LAYOUT, lock_ttl_seconds=NO_BEATS, process=dead
+    )
     load(lake, run, spark, *messages(SECOND))
     return files.left
 
@@ -166,10 +204,13 @@ def test_a_target_that_dies_while_it_publishes_a_merge_is_finished_by_the_next_r
     left: dict[tuple[str, str], Path], call: str, place: str
 ) -> None:
     lake = Lake(left[call, place])
-    # What a merge reads of the dead run, the next one may find: its files without their index. Else it may be idle.
+    # What a merge reads of the dead run, the next one may find: its files without their index. Else
+    # it may be idle.
     committed, merges = call != "create", call in ("create", "replace")
     lake.load(*(messages(SECOND) if merges else MESSAGES.values()))
     for stream in MESSAGES:
         assert lake.rows(stream, 'id, "at", note') == MERGED
-    assert len(lake.rows("append-dedup__history")) == len(FIRST) + len(SECOND) * (committed + merges)
+    assert len(lake.rows("append-dedup__history")) == len(FIRST) + len(SECOND) * (
+        committed + merges
+    )
     assert not any("staging" in path for path in lake.files())

@@ -24,7 +24,9 @@ def test_a_lake_on_two_disks_loses_and_repeats_nothing(tmp_path: Path, fault: st
         lake = SmallLake(str(tmp_path), {})
         lake.check_exact(lake.sync())
         for nth in range(1, 4):
-            storage = lake.faulty_files(partial(Faulty, nth=nth, fault=fault, only=frozenset({"move"})))
+            storage = lake.faulty_files(
+                partial(Faulty, nth=nth, fault=fault, only=frozenset({"move"}))
+            )
             with suppress(SingerSparkError, Died):
                 lake.sync(storage, dead_process())
             lake.check_exact(lake.sync())

@@ -1,4 +1,6 @@
-"""A run that rejects records dies, or its storage fails, at any point: they are kept once, for committed runs only."""
+"""A run that rejects records dies, or its storage fails, at any point: they are kept once, for
+committed runs only.
+"""
 
 from __future__ import annotations
 
@@ -41,11 +43,16 @@ class QuarantiningLake(NumberedLake):
 
     def kept(self) -> dict[str, str]:
         """Run to its rejected records."""
-        return {path.parent.name: path.read_text() for path in self.folder.glob(".dataspoc/rejected/test/*/s.jsonl")}
+        return {
+            path.parent.name: path.read_text()
+            for path in self.folder.glob(".dataspoc/rejected/test/*/s.jsonl")
+        }
 
     def committed(self) -> dict[str, str]:
         """Run to the rejected records that it must have, once it is published."""
-        journals = [json.loads(path.read_bytes()) for path in (self.folder / LAYOUT.runs).glob("*.json")]
+        journals = [
+            json.loads(path.read_bytes()) for path in (self.folder / LAYOUT.runs).glob("*.json")
+        ]
         good = [journal for journal in journals if journal["outcome"] == "succeeded"]
         assert all(journal["streams"]["s"]["rejected"] == 2 for journal in good)
         return {journal["run_id"]: "{run}\n{run}\n".format(**journal["state"]) for journal in good}
@@ -97,7 +104,9 @@ def loaded(lake: Lake, files: Any, session: object, process: Process | None = No
 def test_whatever_change_of_the_bucket_fails_the_target_s_next_run_is_right(
     spark: object, tmp_path: Path, dead: Process
 ) -> None:
-    """A fault after the other, at every third of the changes that a run makes, and a good run after each."""
+    """A fault after the other, at every third of the changes that a run makes, and a good run after
+    each.
+    """
     lake = Lake(tmp_path / "lake")
     counting = Counting()
     files = Storage(str(lake.folder)).files
@@ -110,12 +119,19 @@ def test_whatever_change_of_the_bucket_fails_the_target_s_next_run_is_right(
         with suppress(SingerSparkError, Died):
             loaded(lake, broken, spark, dead)
         loaded(lake, files, spark)
-    journals = [json.loads(path.read_bytes()) for path in (lake.folder / LAYOUT.runs).glob("*.json")]
+    journals = [
+        json.loads(path.read_bytes()) for path in (lake.folder / LAYOUT.runs).glob("*.json")
+    ]
     good = {each["run_id"] for each in journals if each["outcome"] == "succeeded"}
     assert len(chosen) + 1 <= len(good) < len(journals)
-    kept = {path.parent.name: path for path in lake.folder.glob(".dataspoc/rejected/test/*/s.jsonl")}
+    kept = {
+        path.parent.name: path for path in lake.folder.glob(".dataspoc/rejected/test/*/s.jsonl")
+    }
     assert set(kept) == good
     for path in kept.values():
-        assert [json.loads(line)["record"] for line in path.read_bytes().splitlines()] == [{"id": "x"}, {"id": "y"}]
+        assert [json.loads(line)["record"] for line in path.read_bytes().splitlines()] == [
+            {"id": "x"},
+            {"id": "y"},
+        ]
     assert lake.rows("s", "id") == [(1,)] * len(good)
     assert not [path for path in lake.files() if "staging" in path]

@@ -1,4 +1,6 @@
-"""A target that fails or dies at any storage call while it leaves out rows that came before: each is there once."""
+"""A target that fails or dies at any storage call while it leaves out rows that came before: each
+is there once.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,14 @@ pytestmark = pytest.mark.usefixtures("without_jvm")
 def increment() -> list[JSON]:
     """One row that the table has, another version of one, and a new one."""
     again = items("append-only", **{"x-sent-since": 5})
-    return [again, item(2, 5, "b"), state(clock=5), item(2, 6, "c"), item(4, 8, "new"), state(clock=8)]
+    return [
+        again,
+        item(2, 5, "b"),
+        state(clock=5),
+        item(2, 6, "c"),
+        item(4, 8, "new"),
+        state(clock=8),
+    ]
 
 
 @pytest.mark.slow
@@ -31,16 +40,26 @@ def increment() -> list[JSON]:
 def test_repeated_rows_stay_left_out_whatever_dies(
     tmp_path: Path, dead: Process, monkeypatch: pytest.MonkeyPatch, fault: str
 ) -> None:
-    """Before the commit point, while it publishes, while it tidies up: the next run brings each version once."""
+    """Before the commit point, while it publishes, while it tidies up: the next run brings each
+    version once.
+    """
     first, counting = Lake(tmp_path / "first"), Counting()
-    first.load(*first.announced([items("append-only"), item(1, 1, "a"), item(2, 5, "b"), state(clock=5)]))
+    first.load(
+        *first.announced([items("append-only"), item(1, 1, "a"), item(2, 5, "b"), state(clock=5)])
+    )
     probe = Lake(shutil.copytree(first.folder, tmp_path / "probe"))
     load_with(probe.load, probe.announced(increment()), counting, dead, monkeypatch)
     assert_exact(probe)
     for nth in counting.places(fault):
         lake = Lake(shutil.copytree(first.folder, tmp_path / str(nth)))
         with suppress(SingerSparkError, Died):
-            load_with(lake.load, lake.announced(increment()), partial(Faulty, nth=nth, fault=fault), dead, monkeypatch)
+            load_with(
+                lake.load,
+                lake.announced(increment()),
+                partial(Faulty, nth=nth, fault=fault),
+                dead,
+                monkeypatch,
+            )
         again = lake.announced(increment())
         is_committed = (again[0]["start"], again[0]["value"]) == ("saved", {"clock": 8})
         lake.load(*([] if is_committed else again))
@@ -48,5 +67,10 @@ def test_repeated_rows_stay_left_out_whatever_dies(
 
 
 def assert_exact(lake: Lake) -> None:
-    assert sorted(lake.rows("s", "id, clock, name")) == [(1, 1, "a"), (2, 5, "b"), (2, 6, "c"), (4, 8, "new")]
+    assert sorted(lake.rows("s", "id, clock, name")) == [
+        (1, 1, "a"),
+        (2, 5, "b"),
+        (2, 6, "c"),
+        (4, 8, "new"),
+    ]
     assert lake.state() == {"clock": 8}

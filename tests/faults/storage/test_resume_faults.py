@@ -1,4 +1,6 @@
-"""Storage that fails, or a process that dies, while a checkpoint is written, taken over, continued or discarded."""
+"""Storage that fails, or a process that dies, while a checkpoint is written, taken over, continued
+or discarded.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,17 @@ from pathlib import Path
 
 import pytest
 
-from faults.faulty import DIE_AFTER, DIE_BEFORE, FAIL_AFTER, FAIL_BEFORE, FAULTS, Counting, Died, Faulty, Proxy
+from faults.faulty import (
+    DIE_AFTER,
+    DIE_BEFORE,
+    FAIL_AFTER,
+    FAIL_BEFORE,
+    FAULTS,
+    Counting,
+    Died,
+    Faulty,
+    Proxy,
+)
 from faults.resuming_lake import PARTS, ResumingLake
 from faults.small_lake import LAYOUT, STEP, SmallLake
 from servers.s3 import S3
@@ -27,10 +39,14 @@ def calls_of_a_sync(lake: SmallLake) -> Counting:
 
 def copied(lake: ResumingLake, name: object) -> ResumingLake:
     """The lake once more, beside itself."""
-    return ResumingLake(shutil.copytree(lake.url, Path(lake.url).with_name(f"{name}")).as_posix(), {})
+    return ResumingLake(
+        shutil.copytree(lake.url, Path(lake.url).with_name(f"{name}")).as_posix(), {}
+    )
 
 
-def broken_sync(lake: SmallLake, nth: int, fault: str, dead: Process, only: frozenset[str] | None = None) -> None:
+def broken_sync(
+    lake: SmallLake, nth: int, fault: str, dead: Process, only: frozenset[str] | None = None
+) -> None:
     """A run with one fault, in the name of a process that is dead afterwards."""
     with suppress(SingerSparkError, Died):
         lake.sync(lake.faulty_files(lambda files: Faulty(files, nth, fault, only)), dead)
@@ -101,14 +117,21 @@ def test_a_fault_at_any_storage_call_of_a_run_that_discards_a_checkpoint_loses_a
         resuming, anew = small_and_resuming(copied(died, nth).url)
         broken_sync(anew, nth, fault, dead)
         anew.check_readers_see_committed_rows()
-        with suppress(SingerSparkError):  # once the tap may have found what the target then finds to be gone
+        with suppress(
+            SingerSparkError
+        ):  # once the tap may have found what the target then finds to be gone
             resuming.sync()
         resuming.check_exact(resuming.sync())
 
 
 @pytest.mark.parametrize("fault", [DIE_BEFORE, DIE_AFTER])
-def test_runs_that_die_one_after_the_other_never_go_back(tmp_path: Path, dead: Process, fault: str) -> None:
-    """Each one dies a little later; the checkpoint that stands between them is never an older one."""
+def test_runs_that_die_one_after_the_other_never_go_back(
+    tmp_path: Path, dead: Process, fault: str
+) -> None:
+    """Each one dies a little later.
+
+    The checkpoint that stands between them is never an older one.
+    """
     lake = ResumingLake(str(tmp_path), {})
     lake.sync()
     reached = [0]
@@ -144,20 +167,31 @@ class NoCheckpoints(Proxy):
         return call()
 
 
-@pytest.mark.parametrize("failing", [range(1, 2), range(2, 3), range(1, 100)], ids=["first", "second", "all"])
+@pytest.mark.parametrize(
+    "failing", [range(1, 2), range(2, 3), range(1, 100)], ids=["first", "second", "all"]
+)
 @pytest.mark.parametrize("fault", [FAIL_BEFORE, FAIL_AFTER])
 def test_a_checkpoint_that_can_not_be_written_does_not_stop_the_run(
     tmp_path: Path, fault: str, failing: range, caplog: pytest.LogCaptureFixture
 ) -> None:
     lake = ResumingLake(str(tmp_path), {})
-    lake.check_exact(lake.sync(lake.faulty_files(lambda files: NoCheckpoints(files, fault, failing))))
-    told = [each.message for each in caplog.records if "checkpoint could not be written" in each.message]
+    lake.check_exact(
+        lake.sync(lake.faulty_files(lambda files: NoCheckpoints(files, fault, failing)))
+    )
+    told = [
+        each.message for each in caplog.records if "checkpoint could not be written" in each.message
+    ]
     assert len(told) == len(set(failing) & set(range(1, PARTS + 1)))
     assert not any("Another process" in each.message for each in caplog.records)
 
 
-def test_after_a_write_with_an_unknown_outcome_the_next_one_goes_on(tmp_path: Path, dead: Process) -> None:
-    """The answer to the first write got lost; the second one finds its bytes there and writes over them."""
+def test_after_a_write_with_an_unknown_outcome_the_next_one_goes_on(
+    tmp_path: Path, dead: Process
+) -> None:
+    """The answer to the first write got lost.
+
+    The second one finds its bytes there and writes over them.
+    """
     lake = ResumingLake(str(tmp_path), {})
     faulty = lake.faulty_files(lambda files: NoCheckpoints(files, FAIL_AFTER, range(1, 2)))
     commits = frozenset({"create"})  # the lock, a claim for each table, the journal
@@ -171,11 +205,14 @@ def test_after_a_write_with_an_unknown_outcome_the_next_one_goes_on(tmp_path: Pa
     assert lake.taken_over() == 2 * PARTS
 
 
-# Only these change the bucket: dying after a request that reads is dying after the change before it.
+# Only these change the bucket: dying after a request that reads is dying after the change before
+# it.
 CHANGES = frozenset({"write", "copy", "delete"})
 
 
-def test_a_fault_at_any_change_of_a_resumed_run_on_s3_loses_and_repeats_nothing(s3: S3, dead: Process) -> None:
+def test_a_fault_at_any_change_of_a_resumed_run_on_s3_loses_and_repeats_nothing(
+    s3: S3, dead: Process
+) -> None:
     lake = ResumingLake(s3.new_bucket(), s3.storage_options)
     lake.sync()
     counting = Counting()
@@ -184,7 +221,9 @@ def test_a_fault_at_any_change_of_a_resumed_run_on_s3_loses_and_repeats_nothing(
     for nth in range(1, changes + 3):
         fault = (FAIL_AFTER, DIE_AFTER)[nth % 2]
         with suppress(SingerSparkError, Died):
-            lake.sync(lake.faulty_requests(partial(Faulty, nth=nth, fault=fault, only=CHANGES)), dead)
+            lake.sync(
+                lake.faulty_requests(partial(Faulty, nth=nth, fault=fault, only=CHANGES)), dead
+            )
         lake.check_readers_see_committed_rows()
         if nth % 3 == 0:  # else the next fault meets a run that resumes
             lake.check_exact(lake.sync())

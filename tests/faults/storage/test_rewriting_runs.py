@@ -1,4 +1,6 @@
-"""A run that changes its table's columns writes the files that stand anew: no fault loses or repeats a row."""
+"""A run that changes its table's columns writes the files that stand anew: no fault loses or
+repeats a row.
+"""
 
 from __future__ import annotations
 
@@ -43,17 +45,25 @@ class ChangedLake(SmallLake):
         rewriter = TableRewriter(run.storage, self.columns, folder, self.scratch, "zstd")
         replaced = rewriter.table(TABLE, run.table_files(TABLE))
         record = TableRecord(PIPELINE, "grows", columns_to_text(self.columns), "append-only")
-        return TableChange("grows", TABLE, staged, tuple(replaced), record, rewritten=tuple(replaced.values()))
+        return TableChange(
+            "grows", TABLE, staged, tuple(replaced), record, rewritten=tuple(replaced.values())
+        )
 
     def stage_wide(self, run: PipelineRun, rows: list[int]) -> StagedFile:
         data = io.BytesIO()
-        pq.write_table(pa.Table.from_pylist([{"id": row} for row in rows], schema=arrow_schema(self.columns)), data)
+        pq.write_table(
+            pa.Table.from_pylist([{"id": row} for row in rows], schema=arrow_schema(self.columns)),
+            data,
+        )
         path = f"{run.staging_path('grows')}/part.zstd.parquet"
         self.storage().replace(path, data.getvalue())
         return StagedFile(path, len(rows), len(data.getvalue()))
 
     def check_readers_see_committed_rows(self) -> None:
-        """While such a run publishes, rows may be there twice, as with an overwrite; none is missing."""
+        """While such a run publishes, rows may be there twice, as with an overwrite.
+
+        None is missing.
+        """
         rows = self.rows("grows")
         assert set(range(self.published_bound())) <= set(rows)
         assert rows == [] or rows[-1] < self.committed_bound()

@@ -1,4 +1,6 @@
-"""A pipeline whose state is kept elsewhere: always the next rows, never twice, whatever dies and wherever it moves."""
+"""A pipeline whose state is kept elsewhere: always the next rows, never twice, whatever dies and
+wherever it moves.
+"""
 
 from __future__ import annotations
 
@@ -44,9 +46,16 @@ def bare_url(backend: StateBackend) -> str:
 
 def tap_bounds(lake: BackedLake) -> set[int]:
     """Where a tap begins: by the target's config, and by the bare URL."""
-    config: dict[str, Any] = {"bucket": lake.url, "pipeline": PIPELINE, "storage_options": lake.options}
+    config: dict[str, Any] = {
+        "bucket": lake.url,
+        "pipeline": PIPELINE,
+        "storage_options": lake.options,
+    }
     if lake.backend.uri is None:
-        sources = [open_state_source(f"{lake.url}/{LAYOUT.state}", lake.options), source_of_target(config)]
+        sources = [
+            open_state_source(f"{lake.url}/{LAYOUT.state}", lake.options),
+            source_of_target(config),
+        ]
     else:
         options = dict(lake.backend.storage_options)
         backend = {"uri": lake.backend.uri, "storage_options": options}
@@ -57,7 +66,9 @@ def tap_bounds(lake: BackedLake) -> set[int]:
     return {bound_of(source.saved.value if source.saved else None) for source in sources}
 
 
-def check_kills(lake: BackedLake, dead: Process, faults: tuple[str, ...] = (DIE_BEFORE, DIE_AFTER)) -> None:
+def check_kills(
+    lake: BackedLake, dead: Process, faults: tuple[str, ...] = (DIE_BEFORE, DIE_AFTER)
+) -> None:
     """Dies at each step between the commit and the published state, and in the next one's recovery."""
     lake.sync()
     committed = STEP
@@ -79,27 +90,39 @@ def test_killed_at_each_step_to_sqlite_the_next_start_finishes_and_the_tap_gets_
     tmp_path: Path, dead: Process
 ) -> None:
     check_kills(
-        BackedLake(f"{tmp_path}/lake", {}, sqlite_at(tmp_path)), dead, (DIE_BEFORE, DIE_AFTER, FAIL_BEFORE, FAIL_AFTER)
+        BackedLake(f"{tmp_path}/lake", {}, sqlite_at(tmp_path)),
+        dead,
+        (DIE_BEFORE, DIE_AFTER, FAIL_BEFORE, FAIL_AFTER),
     )
 
 
-def test_killed_at_each_step_to_postgresql_too(tmp_path: Path, dead: Process, postgresql: PostgreSQL) -> None:
-    check_kills(BackedLake(f"{tmp_path}/lake", {}, StateBackend(postgresql.new_database().dsn)), dead)
+def test_killed_at_each_step_to_postgresql_too(
+    tmp_path: Path, dead: Process, postgresql: PostgreSQL
+) -> None:
+    check_kills(
+        BackedLake(f"{tmp_path}/lake", {}, StateBackend(postgresql.new_database().dsn)), dead
+    )
 
 
 def test_killed_at_each_step_to_another_folder_too(tmp_path: Path, dead: Process) -> None:
     check_kills(BackedLake(f"{tmp_path}/lake", {}, StateBackend(f"file://{tmp_path}/states")), dead)
 
 
-def test_a_state_on_s3_of_a_lake_on_disk_and_the_reverse(tmp_path: Path, dead: Process, s3: S3) -> None:
+def test_a_state_on_s3_of_a_lake_on_disk_and_the_reverse(
+    tmp_path: Path, dead: Process, s3: S3
+) -> None:
     options = s3.storage_options
     on_s3 = StateBackend(s3.new_bucket(), storage_options=options)
     for lake in (
         BackedLake(f"{tmp_path}/lake", {}, on_s3),
-        BackedLake(s3.new_bucket(), options, StateBackend(f"{tmp_path}/states", storage_options=options)),
+        BackedLake(
+            s3.new_bucket(), options, StateBackend(f"{tmp_path}/states", storage_options=options)
+        ),
     ):
         lake.sync()
-        dying = replace(lake, wrap=lambda store: FaultyStore(store, 1, DIE_BEFORE, frozenset({"write"})))
+        dying = replace(
+            lake, wrap=lambda store: FaultyStore(store, 1, DIE_BEFORE, frozenset({"write"}))
+        )
         with suppress(Died):
             dying.sync(process=dead)
         assert (lake.published_bound(), lake.committed_bound()) == (STEP, 2 * STEP)
@@ -140,14 +163,20 @@ def test_the_state_moves_by_itself_wherever_state_backend_points(
         bound = lake.sync()
         lake.check_exact(bound)
         assert tap_bounds(lake) == {bound}
-        said = [record.getMessage() for record in caplog.records if "The state of pipeline" in record.getMessage()]
+        said = [
+            record.getMessage()
+            for record in caplog.records
+            if "The state of pipeline" in record.getMessage()
+        ]
         assert len(said) == (0 if bound == STEP else 1)
         bound = lake.sync()
         lake.check_exact(bound)
     assert not Path(f"{tmp_path}/lake", LAYOUT.state).exists(), "nobody edits what is not read"
 
 
-def test_a_tap_that_is_given_the_bucket_gets_the_state_that_is_kept_elsewhere(tmp_path: Path) -> None:
+def test_a_tap_that_is_given_the_bucket_gets_the_state_that_is_kept_elsewhere(
+    tmp_path: Path,
+) -> None:
     lake = BackedLake(f"{tmp_path}/lake", {}, sqlite_at(tmp_path))
     lake.sync()
     bound = lake.sync()
@@ -156,7 +185,9 @@ def test_a_tap_that_is_given_the_bucket_gets_the_state_that_is_kept_elsewhere(tm
 
 
 @pytest.mark.parametrize("nth", range(1, 12))
-def test_a_death_while_the_state_moves_loses_nothing(tmp_path: Path, dead: Process, nth: int) -> None:
+def test_a_death_while_the_state_moves_loses_nothing(
+    tmp_path: Path, dead: Process, nth: int
+) -> None:
     before = SmallLake(f"{tmp_path}/lake", {})
     bound = before.sync()
     lake = BackedLake(before.url, {}, sqlite_at(tmp_path))
@@ -179,7 +210,8 @@ def test_a_state_that_no_run_saved_is_not_replaced_when_the_state_moves(tmp_path
     by_hand.parent.mkdir(parents=True)
     by_hand.write_text(json.dumps(state_of(1)))
     with pytest.raises(
-        StateError, match=r"was kept in the lake's bucket up to run .*, and .*states.* holds another one"
+        StateError,
+        match=r"was kept in the lake's bucket up to run .*, and .*states.* holds another one",
     ):
         lake.sync()
     assert json.loads(by_hand.read_text()) == state_of(1)
@@ -225,17 +257,23 @@ def test_two_lakes_with_one_pipeline_name_do_not_share_a_state(tmp_path: Path, k
     backend = sqlite_at(tmp_path) if kind == "sqlite" else StateBackend(f"{tmp_path}/states")
     one, other = (BackedLake(f"{tmp_path}/{name}", {}, backend) for name in ("one", "other"))
     bound = one.sync()
-    with pytest.raises(StateError, match=r"was saved by run .* of the lake .*/one, which .*/other knows nothing of"):
+    with pytest.raises(
+        StateError, match=r"was saved by run .* of the lake .*/one, which .*/other knows nothing of"
+    ):
         other.sync()
     with pytest.raises(StateError, match="knows nothing of"):
-        _ = source_of_target({"bucket": other.url, "pipeline": PIPELINE, "state_backend": {"uri": backend.uri}}).saved
+        _ = source_of_target(
+            {"bucket": other.url, "pipeline": PIPELINE, "state_backend": {"uri": backend.uri}}
+        ).saved
     assert one.sync() == bound + STEP
     one.check_exact(bound + STEP)
 
 
 @pytest.mark.parametrize("by_hand", [False, True])
 @pytest.mark.parametrize("kind", ["sqlite", "folder"])
-def test_of_two_lakes_that_begin_at_once_one_keeps_the_place(tmp_path: Path, kind: str, by_hand: bool) -> None:
+def test_of_two_lakes_that_begin_at_once_one_keeps_the_place(
+    tmp_path: Path, kind: str, by_hand: bool
+) -> None:
     backend = sqlite_at(tmp_path) if kind == "sqlite" else StateBackend(f"{tmp_path}/states")
     one, other = (BackedLake(f"{tmp_path}/{name}", {}, backend) for name in ("one", "other"))
     for lake in (one, other):
@@ -252,7 +290,10 @@ def test_of_two_lakes_that_begin_at_once_one_keeps_the_place(tmp_path: Path, kin
 
 
 def publish_without_opening(lake: BackedLake, folder: Path) -> None:
-    """A run of one lake; between its start and its commit the other one says that the place is its own."""
+    """A run of one lake.
+
+    Between its start and its commit the other one says that the place is its own.
+    """
     store = lake.store()
     other = open_state_store(lake.backend, SmallLake(f"{folder}/other", {}).storage(), PIPELINE)
 
@@ -296,7 +337,9 @@ def test_a_state_whose_run_has_no_journal_any_more_stays_the_lakes(
 def test_a_command_that_was_given_no_place_leaves_the_state_where_it_is(tmp_path: Path) -> None:
     lake = BackedLake(f"{tmp_path}/lake", {}, sqlite_at(tmp_path))
     bound = lake.sync()
-    with pytest.raises(ConfigurationError, match=r"keeps its state in sqlite:///.*, table spark_lake_state, "):
+    with pytest.raises(
+        ConfigurationError, match=r"keeps its state in sqlite:///.*, table spark_lake_state, "
+    ):
         open_run(lake.storage(), LAYOUT)
     assert lake.published_bound() == bound
     lake.check_exact(lake.sync())

@@ -1,4 +1,6 @@
-"""A storage call that fails, or a process that dies, at any point of a run: nothing lost, nothing twice."""
+"""A storage call that fails, or a process that dies, at any point of a run: nothing lost, nothing
+twice.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,10 @@ def copied(lake: SmallLake, name: object) -> SmallLake:
 
 
 def broken_sync(lake: SmallLake, nth: int, fault: str, dead: Process) -> bool:
-    """A run with one fault, in the name of a process that is dead afterwards; says whether it got to its end."""
+    """A run with one fault, in the name of a process that is dead afterwards.
+
+    Says whether it got to its end.
+    """
     try:
         lake.sync(lake.faulty_files(lambda files: Faulty(files, nth, fault)), dead)
     except (SingerSparkError, Died):
@@ -65,7 +70,10 @@ def test_a_fault_at_any_storage_call_loses_and_repeats_nothing(
 def test_a_fault_at_any_storage_call_of_the_recovery_loses_and_repeats_nothing(
     tmp_path: Path, dead: Process, fault: str
 ) -> None:
-    """The run dies right after its commit point; then the run that has to finish it has a fault as well."""
+    """The run dies right after its commit point.
+
+    Then the run that has to finish it has a fault as well.
+    """
     before = SmallLake(f"{tmp_path}/before", {})
     first = before.sync()
     names = calls_of_a_sync(copied(before, "probe")).calls
@@ -82,7 +90,9 @@ def test_a_fault_at_any_storage_call_of_the_recovery_loses_and_repeats_nothing(
         lake.check_exact(lake.sync())
 
 
-def test_the_tables_that_a_dead_run_claimed_are_free_again_after_its_recovery(tmp_path: Path, dead: Process) -> None:
+def test_the_tables_that_a_dead_run_claimed_are_free_again_after_its_recovery(
+    tmp_path: Path, dead: Process
+) -> None:
     lake = SmallLake(str(tmp_path), {})
     claims = frozenset({"create"})  # the lock, then a claim for each table, then the journal
     with pytest.raises(Died):
@@ -106,12 +116,15 @@ def test_an_answer_lost_after_the_commit_still_ends_in_success(tmp_path: Path) -
     lake.check_exact(4)
 
 
-# Only these change the bucket: dying after a request that reads is dying after the change before it.
+# Only these change the bucket: dying after a request that reads is dying after the change before
+# it.
 CHANGES = frozenset({"write", "copy", "delete"})
 
 
 @pytest.mark.parametrize("fault", [FAIL_AFTER, DIE_AFTER])
-def test_a_fault_at_any_change_on_s3_loses_and_repeats_nothing(s3: S3, dead: Process, fault: str) -> None:
+def test_a_fault_at_any_change_on_s3_loses_and_repeats_nothing(
+    s3: S3, dead: Process, fault: str
+) -> None:
     """Here the fault also falls between the copy and the delete that make a move."""
     lake = SmallLake(s3.new_bucket(), s3.storage_options)
     lake.sync()
@@ -121,6 +134,8 @@ def test_a_fault_at_any_change_on_s3_loses_and_repeats_nothing(s3: S3, dead: Pro
     assert changes > 12
     for nth in range(1, changes + 1):
         with suppress(SingerSparkError, Died):
-            lake.sync(lake.faulty_requests(partial(Faulty, nth=nth, fault=fault, only=CHANGES)), dead)
+            lake.sync(
+                lake.faulty_requests(partial(Faulty, nth=nth, fault=fault, only=CHANGES)), dead
+            )
         lake.check_readers_see_committed_rows()
         lake.check_exact(lake.sync())

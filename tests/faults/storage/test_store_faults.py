@@ -1,4 +1,6 @@
-"""Faults of a store as a client meets them: answers that get lost, a busy store, silence, a store that is gone."""
+"""Faults of a store as a client meets them: answers that get lost, a busy store, silence, a store
+that is gone.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +51,10 @@ def requests(proxy: Proxy, store: Store, passed: dict[type[Store], list[str]]) -
 
 
 def each_store(*faults: tuple[str, int], busy: tuple[tuple[str, int], ...]) -> pytest.MarkDecorator:
-    """These at every so many requests; a busy store on S3 alone: test_object_storage has each store asked again."""
+    """These at every so many requests.
+
+    A busy store on S3 alone: test_object_storage has each store asked again.
+    """
     cases = [(store, *fault) for fault in faults for store in ("s3", "google", "azure")]
     return pytest.mark.parametrize(
         ("store", "fault", "each"), cases + [("s3", *fault) for fault in busy], indirect=["store"]
@@ -58,18 +63,29 @@ def each_store(*faults: tuple[str, int], busy: tuple[tuple[str, int], ...]) -> p
 
 @each_store((ANSWER_LOST, 3), (GONE, 3), (SILENT, 6), busy=((SLOW_DOWN, 6), (TOO_MANY, 9)))
 def test_a_fault_of_http_at_any_change_loses_and_repeats_nothing(
-    proxy: Proxy, store: Store, requests: list[str], fault: str, each: int, monkeypatch: pytest.MonkeyPatch
+    proxy: Proxy,
+    store: Store,
+    requests: list[str],
+    fault: str,
+    each: int,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     changes = sum(method in CHANGES for method in requests)
     assert changes > 15
-    # Of S3 every third, of the others every ninth or so: they share all of the code but the requests themselves.
+    # Of S3 every third, of the others every ninth or so: they share all of the code but the
+    # requests themselves.
     step = each if isinstance(store, S3) else 3 * each
     go_through(proxy, store, fault, CHANGES, range(1, changes + 1, step), monkeypatch)
 
 
 @each_store((GONE, 5), (SILENT, 9), busy=((SLOW_DOWN, 9),))
 def test_a_fault_of_http_at_any_look_loses_and_repeats_nothing(
-    proxy: Proxy, store: Store, requests: list[str], fault: str, each: int, monkeypatch: pytest.MonkeyPatch
+    proxy: Proxy,
+    store: Store,
+    requests: list[str],
+    fault: str,
+    each: int,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     looks = sum(method in LOOKS for method in requests)
     assert looks > 15

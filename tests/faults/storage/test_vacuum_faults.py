@@ -1,4 +1,6 @@
-"""A vacuum dies, fails, or meets others who write: readers of kept versions and later runs never miss a file."""
+"""A vacuum dies, fails, or meets others who write: readers of kept versions and later runs never
+miss a file.
+"""
 
 from __future__ import annotations
 
@@ -29,13 +31,23 @@ class VacuumedTables(TwoTables):
     """Four runs: `changes` has a replaced file of each but the last."""
 
     def vacuum(self, storage: Storage | None = None, process: Process | None = None) -> Vacuumed:
-        run = open_run(storage or self.storage(), LAYOUT, lock_ttl_seconds=NO_BEATS, process=process)
+        run = open_run(
+            storage or self.storage(), LAYOUT, lock_ttl_seconds=NO_BEATS, process=process
+        )
         return vacuum(run, store_of(self), timedelta(0))
 
     def replaced(self) -> list[str]:
         """Files that the newest versions of the tables have not."""
-        present = {path.removeprefix("file://") for table in (GROWS, CHANGES) for path in self.table(table).file_uris()}
-        found = (str(path) for path in (self.folder / "raw").rglob("*.parquet") if "_delta_log" not in str(path))
+        present = {
+            path.removeprefix("file://")
+            for table in (GROWS, CHANGES)
+            for path in self.table(table).file_uris()
+        }
+        found = (
+            str(path)
+            for path in (self.folder / "raw").rglob("*.parquet")
+            if "_delta_log" not in str(path)
+        )
         return [path for path in found if path not in present]
 
     def check_rows(self) -> None:
@@ -71,7 +83,10 @@ def test_a_fault_at_any_storage_call_of_a_vacuum_removes_nothing_that_is_needed(
     counting = Counting()
     probe = tables("probe")
     found = probe.vacuum(probe.storage(counting))
-    assert ([each.table for each in found.tables], len(found.journals.files)) == ([CHANGES], RUNS - 1)
+    assert ([each.table for each in found.tables], len(found.journals.files)) == (
+        [CHANGES],
+        RUNS - 1,
+    )
     probe.check_vacuumed()
     for nth in counting.places(fault):
         lake = tables(nth)
@@ -85,7 +100,9 @@ def test_a_fault_at_any_storage_call_of_a_vacuum_removes_nothing_that_is_needed(
 
 
 @pytest.mark.slow
-def test_a_reader_after_every_call_of_a_vacuum_finds_the_table(tables: Callable[[object], VacuumedTables]) -> None:
+def test_a_reader_after_every_call_of_a_vacuum_finds_the_table(
+    tables: Callable[[object], VacuumedTables],
+) -> None:
     lake = tables("watched")
     lake.vacuum(lake.storage(lambda files: Watched(files, lake.check_rows)))
     lake.check_vacuumed()
@@ -114,7 +131,9 @@ def test_what_somebody_brought_back_before_the_vacuum_was_finished_stays(
     assert lake.table(CHANGES).to_pyarrow_table().num_rows == wanted
 
 
-def test_a_vacuum_that_slept_before_its_commit_removes_nothing(tables: Callable[[object], VacuumedTables]) -> None:
+def test_a_vacuum_that_slept_before_its_commit_removes_nothing(
+    tables: Callable[[object], VacuumedTables],
+) -> None:
     lake = tables("slept")
     replaced = lake.replaced()
 

@@ -1,4 +1,5 @@
-"""Iceberg's own REST catalog in a JVM: the server of its compatibility kit, over a JDBC catalog in SQLite.
+"""Iceberg's own REST catalog in a JVM: the server of its compatibility kit, over a JDBC catalog in
+SQLite.
 
 Its jars need a network the first time; what else it needs is with PySpark.
 """
@@ -25,10 +26,19 @@ SERVER = (
     f"org.apache.iceberg:iceberg-core:{ICEBERG}:tests",
 )
 LIBRARIES = (
-    *(f"org.apache.iceberg:iceberg-{each}:{ICEBERG}" for each in ("core", "api", "common", "bundled-guava")),
+    *(
+        f"org.apache.iceberg:iceberg-{each}:{ICEBERG}"
+        for each in ("core", "api", "common", "bundled-guava")
+    ),
     f"org.eclipse.jetty.ee10:jetty-ee10-servlet:{JETTY}",
-    *(f"org.eclipse.jetty:jetty-{each}:{JETTY}" for each in ("security", "server", "http", "io", "session", "util")),
-    *(f"org.eclipse.jetty.compression:jetty-compression-{each}:{JETTY}" for each in ("server", "common", "gzip")),
+    *(
+        f"org.eclipse.jetty:jetty-{each}:{JETTY}"
+        for each in ("security", "server", "http", "io", "session", "util")
+    ),
+    *(
+        f"org.eclipse.jetty.compression:jetty-compression-{each}:{JETTY}"
+        for each in ("server", "common", "gzip")
+    ),
     "jakarta.servlet:jakarta.servlet-api:6.0.0",
     "org.apache.httpcomponents.client5:httpclient5:5.6.1",
     *(f"org.apache.httpcomponents.core5:httpcore5{each}:{HTTP}" for each in ("", "-h2")),
@@ -59,7 +69,9 @@ def reference_catalog(folder: Path) -> Iterator[str]:
     ]
     with (
         (folder / "reference.log").open("wb") as log,
-        subprocess.Popen(command, env={**os.environ, **settings}, stdout=log, stderr=log) as process,
+        subprocess.Popen(
+            command, env={**os.environ, **settings}, stdout=log, stderr=log
+        ) as process,
     ):
         try:
             _wait(f"{uri}/v1/config", process, folder / "reference.log")
@@ -76,5 +88,7 @@ def _wait(url: str, process: subprocess.Popen[bytes], log: Path) -> None:
                 return
         except (urllib.error.URLError, OSError) as error:
             if process.poll() is not None or time.monotonic() > over:
-                raise RuntimeError(f"Iceberg's REST server did not start: {log.read_text()[-2000:]}") from error
+                raise RuntimeError(
+                    f"Iceberg's REST server did not start: {log.read_text()[-2000:]}"
+                ) from error
             time.sleep(0.1)

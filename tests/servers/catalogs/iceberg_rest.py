@@ -1,7 +1,9 @@
-"""An Iceberg REST catalog for tests: the specification's routes that a writer needs, and its rules for commits.
+"""An Iceberg REST catalog for tests: the specification's routes that a writer needs, and its rules
+for commits.
 
-A commit is taken only if each of its requirements holds for the table as it stands, else the answer is 409. The tables
-are kept by PyIceberg's SQL catalog; a request may be answered late, or not at all (`lose_answers`).
+A commit is taken only if each of its requirements holds for the table as it stands, else the answer
+is 409. The tables are kept by PyIceberg's SQL catalog; a request may be answered late, or not at
+all (`lose_answers`).
 """
 
 from __future__ import annotations
@@ -85,7 +87,9 @@ class RestCatalogServer:
         if method != "HEAD":
             request.wfile.write(data)
 
-    def answered(self, login: str | None, method: str, parts: list[str], body: Any) -> tuple[int, JSON | None]:
+    def answered(
+        self, login: str | None, method: str, parts: list[str], body: Any
+    ) -> tuple[int, JSON | None]:
         if login != f"Bearer {self.token}":
             return 401, _error(401, "NotAuthorizedException", "not known")
         try:
@@ -128,11 +132,16 @@ class RestCatalogServer:
         if not body.get("stage-create"):
             return _loaded(self.tables.create_table(identifier, *given))
         staged = self.tables._create_staged_table(identifier, *given)
-        return {"metadata": staged.metadata.model_dump(mode="json", by_alias=True, exclude_none=True), "config": {}}
+        return {
+            "metadata": staged.metadata.model_dump(mode="json", by_alias=True, exclude_none=True),
+            "config": {},
+        }
 
     def committed(self, identifier: tuple[str, ...], body: JSON) -> tuple[int, JSON]:
         asked = CommitTableRequest.model_validate(body)
-        if any(each.type == "assert-create" for each in asked.requirements) and self.tables.table_exists(identifier):
+        if any(
+            each.type == "assert-create" for each in asked.requirements
+        ) and self.tables.table_exists(identifier):
             raise CommitFailedException("the table is there already")
         done = self.tables.commit_table(
             SimpleNamespace(name=lambda: identifier),  # type: ignore[arg-type]

@@ -1,7 +1,7 @@
 """A Spark Connect server on a free port, as PySpark carries it: for a fixture, and by hand.
 
-`python -m servers.clusters.connect` has the connector to S3 and runs in UTC, as the docs ask for; `--zone` takes
-another zone.
+`python -m servers.clusters.connect` has the connector to S3 and runs in UTC, as the docs ask for;
+`--zone` takes another zone.
 """
 
 from __future__ import annotations
@@ -39,15 +39,26 @@ def running(zone: str) -> Iterator[dict[str, str]]:
     }
     command = [str(SPARK / "bin" / "spark-submit"), "--master", "local[2]"]
     command += [word for name, value in conf.items() for word in ("--conf", f"{name}={value}")]
-    command += ["--class", "org.apache.spark.sql.connect.service.SparkConnectServer", "spark-internal"]
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("SPARK_", "PYSPARK_"))}
+    command += [
+        "--class",
+        "org.apache.spark.sql.connect.service.SparkConnectServer",
+        "spark-internal",
+    ]
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("SPARK_", "PYSPARK_"))
+    }
     environment = {
         **kept,
         "SPARK_HOME": str(SPARK),
         "JAVA_HOME": str(find_java_home()),
         "PYSPARK_PYTHON": sys.executable,
     }
-    with tempfile.TemporaryDirectory(prefix="connect-") as folder, Path(folder, "log").open("wb") as log:
+    with (
+        tempfile.TemporaryDirectory(prefix="connect-") as folder,
+        Path(folder, "log").open("wb") as log,
+    ):
         process = subprocess.Popen(
             command, env=environment, cwd=folder, stdin=subprocess.DEVNULL, stdout=log, stderr=log
         )

@@ -1,7 +1,8 @@
-"""Hosts of their own on this machine: network namespaces at one bridge, each with an address and a loopback of its own.
+"""Hosts of their own on this machine: network namespaces at one bridge, each with an address and a
+loopback of its own.
 
-What listens on this machine's loopback is not there for them, unless `servers.wire` relays it. They need root and `ip`
-of iproute2.
+What listens on this machine's loopback is not there for them, unless `servers.wire` relays it. They
+need root and `ip` of iproute2.
 """
 
 from __future__ import annotations
@@ -35,7 +36,9 @@ class Network:
 
 @contextmanager
 def network(size: int, *, apart: bool = True) -> Iterator[Network]:
-    """So many hosts, removed at the end; addresses of this machine's loopback where it lets nobody make others.
+    """So many hosts, removed at the end.
+
+    Addresses of this machine's loopback where it lets nobody make others.
 
     Args:
         size: How many.

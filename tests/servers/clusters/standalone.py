@@ -1,9 +1,10 @@
-"""A standalone Spark cluster of two workers on free ports, by PySpark's own classes: for a fixture, and by hand.
+"""A standalone Spark cluster of two workers on free ports, by PySpark's own classes: for a fixture,
+and by hand.
 
-Where the system lets it, each worker has a host of its own (`servers.clusters.hosts`), and an empty folder in the place
-of this machine's temporary files: what a program writes to its own disk, or listens for on its loopback, is
-not there for executors, as on a real cluster.
-`python -m servers.clusters.standalone` starts one.
+Where the system lets it, each worker has a host of its own (`servers.clusters.hosts`), and an empty
+folder in the place of this machine's temporary files: what a program writes to its own disk, or
+listens for on its loopback, is not there for executors, as on a real cluster. `python -m
+servers.clusters.standalone` starts one.
 """
 
 from __future__ import annotations
@@ -40,9 +41,14 @@ WAYS_APART = (["unshare", "--mount"], ["unshare", "--user", "--map-root-user", "
 def short_lived() -> list[str]:
     """Java's options for what does not live as long as its second compiler takes to pay for itself.
 
-    The classes come from the archive that the programs' own JVMs use; it is bound to the class path that Spark makes.
+    The classes come from the archive that the programs' own JVMs use; it is bound to the class path
+    that Spark makes.
     """
-    return ["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", *class_archive.java_options(find_java_home())]
+    return [
+        "-XX:+UseSerialGC",
+        "-XX:TieredStopAtLevel=1",
+        *class_archive.java_options(find_java_home()),
+    ]
 
 
 @dataclass(frozen=True)
@@ -53,7 +59,8 @@ class Cluster:
         master: For `spark.master`.
         status: URL of what the master says of itself.
         apart: Whether the workers do not see this process's temporary files.
-        here: This machine's address as the workers know it; its loopback where they have no hosts of their own.
+        here: This machine's address as the workers know it; its loopback where they have no hosts
+            of their own.
     """
 
     master: str
@@ -69,8 +76,13 @@ class Cluster:
 
 
 @contextmanager
-def running(cores: int, memory: str, workers: int = WORKERS, *, hosts: bool = True) -> Iterator[dict[str, Any]]:
-    """A master and its workers, each with so much to give, and with a host of its own; ended at the end."""
+def running(
+    cores: int, memory: str, workers: int = WORKERS, *, hosts: bool = True
+) -> Iterator[dict[str, Any]]:
+    """A master and its workers, each with so much to give, and with a host of its own.
+
+    Ended at the end.
+    """
     port, status, way = free_port(), free_port(), _way_apart()
     with tempfile.TemporaryDirectory(prefix="standalone-") as folder, ExitStack() as stack:
         known = stack.enter_context(network(workers, apart=hosts))
@@ -81,9 +93,20 @@ def running(cores: int, memory: str, workers: int = WORKERS, *, hosts: bool = Tr
         for number, host in enumerate(known.hosts):
             own = Path(folder, f"worker-{number}")
             # Executors of one address read each other's disks, which these can't.
-            options = ["--host", host.address, "--cores", str(cores), "--memory", memory, "--webui-port", "0"]
+            options = [
+                "--host",
+                host.address,
+                "--cores",
+                str(cores),
+                "--memory",
+                memory,
+                "--webui-port",
+                "0",
+            ]
             options += ["--work-dir", str(own / "work"), address]
-            stack.enter_context(_daemon(own, host.address, ["worker.Worker", *options], [*host.way, *way]))
+            stack.enter_context(
+                _daemon(own, host.address, ["worker.Worker", *options], [*host.way, *way])
+            )
         _wait(cluster, Path(folder), workers)
         yield asdict(cluster)
 
@@ -91,7 +114,12 @@ def running(cores: int, memory: str, workers: int = WORKERS, *, hosts: bool = Tr
 def _way_apart() -> list[str]:
     for way in WAYS_APART:
         try:
-            if subprocess.run([*way, "mount", "-t", "tmpfs", "tmpfs", "/mnt"], capture_output=True).returncode == 0:
+            if (
+                subprocess.run(
+                    [*way, "mount", "-t", "tmpfs", "tmpfs", "/mnt"], capture_output=True
+                ).returncode
+                == 0
+            ):
                 return way
         except FileNotFoundError:
             break
@@ -100,15 +128,28 @@ def _way_apart() -> list[str]:
 
 @contextmanager
 def _daemon(folder: Path, host: str, arguments: list[str], way: list[str]) -> Iterator[None]:
-    """One of Spark's daemons, with its folder and its log; `way` gives it temporary files of its own."""
+    """One of Spark's daemons, with its folder and its log.
+
+    `way` gives it temporary files of its own.
+    """
     folder.mkdir()
     path = [SPARK / "conf", *SPARK.glob("jars/slf4j-api-*.jar"), SPARK / "jars" / "*"]
-    java = [str(find_java_home() / "bin" / "java"), "-Xmx192m", *short_lived(), "-cp", os.pathsep.join(map(str, path))]
+    java = [
+        str(find_java_home() / "bin" / "java"),
+        "-Xmx192m",
+        *short_lived(),
+        "-cp",
+        os.pathsep.join(map(str, path)),
+    ]
     command = [*java, f"org.apache.spark.deploy.{arguments[0]}", *arguments[1:]]
     if way:
         command = [*way, "sh", "-c", " && ".join([*_hidden(folder), f"exec {shlex.join(command)}"])]
     environment = {
-        **{name: value for name, value in os.environ.items() if not name.startswith(("SPARK_", "PYSPARK_", "PYTHON"))},
+        **{
+            name: value
+            for name, value in os.environ.items()
+            if not name.startswith(("SPARK_", "PYSPARK_", "PYTHON"))
+        },
         "SPARK_HOME": str(SPARK),
         "SPARK_SCALA_VERSION": "2.13",
         "SPARK_LOCAL_IP": host,
@@ -116,7 +157,9 @@ def _daemon(folder: Path, host: str, arguments: list[str], way: list[str]) -> It
         "JAVA_HOME": str(find_java_home()),
     }
     with folder.with_suffix(".log").open("wb") as log:
-        process = subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        process = subprocess.Popen(
+            command, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log
+        )
         try:
             yield
         finally:
@@ -126,12 +169,21 @@ def _daemon(folder: Path, host: str, arguments: list[str], way: list[str]) -> It
 
 
 def _hidden(folder: Path) -> list[str]:
-    """Shell commands that put an empty folder in the place of the temporary files; the programs that lie there stay."""
+    """Shell commands that put an empty folder in the place of the temporary files.
+
+    The programs that lie there stay.
+    """
     temporary = Path(tempfile.gettempdir()).resolve()
-    programs = [path for path in (SPARK.resolve(), find_java_home().resolve()) if path.is_relative_to(temporary)]
+    programs = [
+        path
+        for path in (SPARK.resolve(), find_java_home().resolve())
+        if path.is_relative_to(temporary)
+    ]
     commands = ["mount -t tmpfs tmpfs /mnt"]
     for number, program in enumerate(programs):
-        commands.append(f"mkdir /mnt/{number} && mount --bind {shlex.quote(str(program))} /mnt/{number}")
+        commands.append(
+            f"mkdir /mnt/{number} && mount --bind {shlex.quote(str(program))} /mnt/{number}"
+        )
     commands.append(f"mount -t tmpfs tmpfs {shlex.quote(str(temporary))}")
     for number, program in enumerate(programs):
         place = shlex.quote(str(program))
@@ -148,7 +200,9 @@ def _wait(cluster: Cluster, folder: Path, workers: int) -> None:
         except OSError:
             pass
         if time.monotonic() > deadline:
-            raise RuntimeError("".join(log.read_text(errors="replace") for log in sorted(folder.glob("*.log"))))
+            raise RuntimeError(
+                "".join(log.read_text(errors="replace") for log in sorted(folder.glob("*.log")))
+            )
         time.sleep(0.1)
 
 
@@ -157,7 +211,9 @@ def main() -> None:
     parser.add_argument("--cores", type=int, default=2, help="of each worker")
     parser.add_argument("--memory", default="3g", help="of each worker")
     parser.add_argument("--workers", type=int, default=WORKERS, help="how many")
-    parser.add_argument("--one-host", action="store_true", help="workers at addresses of this machine's loopback")
+    parser.add_argument(
+        "--one-host", action="store_true", help="workers at addresses of this machine's loopback"
+    )
     parser.add_argument(FOLLOW, action="store_true", help="end with standard input")
     arguments = parser.parse_args()
     given = arguments.cores, arguments.memory, arguments.workers

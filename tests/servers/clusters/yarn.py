@@ -1,7 +1,9 @@
-"""A real YARN of two nodes on free ports, Hadoop's own cluster for tests: for a fixture, and by hand.
+"""A real YARN of two nodes on free ports, Hadoop's own cluster for tests: for a fixture, and by
+hand.
 
-`python -m servers.clusters.yarn --build` fetches its jars into the user's cache, once. Where they can't be had its
-tests are skipped, and in CI they fail. All else that it needs is among Spark's jars, in whose version it comes.
+`python -m servers.clusters.yarn --build` fetches its jars into the user's cache, once. Where they
+can't be had its tests are skipped, and in CI they fail. All else that it needs is among Spark's
+jars, in whose version it comes.
 """
 
 from __future__ import annotations
@@ -31,8 +33,12 @@ from singer_spark.spark.packages import JarCache
 NODES = 2
 LACKING = "YARN's tests are skipped, in CI they fail"
 CACHE = JarCache("yarn", "the mini cluster", LACKING)
-# The proxy of the resource manager signs certificates; folders of the cluster are made by JUnit's assertions.
-OTHERS = ["org.junit.jupiter:junit-jupiter-api:5.13.4", "org.junit.platform:junit-platform-commons:1.13.4"]
+# The proxy of the resource manager signs certificates; folders of the cluster are made by JUnit's
+# assertions.
+OTHERS = [
+    "org.junit.jupiter:junit-jupiter-api:5.13.4",
+    "org.junit.platform:junit-platform-commons:1.13.4",
+]
 OTHERS += ["org.opentest4j:opentest4j:1.3.0"]
 OTHERS += [f"org.bouncycastle:{name}-jdk18on:1.81" for name in ("bcprov", "bcpkix", "bcutil")]
 QUEUE = "yarn.scheduler.capacity.root"
@@ -47,7 +53,8 @@ SETTINGS = {
     f"{QUEUE}.default.acl_submit_applications": "*",
     f"{QUEUE}.default.acl_administer_queue": "*",
     "yarn.scheduler.capacity.node-locality-delay": "-1",
-    # Tap and target are two applications, whose masters may take a tenth of a queue unless it says otherwise.
+    # Tap and target are two applications, whose masters may take a tenth of a queue unless it says
+    # otherwise.
     "yarn.scheduler.capacity.maximum-am-resource-percent": "1",
 }
 # What clients must know, and applications too.
@@ -85,7 +92,11 @@ def packages() -> list[str]:
 
 def missing() -> str | None:
     """Why no cluster can be started here; None where one can."""
-    return None if all(map(CACHE.has, packages())) else "no YARN was fetched: python -m servers.clusters.yarn --build"
+    return (
+        None
+        if all(map(CACHE.has, packages()))
+        else "no YARN was fetched: python -m servers.clusters.yarn --build"
+    )
 
 
 def build() -> str:
@@ -153,14 +164,17 @@ def _started(jvm: Any) -> Any:
 def _write(path: Path, settings: Mapping[str, str]) -> None:
     """A file of settings as Hadoop reads them."""
     lines = [
-        f"<property><name>{name}</name><value>{escape(value)}</value></property>" for name, value in settings.items()
+        f"<property><name>{name}</name><value>{escape(value)}</value></property>"
+        for name, value in settings.items()
     ]
     path.write_text("\n".join(["<configuration>", *lines, "</configuration>", ""]))
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--build", action="store_true", help="only fetch its jars, if they are not there")
+    parser.add_argument(
+        "--build", action="store_true", help="only fetch its jars, if they are not there"
+    )
     parser.add_argument(FOLLOW, action="store_true", help="end with standard input")
     arguments = parser.parse_args()
     if arguments.build:

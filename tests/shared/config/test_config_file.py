@@ -43,7 +43,11 @@ def test_yaml_has_comments_and_the_types_of_json(tmp_path: Path) -> None:
         ("x.yml", "- a\n", ": it must hold a YAML mapping"),
         ("x.json", "[]", ": it must hold a JSON object"),
         ("x.json", "\xff", ": it must hold"),
-        ("x.yml", "!!python/object:os.system {}\n", ", line 1, column 1: could not determine a constructor"),
+        (
+            "x.yml",
+            "!!python/object:os.system {}\n",
+            ", line 1, column 1: could not determine a constructor",
+        ),
     ],
 )
 def test_a_malformed_config_is_named_with_line_and_column(
@@ -63,7 +67,8 @@ def test_the_variables_of_env_are_set_unless_they_are_and_never_shown(
         monkeypatch.setenv(name, "")
         monkeypatch.delenv(name)
     (tmp_path / ".env").write_text(
-        "# secrets\nexport SHOP_PASSWORD='planted ${HOME} #1'\nSHOP_HOST=file\nSHOP_LINK=a${HOME}b\nSHOP_EMPTY\n"
+        "# secrets\nexport SHOP_PASSWORD='planted ${HOME} "
+        "#1'\nSHOP_HOST=file\nSHOP_LINK=a${HOME}b\nSHOP_EMPTY\n"
     )
     read_variables(tmp_path)
     assert os.environ["SHOP_PASSWORD"] == "planted ${HOME} #1"
@@ -72,11 +77,15 @@ def test_the_variables_of_env_are_set_unless_they_are_and_never_shown(
     assert "planted" not in redact("it is planted ${HOME} #1")
 
 
-def test_two_configs_of_one_name_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_configs_of_one_name_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     assert usual_config("tap") == "tap.json"
     Path("tap.yaml").touch()
     assert usual_config("tap") == "tap.yaml"
     Path("tap.json").touch()
-    with pytest.raises(ConfigurationError, match=r"tap\.json and tap\.yaml are both here: .* --tap-config"):
+    with pytest.raises(
+        ConfigurationError, match=r"tap\.json and tap\.yaml are both here: .* --tap-config"
+    ):
         usual_config("tap")

@@ -15,7 +15,12 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from singer_spark import errors
-from singer_spark.config.config_secrets import holds_secret, is_secret_name, register_secrets, url_secrets
+from singer_spark.config.config_secrets import (
+    holds_secret,
+    is_secret_name,
+    register_secrets,
+    url_secrets,
+)
 from singer_spark.errors import SourceError, one_line, redact
 from singer_spark.state.source import check_state_url
 from tap_spark_jdbc.reading.reading_errors import unwritable
@@ -23,10 +28,16 @@ from tap_spark_jdbc.source import jdbc_errors
 from tap_spark_jdbc.source.jdbc_source import plain_url
 
 # Whatever a URL has a meaning for, too; `@` would end every other form of a login.
-LETTERS = st.characters(min_codepoint=33, max_codepoint=0x17F, exclude_categories=("Cc", "Cs", "Zs", "Zl", "Zp"))
-SECRETS = st.text(LETTERS, min_size=9, max_size=24).filter(lambda text: text.isprintable() and "*" not in text)
+LETTERS = st.characters(
+    min_codepoint=33, max_codepoint=0x17F, exclude_categories=("Cc", "Cs", "Zs", "Zl", "Zp")
+)
+SECRETS = st.text(LETTERS, min_size=9, max_size=24).filter(
+    lambda text: text.isprintable() and "*" not in text
+)
 # Of a URL, where its characters have a meaning of their own.
-PLAIN = st.text(st.characters(codec="ascii", categories=("L", "N"), include_characters="!$~'-_."), min_size=9)
+PLAIN = st.text(
+    st.characters(codec="ascii", categories=("L", "N"), include_characters="!$~'-_."), min_size=9
+)
 
 NAMED: list[Any] = [
     {"password": "{s}"},
@@ -40,7 +51,11 @@ NAMED: list[Any] = [
     {"storage_options": {"account_key": "{s}"}},
     {"storage_options": {"sas_token": "{s}"}},
     {"storage_options": {"connection_string": "{s}"}},
-    {"storage_options": {"client_kwargs": {"aws_secret_access_key": "{s}", "aws_session_token": "x"}}},
+    {
+        "storage_options": {
+            "client_kwargs": {"aws_secret_access_key": "{s}", "aws_session_token": "x"}
+        }
+    },
     {"spark": {"conf": {"spark.authenticate.secret": "{s}"}}},
     {"spark": {"conf": {"spark.hadoop.fs.s3a.access.key": "{s}"}}},
     {"spark": {"conf": {"spark": {"ssl": {"keyPassword": "{s}"}}}}},
@@ -50,8 +65,10 @@ NAMED: list[Any] = [
 NAMED += [
     {"catalog": {name: "{s}"}}
     for name in (
-        "header.Authorization header.Cookie adls.connection-string connectionString kafka.sasl.jaas.config sas "
-        "fs.azure.sas.container.account.blob.core.windows.net OAuthPvtKey hexkey signing_key hmac_key sig "
+        "header.Authorization header.Cookie adls.connection-string connectionString "
+        "kafka.sasl.jaas.config sas "
+        "fs.azure.sas.container.account.blob.core.windows.net OAuthPvtKey hexkey signing_key "
+        "hmac_key sig "
         "X-Amz-Signature"
     ).split()
 ]
@@ -130,15 +147,25 @@ def test_a_secret_of_a_url_shows_nowhere(url: str, secret: str) -> None:
     for written in (secret, quote(secret + "é/@&?;#"), quote_plus(secret + " %")):
         with known_alone():
             register_secrets({"anything": [url.replace("{s}", written)]})
-            told = f"can't connect to {url.replace('{s}', written)}: no {unquote(written)} at ({written})"
+            told = (
+                f"can't connect to {url.replace('{s}', written)}: no {unquote(written)} at "
+                f"({written})"
+            )
             assert unquote(written) not in redact(told)
             assert written not in redact(told)
             assert secret not in plain_url(url.replace("{s}", written))
 
 
-@pytest.mark.parametrize("secret", ["pa@ss;w", "p/w?x=1", "a:b@c/d", "p@@w", "#hash#tag", "semi;colon"])
 @pytest.mark.parametrize(
-    "url", ["jdbc:oracle:thin:scott/{s}@//h/S", "jdbc:x://user:{s}@host/db", "jdbc:sqlserver://h;password={{s}};x=y"]
+    "secret", ["pa@ss;w", "p/w?x=1", "a:b@c/d", "p@@w", "#hash#tag", "semi;colon"]
+)
+@pytest.mark.parametrize(
+    "url",
+    [
+        "jdbc:oracle:thin:scott/{s}@//h/S",
+        "jdbc:x://user:{s}@host/db",
+        "jdbc:sqlserver://h;password={{s}};x=y",
+    ],
 )
 def test_a_password_that_a_url_should_have_encoded_shows_nowhere(url: str, secret: str) -> None:
     with known_alone():
@@ -181,9 +208,17 @@ def test_what_is_no_secret_stays_readable() -> None:
         "jdbc_url": "jdbc:postgresql://host:5432/shop?user=reader&ssl=true&sslkey=/etc/key.pem",
         "default_replication_key": "updated_at",
         "stream_options": {
-            "t": {"replication_key": "changed", "type_overrides": {"token": "text", "password": "text"}}
+            "t": {
+                "replication_key": "changed",
+                "type_overrides": {"token": "text", "password": "text"},
+            }
         },
-        "spark": {"conf": {"spark.network.crypto.enabled": "true", "spark.hadoop.fs.s3a.credentials.enabled": "true"}},
+        "spark": {
+            "conf": {
+                "spark.network.crypto.enabled": "true",
+                "spark.hadoop.fs.s3a.credentials.enabled": "true",
+            }
+        },
         "ssh_tunnel": {"private_key_path": "/etc/keys/.ssh/id"},
     }
     with known_alone():
@@ -191,7 +226,12 @@ def test_what_is_no_secret_stays_readable() -> None:
         assert errors._secrets == set()
     assert plain_url(config["jdbc_url"]) == "jdbc:postgresql://host:5432/shop"
     assert url_secrets("jdbc:sqlite:/data/a@b.db") == []
-    for name in ("replication_key", "signature_version", "hive.security.authorization.enabled", "sasl.mechanism"):
+    for name in (
+        "replication_key",
+        "signature_version",
+        "hive.security.authorization.enabled",
+        "sasl.mechanism",
+    ):
         assert not is_secret_name(name)
 
 
@@ -214,7 +254,11 @@ def test_half_a_secret_does_not_show_either() -> None:
 
 
 def test_secrets_of_the_url_of_a_state_show_nowhere() -> None:
-    for url in ("s3://AKIA:planted@lake/s.json", "https://h/s?sig=planted&x=1", "https://h/s?token=planted"):
+    for url in (
+        "s3://AKIA:planted@lake/s.json",
+        "https://h/s?sig=planted&x=1",
+        "https://h/s?token=planted",
+    ):
         with known_alone():
             check_state_url(url)
             assert "planted" not in redact(f"can't read {url}")
@@ -248,7 +292,9 @@ def test_the_handler_of_any_logger_hides_secrets(caplog: pytest.LogCaptureFixtur
         ("spark.sql.shuffle.partitions", "8", False),
     ],
 )
-def test_settings_of_spark_that_hold_a_secret_are_known(name: str, value: str, secret: bool) -> None:
+def test_settings_of_spark_that_hold_a_secret_are_known(
+    name: str, value: str, secret: bool
+) -> None:
     assert holds_secret(name, value) is secret
 
 

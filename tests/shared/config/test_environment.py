@@ -18,10 +18,16 @@ from target_spark_lake.config.settings import TargetSettings
 from target_spark_lake.target import TargetSparkLake
 
 
-def test_variables_are_put_in_at_any_depth_and_a_plain_one_can_be_written(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_variables_are_put_in_at_any_depth_and_a_plain_one_can_be_written(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv("A", "1")
     monkeypatch.setenv("B_2", "two ${A} $$")
-    config = {"x": "a${A}b${B_2}", "y": [{"z": ["${A}", 1, None, True]}], "w": "$${A} $A ${env:A} ${} $${ ${a-b}"}
+    config = {
+        "x": "a${A}b${B_2}",
+        "y": [{"z": ["${A}", 1, None, True]}],
+        "w": "$${A} $A ${env:A} ${} $${ ${a-b}",
+    }
     assert expand(config) == {
         "x": "a1btwo ${A} $$",
         "y": [{"z": ["1", 1, None, True]}],
@@ -37,11 +43,23 @@ def test_a_variable_that_is_not_set_names_itself_and_its_setting_and_all_at_once
     assert "b.c[1]: the environment has no variable MISSING_2" in str(raised.value)
 
 
-def test_a_setting_that_is_no_text_is_read_from_its_variable(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in {"N": "7", "FLAG": "false", "LIST": '["s.a", "s.b"]', "OPTIONS": '{"key": "k"}'}.items():
+def test_a_setting_that_is_no_text_is_read_from_its_variable(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name, value in {
+        "N": "7",
+        "FLAG": "false",
+        "LIST": '["s.a", "s.b"]',
+        "OPTIONS": '{"key": "k"}',
+    }.items():
         monkeypatch.setenv(name, value)
     tap = TapSettings.from_config(
-        {"jdbc_url": "jdbc:sqlite:x", "n_jobs": "${N}", "tables": "${LIST}", "add_record_metadata": "${FLAG}"}
+        {
+            "jdbc_url": "jdbc:sqlite:x",
+            "n_jobs": "${N}",
+            "tables": "${LIST}",
+            "add_record_metadata": "${FLAG}",
+        }
     )
     assert (tap.n_jobs, tap.tables, tap.add_record_metadata) == (7, ("s.a", "s.b"), False)
     target = TargetSettings.from_config(
@@ -70,7 +88,10 @@ def test_each_program_expands_once_and_tells_what_is_missing(
     monkeypatch.setenv("LAKE", f"{tmp_path}/lake-${{LAKE}}")
     config = {"bucket": "${LAKE}", "pipeline": "$${LAKE}", "flattening_separator": "${LAKE}"}
     target = TargetSparkLake(config=config)
-    assert (target.settings.bucket, target.settings.pipeline) == (f"{tmp_path}/lake-${{LAKE}}", "${LAKE}")
+    assert (target.settings.bucket, target.settings.pipeline) == (
+        f"{tmp_path}/lake-${{LAKE}}",
+        "${LAKE}",
+    )
     assert target.config["flattening_separator"] == f"{tmp_path}/lake-${{LAKE}}"
     file = tmp_path / "target.json"
     file.write_text(json.dumps(config))
@@ -86,7 +107,14 @@ def test_each_program_expands_once_and_tells_what_is_missing(
 def test_what_files_hold_is_put_in_at_any_depth_but_for_one_line_break_at_the_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    held = {"plain": "one", "lf": "two\n", "crlf": "three\r\n", "two lines": "a\nb\n\n", "nothing": "", "cr": "x\r"}
+    held = {
+        "plain": "one",
+        "lf": "two\n",
+        "crlf": "three\r\n",
+        "two lines": "a\nb\n\n",
+        "nothing": "",
+        "cr": "x\r",
+    }
     for name, text in held.items():
         (tmp_path / name).write_bytes(text.encode())
     (tmp_path / "reference").write_text("${HOME} ${file:plain} ü\n")
@@ -106,7 +134,9 @@ def test_what_files_hold_is_put_in_at_any_depth_but_for_one_line_break_at_the_en
     assert expand({"--state": "jdbc:x://u:${file:lf}@h"}) == {"--state": "jdbc:x://u:two@h"}
 
 
-def test_what_only_looks_like_a_file_stays_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_only_looks_like_a_file_stays_as_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "x").write_text("held")
     monkeypatch.chdir(tmp_path)
     texts = [
@@ -126,7 +156,9 @@ def test_what_only_looks_like_a_file_stays_as_it_is(tmp_path: Path, monkeypatch:
     assert expand({"a": "$$${file:x}"}) == {"a": "$${file:x}"}
 
 
-def test_each_file_that_can_not_be_read_is_named_with_its_setting_and_nothing_of_what_it_holds(tmp_path: Path) -> None:
+def test_each_file_that_can_not_be_read_is_named_with_its_setting_and_nothing_of_what_it_holds(
+    tmp_path: Path,
+) -> None:
     (tmp_path / "bytes").write_bytes(b"hunter2\xff")
     (tmp_path / "good").write_text("hunter3")
     config = {
@@ -165,13 +197,17 @@ def test_a_setting_that_is_no_text_is_read_from_a_file(tmp_path: Path) -> None:
         }
     )
     assert (tap.n_jobs, tap.tables, tap.add_record_metadata) == (7, ("s.a", "s.b"), False)
-    target = TargetSettings.from_config({"bucket": "b", "pipeline": file % "jobs", "storage_options": file % "options"})
+    target = TargetSettings.from_config(
+        {"bucket": "b", "pipeline": file % "jobs", "storage_options": file % "options"}
+    )
     assert (target.pipeline, target.storage_options) == ("7", {"key": "k-of-file"})
     assert redact("k-of-file is false, not true") == f"{MASK} is false, not true"
 
 
 def test_the_members_of_an_object_that_came_from_a_file_are_masked_too(tmp_path: Path) -> None:
-    (tmp_path / "spark").write_text('{"conf": {"spark.executorEnv.DB": "member-of-a-file", "spark.x": "yes"}}')
+    (tmp_path / "spark").write_text(
+        '{"conf": {"spark.executorEnv.DB": "member-of-a-file", "spark.x": "yes"}}'
+    )
     (tmp_path / "tables").write_text('["public.orders-of-a-file"]')
     text = {"type": "object"}, {"type": "array"}
     files = {"spark": f"${{file:{tmp_path}/spark}}", "tables": f"${{file:{tmp_path}/tables}}"}
@@ -183,7 +219,10 @@ def test_the_members_of_an_object_that_came_from_a_file_are_masked_too(tmp_path:
 def test_what_a_file_holds_is_masked_whatever_its_name(tmp_path: Path) -> None:
     (tmp_path / "x").write_text("from-the-file/ü\n")
     expand({"user": f"${{file:{tmp_path}/x}}"})
-    assert redact("no from-the-file/ü, from-the-file%2F%C3%BC at from-the") == f"no {MASK}, {MASK} at from-the"
+    assert (
+        redact("no from-the-file/ü, from-the-file%2F%C3%BC at from-the")
+        == f"no {MASK}, {MASK} at from-the"
+    )
 
 
 def test_each_program_takes_secrets_from_files_and_tells_which_is_missing(

@@ -1,4 +1,6 @@
-"""Secrets of a store in a config: AWS by moto's server, the others by a server that answers as their APIs do."""
+"""Secrets of a store in a config: AWS by moto's server, the others by a server that answers as
+their APIs do.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,9 @@ def store() -> Iterator[Store]:
             found = made.answers.get(self.path)
             self.send_response(404 if found is None else 200)
             self.end_headers()
-            self.wfile.write(json.dumps(found if found is not None else {"secret": PASSWORD}).encode())
+            self.wfile.write(
+                json.dumps(found if found is not None else {"secret": PASSWORD}).encode()
+            )
 
         def log_message(self, *_: Any) -> None:
             pass
@@ -64,7 +68,9 @@ def serving(server: ThreadingHTTPServer) -> Iterator[str]:
         thread.join()
 
 
-def test_aws_secrets_manager_gives_a_text_a_member_of_it_and_bytes(moto: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_aws_secrets_manager_gives_a_text_a_member_of_it_and_bytes(
+    moto: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     import boto3
 
     monkeypatch.setenv("AWS_ENDPOINT_URL", moto.endpoint)
@@ -72,7 +78,9 @@ def test_aws_secrets_manager_gives_a_text_a_member_of_it_and_bytes(moto: Any, mo
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", moto.secret)
     client = boto3.client("secretsmanager", region_name="eu-central-1")
     plain = client.create_secret(Name="shop/plain", SecretString=PASSWORD)["ARN"]
-    client.create_secret(Name="shop/login", SecretString=json.dumps({"password": PASSWORD, "port": 5433}))
+    client.create_secret(
+        Name="shop/login", SecretString=json.dumps({"password": PASSWORD, "port": 5433})
+    )
     client.create_secret(Name="shop/bytes", SecretBinary=PASSWORD.encode())
     monkeypatch.setenv("AWS_DEFAULT_REGION", "eu-central-1")
     config = {
@@ -100,7 +108,9 @@ def test_aws_secrets_manager_gives_a_text_a_member_of_it_and_bytes(moto: Any, mo
 
 
 @pytest.mark.parametrize("name", secret_stores.STORES)
-def test_what_any_store_gives_is_in_no_log_from_then_on(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_any_store_gives_is_in_no_log_from_then_on(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     text = f"planted-in-{name}"
     monkeypatch.setattr(secret_stores, "STORES", {name: (lambda _: text, "extra")})
     assert redact(text) == text
@@ -114,17 +124,25 @@ def test_google_secret_manager_gives_the_latest_version_or_the_one_that_is_named
     import google.auth
     from google.oauth2.credentials import Credentials
 
-    monkeypatch.setattr(google.auth, "default", lambda scopes: (Credentials(token="token-of-google"), "shop"))
+    monkeypatch.setattr(
+        google.auth, "default", lambda scopes: (Credentials(token="token-of-google"), "shop")
+    )
     monkeypatch.setattr(secret_stores, "GOOGLE", store.url)
     payload = {"payload": {"data": base64.b64encode(PASSWORD.encode()).decode()}}
     paths = ["projects/shop/secrets/db/versions/latest", "projects/other/secrets/db/versions/3"]
     store.answers = {f"/v1/{path}:access": payload for path in paths}
-    config = {"a": "${gcp-sm:db}", "b": "${gcp-sm:projects/shop/secrets/db}", "c": f"${{gcp-sm:{paths[1]}}}"}
+    config = {
+        "a": "${gcp-sm:db}",
+        "b": "${gcp-sm:projects/shop/secrets/db}",
+        "c": f"${{gcp-sm:{paths[1]}}}",
+    }
     assert expand(config) == dict.fromkeys(config, PASSWORD)
     assert {headers["authorization"] for _, headers in store.asked} == {"Bearer token-of-google"}
 
 
-def test_azure_key_vault_gets_a_token_of_its_own_cloud_alone(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_azure_key_vault_gets_a_token_of_its_own_cloud_alone(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
     import azure.identity
     import requests
 
@@ -142,22 +160,31 @@ def test_azure_key_vault_gets_a_token_of_its_own_cloud_alone(store: Store, monke
     scopes: list[str] = []
     real = requests.get
     monkeypatch.setattr(azure.identity, "DefaultAzureCredential", Credential)
-    monkeypatch.setattr(requests, "get", lambda url, **how: real(url.replace("https://", f"{store.url}/"), **how))
+    monkeypatch.setattr(
+        requests, "get", lambda url, **how: real(url.replace("https://", f"{store.url}/"), **how)
+    )
     answer = {"value": json.dumps({"password": PASSWORD})}
     places = ["shop.vault.azure.net/secrets/db", "shop.vault.azure.cn/secrets/db/7"]
     store.answers = {f"/{place}?api-version=7.4": answer for place in places}
-    config = {"a": "${azure-kv:shop/db#password}", "b": f"${{azure-kv:https://{places[1]}#password}}"}
+    config = {
+        "a": "${azure-kv:shop/db#password}",
+        "b": f"${{azure-kv:https://{places[1]}#password}}",
+    }
     assert expand(config) == dict.fromkeys(config, PASSWORD)
     assert scopes == ["https://vault.azure.net/.default", "https://vault.azure.cn/.default"]
     assert {headers["Authorization"] for _, headers in store.asked} == {"Bearer token-of-azure"}
 
 
-def test_vault_gives_members_of_both_versions_of_its_engine(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_vault_gives_members_of_both_versions_of_its_engine(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("VAULT_ADDR", f"{store.url}/")
     monkeypatch.setenv("VAULT_TOKEN", "token-of-vault")
     monkeypatch.setenv("VAULT_NAMESPACE", "team")
     store.answers = {
-        "/v1/secret/data/shop": {"data": {"data": {"password": PASSWORD}, "metadata": {"version": 2}}},
+        "/v1/secret/data/shop": {
+            "data": {"data": {"password": PASSWORD}, "metadata": {"version": 2}}
+        },
         "/v1/kv/shop": {"data": {"password": PASSWORD, "data": "x"}},
     }
     config = {"two": "${vault:secret/data/shop#password}", "one": "${vault:kv/shop#password}"}
@@ -170,14 +197,23 @@ def test_vault_gives_members_of_both_versions_of_its_engine(store: Store, monkey
     assert len(store.asked) == 2
     with pytest.raises(ConfigurationError) as raised:
         expand({"password": "${vault:secret/data/gone#password}", "user": "${vault:kv/shop#user}"})
-    assert "password: can't read vault:secret/data/gone#password: the store answered 404 Not Found" in str(raised.value)
-    assert "user: can't read vault:kv/shop#user: it has no 'user'; it has data, password" in str(raised.value)
+    assert (
+        "password: can't read vault:secret/data/gone#password: the store answered 404 Not Found"
+        in str(raised.value)
+    )
+    assert "user: can't read vault:kv/shop#user: it has no 'user'; it has data, password" in str(
+        raised.value
+    )
     assert PASSWORD not in str(raised.value)
 
 
-def test_a_client_that_is_not_installed_is_named_with_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_client_that_is_not_installed_is_named_with_its_extra(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setitem(__import__("sys").modules, "boto3", None)
-    with pytest.raises(ConfigurationError, match=r"boto3 is not installed.*tap-spark-jdbc\[aws-secrets\]"):
+    with pytest.raises(
+        ConfigurationError, match=r"boto3 is not installed.*tap-spark-jdbc\[aws-secrets\]"
+    ):
         expand({"password": "${aws-sm:shop}"})
 
 
@@ -187,7 +223,10 @@ def test_a_config_without_a_store_loads_none_of_it() -> None:
 
     program = (
         "import sys; from singer_spark.config.environment import expand; expand({'a': '${HOME}'});"
-        "print(sorted({'boto3', 'requests', 'google.auth', 'singer_spark.config.secret_stores'} & {*sys.modules}))"
+        "print(sorted({'boto3', 'requests', 'google.auth', 'singer_spark.config.secret_stores'} & "
+        "{*sys.modules}))"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
     assert done.stdout.strip() == "[]"

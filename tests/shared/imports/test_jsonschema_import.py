@@ -23,6 +23,8 @@ import isoduration
 
 @pytest.mark.slow
 def test_slow_formats_are_loaded_when_a_value_is_checked_and_judged_as_ever() -> None:
-    done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=60, check=False
+    )
     assert done.stderr == ""
     assert done.stdout.splitlines() == ["iri True False", "iri-reference True False"]

@@ -1,4 +1,6 @@
-"""Programs start without what singer-sdk loads for taps of web services, which all the same can be had."""
+"""Programs start without what singer-sdk loads for taps of web services, which all the same can be
+had.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,9 @@ print(target_base.Parallel(1)(target_base.delayed(abs)(number) for number in (-1
 
 
 def test_web_clients_are_loaded_when_they_are_used_and_are_the_real_ones() -> None:
-    done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=60, check=False
+    )
     assert done.stderr == ""
     assert done.stdout.splitlines() == ["True True", "('file:///a', 'b')", "[1, 2]"]
 
@@ -53,9 +57,17 @@ def test_an_sdk_whose_modules_lie_elsewhere_is_imported_as_it_is(tmp_path: Path)
         path = tmp_path / "singer_sdk" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])}
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")]),
+    }
     done = subprocess.run(
-        [sys.executable, "-c", OF_OTHER_SDK], env=environment, capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-c", OF_OTHER_SDK],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
     )
     assert done.stderr == ""
     assert done.stdout.splitlines() == ["singer_sdk.streams.rest True", "True True"]

@@ -1,4 +1,7 @@
-"""How the JVM is started: as `spark-submit` would, without asking it; and from an archive that fits."""
+"""How the JVM is started: as `spark-submit` would, without asking it.
+
+And from an archive that fits.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,13 @@ import pytest
 
 from singer_spark.errors import ConfigurationError
 from singer_spark.jvm import class_archive
-from singer_spark.jvm.class_archive import ROWS, SESSION, archive_path, build_in_background, java_options
+from singer_spark.jvm.class_archive import (
+    ROWS,
+    SESSION,
+    archive_path,
+    build_in_background,
+    java_options,
+)
 from singer_spark.jvm.command import MAIN_CLASS, _spark_submit, jvm_command, spark_home
 from singer_spark.jvm.java import find_java_home
 from singer_spark.spark.session_conf import SparkOptions
@@ -36,7 +45,9 @@ def _as_in_a_new_shell(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name)
 
 
-def at_once(conf: dict[str, str] = CONF, options: str = OPTIONS, jars: tuple[str, ...] = ()) -> list[str]:
+def at_once(
+    conf: dict[str, str] = CONF, options: str = OPTIONS, jars: tuple[str, ...] = ()
+) -> list[str]:
     command = jvm_command(find_java_home(), conf, options, jars)
     assert command.words[0] == str(find_java_home() / "bin" / "java")
     assert command.jars == jars
@@ -50,19 +61,35 @@ def is_left_to_spark_submit(conf: dict[str, str] = CONF, options: str = OPTIONS)
 
 def of_the_launcher(command: list[str]) -> list[str]:
     """What Spark's launcher makes of a command for `spark-submit`."""
-    java = [find_java_home() / "bin" / "java", "-cp", spark_home() / "jars" / "*", "org.apache.spark.launcher.Main"]
+    java = [
+        find_java_home() / "bin" / "java",
+        "-cp",
+        spark_home() / "jars" / "*",
+        "org.apache.spark.launcher.Main",
+    ]
     environment = {**os.environ, "SPARK_HOME": str(spark_home()), "SPARK_SCALA_VERSION": "2.13"}
-    done = subprocess.run([*java, MAIN_CLASS, *command[1:]], env=environment, capture_output=True, check=True)
+    done = subprocess.run(
+        [*java, MAIN_CLASS, *command[1:]], env=environment, capture_output=True, check=True
+    )
     return [word.decode() for word in done.stdout.partition(b"\0\n")[2].split(b"\0")[:-1]]
 
 
 def settings(words: list[str]) -> set[str]:
-    """The settings among the arguments of the main class; the JVM's own, which are in effect by then, aside."""
+    """The settings among the arguments of the main class.
+
+    The JVM's own, which are in effect by then, aside.
+    """
     pairs = {following for word, following in pairwise(words) if word == "--conf"}
-    return {pair for pair in pairs if not pair.startswith(("spark.driver.memory=", "spark.driver.extraJavaOptions="))}
+    return {
+        pair
+        for pair in pairs
+        if not pair.startswith(("spark.driver.memory=", "spark.driver.extraJavaOptions="))
+    }
 
 
-def test_the_jvm_gets_the_command_that_spark_submit_ends_in_but_for_vectors(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_jvm_gets_the_command_that_spark_submit_ends_in_but_for_vectors(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -Dg='h i'")
     ours, theirs = at_once(), of_the_launcher(_spark_submit(CONF, OPTIONS, ()))
     theirs.remove("--add-modules=jdk.incubator.vector")
@@ -79,7 +106,9 @@ def test_no_secret_is_on_the_jvm_s_command_line() -> None:
     """They go by files that only their owner may read, and arrive as they are."""
     odd = "p\\w: 'é' \"=#😀"
     conf = {**CONF, "spark.authenticate.secret": "hidden-1", "spark.ssl.keyPassword": odd}
-    options = OPTIONS + " -Djavax.net.ssl.trustStorePassword=hidden-2 '-Dapi.token=" + 'a "b\\ c' + "'"
+    options = (
+        OPTIONS + " -Djavax.net.ssl.trustStorePassword=hidden-2 '-Dapi.token=" + 'a "b\\ c' + "'"
+    )
     ours, by_launcher = at_once(conf, options), _spark_submit(conf, options, ())
     for command in (ours, by_launcher):
         assert not [word for word in command if "hidden" in word or odd in word or 'a "b' in word]
@@ -87,10 +116,22 @@ def test_no_secret_is_on_the_jvm_s_command_line() -> None:
         assert path.stat().st_mode & 0o077 == 0
     assert "--load-spark-defaults" in by_launcher
     assert "--load-spark-defaults" not in _spark_submit(CONF, OPTIONS, ())
-    read = 'var p = new java.util.Properties(); p.load(new java.io.FileReader(System.getProperty("f")));'
-    read += 'for (var n : new String[]{"spark.authenticate.secret", "spark.ssl.keyPassword"}) show(p.getProperty(n));'
-    read += 'for (var n : new String[]{"javax.net.ssl.trustStorePassword", "api.token"}) show(System.getProperty(n));'
-    show = 'static void show(String s) { System.out.println(java.util.HexFormat.of().formatHex(s.getBytes("UTF-8"))); }'
+    read = (
+        "var p = new java.util.Properties(); p.load(new "
+        'java.io.FileReader(System.getProperty("f")));'
+    )
+    read += (
+        'for (var n : new String[]{"spark.authenticate.secret", "spark.ssl.keyPassword"}) '
+        "show(p.getProperty(n));"
+    )
+    read += (
+        'for (var n : new String[]{"javax.net.ssl.trustStorePassword", "api.token"}) '
+        "show(System.getProperty(n));"
+    )
+    show = (
+        "static void show(String s) { "
+        'System.out.println(java.util.HexFormat.of().formatHex(s.getBytes("UTF-8"))); }'
+    )
     source = path.with_name("Told.java")
     source.write_text(
         "class Told { "
@@ -99,7 +140,11 @@ def test_no_secret_is_on_the_jvm_s_command_line() -> None:
         + read
         + "}}"
     )
-    java = [str(find_java_home() / "bin" / "java"), f"-Df={path}", *(word for word in ours if word.startswith("@"))]
+    java = [
+        str(find_java_home() / "bin" / "java"),
+        f"-Df={path}",
+        *(word for word in ours if word.startswith("@")),
+    ]
     done = subprocess.run([*java, str(source)], capture_output=True, text=True, check=True)
     told = [bytes.fromhex(line).decode() for line in done.stdout.split()]
     assert told == ["hidden-1", odd, "hidden-2", 'a "b\\ c']
@@ -200,10 +245,14 @@ def test_a_jvm_without_a_session_maps_no_classes_of_one(java: Path) -> None:
     for each in (ROWS, SESSION):
         archive = make_archive(java, each)
         words = command_for(SparkOptions("a", only_jvm=each == ROWS)).words
-        assert [word for word in words if "SharedArchiveFile" in word] == [f"-XX:SharedArchiveFile={archive}"]
+        assert [word for word in words if "SharedArchiveFile" in word] == [
+            f"-XX:SharedArchiveFile={archive}"
+        ]
 
 
-def test_a_run_has_a_missing_archive_built_once(java: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_has_a_missing_archive_built_once(
+    java: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     begun: list[list[str]] = []
     monkeypatch.setattr(subprocess, "Popen", lambda command, **_: begun.append(command))
     assert build_in_background()
@@ -230,7 +279,9 @@ def test_a_jvm_with_one_compiler_has_room_for_what_it_compiles_in_a_run_of_many_
 
 def test_drivers_log_nothing_whatever_the_level() -> None:
     words = command_for(SparkOptions(app_name="tap", log_level="DEBUG")).words
-    path = next(word for word in words if word.startswith("-Dlog4j2.configurationFile=")).partition("file://")[2]
+    path = next(word for word in words if word.startswith("-Dlog4j2.configurationFile=")).partition(
+        "file://"
+    )[2]
     logging = Path(path).read_text()
     assert "rootLogger.level = debug" in logging
     assert re.search(r"logger\.(\w+)\.name = org\.postgresql\nlogger\.\1\.level = off\n", logging)
@@ -238,7 +289,9 @@ def test_drivers_log_nothing_whatever_the_level() -> None:
 
 @pytest.mark.slow
 def test_archive_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A real JVM writes the archive at its end, whatever it says meanwhile, and the next one is started from it."""
+    """A real JVM writes the archive at its end, whatever it says meanwhile, and the next one is
+    started from it.
+    """
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.delenv(class_archive.VARIABLE, raising=False)
     rows, session = class_archive.build()
@@ -248,7 +301,9 @@ def test_archive_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         assert any(str(archive) in option for option in java_options(find_java_home(), does))
 
 
-def test_archive_that_takes_too_long_is_tried_once(java: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_archive_that_takes_too_long_is_tried_once(
+    java: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A JVM that does not end is tried once, not by each run again."""
     begun: list[list[str]] = []
 

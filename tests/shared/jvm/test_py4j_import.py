@@ -5,8 +5,9 @@ from __future__ import annotations
 import subprocess
 import sys
 
-# One thread is held inside of `py4j.java_gateway` until another one, inside of `py4j.java_collections`, waits for it.
-# Then the first one wants that module, and as neither can wait Python gives it a half of it.
+# One thread is held inside of `py4j.java_gateway` until another one, inside of
+# `py4j.java_collections`, waits for it. Then the first one wants that module, and as neither can
+# wait Python gives it a half of it.
 MEETING = """
 import importlib, sys, threading
 from singer_spark.jvm import gateway as jvm_gateway
@@ -58,5 +59,7 @@ assert known == set(sys.modules["py4j.protocol"].OUTPUT_CONVERTER)
 
 
 def test_two_threads_that_reach_the_jvm_at_once_have_all_of_py4j() -> None:
-    done = subprocess.run([sys.executable, "-c", MEETING], capture_output=True, text=True, timeout=240, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", MEETING], capture_output=True, text=True, timeout=240, check=False
+    )
     assert done.returncode == 0, done.stderr

@@ -10,9 +10,14 @@ from singer_spark.jvm import spark_jvm
 
 @pytest.mark.parametrize(
     "end, cause",
-    [("kill -9 $$", "was ended by SIGKILL"), ("echo 'no such option' >&2; exit 1", "no such option")],
+    [
+        ("kill -9 $$", "was ended by SIGKILL"),
+        ("echo 'no such option' >&2; exit 1", "no such option"),
+    ],
 )
-def test_a_jvm_that_ends_in_its_start(end: str, cause: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_jvm_that_ends_in_its_start(
+    end: str, cause: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The last line of a killed JVM is a warning and says nothing of its end."""
     monkeypatch.setattr(spark_jvm, "_jvm", spark_jvm._Jvm())
     warning = "WARNING: Using incubator modules: jdk.incubator.vector"
@@ -24,6 +29,9 @@ def test_python_workers_do_not_show_warnings(monkeypatch: pytest.MonkeyPatch) ->
     """Meltano turns all warnings of its plugins on; those of PySpark are not the user's."""
     monkeypatch.setattr(spark_jvm, "_jvm", spark_jvm._Jvm())
     monkeypatch.setenv("PYTHONWARNINGS", "once")
-    warning = "import sys, warnings; print('no warning', file=sys.stderr); warnings.warn('open', ResourceWarning)"
+    warning = (
+        "import sys, warnings; print('no warning', file=sys.stderr); warnings.warn('open', "
+        "ResourceWarning)"
+    )
     with pytest.raises(ConfigurationError, match="no warning"):
         spark_jvm.start_jvm([sys.executable, "-c", f"{warning}; exit(1)"], grace_seconds=0)

@@ -1,4 +1,6 @@
-"""The private members of Spark that are used: a new version that has changed one is named here, not by a user."""
+"""The private members of Spark that are used: a new version that has changed one is named here, not
+by a user.
+"""
 
 from __future__ import annotations
 
@@ -52,6 +54,10 @@ def test_supported_versions_are_the_packages() -> None:
     asked = set()
     for package in ("shared", "tap-spark-jdbc", "target-spark-lake"):
         project = tomllib.loads((ROOT / package / "pyproject.toml").read_text())["project"]
-        asked |= {str(need.specifier) for need in map(Requirement, project["dependencies"]) if need.name == "pyspark"}
+        asked |= {
+            str(need.specifier)
+            for need in map(Requirement, project["dependencies"])
+            if need.name == "pyspark"
+        }
     assert asked == {"<4.4,>=3.5.6"}
     assert (3, 5) <= spark_version() < (4, 4)

@@ -23,7 +23,9 @@ def entry(holder: Process, silent: timedelta) -> LockEntry:
 
 @pytest.fixture
 def hidden(monkeypatch: pytest.MonkeyPatch) -> Process:
-    """Another user's process where /proc is mounted with hidepid: there is one with this id, no more can be told."""
+    """Another user's process where /proc is mounted with hidepid: there is one with this id, no
+    more can be told.
+    """
 
     def kill(*_: object) -> None:
         raise PermissionError
@@ -42,12 +44,16 @@ def test_a_process_is_alive_until_it_is_dead() -> None:
     assert (elsewhere.is_alive(), elsewhere.is_dead()) == (False, False)
 
 
-def test_a_living_process_of_another_user_is_not_dead_where_its_start_can_not_be_seen(hidden: Process) -> None:
+def test_a_living_process_of_another_user_is_not_dead_where_its_start_can_not_be_seen(
+    hidden: Process,
+) -> None:
     assert not hidden.is_dead()
     assert entry(hidden, timedelta(seconds=1)).is_held()
 
 
-def test_a_process_id_that_can_not_be_told_from_a_reused_one_holds_only_while_it_shows_life(hidden: Process) -> None:
+def test_a_process_id_that_can_not_be_told_from_a_reused_one_holds_only_while_it_shows_life(
+    hidden: Process,
+) -> None:
     assert not entry(hidden, timedelta(days=30)).is_held()
 
 

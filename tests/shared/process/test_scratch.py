@@ -1,4 +1,7 @@
-"""The scratch folder: gone with its process, or with the next start after a kill; never a living one's."""
+"""The scratch folder: gone with its process, or with the next start after a kill.
+
+Never a living one's.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +39,9 @@ def holder(place: Path) -> tuple[subprocess.Popen[str], Path]:
     return process, Path(process.stdout.readline().strip())
 
 
-def test_a_folder_goes_with_its_process_and_after_a_kill_with_the_next_start(tmp_path: Path) -> None:
+def test_a_folder_goes_with_its_process_and_after_a_kill_with_the_next_start(
+    tmp_path: Path,
+) -> None:
     first, living = holder(tmp_path)
     second, killed = holder(tmp_path)
     second.kill()

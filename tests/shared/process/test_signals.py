@@ -90,7 +90,9 @@ def test_any_other_failure_of_a_destructor_is_shown_as_ever() -> None:
 
 
 def test_silent_cleanup_has_a_limit() -> None:
-    """A program whose clean-up waits for what never comes ends soon after the signal, with its exit code."""
+    """A program whose clean-up waits for what never comes ends soon after the signal, with its exit
+    code.
+    """
     _ends_at_the_limit(HANGS)
 
 
@@ -99,18 +101,27 @@ def test_cleanup_that_the_limit_releases_reports_once() -> None:
 
 
 def _ends_at_the_limit(program: str) -> None:
-    with subprocess.Popen([sys.executable, "-c", program, "signal"], stdout=PIPE, stderr=PIPE, text=True) as process:
+    with subprocess.Popen(
+        [sys.executable, "-c", program, "signal"], stdout=PIPE, stderr=PIPE, text=True
+    ) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "ready\n"
         process.send_signal(signal.SIGTERM)
         _, errors = process.communicate(timeout=SECONDS)
     assert process.returncode == 143
-    assert errors == "program: stopped by SIGTERM; nothing was done; what was open did not close in 0.2 s\n"
+    assert (
+        errors
+        == "program: stopped by SIGTERM; nothing was done; what was open did not close in 0.2 s\n"
+    )
 
 
 def test_thread_stops_the_run_by_its_error() -> None:
     done = subprocess.run(
-        [sys.executable, "-c", HANGS, "error"], capture_output=True, text=True, timeout=SECONDS, check=False
+        [sys.executable, "-c", HANGS, "error"],
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+        check=False,
     )
     assert done.returncode == 1
     assert done.stderr.startswith("program: another run holds it; ")

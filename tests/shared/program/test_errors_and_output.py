@@ -16,7 +16,9 @@ from singer_spark.singer import messages
 
 
 def _run(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=False)
+    return subprocess.run(
+        [sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=False
+    )
 
 
 def test_an_error_is_one_line_without_the_secret_and_exits_non_zero() -> None:
@@ -96,6 +98,10 @@ def test_the_summary_counts_records_and_streams(capsys: pytest.CaptureFixture[st
 
 
 def test_every_error_of_ours_is_in_the_one_tree() -> None:
-    ours = [each for each in vars(errors).values() if isinstance(each, type) and issubclass(each, Exception)]
+    ours = [
+        each
+        for each in vars(errors).values()
+        if isinstance(each, type) and issubclass(each, Exception)
+    ]
     assert all(issubclass(each, errors.SingerSparkError) for each in ours)
     assert len(ours) == 15

@@ -1,4 +1,7 @@
-"""The frame around both programs: signals, closed descriptors, shortages; small programs in place of the two."""
+"""The frame around both programs: signals, closed descriptors, shortages.
+
+Small programs in place of the two.
+"""
 
 from __future__ import annotations
 
@@ -85,7 +88,9 @@ def test_a_signal_raises_nothing_into_imports() -> None:
 
 
 def test_a_signal_that_meets_the_wait_for_the_jvm_leaves_no_lock_behind() -> None:
-    """Raised right behind the taking of the process's lock, it would let the end of the JVM wait for ever."""
+    """Raised right behind the taking of the process's lock, it would let the end of the JVM wait
+    for ever.
+    """
     body = """
     import os, signal, subprocess
     from singer_spark.jvm import gateway
@@ -162,7 +167,9 @@ def test_a_later_signal_ends_a_clean_up_that_hangs() -> None:
 
 
 @pytest.mark.parametrize("later_signal", [False, True])
-def test_what_may_not_be_stopped_goes_to_its_end_unless_a_later_signal_insists(later_signal: bool) -> None:
+def test_what_may_not_be_stopped_goes_to_its_end_unless_a_later_signal_insists(
+    later_signal: bool,
+) -> None:
     body = f"""
     signals.too_late_to_stop()
     signals.SAME_BREATH_SECONDS = {-1 if later_signal else 60}
@@ -182,7 +189,10 @@ def test_what_may_not_be_stopped_goes_to_its_end_unless_a_later_signal_insists(l
 
 def test_a_signal_does_not_wait_for_threads() -> None:
     """A thread may hang in a request that nobody answers."""
-    body = "__import__('threading').Thread(target=lambda: time.sleep(60)).start(); say('begun'); time.sleep(60)"
+    body = (
+        "__import__('threading').Thread(target=lambda: time.sleep(60)).start(); say('begun'); "
+        "time.sleep(60)"
+    )
     process = start(body)
     process.send_signal(signal.SIGTERM)
     process.communicate(timeout=SECONDS)
@@ -216,7 +226,9 @@ def test_closed_descriptors_are_not_taken_by_files(tmp_path: Path, closed: str) 
     )
     script = f'exec "$@" {closed}'
     command = ["bash", "-c", script, "bash", sys.executable, "-c", code, str(tmp_path / "file")]
-    done = subprocess.run(command, input="", capture_output=True, text=True, timeout=SECONDS, check=False)
+    done = subprocess.run(
+        command, input="", capture_output=True, text=True, timeout=SECONDS, check=False
+    )
     assert (tmp_path / "file").read_text() == "mine"
     assert "Traceback" not in done.stderr
     if ">&-" not in closed.replace("2>&-", ""):
@@ -276,7 +288,11 @@ def test_nobody_reading_the_output_is_one_clear_line() -> None:
     [
         ("can't start new thread", True),
         ("java.io.FileNotFoundException: /spark.jar (Too many open files)", True),
-        ("org.postgresql.util.PSQLException: ERROR: could not open file: Too many open files in system", False),
+        (
+            "org.postgresql.util.PSQLException: ERROR: could not open file: Too many open files in "
+            "system",
+            False,
+        ),
     ],
 )
 def test_limits_of_a_server_are_not_this_machine_s(text: str, ours: bool) -> None:

@@ -1,4 +1,6 @@
-"""What people see of a run: two programs of one pipe on one terminal, log lines elsewhere, JSON for programs."""
+"""What people see of a run: two programs of one pipe on one terminal, log lines elsewhere, JSON for
+programs.
+"""
 
 from __future__ import annotations
 
@@ -97,7 +99,9 @@ def test_two_programs_of_a_pipe_share_a_terminal_and_no_line_is_torn(tmp_path: P
     screen = pyte.HistoryScreen(COLUMNS, LINES, history=10_000)
     stream, live = pyte.ByteStream(screen), set[str]()
     os.mkfifo(tmp_path / "drawn")
-    feeder, shower = (f'"$PYTHON" {tmp_path}/{name}.py {tmp_path}/drawn' for name in ("feeder", "shower"))
+    feeder, shower = (
+        f'"$PYTHON" {tmp_path}/{name}.py {tmp_path}/drawn' for name in ("feeder", "shower")
+    )
     command = f"set -o pipefail; {feeder} | {shower}"
     for piece in on_terminal(command):
         # One piece may hold several frames.
@@ -107,19 +111,29 @@ def test_two_programs_of_a_pipe_share_a_terminal_and_no_line_is_torn(tmp_path: P
     above = ["".join(row[column].data for column in range(COLUMNS)) for row in screen.history.top]
     lines = [line.rstrip() for line in (*above, *screen.display) if line.strip()]
     for program, said in (("feeder", 2 * ROUNDS), ("shower", ROUNDS)):
-        assert [line for line in lines if line.startswith(program)] == [f"{program} says {n}" for n in range(said)]
+        assert [line for line in lines if line.startswith(program)] == [
+            f"{program} says {n}" for n in range(said)
+        ]
     rest = [line for line in lines if not line.startswith(("feeder says ", "shower says "))]
-    assert re.fullmatch(rf"Done! {10 * ROUNDS} records in {STREAMS} stream\(s\), [\d.]+ s: lake/raw", rest[0])
+    assert re.fullmatch(
+        rf"Done! {10 * ROUNDS} records in {STREAMS} stream\(s\), [\d.]+ s: lake/raw", rest[0]
+    )
     assert len(rest) == 1 + STREAMS
     assert all(" records loaded, " in line for line in rest[1:])
     assert rest[2].endswith("; the next run starts at 7")
-    # Meanwhile there were live lines: rows, rows a second, bytes, and the percentage where it is estimated.
-    assert any(all(part in line for part in ("stream_0 ", " ~10 % ", " 10 rows ", " 1.0 kB ")) for line in live)
+    # Meanwhile there were live lines: rows, rows a second, bytes, and the percentage where it is
+    # estimated.
+    assert any(
+        all(part in line for part in ("stream_0 ", " ~10 % ", " 10 rows ", " 1.0 kB "))
+        for line in live
+    )
     assert any(line.startswith("stream_29 ") for line in live)
 
 
 def test_a_terminal_that_cant_move_its_cursor_gets_plain_lines(tmp_path: Path) -> None:
-    (tmp_path / "shower.py").write_text(SHOWER.replace("    drawn.acquire(), drawn.acquire()\n", ""))
+    (tmp_path / "shower.py").write_text(
+        SHOWER.replace("    drawn.acquire(), drawn.acquire()\n", "")
+    )
     said = b"".join(on_terminal(f'echo 1 | TERM=dumb "$PYTHON" {tmp_path}/shower.py /dev/null'))
     assert said.decode().splitlines()[0] == "shower says 0"
     assert said.decode().splitlines()[1].startswith("Done! 10 records in 1 stream(s), ")
@@ -144,14 +158,21 @@ def live_lines(progress: Progress, width: int, most: int = 20) -> list[str]:
 
 
 def test_live_lines_fit_a_terminal_of_80_columns(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No number is cut short; a long name loses its middle, and what is done shows no estimate and a stopped clock."""
+    """No number is cut short.
+
+    A long name loses its middle, and what is done shows no estimate and a stopped clock.
+    """
     now = [1_000.0]
     monkeypatch.setattr(shown.time, "monotonic", lambda: now[0])
     progress = Progress("loaded")
     progress.phase("reading")
     progress.stop()
     progress.expect_streams(12)
-    names = ["public-orders", *(f"public-a_table_with_a_very_long_name_number_{n}" for n in range(3)), "表" * 40]
+    names = [
+        "public-orders",
+        *(f"public-a_table_with_a_very_long_name_number_{n}" for n in range(3)),
+        "表" * 40,
+    ]
     for name in names:
         progress.expect(name, 40_000_000)
         progress.advance(name, 1_000_000, 200_000_000)
@@ -218,7 +239,9 @@ def test_a_program_that_reads_the_log_gets_progress_and_summary_as_json(
     *_, done, streams = (each["message"] for each in told)
     assert done.startswith("Done! 360 records in 2 stream(s), ")
     assert re.fullmatch(
-        r"orders: 340 records sent, 1.5 kB.*; the next run starts at 7 \| customers: 20 records sent, 1.0 kB.*", streams
+        r"orders: 340 records sent, 1.5 kB.*; the next run starts at 7 \| customers: 20 records "
+        r"sent, 1.0 kB.*",
+        streams,
     )
 
 

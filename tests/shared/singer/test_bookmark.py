@@ -72,14 +72,20 @@ def test_an_edited_value_no_longer_trusts_the_raw_text() -> None:
 
 def test_a_value_that_was_edited_alone_forgets_what_was_sent_at_the_old_one() -> None:
     seen = TransactionSnapshot("7", 740, 745)
-    entry = Bookmark("d", KeyValue.parse(9, KeyType.INTEGER), Boundary.of(["00" * 8]), None, seen).to_json()
+    entry = Bookmark(
+        "d", KeyValue.parse(9, KeyType.INTEGER), Boundary.of(["00" * 8]), None, seen
+    ).to_json()
     for value, snapshot in ((8, seen), (10, None)):
-        edited = Bookmark.from_json("s", {**entry, "replication_key_value": value}, "d", KeyType.INTEGER, aware=False)
+        edited = Bookmark.from_json(
+            "s", {**entry, "replication_key_value": value}, "d", KeyType.INTEGER, aware=False
+        )
         assert edited is not None
         assert (edited.boundary, edited.snapshot) == (None, snapshot)
     # One of before this was kept is trusted, as it was then.
     del entry["boundary"]["value"]
-    old = Bookmark.from_json("s", {**entry, "replication_key_value": 8}, "d", KeyType.INTEGER, aware=False)
+    old = Bookmark.from_json(
+        "s", {**entry, "replication_key_value": 8}, "d", KeyType.INTEGER, aware=False
+    )
     assert old is not None
     assert (old.boundary, old.snapshot) == (Boundary.of(["00" * 8]), seen)
 
@@ -89,14 +95,27 @@ def test_a_value_that_was_edited_alone_forgets_what_was_sent_at_the_old_one() ->
     [
         ({"replication_key": "other", "replication_key_value": 1}, "other"),
         ({"replication_key": "id", "replication_key_value": "abc"}, "not an integer"),
-        ({"replication_key": "id", "replication_key_value": 1, "boundary": {"format_version": 9}}, "format version"),
         (
-            {"replication_key": "id", "replication_key_value": 1, "boundary": {"format_version": 1, "rows": 3}},
+            {
+                "replication_key": "id",
+                "replication_key_value": 1,
+                "boundary": {"format_version": 9},
+            },
+            "format version",
+        ),
+        (
+            {
+                "replication_key": "id",
+                "replication_key_value": 1,
+                "boundary": {"format_version": 1, "rows": 3},
+            },
             "fingerprints",
         ),
     ],
 )
-def test_a_bookmark_that_cannot_be_used_is_refused_by_stream(entry: dict[str, object], says: str) -> None:
+def test_a_bookmark_that_cannot_be_used_is_refused_by_stream(
+    entry: dict[str, object], says: str
+) -> None:
     with pytest.raises(StateError, match=says) as caught:
         Bookmark.from_json("public-orders", entry, "id", KeyType.INTEGER, aware=False)
     assert "public-orders" in str(caught.value)
@@ -118,8 +137,14 @@ def test_a_bookmark_that_cannot_be_used_is_refused_by_stream(entry: dict[str, ob
 def test_a_bookmark_of_a_key_whose_type_changed_is_refused_by_name(
     value: object, key_type: KeyType, aware: bool
 ) -> None:
-    saved = {"replication_key": "k", "replication_key_value": value, "boundary": {"format_version": 1, "rows": 0}}
-    with pytest.raises(StateError, match=r"stream public-t: the saved bookmark can't be used: .*run with --full"):
+    saved = {
+        "replication_key": "k",
+        "replication_key_value": value,
+        "boundary": {"format_version": 1, "rows": 0},
+    }
+    with pytest.raises(
+        StateError, match=r"stream public-t: the saved bookmark can't be used: .*run with --full"
+    ):
         Bookmark.from_json("public-t", saved, "k", key_type, aware=aware)
 
 
@@ -132,8 +157,14 @@ def test_a_bookmark_of_a_key_whose_type_changed_is_refused_by_name(
         ("2025-01-20 15:30:00", KeyType.TIMESTAMP, True, "2025-01-20T15:30:00.000000Z"),
     ],
 )
-def test_a_change_of_type_that_loses_no_row_is_taken(value: object, key_type: KeyType, aware: bool, read: str) -> None:
-    saved = {"replication_key": "k", "replication_key_value": value, "boundary": {"format_version": 1, "rows": 0}}
+def test_a_change_of_type_that_loses_no_row_is_taken(
+    value: object, key_type: KeyType, aware: bool, read: str
+) -> None:
+    saved = {
+        "replication_key": "k",
+        "replication_key_value": value,
+        "boundary": {"format_version": 1, "rows": 0},
+    }
     found = Bookmark.from_json("public-t", saved, "k", key_type, aware=aware)
     assert found is not None
     assert found.value.text == read

@@ -11,7 +11,9 @@ from hypothesis import strategies as st
 
 from singer_spark.singer.key_value import KeyType, KeyValue
 
-moments = st.datetimes(min_value=datetime(1, 1, 1), max_value=datetime(9999, 12, 31, 23, 59, 59, 999999))
+moments = st.datetimes(
+    min_value=datetime(1, 1, 1), max_value=datetime(9999, 12, 31, 23, 59, 59, 999999)
+)
 
 
 @given(moments)
@@ -101,7 +103,9 @@ def test_a_lag_only_lowers_the_bound() -> None:
         ("2025-01-20T15:30:00+02:00", KeyType.DATETIME, "time zone"),
     ],
 )
-def test_what_is_no_value_is_refused_with_its_text(raw: object, key_type: KeyType, says: str) -> None:
+def test_what_is_no_value_is_refused_with_its_text(
+    raw: object, key_type: KeyType, says: str
+) -> None:
     with pytest.raises(ValueError, match=says):
         KeyValue.parse(raw, key_type)
 

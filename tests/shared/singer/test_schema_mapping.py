@@ -49,11 +49,20 @@ def test_a_sql_type_keeps_its_exact_lake_type(sql: str, lake: str) -> None:
         ({"type": ["null", "number"], "multipleOf": 0.01}, "decimal(38,2)"),
         ({"type": "number", "multipleOf": 1e-18}, "decimal(38,18)"),
         ({"type": "number", "multipleOf": 1e-38}, "string"),
-        ({"type": "number", "multipleOf": 1e-38, "maximum": 10**62, "minimum": -(10**62)}, "string"),
-        ({"type": "number", "multipleOf": 1e-20, "maximum": 1e15, "exclusiveMaximum": True}, "decimal(38,20)"),
+        (
+            {"type": "number", "multipleOf": 1e-38, "maximum": 10**62, "minimum": -(10**62)},
+            "string",
+        ),
+        (
+            {"type": "number", "multipleOf": 1e-20, "maximum": 1e15, "exclusiveMaximum": True},
+            "decimal(38,20)",
+        ),
         ({"type": "number", "multipleOf": 1e-20, "maximum": 1e15, "minimum": -1e19}, "string"),
         ({"type": "number", "multipleOf": 1e-20, "minimum": 0}, "string"),
-        ({"type": ["null", "integer"], "minimum": 0, "maximum": 18446744073709551615}, "decimal(20,0)"),
+        (
+            {"type": ["null", "integer"], "minimum": 0, "maximum": 18446744073709551615},
+            "decimal(20,0)",
+        ),
         ({"type": "integer", "minimum": -(2**63), "maximum": 2**63 - 1}, "bigint"),
         ({"type": "integer", "maximum": 1e30}, "decimal(38,0)"),
         ({"type": "integer", "minimum": 0, "maximum": 2**64, "x-sql-datatype": "BIGINT"}, "bigint"),

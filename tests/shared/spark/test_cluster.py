@@ -33,7 +33,11 @@ def asked(**conf: str) -> dict[str, str]:
 
 def test_a_program_asks_for_a_part_of_a_cluster_and_gives_back_what_it_does_not_use() -> None:
     conf = asked()
-    assert (conf[MOST], conf["spark.executor.cores"], conf["spark.dynamicAllocation.minExecutors"]) == ("2", "1", "0")
+    assert (
+        conf[MOST],
+        conf["spark.executor.cores"],
+        conf["spark.dynamicAllocation.minExecutors"],
+    ) == ("2", "1", "0")
     assert "spark.driver.host" not in conf
     assert MOST not in session_conf(SparkOptions("test"))
 
@@ -43,11 +47,17 @@ def test_who_says_how_much_is_taken_says_it_alone() -> None:
     for name in ("spark__cores__max", "spark__executor__instances"):
         conf = asked(**{name: "6"})
         assert conf[name.replace("__", ".")] == "6"
-        assert not [each for each in conf if each.startswith(("spark.dynamicAllocation", "spark.executor.cores"))]
+        assert not [
+            each
+            for each in conf
+            if each.startswith(("spark.dynamicAllocation", "spark.executor.cores"))
+        ]
 
 
 def test_executors_run_in_utc_whatever_else_the_user_tells_them() -> None:
-    assert asked(spark__executor__extraJavaOptions="-Xint")["spark.executor.extraJavaOptions"].split() == [
+    assert asked(spark__executor__extraJavaOptions="-Xint")[
+        "spark.executor.extraJavaOptions"
+    ].split() == [
         "-Duser.timezone=UTC",
         "-Xss4m",
         "-Xint",
@@ -64,7 +74,9 @@ def test_a_server_in_another_zone_is_refused(spark: SparkSession) -> None:
         check_zone(spark)
         zones.setDefault(zones.getTimeZone("America/New_York"))
         try:
-            with pytest.raises(ConfigurationError, match=r"runs in the zone America/New_York.*-Duser\.timezone=UTC"):
+            with pytest.raises(
+                ConfigurationError, match=r"runs in the zone America/New_York.*-Duser\.timezone=UTC"
+            ):
                 check_zone(spark)
         finally:
             zones.setDefault(before)
@@ -73,16 +85,26 @@ def test_a_server_in_another_zone_is_refused(spark: SparkSession) -> None:
 @pytest.mark.slow
 def test_a_server_that_is_not_there_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("grpc")
-    monkeypatch.setenv("SPARK_CONNECT_MODE_ENABLED", "1")  # set by PySpark, and taken back with this test
+    monkeypatch.setenv(
+        "SPARK_CONNECT_MODE_ENABLED", "1"
+    )  # set by PySpark, and taken back with this test
     # PySpark by itself would ask for ten minutes, with ever longer waits in between.
     assert 0 < connect_session.RETRIES < 10
     monkeypatch.setattr(connect_session, "RETRIES", 1)
-    with pytest.raises(ConfigurationError, match=r"no session on the Spark Connect server.*look at spark\.remote"):
+    with pytest.raises(
+        ConfigurationError, match=r"no session on the Spark Connect server.*look at spark\.remote"
+    ):
         get_session(SparkOptions("test", remote=f"sc://127.0.0.1:{free_port()}"))
 
 
 @pytest.mark.parametrize(
-    "spark", [{"master": "spark://head:7077"}, {"master": "yarn"}, {"master": "k8s://api"}, {"remote": "sc://host"}]
+    "spark",
+    [
+        {"master": "spark://head:7077"},
+        {"master": "yarn"},
+        {"master": "k8s://api"},
+        {"remote": "sc://host"},
+    ],
 )
 def test_engine_in_the_same_words(spark: dict[str, str]) -> None:
     """Whatever the cluster is, both programs say the same of who does the work, and of why."""
@@ -90,6 +112,9 @@ def test_engine_in_the_same_words(spark: dict[str, str]) -> None:
     lake = {"bucket": "lake", "pipeline": "shop"}
     for engine, says in WORDS.items():
         asked = {"engine": engine, "spark": spark}
-        tap, target = TapSettings.from_config({**url, **asked}), TargetSettings.from_config({**lake, **asked})
+        tap, target = (
+            TapSettings.from_config({**url, **asked}),
+            TargetSettings.from_config({**lake, **asked}),
+        )
         assert tap.engine_and_why == target.engine_and_why == says
         assert tap.by_spark is target.by_spark is target.stages_by_spark is says.startswith("spark")

@@ -1,4 +1,6 @@
-"""Jars of Maven packages: fetched once, checked, then started from the cache without Ivy, Java or network."""
+"""Jars of Maven packages: fetched once, checked, then started from the cache without Ivy, Java or
+network.
+"""
 
 from __future__ import annotations
 
@@ -32,17 +34,30 @@ def repository(tmp_path: Path) -> str:
         with zipfile.ZipFile(folder / f"{artifact}-{version}.jar", "w") as jar:
             jar.writestr("META-INF/MANIFEST.MF", f"Manifest-Version: 1.0\nName: {artifact}\n")
     settings = tmp_path / "ivysettings.xml"
-    pattern = tmp_path / "repository" / "[organisation]" / "[module]" / "[revision]" / "[artifact]-[revision].[ext]"
+    pattern = (
+        tmp_path
+        / "repository"
+        / "[organisation]"
+        / "[module]"
+        / "[revision]"
+        / "[artifact]-[revision].[ext]"
+    )
     settings.write_text(
         '<ivysettings><settings defaultResolver="here"/><resolvers>'
-        f'<filesystem name="here"><artifact pattern="{pattern}"/></filesystem></resolvers></ivysettings>'
+        '<filesystem name="here"><artifact '
+        f'pattern="{pattern}"/></filesystem></resolvers></ivysettings>'
     )
     return str(settings)
 
 
-def test_jars_are_fetched_whole_with_their_checksums_all_at_once(empty_cache: Path, repository: str) -> None:
+def test_jars_are_fetched_whole_with_their_checksums_all_at_once(
+    empty_cache: Path, repository: str
+) -> None:
     jars = [Path(jar) for jar in CACHE.jars([ACME, EXTRA], ivy_settings=repository)]
-    assert jars == [empty_cache / "org.acme" / "acme-jdbc-1.0.jar", empty_cache / "org.acme.more" / "extra-2.0.jar"]
+    assert jars == [
+        empty_cache / "org.acme" / "acme-jdbc-1.0.jar",
+        empty_cache / "org.acme.more" / "extra-2.0.jar",
+    ]
     for jar in jars:
         recorded = jar.with_suffix(".sha256").read_text().strip()
         assert recorded == hashlib.sha256(jar.read_bytes()).hexdigest()
@@ -79,11 +94,16 @@ def test_a_repository_that_serves_another_jar_than_the_pinned_one_is_refused(
 
 
 @pytest.mark.slow
-def test_what_can_t_be_had_is_one_clear_line_with_a_way_out(empty_cache: Path, repository: str) -> None:
+def test_what_can_t_be_had_is_one_clear_line_with_a_way_out(
+    empty_cache: Path, repository: str
+) -> None:
     with pytest.raises(ConfigurationError) as caught:
         CACHE.jars(["org.acme:acme-jdbc:9.9", ACME], ivy_settings=repository)
     message = str(caught.value)
-    assert "the driver org.acme:acme-jdbc:9.9 and 1 more is not in the cache and can't be fetched" in message
+    assert (
+        "the driver org.acme:acme-jdbc:9.9 and 1 more is not in the cache and can't be fetched"
+        in message
+    )
     assert "not found: org.acme#acme-jdbc;9.9" in message
     assert "driver_jars" in message
     assert "\n" not in message

@@ -1,4 +1,6 @@
-"""A session's thread and one that reads or merges a stream import PySpark at once: both have all of it."""
+"""A session's thread and one that reads or merges a stream import PySpark at once: both have all of
+it.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,8 @@ import sys
 
 import pytest
 
-# One thread is held inside of PySpark's root until another one, which begins with a part of it, waits for the root.
+# One thread is held inside of PySpark's root until another one, which begins with a part of it,
+# waits for the root.
 MEETING = """
 import importlib, sys, threading
 from contextlib import suppress
@@ -50,7 +53,9 @@ assert len(failed) == 1 and "no JVM here" in failed[0], failed
 
 def met(who: str) -> None:
     program = MEETING.replace("WHO", who)
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=240, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=240, check=False
+    )
     assert done.returncode == 0, done.stderr
 
 

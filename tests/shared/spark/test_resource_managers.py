@@ -1,4 +1,6 @@
-"""What Kubernetes and YARN are given, as far as can be told without one: settings, the JVM's command, a pod."""
+"""What Kubernetes and YARN are given, as far as can be told without one: settings, the JVM's
+command, a pod.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,10 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 SECRET = "planted-secret"
-IMAGE = {"spark.kubernetes.container.image": "registry.example/spark:4.1", "spark.kubernetes.namespace": "etl"}
+IMAGE = {
+    "spark.kubernetes.container.image": "registry.example/spark:4.1",
+    "spark.kubernetes.namespace": "etl",
+}
 
 
 @pytest.mark.parametrize(
@@ -36,9 +41,14 @@ def test_a_master_is_given_as_a_context_takes_it(said: str | None, taken: str) -
 
 def test_yarn_learns_that_executors_need_pyspark() -> None:
     assert session_conf(SparkOptions("test", master="yarn"))["spark.yarn.isPython"] == "true"
-    assert "spark.yarn.isPython" not in session_conf(SparkOptions("test", master="spark://head:7077"))
+    assert "spark.yarn.isPython" not in session_conf(
+        SparkOptions("test", master="spark://head:7077")
+    )
     said = {"spark.yarn.isPython": "false"}
-    assert session_conf(SparkOptions("test", master="yarn", conf=said))["spark.yarn.isPython"] == "false"
+    assert (
+        session_conf(SparkOptions("test", master="yarn", conf=said))["spark.yarn.isPython"]
+        == "false"
+    )
 
 
 @pytest.mark.parametrize("master", ["yarn", "k8s://api.example:6443"])
@@ -55,21 +65,31 @@ def test_spark_submit_itself_starts_the_jvm_for_a_resource_manager(master: str) 
 
 
 def pod_of(session: SparkSession, options: SparkOptions) -> dict[str, Any]:
-    """The pod of an executor, as Spark makes it of our settings: the same code that would send it to Kubernetes."""
+    """The pod of an executor, as Spark makes it of our settings: the same code that would send it
+    to Kubernetes.
+    """
     jvm: Any = session.sparkContext._jvm
     conf = jvm.org.apache.spark.SparkConf(False)
-    said = {**session_conf(options), "spark.app.name": options.app_name, "spark.master": master_url(options.master)}
+    said = {
+        **session_conf(options),
+        "spark.app.name": options.app_name,
+        "spark.master": master_url(options.master),
+    }
     for name, value in {**said, "spark.driver.host": "driver", "spark.driver.port": "7078"}.items():
         conf.set(name, value)
     nothing = getattr(getattr(jvm.scala, "None$"), "MODULE$")
     profiles = getattr(getattr(jvm.org.apache.spark.resource, "ResourceProfile$"), "MODULE$")
-    executor = jvm.org.apache.spark.deploy.k8s.KubernetesConf.createExecutorConf(conf, "1", "app", nothing, 0)
+    executor = jvm.org.apache.spark.deploy.k8s.KubernetesConf.createExecutorConf(
+        conf, "1", "app", nothing, 0
+    )
     builder = jvm.org.apache.spark.scheduler.cluster.k8s.KubernetesExecutorBuilder()
     configuration = getattr(getattr(jvm.org.apache.spark.internal.config, "package$"), "MODULE$")
     security = jvm.org.apache.spark.SecurityManager(conf, nothing, configuration.AUTH_SECRET_FILE())
     profiles.clearDefaultProfile()  # the session's own, which it makes again when it needs it
     try:
-        made = builder.buildFromFeatures(executor, security, None, profiles.getOrCreateDefaultProfile(conf)).pod()
+        made = builder.buildFromFeatures(
+            executor, security, None, profiles.getOrCreateDefaultProfile(conf)
+        ).pod()
     finally:
         profiles.clearDefaultProfile()
     text = jvm.io.fabric8.kubernetes.client.utils.Serialization
@@ -86,7 +106,9 @@ def test_an_executors_pod_is_what_the_settings_say_and_holds_no_secret(spark: Sp
     assert container["args"] == ["executor"]
     assert container["resources"]["requests"] == {"cpu": "1", "memory": "2432Mi"}
     environment = {each["name"]: each.get("value") for each in container["env"]}
-    assert "-Duser.timezone=UTC" in [value for name, value in environment.items() if name.startswith("SPARK_JAVA_OPT")]
+    assert "-Duser.timezone=UTC" in [
+        value for name, value in environment.items() if name.startswith("SPARK_JAVA_OPT")
+    ]
     assert environment["SPARK_DRIVER_URL"] == "spark://CoarseGrainedScheduler@driver:7078"
     assert pod["metadata"]["labels"]["spark-app-name"] == "tap-spark-jdbc"
     assert pod["spec"]["restartPolicy"] == "Never"

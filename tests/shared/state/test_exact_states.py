@@ -1,4 +1,6 @@
-"""A state leaves as it came: every number by its text, every member in its place, whatever it passes through."""
+"""A state leaves as it came: every number by its text, every member in its place, whatever it
+passes through.
+"""
 
 from __future__ import annotations
 
@@ -67,7 +69,9 @@ def test_a_state_passes_every_message_and_object_as_it_came(value: JSON) -> None
     assert text_of(Checkpoint.from_bytes(checkpoint.to_bytes(), "checkpoint").state) == came
     assert text_of(copy.deepcopy(value)) == text_of(pickle.loads(pickle.dumps(value))) == came
     # Whoever parses it, the standard library too, reads JSON.
-    assert list(json.loads(bare_state({**value, "z" * 9: 1e300}), parse_int=str)) == list({**value, "z" * 9: 0})
+    assert list(json.loads(bare_state({**value, "z" * 9: 1e300}), parse_int=str)) == list(
+        {**value, "z" * 9: 0}
+    )
 
 
 @given(states)
@@ -81,7 +85,9 @@ def test_a_state_in_a_table_stays_as_it_came(value: JSON) -> None:
 
 
 @pytest.mark.parametrize("kind", ["bucket", "s3", "postgresql"])
-def test_a_state_stays_as_it_came_in_every_backend(request: pytest.FixtureRequest, tmp_path: Path, kind: str) -> None:
+def test_a_state_stays_as_it_came_in_every_backend(
+    request: pytest.FixtureRequest, tmp_path: Path, kind: str
+) -> None:
     backend = StateBackend()
     if kind == "s3":
         s3: S3 = request.getfixturevalue("s3")

@@ -1,4 +1,6 @@
-"""A state in a folder, on S3, in SQLite and in PostgreSQL: one writer wins, nothing is lost, people can edit it."""
+"""A state in a folder, on S3, in SQLite and in PostgreSQL: one writer wins, nothing is lost, people
+can edit it.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +49,9 @@ def made_backend(kind: str, request: pytest.FixtureRequest, folder: Path) -> Sta
     return StateBackend(postgresql.new_database().dsn)
 
 
-def opened(backend: StateBackend, folder: Path, pipeline: str = "p", lake: str = "lake") -> StateStore:
+def opened(
+    backend: StateBackend, folder: Path, pipeline: str = "p", lake: str = "lake"
+) -> StateStore:
     return open_state_store(backend, Storage(f"{folder}/{lake}"), pipeline)
 
 
@@ -59,7 +63,11 @@ def test_only_who_saw_the_state_that_stands_replaces_it_and_writing_again_change
     assert one.content() is None
     one.register()
     assert (one.content(), other.content()) == (None, None)
-    state = {"bookmarks": {"заказы": {"lone": "\ud800", "nul": "\0", "big": 2**70, "float": 1e300, "none": None}}}
+    state = {
+        "bookmarks": {
+            "заказы": {"lone": "\ud800", "nul": "\0", "big": 2**70, "float": 1e300, "none": None}
+        }
+    }
     assert one.write(state, None, "run-1")
     assert one.write(state, None, "run-1"), "the answer may have got lost"
     assert not other.write({"bookmarks": {}}, None, "run-2")
@@ -106,13 +114,17 @@ def test_of_many_first_writers_one_wins_and_of_many_later_ones_none_is_lost(
 
 
 @pytest.mark.parametrize("backend", DATABASES, indirect=True)
-def test_hostile_names_of_tables_and_pipelines_stay_names(backend: StateBackend, tmp_path: Path) -> None:
+def test_hostile_names_of_tables_and_pipelines_stay_names(
+    backend: StateBackend, tmp_path: Path
+) -> None:
     names = [HOSTILE, "p", "P", 'p"', "p'; --", "a/b", ""]
     table = '"' + 'evil"";%s:x.{y}' + '"'
     hostile = StateBackend(backend.uri, table_name=table)
     for number, name in enumerate(names):
         assert opened(hostile, tmp_path, name).write({"n": number}, None, f"run-{number}")
-    assert [json.loads(opened(hostile, tmp_path, name).content() or b"")["n"] for name in names] == list(range(7))
+    assert [
+        json.loads(opened(hostile, tmp_path, name).content() or b"")["n"] for name in names
+    ] == list(range(7))
     assert opened(backend, tmp_path).content() is None, "another table"
 
 
@@ -133,13 +145,18 @@ def test_a_table_further_on_in_the_search_path_is_used_when_its_history_is_made(
 ) -> None:
     database = postgresql.new_database()
     with psycopg.connect(database.dsn, autocommit=True) as connection:
-        connection.execute(f"create schema mine; alter database {database.name} set search_path = mine, public")
+        connection.execute(
+            f"create schema mine; alter database {database.name} set search_path = mine, public"
+        )
         connection.execute(
             "create table public.spark_lake_state (pipeline varchar(1000) primary key, state text, "
-            "format_version integer default 1 not null, run_id varchar(100), saved_at timestamptz, lake text)"
+            "format_version integer default 1 not null, run_id varchar(100), saved_at timestamptz, "
+            "lake text)"
         )
     assert opened(StateBackend(database.dsn), tmp_path).write({}, None, "run")
-    assert run(StateBackend(database.dsn), "select pipeline from public.spark_lake_state") == [("p",)]
+    assert run(StateBackend(database.dsn), "select pipeline from public.spark_lake_state") == [
+        ("p",)
+    ]
 
 
 @pytest.mark.parametrize("backend", DATABASES, indirect=True)
@@ -153,7 +170,9 @@ def test_a_row_for_each_pipeline_and_its_last_states_beside_it(
             assert store.write({"n": number}, store.content(), f"run-{number}")
             assert store.write({"n": number}, store.content(), f"run-{number}"), "redone"
     assert run(backend, "select count(*) from spark_lake_state") == [(2,)]
-    found = run(backend, "select run_id from spark_lake_state_history where pipeline = 'p' order by run_id")
+    found = run(
+        backend, "select run_id from spark_lake_state_history where pipeline = 'p' order by run_id"
+    )
     assert found == [("run-2",), ("run-3",), ("run-4",)]
 
 
@@ -181,11 +200,20 @@ def test_a_row_that_a_person_wrote_counts_and_a_malformed_one_is_refused_with_li
     assert saved is not None and saved.value["bookmarks"]["s"]["replication_key_value"] == 7
     by_hand.register()
     assert by_hand.write({"a": 1}, by_hand.content(), "run-1")
-    run(backend, "update spark_lake_state set state = ? where pipeline = 'by hand'", '{\n "a": nope}')
-    with pytest.raises(StateError, match=r"table spark_lake_state, pipeline by hand, line 2, column 7: .*correct it"):
+    run(
+        backend,
+        "update spark_lake_state set state = ? where pipeline = 'by hand'",
+        '{\n "a": nope}',
+    )
+    with pytest.raises(
+        StateError,
+        match=r"table spark_lake_state, pipeline by hand, line 2, column 7: .*correct it",
+    ):
         published_state(by_hand)
     run(backend, "update spark_lake_state set format_version = 2 where pipeline = 'by hand'")
-    with pytest.raises(StorageError, match=r"pipeline by hand has format version 2, this program knows 1: upgrade"):
+    with pytest.raises(
+        StorageError, match=r"pipeline by hand has format version 2, this program knows 1: upgrade"
+    ):
         by_hand.content()
 
 
@@ -200,12 +228,16 @@ def test_a_row_of_sqlite_that_is_no_text_is_refused_with_line_and_column(tmp_pat
 
 
 @pytest.mark.parametrize("backend", DATABASES, indirect=True)
-def test_a_table_of_someone_else_is_told_and_left_alone(backend: StateBackend, tmp_path: Path) -> None:
+def test_a_table_of_someone_else_is_told_and_left_alone(
+    backend: StateBackend, tmp_path: Path
+) -> None:
     if backend.uri and backend.uri.startswith("sqlite"):
         (tmp_path / "new").mkdir()
     run(backend, "create table spark_lake_state (id integer)")
     for use in (StateTable_content, StateTable_register):
-        with pytest.raises(StorageError, match=r"can't .*, table spark_lake_state: .*; check state_backend"):
+        with pytest.raises(
+            StorageError, match=r"can't .*, table spark_lake_state: .*; check state_backend"
+        ):
             use(opened(backend, tmp_path))
     assert run(backend, "select * from spark_lake_state") == []
 
@@ -243,11 +275,15 @@ def test_a_password_is_in_no_error_and_no_place(postgresql: PostgreSQL, tmp_path
         assert "hunter2" not in redact(str(raised.value.__cause__))
 
 
-def test_without_the_package_the_error_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_package_the_error_names_the_extra(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setitem(sys.modules, "psycopg", None)
     with pytest.raises(ConfigurationError, match=r"pip install 'target-spark-lake\[postgresql\]'"):
         opened(StateBackend("postgresql://h/d"), tmp_path).content()
-    assert any("[postgresql]" in each for each in StateBackend.problems({"uri": "postgresql://h/d"}))
+    assert any(
+        "[postgresql]" in each for each in StateBackend.problems({"uri": "postgresql://h/d"})
+    )
 
 
 @pytest.mark.parametrize(
@@ -281,7 +317,9 @@ def test_a_look_makes_no_database(tmp_path: Path) -> None:
 
 def test_a_file_that_can_not_be_looked_at_is_an_error_and_no_first_run(tmp_path: Path) -> None:
     store = opened(StateBackend(f"sqlite:///{tmp_path}/{'x' * 300}.db"), tmp_path)
-    with pytest.raises(StorageError, match=r"can't read sqlite:.*, table spark_lake_state: .*; check state_backend"):
+    with pytest.raises(
+        StorageError, match=r"can't read sqlite:.*, table spark_lake_state: .*; check state_backend"
+    ):
         store.content()
 
 
@@ -297,7 +335,9 @@ print(open_state_source(f"sqlite:///{sys.argv[1]}/x.db?pipeline=p").saved, loade
 
 
 @pytest.mark.slow
-def test_a_start_loads_the_driver_of_the_database_that_keeps_its_state_and_no_other(tmp_path: Path) -> None:
+def test_a_start_loads_the_driver_of_the_database_that_keeps_its_state_and_no_other(
+    tmp_path: Path,
+) -> None:
     command = [sys.executable, "-c", LOADED, str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert (done.stdout.splitlines(), done.stderr) == (["None []", "None ['sqlite3']"], "")

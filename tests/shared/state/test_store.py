@@ -12,9 +12,23 @@ from faults.faulty import DIE_AFTER, Died, Faulty
 from faults.small_lake import LAYOUT, STEP, SmallLake, bound_of, dead_process
 from servers.s3 import S3
 from singer_spark.errors import StateError, StorageError
-from singer_spark.state.run_log import ABORTED, COMMITTED, PUBLISHED, encode, folder_name, last_committed, runs_folder
+from singer_spark.state.run_log import (
+    ABORTED,
+    COMMITTED,
+    PUBLISHED,
+    encode,
+    folder_name,
+    last_committed,
+    runs_folder,
+)
 from singer_spark.state.source import open_state_source
-from singer_spark.state.store import BucketState, published_state, read_state, same_state, state_path
+from singer_spark.state.store import (
+    BucketState,
+    published_state,
+    read_state,
+    same_state,
+    state_path,
+)
 from singer_spark.storage.storage import Storage
 
 
@@ -48,14 +62,18 @@ def test_a_state_is_read_as_it_stands(tmp_path: Path) -> None:
     ],
 )
 def test_a_malformed_state_is_an_error_with_line_and_column(text: bytes, place: str) -> None:
-    with pytest.raises(StateError, match=f"^/lake/state.json, {place}: .*remove it to start from the beginning"):
+    with pytest.raises(
+        StateError, match=f"^/lake/state.json, {place}: .*remove it to start from the beginning"
+    ):
         read_state(text, "/lake/state.json")
 
 
 def test_what_is_written_is_read_back_and_stays_readable_for_people(tmp_path: Path) -> None:
     storage = Storage(str(tmp_path))
     store = BucketState(storage, "state.json")
-    state = {"bookmarks": {"заказы": {"lone": "\ud800", "big": 2**70, "float": 1e300, "none": None}}}
+    state = {
+        "bookmarks": {"заказы": {"lone": "\ud800", "big": 2**70, "float": 1e300, "none": None}}
+    }
     assert store.write(state, None)
     text = (tmp_path / "state.json").read_text()
     assert "заказы" in text
@@ -76,7 +94,9 @@ def check_the_tap_gets_the_committed_state(lake: SmallLake) -> None:
     lake.sync()
     with suppress(Died):
         only = frozenset({"create"})
-        lake.sync(lake.faulty_files(lambda files: Faulty(files, 2, DIE_AFTER, only)), dead_process())
+        lake.sync(
+            lake.faulty_files(lambda files: Faulty(files, 2, DIE_AFTER, only)), dead_process()
+        )
     assert lake.published_bound() == STEP
     saved = open_state_source(f"{lake.url}/{LAYOUT.state}", lake.options).saved
     assert saved is not None
@@ -105,7 +125,9 @@ def test_an_edited_state_counts_once_the_run_is_published(tmp_path: Path) -> Non
 def test_after_any_number_of_failed_runs_two_reads_find_the_last_commit(tmp_path: Path) -> None:
     storage = Storage(str(tmp_path))
     common = {"state": {}, "last_committed": "1"}
-    storage.replace("runs/1.json", encode({"phase": PUBLISHED, "last_committed": None, "state": {"a": 1}}))
+    storage.replace(
+        "runs/1.json", encode({"phase": PUBLISHED, "last_committed": None, "state": {"a": 1}})
+    )
     for run_id in ("2", "3", "4"):
         storage.replace(f"runs/{run_id}.json", encode({"phase": ABORTED, **common}))
     storage.delete("runs/3.json")
@@ -145,8 +167,12 @@ def test_a_folder_is_the_name_with_all_but_plain_characters_encoded(name: str, f
 
 
 @pytest.mark.parametrize("name", ["public-orders", ".a b/c~%", "100%25", "ü"])
-def test_a_state_by_its_path_is_the_pipelines_committed_one_whatever_its_name(name: str, tmp_path: Path) -> None:
+def test_a_state_by_its_path_is_the_pipelines_committed_one_whatever_its_name(
+    name: str, tmp_path: Path
+) -> None:
     entry = {"phase": COMMITTED, "last_committed": None, "state": {"bookmarks": {"s": 1}}}
-    Storage(str(tmp_path)).replace(f"{runs_folder(name)}/20250101T000000000000Z-00000001.json", encode(entry))
+    Storage(str(tmp_path)).replace(
+        f"{runs_folder(name)}/20250101T000000000000Z-00000001.json", encode(entry)
+    )
     saved = open_state_source(f"{tmp_path}/{state_path(name)}").saved
     assert saved is not None and saved.value == {"bookmarks": {"s": 1}}

@@ -34,7 +34,9 @@ class Forgetful(Wrapped):
 def test_a_store_that_forgets_conditions_is_found_out(storage: Storage) -> None:
     storage.create("lock", b"mine")
     storage.files.bucket = Forgetful(storage.files.bucket)  # type: ignore[union-attr,assignment]
-    with pytest.raises(StorageError, match=r"in spite of .* and .*: two runs .* accept_unconditional_storage"):
+    with pytest.raises(
+        StorageError, match=r"in spite of .* and .*: two runs .* accept_unconditional_storage"
+    ):
         storage.check_conditions("lock", b"another's")
 
 
@@ -58,7 +60,9 @@ def test_a_store_that_refuses_for_good_is_one_clear_line(
         ({"if-none-match", "if-match"}, "in spite of If-None-Match and If-Match:"),
     ],
 )
-def test_an_s3_that_ignores_a_condition_is_found_out(moto: S3, stripped: set[str], told: str) -> None:
+def test_an_s3_that_ignores_a_condition_is_found_out(
+    moto: S3, stripped: set[str], told: str
+) -> None:
     with running(moto.endpoint, frozenset(stripped)) as proxy:
         storage = Storage(moto.new_bucket(), moto.options_at(proxy.endpoint))
         storage.create("lock", b"mine")
@@ -74,13 +78,16 @@ def test_an_azure_that_ignores_conditions_is_found_out(azure: AzureStore) -> Non
         storage = Storage(azure.new_bucket(), {**place, "sas_token": signature})
         storage.create("lock", b"mine")
         with pytest.raises(
-            StorageError, match=r"in spite of If-None-Match and If-Match:.* accept_unconditional_storage"
+            StorageError,
+            match=r"in spite of If-None-Match and If-Match:.* accept_unconditional_storage",
         ):
             storage.check_conditions("lock", b"another's")
 
 
 def test_a_kind_of_store_without_conditional_put_is_refused_by_a_clear_word() -> None:
-    with pytest.raises(StorageError, match=r"memory:// offers no conditional put.* accept_unconditional_storage"):
+    with pytest.raises(
+        StorageError, match=r"memory:// offers no conditional put.* accept_unconditional_storage"
+    ):
         Storage("memory://refused").create("a", b"1")
 
 

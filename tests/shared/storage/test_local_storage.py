@@ -1,4 +1,6 @@
-"""What only a local or mounted disk does: folders that can't be read, other disks, disks that lack something."""
+"""What only a local or mounted disk does: folders that can't be read, other disks, disks that lack
+something.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,10 @@ START = "import sys; from singer_spark.storage.storage import Storage; Storage(s
 def other_disk(tmp_path: Path) -> Iterator[Path]:
     """A folder on another file system than `tmp_path`."""
     shared_memory = Path("/dev/shm")
-    if not os.access(shared_memory, os.W_OK) or shared_memory.stat().st_dev == tmp_path.stat().st_dev:
+    if (
+        not os.access(shared_memory, os.W_OK)
+        or shared_memory.stat().st_dev == tmp_path.stat().st_dev
+    ):
         pytest.skip("there is no other disk")
     with tempfile.TemporaryDirectory(dir=shared_memory) as folder:
         yield Path(folder)
@@ -54,7 +59,9 @@ def test_a_folder_that_can_not_be_listed_is_an_error_not_an_empty_one(
     assert storage.list("nothing-here") == []
 
 
-def test_a_listing_has_a_file_or_the_one_that_replaced_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_listing_has_a_file_or_the_one_that_replaced_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "old").touch()
     (tmp_path / "dead link").symlink_to(tmp_path / "nowhere")
     look = Path.stat
@@ -69,7 +76,9 @@ def test_a_listing_has_a_file_or_the_one_that_replaced_it(tmp_path: Path, monkey
     assert [file.path for file in Storage(str(tmp_path)).list("")] == ["new"]
 
 
-def test_a_file_moves_whole_to_another_disk_and_may_be_moved_again(tmp_path: Path, other_disk: Path) -> None:
+def test_a_file_moves_whole_to_another_disk_and_may_be_moved_again(
+    tmp_path: Path, other_disk: Path
+) -> None:
     (tmp_path / "raw").symlink_to(other_disk)
     storage = Storage(str(tmp_path))
     storage.replace("staging/part", b"rows")
@@ -103,7 +112,9 @@ def test_a_mover_that_slept_between_two_disks_does_not_bring_a_retired_file_back
     assert list((other_disk / "t").iterdir()) == []
 
 
-def test_what_a_mover_left_that_died_between_two_disks_is_removed_by_the_next(tmp_path: Path, other_disk: Path) -> None:
+def test_what_a_mover_left_that_died_between_two_disks_is_removed_by_the_next(
+    tmp_path: Path, other_disk: Path
+) -> None:
     (tmp_path / "raw").symlink_to(other_disk)
     storage = Storage(str(tmp_path))
     storage.replace("staging/part", b"rows")
@@ -137,7 +148,9 @@ def test_a_disk_without_hard_links_is_told_by_its_name(
         raise OSError(number, "no links here")
 
     monkeypatch.setattr(os, "link", link)
-    with pytest.raises(StorageError, match=r"the disk has no hard links .* keep the lake on another one"):
+    with pytest.raises(
+        StorageError, match=r"the disk has no hard links .* keep the lake on another one"
+    ):
         Storage(str(tmp_path)).create("a", b"1")
 
 
@@ -158,7 +171,9 @@ def test_a_disk_that_can_not_sync_folders_is_no_failure_after_the_object_stands(
     storage.flush_folders(["a/b", "gone/c"])
 
 
-def test_a_folder_that_fails_to_sync_is_a_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_that_fails_to_sync_is_a_failure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     storage = Storage(str(tmp_path))
     storage.replace("a/b", b"1")
 
@@ -186,7 +201,9 @@ def test_a_write_whose_scratch_file_is_swept_away_is_written_again(tmp_path: Pat
     assert list((tmp_path / SCRATCH).iterdir()) == []
 
 
-def test_a_start_beside_a_long_copy_leaves_its_scratch_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_start_beside_a_long_copy_leaves_its_scratch_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Every copy meets a start of some pipeline: none is done twice."""
     source, lake = tmp_path / "source", tmp_path / "lake"
     source.write_bytes(b"rows")

@@ -61,14 +61,17 @@ def write_profiles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         "[night]\naws_access_key_id = AKIANIGHT\naws_secret_access_key = own-secret\n"
     )
     (tmp_path / "config").write_text(
-        "[profile writer]\nrole_arn = arn:aws:iam::123456789012:role/writer\nsource_profile = night\n"
+        "[profile writer]\nrole_arn = arn:aws:iam::123456789012:role/writer\nsource_profile = "
+        "night\n"
         "region = eu-west-1\n"
     )
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "credentials"))
     monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
 
 
-def test_keys_of_the_options_and_of_the_environment(logins: Logins, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_keys_of_the_options_and_of_the_environment(
+    logins: Logins, monkeypatch: pytest.MonkeyPatch
+) -> None:
     s3(logins, key="AKIAOPTION", secret="own-secret", token="own-token")
     assert signed_by(logins) == ("AKIAOPTION", "own-token")
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIAENV")
@@ -119,10 +122,14 @@ def test_a_container_is_given_its_login(
         monkeypatch.setenv("AWS_CONTAINER_AUTHORIZATION_TOKEN", "of-the-pod")
     s3(logins)
     assert signed_by(logins) == (KEY, TOKEN)
-    assert [each[2]["authorization"] for each in logins.asked if each[1] == "/container"] == ["of-the-pod"]
+    assert [each[2]["authorization"] for each in logins.asked if each[1] == "/container"] == [
+        "of-the-pod"
+    ]
 
 
-def test_a_machine_of_amazon_s_has_the_role_of_its_instance(logins: Logins, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_machine_of_amazon_s_has_the_role_of_its_instance(
+    logins: Logins, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delenv("AWS_EC2_METADATA_DISABLED")
     monkeypatch.setenv("AWS_METADATA_ENDPOINT", logins.endpoint)
     s3(logins)
@@ -134,8 +141,15 @@ def service_account(logins: Logins) -> dict[str, str]:
     from cryptography.hazmat.primitives.asymmetric import rsa
     from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
-    key = rsa.generate_private_key(65537, 2048).private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
-    login = {"type": "service_account", "client_email": "writer@x", "private_key_id": "1", "project_id": "p"}
+    key = rsa.generate_private_key(65537, 2048).private_bytes(
+        Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()
+    )
+    login = {
+        "type": "service_account",
+        "client_email": "writer@x",
+        "private_key_id": "1",
+        "project_id": "p",
+    }
     return {**login, "private_key": key.decode(), "token_uri": f"{logins.endpoint}/token"}
 
 
@@ -169,12 +183,16 @@ def test_application_default_credentials_of_google(
     place.unlink()
     machine = logins.endpoint.removeprefix("http://")
     monkeypatch.setenv("GCE_METADATA_IP", machine)
-    monkeypatch.setattr("google.auth.compute_engine._metadata._GCE_METADATA_HOST", machine)  # as GCE_METADATA_HOST
+    monkeypatch.setattr(
+        "google.auth.compute_engine._metadata._GCE_METADATA_HOST", machine
+    )  # as GCE_METADATA_HOST
     assert GoogleLogin({}, emulated=False).header() == {"Authorization": f"Bearer {TOKEN}"}
 
 
 def ask_azure(logins: Logins) -> None:
-    storage = Storage("az://lake", {"account_name": "acc", "endpoint_url": f"{logins.endpoint}/acc"})
+    storage = Storage(
+        "az://lake", {"account_name": "acc", "endpoint_url": f"{logins.endpoint}/acc"}
+    )
     assert storage.read("x") is None
     assert logins.asked[-1][2]["authorization"] == f"Bearer {TOKEN}"
     assert storage.delta_options().get("azure_storage_token", TOKEN) == TOKEN

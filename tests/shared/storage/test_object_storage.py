@@ -1,4 +1,6 @@
-"""Storage in the clouds, looked at from the wire: what is read, in which pieces, and what is asked for again."""
+"""Storage in the clouds, looked at from the wire: what is read, in which pieces, and what is asked
+for again.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +48,14 @@ def test_a_large_file_goes_up_in_pieces_is_moved_unread_and_read_wherever_one_se
     content = large.read_bytes()
     assert storage.read("raw/part") == content
     with storage.open("raw/part") as file:
-        for place, size in ((0, 10), (10, 5 << 20), (3, 7), (len(content) - 9, 100), (7 << 20, 9 << 20), (1 << 20, 1)):
+        for place, size in (
+            (0, 10),
+            (10, 5 << 20),
+            (3, 7),
+            (len(content) - 9, 100),
+            (7 << 20, 9 << 20),
+            (1 << 20, 1),
+        ):
             assert file.seek(place) == place
             assert file.read(size) == content[place : place + size]
         file.seek(0)
@@ -54,7 +63,9 @@ def test_a_large_file_goes_up_in_pieces_is_moved_unread_and_read_wherever_one_se
         assert file.read(1) == b""
 
 
-def test_an_upload_takes_memory_for_a_few_pieces_of_any_file(store: Store, bucket: str, tmp_path: Path) -> None:
+def test_an_upload_takes_memory_for_a_few_pieces_of_any_file(
+    store: Store, bucket: str, tmp_path: Path
+) -> None:
     storage = Storage(bucket, store.storage_options)
     storage.replace("first", b"1")  # what every program needs is loaded
     with (tmp_path / "sparse").open("wb") as file:
@@ -71,7 +82,9 @@ def peak_bytes() -> int:
     return int(Path("/proc/self/status").read_text().partition("VmHWM:")[2].split()[0]) << 10
 
 
-def test_what_is_written_as_a_stream_is_there_once_it_is_closed(storage: Storage, proxy: Proxy, large: Path) -> None:
+def test_what_is_written_as_a_stream_is_there_once_it_is_closed(
+    storage: Storage, proxy: Proxy, large: Path
+) -> None:
     content = large.read_bytes()
     for path, size in (("small", 1234), ("large", len(content))):
         stream = storage.open_writer(path)
@@ -100,7 +113,11 @@ def test_a_large_object_is_extended_inside_the_store_where_that_can(
 
 
 def test_an_upload_or_an_extension_that_is_cut_off_leaves_nothing(
-    opened: Callable[[], Storage], proxy: Proxy, large: Path, store: Store, monkeypatch: pytest.MonkeyPatch
+    opened: Callable[[], Storage],
+    proxy: Proxy,
+    large: Path,
+    store: Store,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     opened().upload(large, "raw/part")
     # There the second request is the last one: its work is done.
@@ -118,7 +135,9 @@ def test_an_upload_or_an_extension_that_is_cut_off_leaves_nothing(
     assert [file.path for file in storage.list("") if "tail" not in file.path] == ["raw/part"]
 
 
-def test_an_upload_whose_answers_get_lost_has_arrived(storage: Storage, proxy: Proxy, large: Path) -> None:
+def test_an_upload_whose_answers_get_lost_has_arrived(
+    storage: Storage, proxy: Proxy, large: Path
+) -> None:
     proxy.passed.clear()
     storage.upload(large, "staging/probe")
     requests = sum(request.method in WRITES for request in proxy.passed)
@@ -159,7 +178,9 @@ def test_a_request_that_is_not_answered_well_once_is_sent_again(
 def test_busy_store_is_asked_for_minutes(
     opened: Callable[[], Storage], proxy: Proxy, monkeypatch: pytest.MonkeyPatch, fault: str
 ) -> None:
-    """A store that refuses many requests in a row, more than a client asks again by itself, loses nothing."""
+    """A store that refuses many requests in a row, more than a client asks again by itself, loses
+    nothing.
+    """
     for module in (google_bucket, obstore_bucket):
         monkeypatch.setattr(module, "LONGEST_PAUSE_SECONDS", 0.02)
     monkeypatch.setattr(obstore_bucket, "FIRST_PAUSE_SECONDS", 0.01)
@@ -189,7 +210,9 @@ def test_a_silent_store_is_given_up_and_asked_again(
     assert storage.read("lock") == b"mine"
 
 
-def test_the_rows_of_a_parquet_file_cost_the_end_of_it(storage: Storage, proxy: Proxy, tmp_path: Path) -> None:
+def test_the_rows_of_a_parquet_file_cost_the_end_of_it(
+    storage: Storage, proxy: Proxy, tmp_path: Path
+) -> None:
     pq.write_table(pa.table({"id": range(100_000)}), tmp_path / "file")
     storage.upload(tmp_path / "file", "raw/file")
     proxy.passed.clear()
@@ -200,7 +223,9 @@ def test_the_rows_of_a_parquet_file_cost_the_end_of_it(storage: Storage, proxy: 
 
 
 @pytest.mark.parametrize("store", ["s3", "google"], indirect=True)  # Azure's pages are of 5,000
-def test_listings_of_more_than_a_page_are_whole_and_so_is_their_removal(store: Store, bucket: str) -> None:
+def test_listings_of_more_than_a_page_are_whole_and_so_is_their_removal(
+    store: Store, bucket: str
+) -> None:
     from concurrent.futures import ThreadPoolExecutor
 
     storage = Storage(bucket, store.storage_options)
@@ -223,7 +248,9 @@ def test_an_s3_object_that_one_request_can_not_copy_is_copied_in_parts(
         proxy.passed.clear()
         proxy.fail(TOO_LARGE, 1, frozenset({"PUT"}))
         storage.move("staging/part", "raw/part")
-        copies = [request for request in proxy.passed if "x-amz-copy-source-range" in request.headers]
+        copies = [
+            request for request in proxy.passed if "x-amz-copy-source-range" in request.headers
+        ]
         assert len(copies) == 3
         assert bytes_on_the_wire(proxy.passed) < 20_000
         assert storage.read("raw/part") == large.read_bytes()
@@ -234,7 +261,12 @@ def test_what_spark_puts_for_a_folder_is_removed_with_the_folder(s3: S3) -> None
     storage = Storage(s3.new_bucket(), s3.storage_options)
     bucket = storage.url.removeprefix("s3://")
     files = s3.filesystem()
-    for key in ("staging/run/", "staging/run/lines/_temporary/0/", "staging/run/lines/part", "staging/runner"):
+    for key in (
+        "staging/run/",
+        "staging/run/lines/_temporary/0/",
+        "staging/run/lines/part",
+        "staging/runner",
+    ):
         files.call_s3("put_object", Bucket=bucket, Key=key, Body=b"")
     assert [file.path for file in storage.list("staging/run")] == ["staging/run/lines/part"]
     storage.delete_all("staging/run")

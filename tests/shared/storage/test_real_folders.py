@@ -1,4 +1,6 @@
-"""Folders that a store has as objects: Hadoop's markers, and the real folders of an Azure account with a hierarchy."""
+"""Folders that a store has as objects: Hadoop's markers, and the real folders of an Azure account
+with a hierarchy.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,9 @@ from singer_spark.storage.stores.bucket import Bucket, Entry
 
 
 class Hierarchy:
-    """An account in which a file's folders come with it, stay behind it, and are removed only when they are empty."""
+    """An account in which a file's folders come with it, stay behind it, and are removed only when
+    they are empty.
+    """
 
     conditions = ("If-None-Match", "If-Match")
     folders_are_listed = False
@@ -40,7 +44,9 @@ class Hierarchy:
         for key in keys:
             name = key.rstrip("/")
             if any(each.startswith(f"{name}/") for each in (*self.files, *self.folders)):
-                assert key.endswith("/"), f"{key} is a folder that is not empty: 409 DirectoryIsNotEmpty"
+                assert key.endswith("/"), (
+                    f"{key} is a folder that is not empty: 409 DirectoryIsNotEmpty"
+                )
                 continue
             self.files.pop(name, None)
             self.folders.discard(name)
@@ -52,11 +58,22 @@ def opened(*files: str) -> tuple[ObjectFiles, Hierarchy]:
 
 
 def test_a_real_folder_is_no_file_and_goes_after_what_is_in_it() -> None:
-    files, account = opened("lake/staging/run/a/b/1", "lake/staging/run/a/2", "lake/staging/runner/3", "lake/raw/t/4")
-    assert [each.path for each in files.list("staging/run")] == ["staging/run/a/2", "staging/run/a/b/1"]
+    files, account = opened(
+        "lake/staging/run/a/b/1", "lake/staging/run/a/2", "lake/staging/runner/3", "lake/raw/t/4"
+    )
+    assert [each.path for each in files.list("staging/run")] == [
+        "staging/run/a/2",
+        "staging/run/a/b/1",
+    ]
     files.delete_all("staging/run")
     assert sorted(account.files) == ["lake/raw/t/4", "lake/staging/runner/3"]
-    assert account.folders == {"lake", "lake/raw", "lake/raw/t", "lake/staging", "lake/staging/runner"}
+    assert account.folders == {
+        "lake",
+        "lake/raw",
+        "lake/raw/t",
+        "lake/staging",
+        "lake/staging/runner",
+    }
 
 
 def test_of_real_folders_only_the_empty_ones_are_removed() -> None:

@@ -23,16 +23,29 @@ def account(**options: Any) -> S3Account:
 
 
 def test_options() -> None:
-    options = {"endpoint_url": "http://127.0.0.1:9000", "key": "me", "secret": "hidden-thing", "token": "passing-thing"}
+    options = {
+        "endpoint_url": "http://127.0.0.1:9000",
+        "key": "me",
+        "secret": "hidden-thing",
+        "token": "passing-thing",
+    }
     found = account(**options)
-    assert (found.endpoint, found.region, found.virtual) == ("http://127.0.0.1:9000", "us-east-1", False)
+    assert (found.endpoint, found.region, found.virtual) == (
+        "http://127.0.0.1:9000",
+        "us-east-1",
+        False,
+    )
     assert found.keys == ("me", "hidden-thing", "passing-thing")
     assert Storage("s3://lake/prefix/", options).url_for_spark("raw/t") == "s3a://lake/prefix/raw/t"
 
 
 def test_options_of_the_client() -> None:
     """They count too, and their secrets are hidden."""
-    client = {"aws_access_key_id": "me", "aws_secret_access_key": "well-hidden", "region_name": "eu-west-3"}
+    client = {
+        "aws_access_key_id": "me",
+        "aws_secret_access_key": "well-hidden",
+        "region_name": "eu-west-3",
+    }
     found = account(client_kwargs={**client, "endpoint_url": "https://s3.example.com"})
     assert (found.endpoint, found.region) == ("https://s3.example.com", "eu-west-3")
     assert found.keys is not None
@@ -44,7 +57,11 @@ def test_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_ENDPOINT_URL_S3", "https://s3.example.com")
     monkeypatch.setenv("AWS_DEFAULT_REGION", "eu-west-3")
     found = account(anon=True)
-    assert (found.endpoint, found.region, found.anonymous) == ("https://s3.example.com", "eu-west-3", True)
+    assert (found.endpoint, found.region, found.anonymous) == (
+        "https://s3.example.com",
+        "eu-west-3",
+        True,
+    )
     monkeypatch.setenv("AWS_REGION", "eu-west-2")
     assert account(anon=True).region == "eu-west-2"
 
@@ -52,7 +69,9 @@ def test_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_style_and_proxy() -> None:
     style = {"s3": {"addressing_style": "virtual"}}
     proxies = {"https": "http://ann:proxy-pass@proxy:3128"}
-    found = account(endpoint_url="https://s3.example.com", config_kwargs={**style, "proxies": proxies})
+    found = account(
+        endpoint_url="https://s3.example.com", config_kwargs={**style, "proxies": proxies}
+    )
     assert found.virtual
     assert found.proxy == "http://ann:proxy-pass@proxy:3128"
     assert "proxy-pass" not in repr(found)

@@ -107,7 +107,9 @@ def test_of_many_exchanges_at_once_exactly_one_wins(storage: Storage) -> None:
     assert storage.read("state") == b"%d" % winners[0]
 
 
-def test_a_file_of_this_machine_is_uploaded_over_what_stands(storage: Storage, tmp_path: Path) -> None:
+def test_a_file_of_this_machine_is_uploaded_over_what_stands(
+    storage: Storage, tmp_path: Path
+) -> None:
     source = tmp_path / "rows"
     for content in (b"rows", b"other rows"):
         source.write_bytes(content)
@@ -143,7 +145,11 @@ def test_a_move_of_what_is_neither_here_nor_there_fails(storage: Storage) -> Non
 def test_list_is_recursive_sorted_and_sized(storage: Storage) -> None:
     for path in ("t/b", "t/day=1/a", "t/a", "tt/x"):
         storage.replace(path, path.encode())
-    assert [(file.path, file.size) for file in storage.list("t")] == [("t/a", 3), ("t/b", 3), ("t/day=1/a", 9)]
+    assert [(file.path, file.size) for file in storage.list("t")] == [
+        ("t/a", 3),
+        ("t/b", 3),
+        ("t/day=1/a", 9),
+    ]
     storage.delete_all("t")
     assert paths(storage) == ["tt/x"]
 
@@ -155,27 +161,45 @@ def test_flush_takes_what_is_there(storage: Storage) -> None:
 
 
 def test_an_unreachable_s3_is_one_clear_error() -> None:
-    options = {"endpoint_url": "http://127.0.0.1:9", "key": "someone", "secret": "hush-hush-1", "config_kwargs": FAST}
-    with pytest.raises(StorageError, match=r"can't read s3://lake/a: nothing listens at 127\.0\.0\.1:9"):
+    options = {
+        "endpoint_url": "http://127.0.0.1:9",
+        "key": "someone",
+        "secret": "hush-hush-1",
+        "config_kwargs": FAST,
+    }
+    with pytest.raises(
+        StorageError, match=r"can't read s3://lake/a: nothing listens at 127\.0\.0\.1:9"
+    ):
         Storage("s3://lake", options).read("a")
     assert redact("hush-hush-1") != "hush-hush-1"
 
 
-def test_a_store_that_takes_connections_and_gives_no_answer_is_unreachable(deaf_server: str) -> None:
-    options = {"endpoint_url": deaf_server, "key": "someone", "secret": "hush-hush-2", "config_kwargs": FAST}
+def test_a_store_that_takes_connections_and_gives_no_answer_is_unreachable(
+    deaf_server: str,
+) -> None:
+    options = {
+        "endpoint_url": deaf_server,
+        "key": "someone",
+        "secret": "hush-hush-2",
+        "config_kwargs": FAST,
+    }
     with pytest.raises(StorageError) as told:
         Storage("s3://lake", options).read("a")
     assert isinstance(told.value.__cause__, UnreachableError)
 
 
-def test_without_keys_the_login_is_what_is_missing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_without_keys_the_login_is_what_is_missing(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     """Not the address at which a machine of the cloud finds its role."""
     for name in [each for each in os.environ if each.startswith("AWS_")]:
         monkeypatch.delenv(name)
     for name in ("AWS_SHARED_CREDENTIALS_FILE", "AWS_CONFIG_FILE"):
         monkeypatch.setenv(name, str(tmp_path / "none"))
     with pytest.raises(StorageError) as told:
-        Storage("s3://lake", {"endpoint_url": "http://127.0.0.1:9", "config_kwargs": FAST}).read("a")
+        Storage("s3://lake", {"endpoint_url": "http://127.0.0.1:9", "config_kwargs": FAST}).read(
+            "a"
+        )
     assert isinstance(told.value.__cause__, NoLoginError)
     assert "169.254" not in str(told.value)
 
@@ -183,10 +207,16 @@ def test_without_keys_the_login_is_what_is_missing(monkeypatch: pytest.MonkeyPat
 FAST = {"connect_timeout": 1, "retries": {"total_max_attempts": 1}}
 
 
-def test_a_bucket_that_does_not_exist_is_an_error_not_an_empty_one(store: S3 | GoogleStore | AzureStore) -> None:
+def test_a_bucket_that_does_not_exist_is_an_error_not_an_empty_one(
+    store: S3 | GoogleStore | AzureStore,
+) -> None:
     protocol = store.new_bucket().partition("://")[0]
     storage = Storage(f"{protocol}://nobody-made-this", store.storage_options)
-    for look in (lambda: storage.read("a"), lambda: storage.size("a"), lambda: storage.create("a", b"1")):
+    for look in (
+        lambda: storage.read("a"),
+        lambda: storage.size("a"),
+        lambda: storage.create("a", b"1"),
+    ):
         with pytest.raises(StorageError, match="make the bucket first"):
             look()
 

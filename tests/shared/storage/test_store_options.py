@@ -9,12 +9,22 @@ import pytest
 from singer_spark.errors import ConfigurationError, redact
 from singer_spark.storage.storage import Storage
 
-KEY = {"type": "service_account", "client_email": "me@x", "private_key_id": "1", "private_key": "very-private-key"}
+KEY = {
+    "type": "service_account",
+    "client_email": "me@x",
+    "private_key_id": "1",
+    "private_key": "very-private-key",
+}
 
 
 @pytest.fixture(autouse=True)
 def no_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "STORAGE_EMULATOR_HOST", "GOOGLE_APPLICATION_CREDENTIALS"):
+    for name in (
+        "AWS_ENDPOINT_URL",
+        "AWS_ENDPOINT_URL_S3",
+        "STORAGE_EMULATOR_HOST",
+        "GOOGLE_APPLICATION_CREDENTIALS",
+    ):
         monkeypatch.delenv(name, raising=False)
     for name in ("CONNECTION_STRING", "ACCOUNT_NAME", "ACCOUNT_KEY", "SAS_TOKEN"):
         monkeypatch.delenv(f"AZURE_STORAGE_{name}", raising=False)
@@ -23,9 +33,15 @@ def no_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize(
     ("url", "name", "near"),
-    [("s3://b", "secret_key", "secret"), ("gs://b", "tokn", "token"), ("az://b", "acount_name", "account_name")],
+    [
+        ("s3://b", "secret_key", "secret"),
+        ("gs://b", "tokn", "token"),
+        ("az://b", "acount_name", "account_name"),
+    ],
 )
-def test_an_unknown_option_is_an_error_that_names_the_nearest(url: str, name: str, near: str) -> None:
+def test_an_unknown_option_is_an_error_that_names_the_nearest(
+    url: str, name: str, near: str
+) -> None:
     with pytest.raises(ConfigurationError, match=f"{name}.*did you mean {near}"):
         Storage(url, {name: "x", "account_name": "a"} if url.startswith("az") else {name: "x"})
 
@@ -41,7 +57,9 @@ def test_what_only_fsspec_s_caches_read_is_taken() -> None:
         ("az://lake/p", {"account_name": "acc", "account_key": "c2VjcmV0LWtleS0x"}),
         (
             "az://lake/p",
-            {"connection_string": "AccountName=acc;AccountKey=c2VjcmV0LWtleS0x;EndpointSuffix=core.windows.net"},
+            {
+                "connection_string": "AccountName=acc;AccountKey=c2VjcmV0LWtleS0x;EndpointSuffix=core.windows.net"
+            },
         ),
     ],
 )

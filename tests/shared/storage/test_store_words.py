@@ -39,11 +39,23 @@ def certify(folder: Path, begins: datetime, ends: datetime) -> None:
         ec.generate_private_key(ec.SECP256R1()),
         x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "localhost")]),
     )
-    builder = x509.CertificateBuilder().subject_name(name).issuer_name(name).public_key(key.public_key())
-    builder = builder.serial_number(x509.random_serial_number()).not_valid_before(begins).not_valid_after(ends)
-    builder = builder.add_extension(x509.SubjectAlternativeName([x509.DNSName("localhost")]), critical=False)
-    (folder / "certificate").write_bytes(builder.sign(key, hashes.SHA256()).public_bytes(Encoding.PEM))
-    (folder / "key").write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
+    builder = (
+        x509.CertificateBuilder().subject_name(name).issuer_name(name).public_key(key.public_key())
+    )
+    builder = (
+        builder.serial_number(x509.random_serial_number())
+        .not_valid_before(begins)
+        .not_valid_after(ends)
+    )
+    builder = builder.add_extension(
+        x509.SubjectAlternativeName([x509.DNSName("localhost")]), critical=False
+    )
+    (folder / "certificate").write_bytes(
+        builder.sign(key, hashes.SHA256()).public_bytes(Encoding.PEM)
+    )
+    (folder / "key").write_bytes(
+        key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    )
 
 
 @contextmanager
@@ -76,13 +88,17 @@ def test_closed_port() -> None:
 
 def test_untrusted_certificate(tmp_path: Path) -> None:
     with with_certificate(tmp_path) as port:
-        assert f"the certificate of localhost:{port} is not trusted" in told(f"https://localhost:{port}")
+        assert f"the certificate of localhost:{port} is not trusted" in told(
+            f"https://localhost:{port}"
+        )
 
 
 def test_expired_certificate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with with_certificate(tmp_path, timedelta(days=9)) as port:
         monkeypatch.setenv("AWS_CA_BUNDLE", str(tmp_path / "certificate"))
-        assert f"the certificate of localhost:{port} has expired" in told(f"https://localhost:{port}")
+        assert f"the certificate of localhost:{port} has expired" in told(
+            f"https://localhost:{port}"
+        )
 
 
 def test_clock_is_off(s3: S3) -> None:
@@ -94,9 +110,13 @@ def test_clock_is_off(s3: S3) -> None:
             Storage(bucket, s3.options_at(proxy.endpoint)).read("x")
 
 
-def test_folder_that_another_process_keeps_locked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_folder_that_another_process_keeps_locked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(local_files, "LONGEST_WAIT_SECONDS", 0.0)
     monkeypatch.setattr(local_files, "_locked", lambda _: False)
     storage = Storage(str(tmp_path))
-    with pytest.raises(StorageError, match=r"another process keeps .* locked; wait until that process has ended"):
+    with pytest.raises(
+        StorageError, match=r"another process keeps .* locked; wait until that process has ended"
+    ):
         storage.exchange("state", b"1", b"2") if storage.create("state", b"1") else None

@@ -1,4 +1,6 @@
-"""A login of AWS instead of a password: the token is what RDS wants, and is made anew before it runs out."""
+"""A login of AWS instead of a password: the token is what RDS wants, and is made anew before it
+runs out.
+"""
 
 from __future__ import annotations
 
@@ -38,12 +40,18 @@ def signature(token: str) -> str:
     url = urlsplit(f"https://{token}")
     query = {name: values[0] for name, values in parse_qs(url.query).items()}
     del query["X-Amz-Signature"]
-    canonical = "&".join(f"{quote(name, safe='')}={quote(query[name], safe='')}" for name in sorted(query))
-    request = "\n".join(["GET", "/", canonical, f"host:{url.netloc}\n", "host", hashlib.sha256(b"").hexdigest()])
+    canonical = "&".join(
+        f"{quote(name, safe='')}={quote(query[name], safe='')}" for name in sorted(query)
+    )
+    request = "\n".join(
+        ["GET", "/", canonical, f"host:{url.netloc}\n", "host", hashlib.sha256(b"").hexdigest()]
+    )
     date = query["X-Amz-Date"]
     scope = f"{date[:8]}/eu-central-1/rds-db/aws4_request"
     assert query["X-Amz-Credential"] == f"AKIAEXAMPLE/{scope}"
-    text = "\n".join(["AWS4-HMAC-SHA256", date, scope, hashlib.sha256(request.encode()).hexdigest()])
+    text = "\n".join(
+        ["AWS4-HMAC-SHA256", date, scope, hashlib.sha256(request.encode()).hexdigest()]
+    )
     key = f"AWS4{SECRET}".encode()
     for part in (*scope.split("/"), text):
         key = hmac.digest(key, part.encode(), "sha256")
@@ -55,23 +63,33 @@ def test_the_token_is_signed_for_this_user_at_this_server() -> None:
     token = IamLogin(HOST, 5433, "reader").token()
     query = parse_qs(urlsplit(f"https://{token}").query)
     assert token.startswith(f"{HOST}:5433/?")
-    assert (query["Action"], query["DBUser"], query["X-Amz-Expires"]) == (["connect"], ["reader"], ["900"])
+    assert (query["Action"], query["DBUser"], query["X-Amz-Expires"]) == (
+        ["connect"],
+        ["reader"],
+        ["900"],
+    )
     assert query["X-Amz-Signature"] == [signature(token)]
     assert redact(f"password {token}") == f"password {MASK}"
 
 
 @pytest.mark.usefixtures("account")
 def test_a_server_of_another_name_needs_the_logins_region(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(ConfigurationError, match="auth: aws-iam can't make a token for reader at db"):
+    with pytest.raises(
+        ConfigurationError, match="auth: aws-iam can't make a token for reader at db"
+    ):
         IamLogin("db.example.com", 5432, "reader").token()
     monkeypatch.setenv("AWS_DEFAULT_REGION", "eu-west-1")
     assert "%2Feu-west-1%2Frds-db%2F" in IamLogin("db.example.com", 5432, "reader").token()
 
 
-def test_the_token_is_for_the_server_behind_a_tunnel_and_goes_over_tls_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_token_is_for_the_server_behind_a_tunnel_and_goes_over_tls_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(iam_login, "_token", lambda *place: f"token for {place}")
     config = {"jdbc_url": f"jdbc:postgresql://{HOST}/shop", "user": "reader", "auth": "aws-iam"}
-    source = JdbcSource.of(TapSettings.from_config(config)).through(lambda host, port: ("127.0.0.1", 1))
+    source = JdbcSource.of(TapSettings.from_config(config)).through(
+        lambda host, port: ("127.0.0.1", 1)
+    )
     properties = source.connection_properties()
     assert properties["password"] == f"token for {(HOST, 5432, 'reader')}"
     assert properties["sslmode"] == "require"
@@ -84,7 +102,10 @@ def test_the_token_is_for_the_server_behind_a_tunnel_and_goes_over_tls_alone(mon
 def test_each_connection_is_opened_by_a_token_that_is_fresh(
     postgresql: Any, monkeypatch: pytest.MonkeyPatch, reader: str
 ) -> None:
-    with filled(postgresql, "create table t as select generate_series(1, 100) as id") as (database, _):
+    with filled(postgresql, "create table t as select generate_series(1, 100) as id") as (
+        database,
+        _,
+    ):
         made: list[tuple[Any, ...]] = []
         passed = 0.0
 
@@ -98,9 +119,13 @@ def test_each_connection_is_opened_by_a_token_that_is_fresh(
             return passed
 
         monkeypatch.setattr(iam_login, "_token", token)
-        monkeypatch.setattr(iam_login, "time", type("Clock", (), {"monotonic": staticmethod(clock)}))
+        monkeypatch.setattr(
+            iam_login, "time", type("Clock", (), {"monotonic": staticmethod(clock)})
+        )
         url = f"{database.jdbc_url}?sslmode=disable"
-        sent = run_tap({"jdbc_url": url, "user": database.user, "auth": "aws-iam", "reader": reader}).succeeded()
+        sent = run_tap(
+            {"jdbc_url": url, "user": database.user, "auth": "aws-iam", "reader": reader}
+        ).succeeded()
     assert sorted(sent.values("public-t", "id")) == list(range(1, 101))
     # For questions, for the snapshot, and for rows.
     assert len(made) >= 3
@@ -109,7 +134,9 @@ def test_each_connection_is_opened_by_a_token_that_is_fresh(
 
 def test_the_columnar_driver_opens_the_database_anew_for_another_token(postgresql: Any) -> None:
     database, opened = postgresql.new_database(), ColumnarDatabase()
-    first, again, other = (opened.opened(conninfo.make_conninfo(database.dsn, application_name=name)) for name in "aab")
+    first, again, other = (
+        opened.opened(conninfo.make_conninfo(database.dsn, application_name=name)) for name in "aab"
+    )
     opened.close()
     assert first is again
     assert other is not first
@@ -117,7 +144,9 @@ def test_the_columnar_driver_opens_the_database_anew_for_another_token(postgresq
 
 def test_settings_that_do_not_fit_are_told_at_once() -> None:
     with pytest.raises(ConfigurationError) as raised:
-        TapSettings.from_config({"jdbc_url": "jdbc:oracle:thin:@//h/x", "auth": "aws-iam", "password": "planted"})
+        TapSettings.from_config(
+            {"jdbc_url": "jdbc:oracle:thin:@//h/x", "auth": "aws-iam", "password": "planted"}
+        )
     for said in ("not of oracle", "auth: aws-iam needs user", "takes the place of password"):
         assert said in str(raised.value)
     assert "planted" not in str(raised.value)

@@ -1,4 +1,6 @@
-"""The tunnel, on a real OpenSSH server: who is let in, whose host key counts, what becomes of a dropped connection."""
+"""The tunnel, on a real OpenSSH server: who is let in, whose host key counts, what becomes of a
+dropped connection.
+"""
 
 from __future__ import annotations
 
@@ -38,34 +40,54 @@ def tunnel(**settings: Any) -> Iterator[SshTunnel]:
 def connected(opened: SshTunnel, database: Any) -> psycopg.Connection[Any]:
     host, port = opened.local(database.host, database.port)
     return psycopg.connect(
-        host=host, port=port, user=database.user, password=database.password, dbname=database.name, autocommit=True
+        host=host,
+        port=port,
+        user=database.user,
+        password=database.password,
+        dbname=database.name,
+        autocommit=True,
     )
 
 
 WAYS: dict[str, Callable[[Ssh], dict[str, Any]]] = {
     "key as a file": lambda ssh: {},
-    "key as text": lambda ssh: {"private_key_path": None, "private_key": Path(ssh.folder, "plain").read_text()},
-    "key with passphrase": lambda ssh: {"private_key_path": f"{ssh.folder}/locked", "private_key_password": PASSPHRASE},
-    "as ssh-keyscan prints it": lambda ssh: {"host_key": f"[127.0.0.1]:{ssh.port} {ssh.host_key}\n"},
+    "key as text": lambda ssh: {
+        "private_key_path": None,
+        "private_key": Path(ssh.folder, "plain").read_text(),
+    },
+    "key with passphrase": lambda ssh: {
+        "private_key_path": f"{ssh.folder}/locked",
+        "private_key_password": PASSPHRASE,
+    },
+    "as ssh-keyscan prints it": lambda ssh: {
+        "host_key": f"[127.0.0.1]:{ssh.port} {ssh.host_key}\n"
+    },
 }
 
 
 @pytest.mark.parametrize("way", WAYS)
 def test_the_database_is_reached_by_each_kind_of_key(ssh: Ssh, postgresql: Any, way: str) -> None:
-    given = {name: value for name, value in ssh.settings(**WAYS[way](ssh)).items() if value is not None}
+    given = {
+        name: value for name, value in ssh.settings(**WAYS[way](ssh)).items() if value is not None
+    }
     with tunnel(**given) as opened, connected(opened, postgresql.new_database()) as connection:
         answer = connection.execute("select repeat('x', 3000000) || 'end'").fetchone()
         assert answer is not None
         assert answer[0].endswith("xend")
 
 
-def test_a_known_hosts_file_counts_and_an_unknown_key_is_refused(ssh: Ssh, postgresql: Any, tmp_path: Path) -> None:
+def test_a_known_hosts_file_counts_and_an_unknown_key_is_refused(
+    ssh: Ssh, postgresql: Any, tmp_path: Path
+) -> None:
     known, other = tmp_path / "known_hosts", tmp_path / "other"
     known.write_text(f"[127.0.0.1]:{ssh.port} {ssh.host_key}\n")
     database = postgresql.new_database()
     given = ssh.settings()
     del given["host_key"]
-    with tunnel(**given, known_hosts_path=str(known)) as opened, connected(opened, database) as connection:
+    with (
+        tunnel(**given, known_hosts_path=str(known)) as opened,
+        connected(opened, database) as connection,
+    ):
         assert connection.execute("select 1").fetchone() == (1,)
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(other)], check=True)
     elsewhere = Path(f"{other}.pub").read_text()
@@ -73,24 +95,37 @@ def test_a_known_hosts_file_counts_and_an_unknown_key_is_refused(ssh: Ssh, postg
     for wrong in ({"known_hosts_path": str(known)}, {"host_key": elsewhere}):
         with tunnel(**given, **wrong) as opened, pytest.raises(ConfigurationError) as raised:
             opened.local(database.host, database.port)
-        assert f"the host key of 127.0.0.1:{ssh.port} is not the one that is known" in str(raised.value)
+        assert f"the host key of 127.0.0.1:{ssh.port} is not the one that is known" in str(
+            raised.value
+        )
         assert f"ssh-keyscan -p {ssh.port} 127.0.0.1" in str(raised.value)
     known.write_text("")
-    with tunnel(**given, known_hosts_path=str(known)) as opened, pytest.raises(ConfigurationError, match="host key"):
+    with (
+        tunnel(**given, known_hosts_path=str(known)) as opened,
+        pytest.raises(ConfigurationError, match="host key"),
+    ):
         opened.local(database.host, database.port)
 
 
-def test_what_is_wrong_with_a_login_is_told_in_one_line_without_secrets(ssh: Ssh, tmp_path: Path) -> None:
+def test_what_is_wrong_with_a_login_is_told_in_one_line_without_secrets(
+    ssh: Ssh, tmp_path: Path
+) -> None:
     phrase = {"private_key_path": f"{ssh.folder}/locked", "private_key_password": "planted-phrase"}
     cases: list[tuple[dict[str, Any], str]] = [
         (ssh.settings(**phrase), "ssh_tunnel.private_key_path: the key can't be read"),
-        (ssh.settings(private_key_path=str(tmp_path / "gone")), "the key can't be read: No such file"),
+        (
+            ssh.settings(private_key_path=str(tmp_path / "gone")),
+            "the key can't be read: No such file",
+        ),
         (ssh.settings(username="nobody-here"), "refused the login of nobody-here"),
         (ssh.settings(port=1), "can't connect to 127.0.0.1:1: "),
         (ssh.settings(host_key="no key"), "ssh_tunnel.host_key: is not a public key"),
     ]
     for settings, said in cases:
-        with tunnel(**settings) as opened, pytest.raises((ConfigurationError, SourceError)) as raised:
+        with (
+            tunnel(**settings) as opened,
+            pytest.raises((ConfigurationError, SourceError)) as raised,
+        ):
             opened.local("127.0.0.1", 5432)
         assert said in str(raised.value)
         assert "planted" not in str(raised.value)
@@ -149,10 +184,18 @@ def test_a_password_lets_in_too(postgresql: Any) -> None:
 
     server = asyncio.run_coroutine_threadsafe(listening(), loop).result()
     public = key.export_public_key().decode()
-    given = {"host": "127.0.0.1", "port": server.get_port(), "username": "reader", "host_key": public}
+    given = {
+        "host": "127.0.0.1",
+        "port": server.get_port(),
+        "username": "reader",
+        "host_key": public,
+    }
     try:
         database = postgresql.new_database()
-        with tunnel(**given, password="planted-password") as opened, connected(opened, database) as connection:
+        with (
+            tunnel(**given, password="planted-password") as opened,
+            connected(opened, database) as connection,
+        ):
             assert connection.execute("select 1").fetchone() == (1,)
         with (
             tunnel(**given, password="wrong") as opened,
@@ -170,8 +213,17 @@ def test_a_password_lets_in_too(postgresql: Any) -> None:
 @pytest.mark.parametrize("reader", ["arrow", "jdbc"])
 def test_a_run_reads_through_the_tunnel_alone(ssh: Ssh, postgresql: Any, reader: str) -> None:
     # A view without key, before which a reader waits, and a table that is cut.
-    with filled(postgresql, f"{SCRIPT}; alter table rows add primary key (id)") as (database, connection):
-        config = login(database, reader=reader, ssh_tunnel=ssh.settings(), tables=["a_held", "rows"], slice_rows=500)
+    with filled(postgresql, f"{SCRIPT}; alter table rows add primary key (id)") as (
+        database,
+        connection,
+    ):
+        config = login(
+            database,
+            reader=reader,
+            ssh_tunnel=ssh.settings(),
+            tables=["a_held", "rows"],
+            slice_rows=500,
+        )
         config["jdbc_url"] = database.jdbc_url.replace(database.host, "localhost")
         connection.execute("select pg_advisory_lock(7)")
 
@@ -187,7 +239,9 @@ def test_a_run_reads_through_the_tunnel_alone(ssh: Ssh, postgresql: Any, reader:
 
         with meanwhile(look):
             sent = run_tap(config).succeeded()
-        assert all(sent.values(stream, "id") == EACH_ONCE for stream in ("public-a_held", "public-rows"))
+        assert all(
+            sent.values(stream, "id") == EACH_ONCE for stream in ("public-a_held", "public-rows")
+        )
         refused = run_tap({**config, "password": "planted-wrong"}).failed()
         assert "through ssh_tunnel" in refused
         assert "planted" not in refused
@@ -200,14 +254,21 @@ def test_a_server_of_ssh_that_restarts_in_mid_run_fails_the_stream_that_was_read
 ) -> None:
     with filled(postgresql, SCRIPT) as (database, connection), ExitStack() as stack:
         ssh = Ssh(**stack.enter_context(ssh_server.running(tmp_path)))
-        config = {**config_of(database, reader), "ssh_tunnel": ssh.settings(), "on_stream_error": "skip"}
+        config = {
+            **config_of(database, reader),
+            "ssh_tunnel": ssh.settings(),
+            "on_stream_error": "skip",
+        }
         connection.execute("select pg_advisory_lock(7)")
 
         def restart() -> None:
             blocked(connection)
             ssh.crash()
             # The tap's own connection breaks at once, and its next one finds nobody.
-            until(lambda: f"can't connect to 127.0.0.1:{ssh.port}" in caplog.text, "an attempt to connect anew")
+            until(
+                lambda: f"can't connect to 127.0.0.1:{ssh.port}" in caplog.text,
+                "an attempt to connect anew",
+            )
             stack.enter_context(ssh_server.serving(tmp_path, ssh.port))
             connection.execute("select pg_advisory_unlock(7)")
 
@@ -216,12 +277,17 @@ def test_a_server_of_ssh_that_restarts_in_mid_run_fails_the_stream_that_was_read
         goes_on = run_tap(config, sent.final["value"])
 
     assert "the server has lost the snapshot" in str(sent.error)
-    assert (sent.values("public-a_held", "id"), sent.values("public-b_next", "id")) == ({}, EACH_ONCE)
+    assert (sent.values("public-a_held", "id"), sent.values("public-b_next", "id")) == (
+        {},
+        EACH_ONCE,
+    )
     assert goes_on.succeeded().values("public-a_held", "id") == EACH_ONCE
 
 
 def test_settings_that_do_not_fit_are_told_at_once() -> None:
-    def wrong(url: str = "jdbc:postgresql://db/shop", spark: dict[str, Any] | None = None, **ssh: Any) -> str:
+    def wrong(
+        url: str = "jdbc:postgresql://db/shop", spark: dict[str, Any] | None = None, **ssh: Any
+    ) -> str:
         with pytest.raises(ConfigurationError) as raised:
             TapSettings.from_config({"jdbc_url": url, "ssh_tunnel": ssh, "spark": spark or {}})
         return str(raised.value)
@@ -229,8 +295,12 @@ def test_settings_that_do_not_fit_are_told_at_once() -> None:
     ssh = {"host": "h", "username": "u", "password": "p"}
     assert "ssh_tunnel.username: is missing" in wrong(host="h")
     assert "needs private_key, private_key_path or password" in wrong(host="h", username="u")
-    assert "host_key and known_hosts_path say the same" in wrong(**ssh, host_key="x", known_hosts_path="y")
-    assert "ssh_tunnel.bind_address: executors elsewhere" in wrong(spark={"master": "spark://m:7077"}, **ssh)
+    assert "host_key and known_hosts_path say the same" in wrong(
+        **ssh, host_key="x", known_hosts_path="y"
+    )
+    assert "ssh_tunnel.bind_address: executors elsewhere" in wrong(
+        spark={"master": "spark://m:7077"}, **ssh
+    )
     assert "is a file of this machine" in wrong("jdbc:sqlite:shop.db", **ssh)
     config = {"jdbc_url": "jdbc:postgresql://db/shop", "ssh_tunnel": {**ssh, "enable": False}}
     assert TapSettings.from_config(config).ssh_tunnel is None

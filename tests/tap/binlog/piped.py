@@ -1,4 +1,6 @@
-"""A pipeline of streams that are read from the binlog of a database of its own, and what its runs send."""
+"""A pipeline of streams that are read from the binlog of a database of its own, and what its runs
+send.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,9 @@ LOGGED = {"*": {"replication_method": "LOG_BASED"}}
 
 
 @contextmanager
-def piped(server: MariaDB, folder: Path, script: str, **settings: Any) -> Iterator[tuple[Pipe, pymysql.cursors.Cursor]]:
+def piped(
+    server: MariaDB, folder: Path, script: str, **settings: Any
+) -> Iterator[tuple[Pipe, pymysql.cursors.Cursor]]:
     """A pipeline of log-based streams over a new database."""
     database = server.new_database()
     with database.connect() as connection, connection.cursor() as cursor:
@@ -27,7 +31,11 @@ def piped(server: MariaDB, folder: Path, script: str, **settings: Any) -> Iterat
         cursor.execute("set sql_mode = ''")
         cursor.execute("set time_zone = '+00:00'")
         run_script(cursor, script)
-        login = {"jdbc_url": database.jdbc_url, "user": database.user, "password": database.password}
+        login = {
+            "jdbc_url": database.jdbc_url,
+            "user": database.user,
+            "password": database.password,
+        }
         given = {"schemas": [database.name], "stream_options": LOGGED, "n_jobs": 1}
         yield Pipe(folder, {**login, **given, **settings}), cursor
 
@@ -52,6 +60,9 @@ def run_script(cursor: pymysql.cursors.Cursor, script: str) -> None:
 
 def rows_of(pipe: Pipe, **settings: Any) -> list[dict[str, Any]]:
     """The rows as the readers have them, whole."""
-    own = {**{name: value for name, value in pipe.config.items() if name != "stream_options"}, **settings}
+    own = {
+        **{name: value for name, value in pipe.config.items() if name != "stream_options"},
+        **settings,
+    }
     sent = Pipe(pipe.folder / "whole", own).run()
     return [each["record"] for each in sent.messages if each["type"] == "RECORD"]

@@ -37,7 +37,12 @@ def own(request: pytest.FixtureRequest) -> Iterator[MariaDB]:
 
 
 @pytest.mark.parametrize(
-    ("name", "value"), [("binlog_format", "statement"), ("binlog_row_image", "minimal"), ("binlog_row_image", "noblob")]
+    ("name", "value"),
+    [
+        ("binlog_format", "statement"),
+        ("binlog_row_image", "minimal"),
+        ("binlog_row_image", "noblob"),
+    ],
 )
 def test_a_server_that_logs_too_little(own: MariaDB, tmp_path: Path, name: str, value: str) -> None:
     with piped(own, tmp_path, TABLE) as (pipe, cursor), setting(cursor, name, value):
@@ -45,10 +50,16 @@ def test_a_server_that_logs_too_little(own: MariaDB, tmp_path: Path, name: str, 
 
 
 def test_parts_of_json(mysql: MySQL, tmp_path: Path) -> None:
-    script = 'create table t (id int primary key, j json);\ninsert into t values (1, \'{"a": 1, "b": "xxxxxxxxxx"}\')'
+    script = (
+        'create table t (id int primary key, j json);\ninsert into t values (1, \'{"a": 1, '
+        '"b": "xxxxxxxxxx"}\')'
+    )
     with piped(mysql, tmp_path, script) as (pipe, cursor):
         committed(pipe)
-        run_script(cursor, "set binlog_row_value_options = partial_json;\nupdate t set j = json_set(j, '$.a', 2)")
+        run_script(
+            cursor,
+            "set binlog_row_value_options = partial_json;\nupdate t set j = json_set(j, '$.a', 2)",
+        )
         assert "binlog_row_value_options" in refused(pipe)
 
 
@@ -69,15 +80,21 @@ def test_a_session_that_logs_statements(own: MariaDB, tmp_path: Path) -> None:
 def test_cascades(own: MariaDB, tmp_path: Path) -> None:
     """A foreign key's own changes of rows are not in the log."""
     script = (
-        "create table parents (id int primary key);\ncreate table t (id int primary key, parent int, "
+        "create table parents (id int primary key);\ncreate table t (id int primary key, parent "
+        "int, "
         "foreign key (parent) references parents (id) on delete cascade)"
     )
     with piped(own, tmp_path, script) as (pipe, cursor):
         cursor.execute("select version()")
         ((version,),) = cursor.fetchall()
-        if "maria" not in version.lower() and tuple(map(int, version.split("-")[0].split(".")[:2])) >= (9, 6):
+        if "maria" not in version.lower() and tuple(
+            map(int, version.split("-")[0].split(".")[:2])
+        ) >= (9, 6):
             committed(pipe)
-            run_script(cursor, "insert into parents values (1);\ninsert into t values (7, 1);\ndelete from parents")
+            run_script(
+                cursor,
+                "insert into parents values (1);\ninsert into t values (7, 1);\ndelete from parents",
+            )
             assert [(each["id"], each.get("deleted")) for each in changes(committed(pipe))] == [
                 (1, None), (7, None), (7, True), (1, True),
             ]  # fmt: skip
@@ -86,7 +103,10 @@ def test_cascades(own: MariaDB, tmp_path: Path) -> None:
 
 
 def test_grants(own: MariaDB, tmp_path: Path) -> None:
-    """SELECT, REPLICATION SLAVE and REPLICATION CLIENT are enough; without these nothing is read."""
+    """SELECT, REPLICATION SLAVE and REPLICATION CLIENT are enough.
+
+    Without these nothing is read.
+    """
     with piped(own, tmp_path, TABLE) as (pipe, cursor):
         database = pipe.config["schemas"][0]
         for statement in (
@@ -142,7 +162,11 @@ def test_a_log_that_began_again(own: MariaDB, tmp_path: Path) -> None:
         for n in range(100):
             cursor.execute(f"insert into t values ({10 + n}, 1)")
         line = refused(pipe)
-        assert "began again" in line or "does not have all transactions" in line or "does not send its log" in line
+        assert (
+            "began again" in line
+            or "does not have all transactions" in line
+            or "does not send its log" in line
+        )
 
 
 def test_another_server(own: MariaDB, tmp_path: Path) -> None:
@@ -166,7 +190,9 @@ def test_a_bookmark_of_another_key(own: MariaDB, tmp_path: Path) -> None:
 def test_a_table_without_a_key(own: MariaDB, tmp_path: Path) -> None:
     with piped(own, tmp_path, "create table t (id int)") as (pipe, _):
         assert "no primary key" in refused(pipe)
-        pipe.config["stream_options"] = {"*": {"replication_method": "LOG_BASED", "load_method": "append-only"}}
+        pipe.config["stream_options"] = {
+            "*": {"replication_method": "LOG_BASED", "load_method": "append-only"}
+        }
         assert not changes(committed(pipe))
 
 
@@ -175,7 +201,12 @@ def test_failover_by_gtid(request: pytest.FixtureRequest, tmp_path: Path, name: 
     """A replica continues where its source was, though its log has other places."""
     request.getfixturevalue(name)
     kind, module = (MySQL, "servers.mysql") if name == "mysql" else (MariaDB, "servers.mariadb")
-    options = ["--set", "server-id=2", "--set", "log-replica-updates=1" if name == "mysql" else "log-slave-updates=1"]
+    options = [
+        "--set",
+        "server-id=2",
+        "--set",
+        "log-replica-updates=1" if name == "mysql" else "log-slave-updates=1",
+    ]
     options += WITH_GTIDS if name == "mysql" else []
     with started(module) as facts, started(module, *options) as others:
         source, replica = kind(**facts), kind(**others)
@@ -200,7 +231,9 @@ def test_failover_by_gtid(request: pytest.FixtureRequest, tmp_path: Path, name: 
             assert [each["id"] for each in changes(committed(moved))] == [4, 5]
             follower.execute(f"delete from {database}.t where id = 4")
             connection.commit()
-            assert [(each["id"], each["deleted"]) for each in changes(committed(moved))] == [(4, True)]
+            assert [(each["id"], each["deleted"]) for each in changes(committed(moved))] == [
+                (4, True)
+            ]
             # The old source has not what the new one did.
             pipe.save(moved.saved or {})
             assert "does not have all transactions" in refused(pipe)
@@ -212,18 +245,22 @@ def follow(follower: pymysql.cursors.Cursor, facts: dict[str, Any], *, mysql: bo
     if mysql:
         follower.execute(
             f"change replication source to source_host = {place}, source_port = {facts['port']}, "
-            f"source_user = '{facts['user']}', source_password = '{facts['password']}', source_ssl = 1, "
+            f"source_user = '{facts['user']}', source_password = '{facts['password']}', source_ssl "
+            "= 1, "
             "source_auto_position = 1"
         )
     else:
         follower.execute(
-            f"change master to master_host = {place}, master_port = {facts['port']}, master_user = '{facts['user']}', "
+            f"change master to master_host = {place}, master_port = {facts['port']}, master_user = "
+            f"'{facts['user']}', "
             f"master_password = '{facts['password']}', master_use_gtid = slave_pos, master_ssl = 0"
         )
     follower.execute("start replica")
 
 
-def until_same(cursor: pymysql.cursors.Cursor, follower: pymysql.cursors.Cursor, *, mysql: bool) -> None:
+def until_same(
+    cursor: pymysql.cursors.Cursor, follower: pymysql.cursors.Cursor, *, mysql: bool
+) -> None:
     """Wait until a follower has all that its source has."""
     cursor.execute("select @@global.gtid_executed" if mysql else "select @@global.gtid_binlog_pos")
     ((there,),) = cursor.fetchall()
@@ -233,10 +270,16 @@ def until_same(cursor: pymysql.cursors.Cursor, follower: pymysql.cursors.Cursor,
 
 
 def test_an_open_writer_is_waited_for(own: MariaDB, tmp_path: Path) -> None:
-    """A transaction that is open when the table is read is in the log behind the table's place, or in the table."""
+    """A transaction that is open when the table is read is in the log behind the table's place, or
+    in the table.
+    """
     with piped(own, tmp_path, TABLE) as (pipe, cursor), tempfile.TemporaryDirectory():
         other = pymysql.connect(
-            host=own.host, port=own.port, user=own.user, password=own.password, database=pipe.config["schemas"][0]
+            host=own.host,
+            port=own.port,
+            user=own.user,
+            password=own.password,
+            database=pipe.config["schemas"][0],
         )
         with other, other.cursor() as writer:
             writer.execute("insert into t values (9, 9)")
@@ -260,20 +303,29 @@ def home() -> Iterator[Path]:
 def test_a_restart_numbers_tables_anew(
     request: pytest.FixtureRequest, server: MariaDB, tmp_path: Path, home: Path
 ) -> None:
-    """Rows of before and behind a restart go to their own streams, though tables exchanged their numbers."""
+    """Rows of before and behind a restart go to their own streams, though tables exchanged their
+    numbers.
+    """
     module = f"servers.{request.node.callspec.params['server']}"
     names = [f"t{number}" for number in range(8)]
     script = ";\n".join(f"create table {each} (id int primary key, v int)" for each in names)
     data = ["--data", str(home)]
-    with started(module, *data) as facts, piped(type(server)(**facts), tmp_path / "pipe", script) as (pipe, cursor):
+    with (
+        started(module, *data) as facts,
+        piped(type(server)(**facts), tmp_path / "pipe", script) as (pipe, cursor),
+    ):
         committed(pipe)
         run_script(cursor, ";\n".join(f"insert into {each} values (1, 1)" for each in names))
         cursor.execute("shutdown")
     with started(module, *data) as facts:
         again = type(server)(**facts).database(pipe.config["schemas"][0])
         with again.connect() as connection, connection.cursor() as cursor:
-            run_script(cursor, ";\n".join(f"insert into {each} values (2, 2)" for each in reversed(names)))
-        moved = Pipe(pipe.folder, {**pipe.config, "jdbc_url": again.jdbc_url, "password": again.password})
+            run_script(
+                cursor, ";\n".join(f"insert into {each} values (2, 2)" for each in reversed(names))
+            )
+        moved = Pipe(
+            pipe.folder, {**pipe.config, "jdbc_url": again.jdbc_url, "password": again.password}
+        )
         sent = committed(moved)
     for each in names:
         assert sent.ids(f"{again.name}-{each}") == {1: 1, 2: 1}
@@ -282,15 +334,27 @@ def test_a_restart_numbers_tables_anew(
 def read_without_lock(pipe: Pipe, cursor: pymysql.cursors.Cursor) -> None:
     """Let a pipeline log in as a user who may not lock tables."""
     database = pipe.config["schemas"][0]
-    grants = f"select on {database}.* to reader;\ngrant replication slave, replication client on *.* to reader"
+    grants = (
+        f"select on {database}.* to reader;\ngrant replication slave, replication client on "
+        "*.* to reader"
+    )
     run_script(cursor, f"create user reader identified by 'secret';\ngrant {grants}")
     pipe.config.update(user="reader", password="secret")
 
 
 def test_a_commit_that_waits_for_a_replica(mysql: MySQL, tmp_path: Path) -> None:
-    """What is in the log and not yet seen when tables are first read without a lock comes with the changes."""
-    options = [*WITH_GTIDS, "--set=plugin-load-add=semisync_source.so", "--set=rpl-semi-sync-source-timeout=600000"]
-    with started("servers.mysql", *options) as facts, piped(MySQL(**facts), tmp_path, TABLE) as (pipe, cursor):
+    """What is in the log and not yet seen when tables are first read without a lock comes with the
+    changes.
+    """
+    options = [
+        *WITH_GTIDS,
+        "--set=plugin-load-add=semisync_source.so",
+        "--set=rpl-semi-sync-source-timeout=600000",
+    ]
+    with (
+        started("servers.mysql", *options) as facts,
+        piped(MySQL(**facts), tmp_path, TABLE) as (pipe, cursor),
+    ):
         read_without_lock(pipe, cursor)
         cursor.execute("set global rpl_semi_sync_source_enabled = on")
         database = MySQL(**facts).database(pipe.config["schemas"][0])
@@ -305,21 +369,32 @@ def test_a_commit_that_waits_for_a_replica(mysql: MySQL, tmp_path: Path) -> None
         assert ids == {1: 1, 2: 1, 3: 1}
 
 
-def test_a_server_that_never_pauses(mysql: MySQL, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without a lock the reading begins before what it shows: a change may come again, none is missing."""
+def test_a_server_that_never_pauses(
+    mysql: MySQL, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without a lock the reading begins before what it shows: a change may come again, none is
+    missing.
+    """
     real = vars(BinlogServer)["executed"].fget
 
     def executed(server: BinlogServer) -> str:
         cursor.execute("insert into busy.t values (null)")
         return str(real(server))
 
-    with started("servers.mysql", *WITH_GTIDS) as facts, piped(MySQL(**facts), tmp_path, TABLE) as (pipe, cursor):
+    with (
+        started("servers.mysql", *WITH_GTIDS) as facts,
+        piped(MySQL(**facts), tmp_path, TABLE) as (pipe, cursor),
+    ):
         read_without_lock(pipe, cursor)
-        run_script(cursor, "create database busy;\ncreate table busy.t (id int primary key auto_increment)")
+        run_script(
+            cursor, "create database busy;\ncreate table busy.t (id int primary key auto_increment)"
+        )
         keeping = {"*": {"replication_method": "LOG_BASED", "load_method": "append-dedup"}}
         with monkeypatch.context() as patched:
             patched.setattr(BinlogServer, "executed", property(executed))
-            assert "GRANT LOCK TABLES" in refused(Pipe(pipe.folder, {**pipe.config, "stream_options": keeping}))
+            assert "GRANT LOCK TABLES" in refused(
+                Pipe(pipe.folder, {**pipe.config, "stream_options": keeping})
+            )
             ids = {each["id"] for each in changes(committed(pipe))}
         cursor.execute("insert into t values (3, 3)")
         sent = changes(committed(pipe))
@@ -329,7 +404,10 @@ def test_a_server_that_never_pauses(mysql: MySQL, tmp_path: Path, monkeypatch: p
 
 def test_tagged_transactions(mysql: MySQL, tmp_path: Path) -> None:
     """Where a client gives its transactions tags, places count; another server can't continue."""
-    with started("servers.mysql", *WITH_GTIDS) as facts, piped(MySQL(**facts), tmp_path, TABLE) as (pipe, cursor):
+    with (
+        started("servers.mysql", *WITH_GTIDS) as facts,
+        piped(MySQL(**facts), tmp_path, TABLE) as (pipe, cursor),
+    ):
         committed(pipe)
         cursor.execute("set gtid_next = 'AUTOMATIC:nightly'")
         cursor.execute("insert into t values (3, 3)")
@@ -338,7 +416,13 @@ def test_tagged_transactions(mysql: MySQL, tmp_path: Path) -> None:
         assert [each["id"] for each in changes(committed(pipe))] == [3, 4]
         cursor.execute("insert into t values (5, 5)")
         state = committed(pipe).final
-        pipe.save({"bookmarks": {name: {**each, "server": "other"} for name, each in state["bookmarks"].items()}})
+        pipe.save(
+            {
+                "bookmarks": {
+                    name: {**each, "server": "other"} for name, each in state["bookmarks"].items()
+                }
+            }
+        )
         assert "another server" in refused(pipe)
         first = Pipe(tmp_path / "again", pipe.config)
         assert {each["id"] for each in changes(committed(first))} == {1, 2, 3, 4, 5}
@@ -351,9 +435,14 @@ def waits(cursor: pymysql.cursors.Cursor) -> bool:
 
 
 def test_no_place_without_a_lock(mysql: MySQL, tmp_path: Path) -> None:
-    """Where commits wait for a replica and have no identifiers, a lock is needed to know where reading begins."""
+    """Where commits wait for a replica and have no identifiers, a lock is needed to know where
+    reading begins.
+    """
     option = "--set=plugin-load-add=semisync_source.so"
-    with started("servers.mysql", option) as facts, piped(MySQL(**facts), tmp_path, TABLE) as (pipe, cursor):
+    with (
+        started("servers.mysql", option) as facts,
+        piped(MySQL(**facts), tmp_path, TABLE) as (pipe, cursor),
+    ):
         read_without_lock(pipe, cursor)
         cursor.execute("select @@gtid_mode")
         if cursor.fetchall()[0][0] == "ON":

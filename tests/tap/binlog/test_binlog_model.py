@@ -1,4 +1,6 @@
-"""Random transactions, deaths of the tap at any STATE, and budgets: the lake is the source, each change came once."""
+"""Random transactions, deaths of the tap at any STATE, and budgets: the lake is the source, each
+change came once.
+"""
 
 from __future__ import annotations
 
@@ -54,14 +56,16 @@ class Writers:
         text = f"{chance.random()} \\ \" ' ü\n"
         choices: list[tuple[str, tuple[Any, ...]]] = [
             (
-                "insert into orders values (%s, %s, %s, %s) on duplicate key update note = values(note)",
+                "insert into orders values (%s, %s, %s, %s) on duplicate key update note = "
+                "values(note)",
                 (number, text, text * 20, number / 4),
             ),
             ("replace into orders values (%s, %s, null, 1)", (number, text)),
             ("update orders set note = %s, amount = amount + 1 where id = %s", (text, number)),
             ("delete from orders where id = %s", (number,)),
             (
-                "update orders set id = %s where id = %s and not exists (select * from (select id from orders) o "
+                "update orders set id = %s where id = %s and not exists (select * from (select id "
+                "from orders) o "
                 "where o.id = %s)",
                 (number + 25, number, number + 25),
             ),
@@ -75,7 +79,10 @@ class Writers:
         cursor.execute(*chance.choice(choices))
 
     def transaction(self, connection: pymysql.Connection) -> None:
-        """One that is committed or rolled back, with savepoints; it fails where it would wait for an open one."""
+        """One that is committed or rolled back, with savepoints.
+
+        It fails where it would wait for an open one.
+        """
         try:
             with connection.cursor() as cursor:
                 for _ in range(self.chance.randrange(1, 6)):
@@ -116,7 +123,9 @@ class Writers:
 class Lake:
     """Tables of current rows, and how many records ever came from the log."""
 
-    rows: dict[str, dict[tuple[Any, ...], JSON]] = field(default_factory=lambda: {name: {} for name in KEYS})
+    rows: dict[str, dict[tuple[Any, ...], JSON]] = field(
+        default_factory=lambda: {name: {} for name in KEYS}
+    )
     changes: int = 0
     places: list[int] = field(default_factory=list)
 
@@ -135,7 +144,9 @@ class Lake:
                 self.rows[table][key] = record
 
     def current(self, table: str) -> Counter[tuple[Any, ...]]:
-        return Counter(tuple(row[name] for name in COLUMNS[table]) for row in self.rows[table].values())
+        return Counter(
+            tuple(row[name] for name in COLUMNS[table]) for row in self.rows[table].values()
+        )
 
 
 @pytest.fixture
@@ -181,7 +192,9 @@ def test_lake_is_the_source(
 
 @pytest.mark.parametrize("locks", [True, False])
 def test_first_load_beside_writers(server: MariaDB, tmp_path: Path, locks: bool) -> None:
-    """Over several connections at one place, or over one without the right to lock: each change comes once."""
+    """Over several connections at one place, or over one without the right to lock: each change
+    comes once.
+    """
     script = """
     create table orders (id int primary key, note varchar(60));
     create table visits (number bigint auto_increment primary key, who int);
@@ -210,7 +223,9 @@ def test_first_load_beside_writers(server: MariaDB, tmp_path: Path, locks: bool)
                     if over.is_set():
                         return
                     key = number * 1000 + version % 7
-                    writer.execute("replace into orders values (%s, %s)", (key, f"{number} {version}"))
+                    writer.execute(
+                        "replace into orders values (%s, %s)", (key, f"{number} {version}")
+                    )
                     writer.execute("insert into visits (who) values (%s)", (-number,))
 
         with ThreadPoolExecutor() as threads:
@@ -223,12 +238,16 @@ def test_first_load_beside_writers(server: MariaDB, tmp_path: Path, locks: bool)
                 each.result()
         sent.append(committed(pipe))
         assert not committed(pipe).rows
-        assert all("_sdc_lsn" in each["record"] for each in sent[1].messages if each["type"] == "RECORD")
+        assert all(
+            "_sdc_lsn" in each["record"] for each in sent[1].messages if each["type"] == "RECORD"
+        )
         visits = sum((each.values(f"{name}-visits", "number") for each in sent), Counter())
         cursor.execute("select number from visits")
         assert visits == Counter(number for (number,) in cursor.fetchall())
         orders: JSON = {}
-        for each in (each for run in sent for each in run.messages if each.get("stream") == f"{name}-orders"):
+        for each in (
+            each for run in sent for each in run.messages if each.get("stream") == f"{name}-orders"
+        ):
             if each["type"] == "RECORD":
                 record = each["record"]
                 orders.pop(record["id"], None)
@@ -242,8 +261,12 @@ def test_first_load_beside_writers(server: MariaDB, tmp_path: Path, locks: bool)
 
 @pytest.mark.usefixtures("spark")
 def test_first_load_by_spark_beside_writers(server: MariaDB, tmp_path: Path) -> None:
-    """Slices are read at different moments, and what changes meanwhile comes once more: the lake is the source."""
-    with piped(server, tmp_path, TABLES, tables=list(KEYS), engine="spark", slice_rows=5, n_jobs=2) as (pipe, cursor):
+    """Slices are read at different moments, and what changes meanwhile comes once more: the lake is
+    the source.
+    """
+    with piped(
+        server, tmp_path, TABLES, tables=list(KEYS), engine="spark", slice_rows=5, n_jobs=2
+    ) as (pipe, cursor):
         writers = Writers(server.database(pipe.config["schemas"][0]).connect, random.Random(7))
         writers.write(40)
         over = threading.Event()

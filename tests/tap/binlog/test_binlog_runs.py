@@ -38,15 +38,20 @@ def bookmark(sent: Sent) -> dict[str, Any]:
 
 def test_changes_in_their_order(server: MariaDB, tmp_path: Path) -> None:
     """An idle run sends nothing and keeps the state."""
-    with piped(server, tmp_path, TABLE + ";\ncreate table items (id int primary key)") as (pipe, cursor):
+    with piped(server, tmp_path, TABLE + ";\ncreate table items (id int primary key)") as (
+        pipe,
+        cursor,
+    ):
         first = committed(pipe)
         assert sorted(each["id"] for each in changes(first)) == [1, 2, 3]
         assert set(first.extents.values()) == {"full"}
         run_script(
             cursor,
             "begin;\nupdate orders set note = 'new' where id = 1;\ninsert into items values (7);\n"
-            "update orders set id = 30, note = 'moved' where id = 3;\ndelete from orders where id = 2;\n"
-            "insert into orders values (2, 'again', null);\ncommit;\nbegin;\ninsert into items values (8);\nrollback",
+            "update orders set id = 30, note = 'moved' where id = 3;\ndelete from orders where id "
+            "= 2;\n"
+            "insert into orders values (2, 'again', null);\ncommit;\nbegin;\ninsert into items "
+            "values (8);\nrollback",
         )
         second = committed(pipe)
         assert changes(second) == [
@@ -58,7 +63,11 @@ def test_changes_in_their_order(server: MariaDB, tmp_path: Path) -> None:
             {"id": 2, "note": "again", "body": None},
         ]
         assert len(set(places(second))) == 1
-        texts = {each["record"]["_sdc_log_position"] for each in second.messages if each["type"] == "RECORD"}
+        texts = {
+            each["record"]["_sdc_log_position"]
+            for each in second.messages
+            if each["type"] == "RECORD"
+        }
         assert [Place.parse(each).lsn for each in texts] == [places(second)[0]]
         idle = committed(pipe)
         assert not records(idle)
@@ -73,16 +82,24 @@ def test_rows_of_one_statement_keep_their_order(server: MariaDB, tmp_path: Path)
         cursor.execute("update t set v = v + 1 order by id desc")
         sent = changes(committed(pipe))
         assert [each["id"] for each in sent[:2000]] == list(range(2000))
-        assert sorted((each["id"], each["v"]) for each in sent[2000:]) == [(n, n + 1) for n in range(2000)]
+        assert sorted((each["id"], each["v"]) for each in sent[2000:]) == [
+            (n, n + 1) for n in range(2000)
+        ]
         assert not any(each.get("deleted") for each in sent)
 
 
 @pytest.mark.parametrize("statement", ["truncate t", "truncate table `t`"])
 def test_truncate_is_a_new_version(server: MariaDB, tmp_path: Path, statement: str) -> None:
-    with piped(server, tmp_path, "create table t (id int primary key);\ninsert into t values (1)") as (pipe, cursor):
+    with piped(
+        server, tmp_path, "create table t (id int primary key);\ninsert into t values (1)"
+    ) as (pipe, cursor):
         committed(pipe)
         run_script(cursor, f"insert into t values (2);\n{statement};\ninsert into t values (3)")
-        sent = [each for each in committed(pipe).messages if each["type"] in ("RECORD", "ACTIVATE_VERSION")]
+        sent = [
+            each
+            for each in committed(pipe).messages
+            if each["type"] in ("RECORD", "ACTIVATE_VERSION")
+        ]
         assert [each["type"] for each in sent] == ["RECORD", "ACTIVATE_VERSION", "RECORD"]
         assert sent[2]["version"] == sent[1]["version"]
         assert "version" not in sent[0]
@@ -91,7 +108,10 @@ def test_truncate_is_a_new_version(server: MariaDB, tmp_path: Path, statement: s
 @pytest.mark.parametrize("metadata", ["FULL", None])
 def test_columns_that_come_and_go(server: MariaDB, tmp_path: Path, metadata: str | None) -> None:
     """Rows of before have the columns of before, also where one was added in the middle."""
-    with piped(server, tmp_path, "create table t (id int primary key, a int, z text)") as (pipe, cursor):
+    with piped(server, tmp_path, "create table t (id int primary key, a int, z text)") as (
+        pipe,
+        cursor,
+    ):
         before = "MINIMAL" if server.database("mysql").is_mysql else "NO_LOG"
         cursor.execute(f"set global binlog_row_metadata = {metadata or before}")
         try:
@@ -130,13 +150,16 @@ def test_a_column_that_came_and_went(server: MariaDB, tmp_path: Path) -> None:
             cursor.execute(f"set global binlog_row_metadata = {before}")
 
 
-def test_a_table_that_changed_twice_without_names_is_refused(server: MariaDB, tmp_path: Path) -> None:
+def test_a_table_that_changed_twice_without_names_is_refused(
+    server: MariaDB, tmp_path: Path
+) -> None:
     """The columns in between are known to nobody."""
     with piped(server, tmp_path, "create table t (id int primary key, a int)") as (pipe, cursor):
         committed(pipe)
         run_script(
             cursor,
-            "alter table t add column b int;\ninsert into t values (1, 2, 3);\nalter table t add column c int first",
+            "alter table t add column b int;\ninsert into t values (1, 2, 3);\nalter table t add "
+            "column c int first",
         )
         assert "it was altered in between" in refused(pipe)
 
@@ -166,7 +189,9 @@ def test_xa_transactions_count_when_they_are_committed(server: MariaDB, tmp_path
     with piped(server, tmp_path, "create table t (id int primary key)") as (pipe, cursor):
         committed(pipe)
         for name, ends in (("a", "commit"), ("b", "rollback"), ("c", "later"), ("d", "one phase")):
-            run_script(cursor, f"xa start '{name}';\ninsert into t values ({ord(name)});\nxa end '{name}'")
+            run_script(
+                cursor, f"xa start '{name}';\ninsert into t values ({ord(name)});\nxa end '{name}'"
+            )
             if ends == "one phase":
                 cursor.execute(f"xa commit '{name}' one phase")
                 continue
@@ -197,7 +222,8 @@ def test_savepoints(server: MariaDB, tmp_path: Path) -> None:
         committed(pipe)
         run_script(
             cursor,
-            "begin;\ninsert into t values (1);\nsavepoint s;\ninsert into t values (2);\nrollback to s;\n"
+            "begin;\ninsert into t values (1);\nsavepoint s;\ninsert into t values (2);\nrollback "
+            "to s;\n"
             "insert into t values (3);\ncommit",
         )
         assert [each["id"] for each in changes(committed(pipe))] == [1, 3]
@@ -205,7 +231,10 @@ def test_savepoints(server: MariaDB, tmp_path: Path) -> None:
 
 def test_budget(server: MariaDB, tmp_path: Path) -> None:
     """A run of few rows ends behind a transaction; the next one continues there."""
-    with piped(server, tmp_path, "create table t (id int primary key)", max_run_rows=5) as (pipe, cursor):
+    with piped(server, tmp_path, "create table t (id int primary key)", max_run_rows=5) as (
+        pipe,
+        cursor,
+    ):
         committed(pipe)
         for n in range(4):
             cursor.execute(f"insert into t values ({3 * n}), ({3 * n + 1}), ({3 * n + 2})")
@@ -218,11 +247,16 @@ def test_budget(server: MariaDB, tmp_path: Path) -> None:
 def test_large_rows_and_transactions(server: MariaDB, tmp_path: Path) -> None:
     """A row of more than 16 MB comes in several packets."""
     script = (
-        "begin;\ninsert into t values (1, 'a');\ninsert into t select 2, repeat('x', 15 * 1024 * 1024);\n"
-        "insert into t select 3, repeat('y', 15 * 1024 * 1024);\nupdate t set b = concat(b, 'z') where id = 2;\n"
+        "begin;\ninsert into t values (1, 'a');\ninsert into t select 2, repeat('x', 15 * 1024 * "
+        "1024);\n"
+        "insert into t select 3, repeat('y', 15 * 1024 * 1024);\nupdate t set b = concat(b, 'z') "
+        "where id = 2;\n"
         "insert into t values (4, 'b');\ncommit"
     )
-    with piped(server, tmp_path, "create table t (id int primary key, b longtext)") as (pipe, cursor):
+    with piped(server, tmp_path, "create table t (id int primary key, b longtext)") as (
+        pipe,
+        cursor,
+    ):
         committed(pipe)
         with setting(cursor, "max_allowed_packet", "1073741824"):
             cursor.connection.close()
@@ -235,8 +269,15 @@ def test_large_rows_and_transactions(server: MariaDB, tmp_path: Path) -> None:
 
 
 def test_compressed_transactions(server: MariaDB, tmp_path: Path) -> None:
-    name = "binlog_transaction_compression" if server.database("mysql").is_mysql else "log_bin_compress"
-    with piped(server, tmp_path, "create table t (id int primary key, b varchar(2000))") as (pipe, cursor):
+    name = (
+        "binlog_transaction_compression"
+        if server.database("mysql").is_mysql
+        else "log_bin_compress"
+    )
+    with piped(server, tmp_path, "create table t (id int primary key, b varchar(2000))") as (
+        pipe,
+        cursor,
+    ):
         committed(pipe)
         scope = "session" if server.database("mysql").is_mysql else "global"
         cursor.execute(f"set {scope} {name} = 1")
@@ -245,7 +286,8 @@ def test_compressed_transactions(server: MariaDB, tmp_path: Path) -> None:
             values = ",".join(f"({n}, '{'x' * 1000}')" for n in range(50))
             run_script(
                 cursor,
-                f"insert into t values {values};\nupdate t set b = 'y' where id = 7;\ndelete from t where id = 8",
+                f"insert into t values {values};\nupdate t set b = 'y' where id = 7;\ndelete from "
+                "t where id = 8",
             )
         finally:
             cursor.execute(f"set {scope} {name} = 0")
@@ -258,7 +300,10 @@ def test_compressed_transactions(server: MariaDB, tmp_path: Path) -> None:
 
 def test_resumed_run(server: MariaDB, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever the STATE at which it died: each change comes once."""
-    with piped(server, tmp_path, "create table t (id int primary key)", max_run_rows=1000) as (pipe, cursor):
+    with piped(server, tmp_path, "create table t (id int primary key)", max_run_rows=1000) as (
+        pipe,
+        cursor,
+    ):
         committed(pipe)
         for n in range(6):
             cursor.execute(f"insert into t values ({n})")

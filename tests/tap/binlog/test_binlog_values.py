@@ -80,7 +80,9 @@ def test_masked_and_overridden_values(server: MariaDB, tmp_path: Path, kind: str
         committed(pipe)
         for each in ROWS:
             cursor.execute(f"insert into t ({','.join(NAMES)}) values {each}")
-        cursor.execute("insert into t (id, ye, f, d, zd, zf) values (4, 0, 16777217, 1e20, 1.5, 1234567)")
+        cursor.execute(
+            "insert into t (id, ye, f, d, zd, zf) values (4, 0, 16777217, 1e20, 1.5, 1234567)"
+        )
         cursor.execute("insert into t (id, ye, f, d, zd) values (5, 2000, 1e-7, 0.1, 0)")
         cursor.execute(f"insert into t (id) values {NULLS}")
         cursor.execute("delete from t where id = 3")
@@ -93,7 +95,11 @@ def test_masked_and_overridden_values(server: MariaDB, tmp_path: Path, kind: str
         by_id = {each["id"]: each for each in found}
         for other in wanted:
             one = by_id[other["id"]]
-            assert {name: (value, other.get(name)) for name, value in one.items() if other[name] != value} == {}
+            assert {
+                name: (value, other.get(name))
+                for name, value in one.items()
+                if other[name] != value
+            } == {}
             assert one.keys() == other.keys()
 
 
@@ -102,7 +108,9 @@ def test_zero_dates(server: MariaDB, tmp_path: Path) -> None:
     script = "create table t (id int primary key, da date, dt datetime(3), ts timestamp null)"
     with piped(server, tmp_path, script) as (pipe, cursor):
         committed(pipe)
-        cursor.execute("insert into t values (1, '0000-00-00', '0000-00-00 00:00:00', '0000-00-00 00:00:00')")
+        cursor.execute(
+            "insert into t values (1, '0000-00-00', '0000-00-00 00:00:00', '0000-00-00 00:00:00')"
+        )
         cursor.execute("insert into t values (2, '2024-00-15', '2024-02-00 01:02:03.456', null)")
         assert re.search(r"column (da|dt|ts) .*set its type_overrides to text", refused(pipe))
         texts = {"type_overrides": dict.fromkeys(("da", "dt", "ts"), "text")}

@@ -1,4 +1,6 @@
-"""Runs whose batches the columnar reader writes: a shop with ties at its bookmark, and who made what was sent."""
+"""Runs whose batches the columnar reader writes: a shop with ties at its bookmark, and who made
+what was sent.
+"""
 
 from __future__ import annotations
 
@@ -47,13 +49,21 @@ def shop(postgresql: Any) -> Iterator[tuple[Any, psycopg.Connection[Any]]]:
 
 
 def run(database: Any, folder: Path, state: JSON | None = None, **settings: Any) -> Sent:
-    config = {"batch_config": batch_config(folder / "batches"), "tables": ["t"], "reader": "arrow", **settings}
+    config = {
+        "batch_config": batch_config(folder / "batches"),
+        "tables": ["t"],
+        "reader": "arrow",
+        **settings,
+    }
     return run_tap(login(database, **config), state)
 
 
 def sent_ids(sent: Sent) -> Counter[int]:
     return Counter(
-        each["id"] for message in sent.messages if message["type"] == "BATCH" for each in records_of(message)
+        each["id"]
+        for message in sent.messages
+        if message["type"] == "BATCH"
+        for each in records_of(message)
     )
 
 
@@ -77,4 +87,7 @@ def made_by(sent: Sent) -> set[str]:
 def makers(sent: Sent) -> list[str]:
     """By which reader each file's rows came."""
     folders = [path.parent.as_posix() for path in paths_of(sent.messages)]
-    return ["jdbc" if any(each.endswith(f"/{known}") for known in _OVER_JDBC) else "arrow" for each in folders]
+    return [
+        "jdbc" if any(each.endswith(f"/{known}") for known in _OVER_JDBC) else "arrow"
+        for each in folders
+    ]

@@ -20,7 +20,9 @@ pytestmark = pytest.mark.usefixtures("spark")
 
 def test_rows_known_by_sums_of_buckets_are_sent_once(shop: Any, tmp_path: Path) -> None:
     database, connection = shop
-    connection.execute("delete from t; insert into t select n, '2026-01-01', 'tie' from generate_series(1, 3000) n")
+    connection.execute(
+        "delete from t; insert into t select n, '2026-01-01', 'tie' from generate_series(1, 3000) n"
+    )
     settings: JSON = {"incremental_tables": ["t:at:timestamp"]}
     state = run(database, tmp_path, **settings).succeeded().final["value"]
     assert state["bookmarks"]["public-t"]["boundary"]["rows"] == 3000
@@ -49,9 +51,13 @@ def test_a_value_that_arrow_can_t_cast_is_read_by_spark(
     assert made_by(sent) == {"jdbc"}
 
 
-def test_on_this_machine_nothing_needs_spark(shop: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_on_this_machine_nothing_needs_spark(
+    shop: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     database, connection = shop
-    connection.execute("create view seen as select * from t; create table heap as select * from t; analyze heap")
+    connection.execute(
+        "create view seen as select * from t; create table heap as select * from t; analyze heap"
+    )
     monkeypatch.setattr(opened_database, "get_context", needless)
     monkeypatch.setattr(opened_database, "get_session", needless)
     sent = run(database, tmp_path, tables=["seen", "heap"]).succeeded()
@@ -73,7 +79,9 @@ def test_on_a_cluster_small_slices_need_no_spark_and_large_ones_no_session(
     monkeypatch.setattr(opened_database, "get_session", needless)
     settings: JSON = {"incremental_tables": ["t:id:integer"], "slice_rows": 20}
     first = run(database, tmp_path, **settings).succeeded()
-    connection.execute("insert into t select n, '2026-01-02', 'new' from generate_series(100, 170) n")
+    connection.execute(
+        "insert into t select n, '2026-01-02', 'new' from generate_series(100, 170) n"
+    )
     second = run(database, tmp_path, first.final["value"], **settings).succeeded()
     assert sent_ids(first) + sent_ids(second) == Counter([*range(1, 52), *range(100, 171)])
 
@@ -88,7 +96,10 @@ def test_it_is_the_reader_of_postgresql_s_batches(shop: Any, tmp_path: Path) -> 
     ("settings", "says"),
     [
         ({"stream_options": {"*": {"type_overrides": {"note": "uuid"}}}}, "column note"),
-        ({"batch_config": {"encoding": {"format": "jsonl"}, "storage": {"root": "{}"}}}, "asks for jsonl"),
+        (
+            {"batch_config": {"encoding": {"format": "jsonl"}, "storage": {"root": "{}"}}},
+            "asks for jsonl",
+        ),
         ({"jdbc_url": "{}?socketTimeout=600"}, "socketTimeout"),
     ],
 )
@@ -103,7 +114,9 @@ def test_what_it_can_t_read_the_same_goes_over_jdbc_or_is_an_error_where_it_is_a
         settings = {"jdbc_url": f"{database.jdbc_url}?socketTimeout=600"}
     assert says in run(database, tmp_path, **settings).failed()
     with caplog.at_level("INFO"):
-        assert sent_ids(run(database, tmp_path, **settings, reader="auto").succeeded()) == Counter(range(1, 52))
+        assert sent_ids(run(database, tmp_path, **settings, reader="auto").succeeded()) == Counter(
+            range(1, 52)
+        )
     assert "stream public-t: read over JDBC: " in caplog.text
     assert says in caplog.text
 

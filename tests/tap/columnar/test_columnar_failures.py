@@ -1,4 +1,6 @@
-"""The columnar reader while workers die, connections break, or a place takes no file: again, by JDBC, or one line."""
+"""The columnar reader while workers die, connections break, or a place takes no file: again, by
+JDBC, or one line.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,8 @@ def test_a_driver_that_miscounts_its_connections_ends_no_run(
             super().close()
             closed.append(True)
             raise adbc_driver_manager.InternalError(
-                "Open connection count underflowed", status_code=adbc_driver_manager.AdbcStatusCode.INTERNAL
+                "Open connection count underflowed",
+                status_code=adbc_driver_manager.AdbcStatusCode.INTERNAL,
             )
 
     monkeypatch.setattr(adbc_driver_manager, "AdbcConnection", Miscounting)
@@ -107,12 +110,20 @@ def test_a_worker_that_is_killed_in_mid_file_is_followed_by_another(
 @pytest.mark.parametrize(
     ("error", "says"),
     [
-        (PermissionError(errno.EACCES, "Access Denied"), "stream public-t: a batch can't be written to "),
+        (
+            PermissionError(errno.EACCES, "Access Denied"),
+            "stream public-t: a batch can't be written to ",
+        ),
         (OSError(errno.ENOSPC, "No space left on device"), "no space left on the disk for "),
     ],
 )
 def test_a_place_that_can_t_be_written_to_is_one_line(
-    shop: Any, place: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: OSError, says: str
+    shop: Any,
+    place: None,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    error: OSError,
+    says: str,
 ) -> None:
     database, _ = shop
     number, text = error.errno, error.strerror
@@ -128,10 +139,16 @@ def test_a_place_that_can_t_be_written_to_is_one_line(
 
 
 def test_a_connection_that_breaks_between_two_batches_is_tried_again(
-    shop: Any, place: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    shop: Any,
+    place: None,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     database, connection = shop
-    connection.execute("insert into t select n, null, repeat('long ', 2000) from generate_series(100, 6000) n")
+    connection.execute(
+        "insert into t select n, null, repeat('long ', 2000) from generate_series(100, 6000) n"
+    )
     begun, dsn = tmp_path / "begun", database.dsn
 
     def opened(url: str, options: JSON) -> Any:
@@ -139,7 +156,10 @@ def test_a_connection_that_breaks_between_two_batches_is_tried_again(
         if not begun.exists():
             begun.touch()
             with psycopg.connect(dsn, autocommit=True) as killer:
-                killer.execute("select pg_terminate_backend(pid) from pg_stat_activity where query like 'COPY%'")
+                killer.execute(
+                    "select pg_terminate_backend(pid) from pg_stat_activity where query like "
+                    "'COPY%'"
+                )
         return Path(url).open("wb")
 
     monkeypatch.setattr(batch_files, "_opened", opened)
@@ -152,7 +172,11 @@ def test_a_connection_that_breaks_between_two_batches_is_tried_again(
 
 
 def test_a_server_that_is_away_for_a_moment_is_not_given_up_for_jdbc(
-    shop: Any, place: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    shop: Any,
+    place: None,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     database, _ = shop
     calls, whole, away = tmp_path / "calls", columnar_query._connected, columnar_query.Unreachable

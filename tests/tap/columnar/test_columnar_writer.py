@@ -32,8 +32,12 @@ def test_no_row_is_lost_or_repeated_at_the_bookmark_whichever_reader_comes_next(
     # 48 to 50 are at the bookmark.
     connection.execute("insert into t values (60, '2026-01-01 00:00:12', 'tie')")
     connection.execute("update t set note = 'changed' where id = 49")
-    connection.execute("insert into t select n, '2026-01-02', 'new' from generate_series(100, 170) n")
-    second = run(database, tmp_path, first.final["value"], **settings, reader=readers[1]).succeeded()
+    connection.execute(
+        "insert into t select n, '2026-01-02', 'new' from generate_series(100, 170) n"
+    )
+    second = run(
+        database, tmp_path, first.final["value"], **settings, reader=readers[1]
+    ).succeeded()
     assert sent_ids(second) == Counter([49, 51, 60, *range(100, 171)])
     if readers[1] == "arrow":
         assert "arrow" in made_by(second)
@@ -57,7 +61,9 @@ def test_a_table_without_key_is_cut_by_its_pages_in_one_snapshot(
     database, connection = shop
     monkeypatch.setattr(stream_batches, "FEW_PAGES", 2)
     monkeypatch.setattr(stream_batches, "MOST_PAGES", 4)
-    connection.execute("create table heap as select n as id, repeat('x', 400) as v from generate_series(1, 300) n")
+    connection.execute(
+        "create table heap as select n as id, repeat('x', 400) as v from generate_series(1, 300) n"
+    )
     connection.execute("create table part (id int) partition by range (id)")
     connection.execute("create table part_1 partition of part for values from (0) to (9999)")
     connection.execute("insert into part select id from heap")
@@ -72,14 +78,18 @@ def test_a_table_without_key_is_cut_by_its_pages_in_one_snapshot(
 
     whole = stream_batches.BatchReading._make
     monkeypatch.setattr(stream_batches.BatchReading, "_make", moving)
-    sent = run(database, tmp_path, tables=["heap", "part", "seen"], reader=reader, n_jobs=1).succeeded()
+    sent = run(
+        database, tmp_path, tables=["heap", "part", "seen"], reader=reader, n_jobs=1
+    ).succeeded()
     files = Counter(each["stream"] for each in sent.messages if each["type"] == "BATCH")
     assert files == {"public-heap": 5, "public-part": 1, "public-seen": 1}
     assert sent_ids(sent) == Counter([*range(1, 301)] * 3)
     assert len(moved) >= 7
 
 
-@pytest.mark.parametrize(("estimate", "sizes"), [(1000, [10, 250, 250, 250, 240]), (20, [10, *[100] * 9, 90])])
+@pytest.mark.parametrize(
+    ("estimate", "sizes"), [(1000, [10, 250, 250, 250, 240]), (20, [10, *[100] * 9, 90])]
+)
 def test_slices_of_a_whole_table_are_even_and_an_old_estimate_makes_no_tiny_ones(
     shop: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, estimate: int, sizes: list[int]
 ) -> None:
@@ -90,8 +100,12 @@ def test_slices_of_a_whole_table_are_even_and_an_old_estimate_makes_no_tiny_ones
     connection.execute("create table many as select n::int as id from generate_series(1, 1000) n")
     connection.execute("alter table many add primary key (id)")
     connection.execute(f"update pg_class set reltuples = {estimate} where relname = 'many'")
-    sent = run(database, tmp_path, tables=["many"], incremental_tables=["many:id:integer"], n_jobs=2).succeeded()
-    assert [len(records_of(message)) for message in sent.messages if message["type"] == "BATCH"] == sizes
+    sent = run(
+        database, tmp_path, tables=["many"], incremental_tables=["many:id:integer"], n_jobs=2
+    ).succeeded()
+    assert [
+        len(records_of(message)) for message in sent.messages if message["type"] == "BATCH"
+    ] == sizes
 
 
 @pytest.mark.parametrize(
@@ -158,7 +172,9 @@ def test_rows_at_an_edge_are_asked_for_only_in_slices_that_may_have_some(
     settings: JSON = {"incremental_tables": ["t:id:integer"], "slice_rows": 10}
     first = run(database, tmp_path, **settings).succeeded()
     of_first = ["SELECT *" in sql for sql in asked]
-    connection.execute("insert into t select n, '2026-01-02', 'new' from generate_series(100, 129) n")
+    connection.execute(
+        "insert into t select n, '2026-01-02', 'new' from generate_series(100, 129) n"
+    )
     connection.execute("update t set note = 'changed' where id = 51")
     asked.clear()
     second = run(database, tmp_path, first.final["value"], **settings).succeeded()
@@ -167,5 +183,7 @@ def test_rows_at_an_edge_are_asked_for_only_in_slices_that_may_have_some(
     assert asked
     assert ["SELECT *" in sql for sql in asked] == [True, *[False] * (len(asked) - 2), True]
     asked.clear()
-    assert sent_ids(run(database, tmp_path, tables=["t"]).succeeded()) == Counter([*range(1, 52), *range(100, 130)])
+    assert sent_ids(run(database, tmp_path, tables=["t"]).succeeded()) == Counter(
+        [*range(1, 52), *range(100, 130)]
+    )
     assert all("SELECT *" not in sql for sql in asked)

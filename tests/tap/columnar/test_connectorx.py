@@ -1,4 +1,6 @@
-"""MariaDB's rows by ConnectorX: the rows, bookmarks and refusals of JDBC, and what the library itself does not do."""
+"""MariaDB's rows by ConnectorX: the rows, bookmarks and refusals of JDBC, and what the library
+itself does not do.
+"""
 
 from __future__ import annotations
 
@@ -85,7 +87,9 @@ def query(database: MariaDatabase, sql: str, batch_rows: int = 1000, **changes: 
     return RowQuery(replace(found, **changes), (), sql, batch_rows)
 
 
-def test_both_readers_send_the_same_records(shop: MariaDatabase, only_here: None, monkeypatch: Any) -> None:
+def test_both_readers_send_the_same_records(
+    shop: MariaDatabase, only_here: None, monkeypatch: Any
+) -> None:
     by_arrow = records(run(shop).succeeded())
     monkeypatch.undo()
     assert by_arrow == records(run(shop, reader="jdbc").succeeded())
@@ -119,7 +123,10 @@ def test_no_row_is_lost_or_repeated_at_the_bookmark_whichever_reader_comes_next(
 
 
 def test_auto_takes_it_where_there_are_rows_enough(
-    shop: MariaDatabase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    shop: MariaDatabase,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     settings: JSON = {"reader": "auto", "batch_config": batch_config(tmp_path / "batches")}
     caplog.set_level("INFO")
@@ -136,14 +143,18 @@ def test_without_the_library_rows_are_read_over_jdbc(
     shop: MariaDatabase, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     found = stream_reading.find_spec
-    monkeypatch.setattr(stream_reading, "find_spec", lambda name: None if name == "connectorx" else found(name))
+    monkeypatch.setattr(
+        stream_reading, "find_spec", lambda name: None if name == "connectorx" else found(name)
+    )
     caplog.set_level("INFO")
     assert len(records(run(shop, reader="auto").succeeded())) == 51
     assert caplog.text.count("read over JDBC: connectorx is not installed") == 1
     assert "connectorx is not installed" in run(shop).failed()
 
 
-def test_spark_s_engine_reads_over_jdbc(shop: MariaDatabase, caplog: pytest.LogCaptureFixture) -> None:
+def test_spark_s_engine_reads_over_jdbc(
+    shop: MariaDatabase, caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level("INFO")
     assert len(records(run(shop, reader="auto", engine="spark").succeeded())) == 51
     assert "connectorx" not in caplog.text
@@ -165,7 +176,9 @@ def test_a_connection_that_only_the_jdbc_driver_can_make_is_left_to_it(
     mariadb: Any, parameters: str, says: str
 ) -> None:
     """TLS is never weaker than asked for."""
-    config = login(mariadb.database("shop"), jdbc_url=f"jdbc:mariadb://127.0.0.1:3306/shop?{parameters}")
+    config = login(
+        mariadb.database("shop"), jdbc_url=f"jdbc:mariadb://127.0.0.1:3306/shop?{parameters}"
+    )
     with pytest.raises(ValueError, match=says):
         login_of(source_of(config))
 
@@ -209,14 +222,19 @@ def test_any_password_logs_in(shop: MariaDatabase, mariadb: Any, only_here: None
 
 
 def test_a_refused_login_is_known_at_once_and_shows_no_password(shop: MariaDatabase) -> None:
-    with pytest.raises(SupplyError, match="Access denied") as caught, rows_of(query(shop, "select 1", password="x!")):
+    with (
+        pytest.raises(SupplyError, match="Access denied") as caught,
+        rows_of(query(shop, "select 1", password="x!")),
+    ):
         pass
     assert (caught.value.state, caught.value.lost, caught.value.began) == ("28000", True, False)
     assert "x!" not in repr(query(shop, "select 1", password="x!"))
 
 
 def test_a_refused_client_that_takes_its_leave_has_not_logged_in() -> None:
-    """The refusal is the error then, too, and not that the library has waited for a connection in vain."""
+    """The refusal is the error then, too, and not that the library has waited for a connection in
+    vain.
+    """
     near, far = socket.socketpair()
     waits = [sys.executable, "-c", "input()"]
     with (
@@ -237,7 +255,9 @@ def test_a_refused_client_that_takes_its_leave_has_not_logged_in() -> None:
 def test_an_address_that_the_library_can_t_read_shows_no_password() -> None:
     order = {"conn": "mysql://me:secret@127.0.0.1:port/x", "query": "select 1"}
     command = [sys.executable, "-m", "tap_spark_jdbc.columnar.connectorx_child"]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as child:
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as child:
         assert child.stdin is not None
         assert child.stderr is not None
         child.stdin.write(json.dumps(order).encode() + b"\n")
@@ -268,17 +288,25 @@ def test_an_unreachable_server_is_read_over_jdbc_from_then_on(
 
 
 @pytest.mark.parametrize("kill", ["kill connection", "kill query"])
-def test_rows_that_end_too_soon_are_an_error_and_never_the_end(shop: MariaDatabase, kill: str) -> None:
+def test_rows_that_end_too_soon_are_an_error_and_never_the_end(
+    shop: MariaDatabase, kill: str
+) -> None:
     """The library's stream ends where its thread does."""
     asked = query(shop, "select seq as a, repeat('x', 1000) as b from seq_1_to_10000000")
     with pytest.raises(SupplyError) as caught, connectorx_rows.rows(asked) as batches:
         next(batches)
         with shop.connect() as connection, connection.cursor() as cursor:
-            cursor.execute("select id from information_schema.processlist where info like 'select seq as a%'")
+            cursor.execute(
+                "select id from information_schema.processlist where info like 'select seq as a%'"
+            )
             ((number,),) = cursor.fetchall()
             cursor.execute(f"{kill} {number}")
         list(batches)
-    assert (caught.value.lost, caught.value.state) in ((True, "70100"), (True, ""), (False, "70100"))
+    assert (caught.value.lost, caught.value.state) in (
+        (True, "70100"),
+        (True, ""),
+        (False, "70100"),
+    )
     assert caught.value.lost == (kill == "kill connection")
 
 
@@ -308,8 +336,13 @@ def test_a_lost_connection_is_tried_again(
     assert sent.values(f"{shop.name}-t", "id") == Counter(range(1, 52))
 
 
-def test_a_panic_of_the_library_is_one_line_without_a_trace(shop: MariaDatabase, capfd: Any) -> None:
-    asked = query(shop, "select cast(9 as decimal(65, 0)) * 1e0 as a, cast(repeat('9', 60) as decimal(65, 0)) as b")
+def test_a_panic_of_the_library_is_one_line_without_a_trace(
+    shop: MariaDatabase, capfd: Any
+) -> None:
+    asked = query(
+        shop,
+        "select cast(9 as decimal(65, 0)) * 1e0 as a, cast(repeat('9', 60) as decimal(65, 0)) as b",
+    )
     with pytest.raises(SupplyError) as caught, connectorx_rows.rows(asked) as batches:
         list(batches)
     assert (caught.value.state, caught.value.lost) == ("", False)
@@ -332,8 +365,13 @@ def test_a_slice_on_which_it_panics_is_read_over_jdbc(
 
 @pytest.mark.parametrize("value", ["0000-00-00", "2026-02-31", "0000-01-01"])
 @pytest.mark.parametrize("native_type", ["date", "datetime"])
-def test_a_moment_that_no_calendar_has_is_refused(shop: MariaDatabase, native_type: str, value: str) -> None:
-    """The library panics on it, or its year is out of range; JDBC's error names column and value."""
+def test_a_moment_that_no_calendar_has_is_refused(
+    shop: MariaDatabase, native_type: str, value: str
+) -> None:
+    """The library panics on it, or its year is out of range.
+
+    JDBC's error names column and value.
+    """
     execute(
         shop,
         "set sql_mode = 'ALLOW_INVALID_DATES'",
@@ -378,7 +416,9 @@ COMMENTS = ("", " /* it's :n */", " -- don't 'mind' :me\n")
 HARD = ["a:b?'\"`#-/*", " \n{}%_;:"]
 
 
-@settings(max_examples=27, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=27, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(texts=st.lists(ODD, min_size=1, max_size=4), comment=st.sampled_from(COMMENTS))
 @example(HARD, COMMENTS[0])
 @example(HARD, COMMENTS[1])
@@ -405,9 +445,18 @@ def text_literal(text: str) -> str:
 
 
 @pytest.mark.parametrize("when", ["silent", "reading"])
-def test_a_signal_ends_a_run_whose_server_says_nothing(shop: MariaDatabase, tmp_path: Path, when: str) -> None:
-    execute(shop, "create or replace view t2 as select 1 as id, sleep(600) as b" if when == "silent" else "select 1")
-    execute(shop, "create or replace view t3 as select seq as id, seq * 7 as b from seq_1_to_1000000000")
+def test_a_signal_ends_a_run_whose_server_says_nothing(
+    shop: MariaDatabase, tmp_path: Path, when: str
+) -> None:
+    execute(
+        shop,
+        "create or replace view t2 as select 1 as id, sleep(600) as b"
+        if when == "silent"
+        else "select 1",
+    )
+    execute(
+        shop, "create or replace view t3 as select seq as id, seq * 7 as b from seq_1_to_1000000000"
+    )
     table = "t2" if when == "silent" else "t3"
     with started_tap(shop, tmp_path, table) as tap:
         wait_for_query(shop, table)
@@ -422,7 +471,9 @@ def started_tap(
     database: MariaDatabase, folder: Path, table: str, *, drained: bool = True
 ) -> Iterator[subprocess.Popen[bytes]]:
     config = folder / "config.json"
-    config.write_text(json.dumps(login(database, tables=[table], schemas=[database.name], reader="arrow")))
+    config.write_text(
+        json.dumps(login(database, tables=[table], schemas=[database.name], reader="arrow"))
+    )
     with subprocess.Popen(
         [Path(sys.executable).with_name("tap-spark-jdbc"), "--config", config],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE,
@@ -433,7 +484,9 @@ def started_tap(
 
 
 @pytest.mark.parametrize("victim", ["tap", "child"])
-def test_kill_9_leaves_no_process_and_no_half_result(shop: MariaDatabase, tmp_path: Path, victim: str) -> None:
+def test_kill_9_leaves_no_process_and_no_half_result(
+    shop: MariaDatabase, tmp_path: Path, victim: str
+) -> None:
     """The kernel ends the child with the tap: the library would wait for a silent server for ever."""
     execute(shop, "create view slow as select seq as id, sleep(0.5) as b from seq_1_to_10")
     with started_tap(shop, tmp_path, "slow") as tap:
@@ -472,8 +525,14 @@ def test_a_process_that_dies_after_rows_were_sent_fails_the_run_and_blames_no_va
 
 
 def test_a_silent_server_ends_the_run(shop: MariaDatabase, monkeypatch: pytest.MonkeyPatch) -> None:
-    """While ConnectorX reads, too: where no row comes any more, the server is asked, and the run ends if it is gone."""
-    execute(shop, "create view slow as select seq as id, sleep(0.01) as b, repeat('x', 200) as c from seq_1_to_100000")
+    """While ConnectorX reads, too: where no row comes any more, the server is asked, and the run
+    ends if it is gone.
+    """
+    execute(
+        shop,
+        "create view slow as select seq as id, sleep(0.01) as b, repeat('x', 200) as c from "
+        "seq_1_to_100000",
+    )
     for name, seconds in {"LOOK_SECONDS": 0.1, "QUIET_SECONDS": 0.4, "DEAD_SECONDS": 0.5}.items():
         monkeypatch.setattr(server_watch, name, seconds)
     monkeypatch.setattr(lost_connection, "PAUSES", ())
@@ -481,7 +540,9 @@ def test_a_silent_server_ends_the_run(shop: MariaDatabase, monkeypatch: pytest.M
 
     def hasty(self: JdbcSource) -> JdbcSource:
         assert self.dialect.alive is not None
-        alive = replace(self.dialect.alive, properties={"connectTimeout": "500", "socketTimeout": "500"})
+        alive = replace(
+            self.dialect.alive, properties={"connectTimeout": "500", "socketTimeout": "500"}
+        )
         return limited(replace(self, dialect=replace(self.dialect, alive=alive)))
 
     monkeypatch.setattr(JdbcSource, "limited", hasty)
@@ -529,21 +590,29 @@ def wait_for_query(database: MariaDatabase, table: str) -> None:
         found = 0
         while not found:
             cursor.execute(
-                "select count(*) from information_schema.processlist where command = 'Execute' and info like %s",
+                "select count(*) from information_schema.processlist where command = 'Execute' and "
+                "info like %s",
                 [f"%`{table}`%"],
             )
             ((found,),) = cursor.fetchall()
 
 
-def test_rows_too_wide_for_a_batch_are_left_to_jdbc(shop: MariaDatabase, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_too_wide_for_a_batch_are_left_to_jdbc(
+    shop: MariaDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(connectorx_rows, "MOST_BYTES", 1 << 16)
     execute(shop, "alter table t modify note longtext", "update t set note = repeat('w', 100000)")
-    with pytest.raises(SupplyError, match="too wide"), connectorx_rows.rows(query(shop, "select * from t")) as batches:
+    with (
+        pytest.raises(SupplyError, match="too wide"),
+        connectorx_rows.rows(query(shop, "select * from t")) as batches,
+    ):
         list(batches)
     assert {len(each["note"]) for each in records(run(shop).succeeded())} == {100_000}
 
 
-def test_masks_are_those_of_jdbc(shop: MariaDatabase, only_here: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_masks_are_those_of_jdbc(
+    shop: MariaDatabase, only_here: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     options: JSON = {"*": {"mask": {"note": "hash", "price": "null"}}}
     secret: JSON = {"stream_options": options, "mask_key": "k" * 32}
     by_arrow = records(run(shop, **secret).succeeded())

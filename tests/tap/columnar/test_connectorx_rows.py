@@ -1,4 +1,6 @@
-"""MariaDB's rows by ConnectorX and by JDBC, value by value and fingerprint by fingerprint, and their late rows."""
+"""MariaDB's rows by ConnectorX and by JDBC, value by value and fingerprint by fingerprint, and
+their late rows.
+"""
 
 from __future__ import annotations
 
@@ -24,24 +26,45 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.usefixtures("spark")
 # By the table's character set: a text that fills it.
-TEXTS = {"latin1": "Ä ß é ÿ €", "utf8mb3": "日本語 Ä \\ \u2028", "utf8mb4": "😀 日本語 \t", "ascii": "plain '"}
+TEXTS = {
+    "latin1": "Ä ß é ÿ €",
+    "utf8mb3": "日本語 Ä \\ \u2028",
+    "utf8mb4": "😀 日本語 \t",
+    "ascii": "plain '",
+}
 ALL = {column(number): native_type for number, native_type in enumerate(VALUES)}
 MASKS = dict(zip(ALL, ["hash", "redact", "null", "last4"] * len(ALL), strict=False))
 # Without a key to cut by, long values are left to JDBC.
-SHORT = [name for name, kind in ALL.items() if not re.match("text|long|json|.*blob|.*binary|geometry", kind)]
+SHORT = [
+    name
+    for name, kind in ALL.items()
+    if not re.match("text|long|json|.*blob|.*binary|geometry", kind)
+]
 CASES: dict[str, JSON] = {
     "all types": {"tables": ["matrix"]},
     "fingerprints": {"tables": ["matrix"], "incremental_tables": ["matrix:id:integer"]},
     "null keys": {"tables": ["matrix"], "incremental_tables": ["matrix:k:datetime"]},
-    "where": {"tables": ["matrix"], "stream_options": {"*": {"where": "n in (2, 3) or v37 = '日本語 😀' -- :n"}}},
+    "where": {
+        "tables": ["matrix"],
+        "stream_options": {"*": {"where": "n in (2, 3) or v37 = '日本語 😀' -- :n"}},
+    },
     "queries": {
         "tables": ["nothing"],
-        "queries": [{"name": "asked", "sql": f"select {', '.join(SHORT)} from matrix where n < 5 or n = 7 # it's all"}],
+        "queries": [
+            {
+                "name": "asked",
+                "sql": f"select {', '.join(SHORT)} from matrix where n < 5 or n = 7 # it's all",
+            }
+        ],
     },
     "character sets": {"tables": [f"of_{name}" for name in TEXTS]},
     "empty": {"tables": ["nothing"], "incremental_tables": ["nothing:id:integer"]},
     "masks": {"tables": ["matrix"], "stream_options": {"*": {"mask": MASKS}}, "mask_key": "k" * 32},
-    "edge without rows": {"tables": ["matrix"], "incremental_tables": ["matrix:id:integer"], "safety_lag_rows": 0},
+    "edge without rows": {
+        "tables": ["matrix"],
+        "incremental_tables": ["matrix:id:integer"],
+        "safety_lag_rows": 0,
+    },
 }
 
 
@@ -51,12 +74,20 @@ def database(mariadb: Any) -> MariaDatabase:
     make_matrix(database)
     run(
         database,
-        "alter table matrix add column k datetime(6) as (if(n % 3 = 0, null, '2026-01-01' + interval n second))",
+        "alter table matrix add column k datetime(6) as (if(n % 3 = 0, null, '2026-01-01' + "
+        "interval n second))",
     )
     run(database, "create table nothing like matrix")
     for name, text in TEXTS.items():
-        run(database, f"create table of_{name} (id int primary key, a varchar(50), b text, c char(20)) charset {name}")
-        run(database, f"insert into of_{name} values (1, '{text.replace(chr(39), chr(39) * 2)}', null, '')")
+        run(
+            database,
+            f"create table of_{name} (id int primary key, a varchar(50), b text, c char(20)) "
+            f"charset {name}",
+        )
+        run(
+            database,
+            f"insert into of_{name} values (1, '{text.replace(chr(39), chr(39) * 2)}', null, '')",
+        )
         run(database, f"insert into of_{name} select 2, concat(a, a), a, a from of_{name}")
     return database
 
@@ -72,7 +103,11 @@ def bookmarks(sent: Sent) -> JSON:
 @pytest.mark.parametrize("batches", [False, True])
 @pytest.mark.parametrize("case", CASES)
 def test_rows_of_both_readers(
-    database: MariaDatabase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, case: str, batches: bool
+    database: MariaDatabase,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    case: str,
+    batches: bool,
 ) -> None:
     """ConnectorX brings each value, and each fingerprint of a state, that JDBC brings."""
     found = {}
@@ -85,7 +120,10 @@ def test_rows_of_both_readers(
             monkeypatch.delattr(JdbcReader, "work")
         sent = run_tap(config).succeeded()
         rows = [each for each in unbatched(sent.messages) if each["type"] == "RECORD"]
-        found[reader] = Counter(repr((each["stream"], each["record"])) for each in rows), bookmarks(sent)
+        found[reader] = (
+            Counter(repr((each["stream"], each["record"])) for each in rows),
+            bookmarks(sent),
+        )
     assert found["arrow"] == found["jdbc"]
     assert bool(found["jdbc"][0]) == (case != "empty")
 
@@ -94,22 +132,44 @@ def test_rows_of_both_readers(
 @pytest.mark.parametrize("rows", [30, MAX_WINDOW_HASHES + 50])
 @pytest.mark.parametrize("batches", [False, True])
 def test_late_rows(
-    mariadb: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, readers: tuple[str, str], rows: int, batches: bool
+    mariadb: Any,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    readers: tuple[str, str],
+    rows: int,
+    batches: bool,
 ) -> None:
-    """A late row comes once whichever reader makes the bookmark and reads from it; of many rows, with its bucket."""
+    """A late row comes once whichever reader makes the bookmark and reads from it.
+
+    Of many rows, with its bucket.
+    """
     monkeypatch.setattr(columnar_source, "FEW_ROWS", 0)
     database = mariadb.new_database()
-    config = login(database, schemas=[database.name], incremental_tables=["t:id:integer"], safety_lag_rows=2 * rows)
+    config = login(
+        database,
+        schemas=[database.name],
+        incremental_tables=["t:id:integer"],
+        safety_lag_rows=2 * rows,
+    )
     if batches:
         config["batch_config"] = batch_config(tmp_path / "batches")
-    values = "seq / 7, cast(seq / 7 as decimal(12, 4)), concat('r \"', seq), '2026-01-01' + interval seq second, null"
+    values = (
+        "seq / 7, cast(seq / 7 as decimal(12, 4)), concat('r \"', seq), '2026-01-01' + "
+        "interval seq second, null"
+    )
     insert = f"insert into t select seq, {values} from "
     columns = "a double, b decimal(12, 4), c text, d datetime(6), e blob"
-    run(database, f"create table t (id int primary key, {columns})", f"{insert} seq_1_to_{rows} where seq <> 7")
+    run(
+        database,
+        f"create table t (id int primary key, {columns})",
+        f"{insert} seq_1_to_{rows} where seq <> 7",
+    )
 
     def arrived(reader: str, state: JSON | None) -> tuple[Counter[int], JSON]:
         sent = run_tap(config | {"reader": reader}, state).succeeded()
-        found = Counter(each["record"]["id"] for each in unbatched(sent.messages) if each["type"] == "RECORD")
+        found = Counter(
+            each["record"]["id"] for each in unbatched(sent.messages) if each["type"] == "RECORD"
+        )
         return found, sent.final["value"]
 
     writer, follower = readers

@@ -70,14 +70,20 @@ OLDER = [
 
 
 @pytest.mark.parametrize(("values", "record"), RECORDS)
-def test_fingerprint_is_the_saved_one(values: dict[str, tuple[pa.DataType, Any]], record: str) -> None:
+def test_fingerprint_is_the_saved_one(
+    values: dict[str, tuple[pa.DataType, Any]], record: str
+) -> None:
     schema = pa.schema({name: kind for name, (kind, _) in values.items()})
-    rows = pa.RecordBatch.from_pylist([{name: value for name, (_, value) in values.items()}], schema)
+    rows = pa.RecordBatch.from_pylist(
+        [{name: value for name, (_, value) in values.items()}], schema
+    )
     assert fingerprints(rows) == [fingerprint(record.encode())]
 
 
 @pytest.mark.parametrize(("kind", "value", "older", "newer"), OLDER)
-def test_row_is_known_by_either_spelling(kind: pa.DataType, value: float, older: str, newer: str) -> None:
+def test_row_is_known_by_either_spelling(
+    kind: pa.DataType, value: float, older: str, newer: str
+) -> None:
     rows = pa.RecordBatch.from_arrays([pa.array([value], kind)], ["n"])
     for text in (older, newer):
         sent = fingerprint(f'{{"n":{text}}}'.encode())

@@ -1,4 +1,6 @@
-"""Texts are the same whatever encoding the database, the role or the environment sets, and UTF-8 wherever written."""
+"""Texts are the same whatever encoding the database, the role or the environment sets, and UTF-8
+wherever written.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,8 @@ from tap_spark_jdbc.columnar.columnar_source import ColumnarSource
 
 pytestmark = pytest.mark.usefixtures("spark")
 WORDS = ["café", "né", "ÿ", "zoo", "Ärger"]
-# libpq's own variables; of some, that the server or libpq would refuse the value shows that it is not used.
+# libpq's own variables; of some, that the server or libpq would refuse the value shows that it is
+# not used.
 ENVIRONMENT = {
     "PGCLIENTENCODING": "LATIN1",
     "PGOPTIONS": "-c client_encoding=LATIN1 -c bytea_output=escape -c search_path=nowhere",
@@ -67,7 +70,8 @@ class Encoded(PostgreSQL):
         with psycopg.connect(self.database("postgres").dsn, autocommit=True) as connection:
             connection.execute(f"drop database {database.name}")
             connection.execute(
-                f"create database {database.name} encoding '{self.encoding}' template template0 locale 'C' "
+                f"create database {database.name} encoding '{self.encoding}' template template0 "
+                "locale 'C' "
                 "locale_provider libc"
             )
         return database
@@ -82,21 +86,35 @@ def rows(sent: Sent) -> list[JSON]:
 
 
 def _of(message: JSON) -> list[JSON]:
-    return records_of(message) if message["type"] == "BATCH" else [message["record"]] if "record" in message else []
+    return (
+        records_of(message)
+        if message["type"] == "BATCH"
+        else [message["record"]]
+        if "record" in message
+        else []
+    )
 
 
 def expected() -> list[JSON]:
-    return [{"id": n, "name": f"{WORDS[n % 5]} {n}", "né": f"{WORDS[n % 5]} {n}"} for n in range(100)]
+    return [
+        {"id": n, "name": f"{WORDS[n % 5]} {n}", "né": f"{WORDS[n % 5]} {n}"} for n in range(100)
+    ]
 
 
 @pytest.mark.parametrize("reader", ["arrow", "jdbc"])
 @pytest.mark.parametrize("kind", ["lines", "batches"])
-def test_texts_are_the_same_in_any_encoding(place: Any, tmp_path: Path, reader: str, kind: str) -> None:
-    """Values, conditions, keys in slices and names of columns are the same, whatever sets another encoding."""
+def test_texts_are_the_same_in_any_encoding(
+    place: Any, tmp_path: Path, reader: str, kind: str
+) -> None:
+    """Values, conditions, keys in slices and names of columns are the same, whatever sets another
+    encoding.
+    """
     settings: JSON = {"tables": ["t"], "reader": reader, "slice_rows": 20}
     if kind == "batches":
         settings["batch_config"] = batch_config(tmp_path)
-    assert sorted(rows(run_tap(login(place, **settings))), key=lambda each: each["id"]) == expected()
+    assert (
+        sorted(rows(run_tap(login(place, **settings))), key=lambda each: each["id"]) == expected()
+    )
     by_name = run_tap(login(place, **settings, incremental_tables=["t:name:string"]))
     assert sorted(rows(by_name), key=lambda each: each["id"]) == expected()
     options = {"public-t": {"where": "name LIKE 'café%' AND \"né\" <> 'ÿ'"}}
@@ -109,10 +127,14 @@ def test_texts_are_the_same_in_any_encoding(place: Any, tmp_path: Path, reader: 
 def test_the_environment_of_libpq_changes_nothing(
     postgresql: PostgreSQL, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A connection is made of the settings alone: not of what libpq's variables say of place, login or session."""
+    """A connection is made of the settings alone: not of what libpq's variables say of place, login
+    or session.
+    """
     database = encoded(postgresql, "UTF8").new_database()
     with psycopg.connect(database.dsn, autocommit=True) as connection:
-        connection.execute("create table t (id int primary key, name text, at timestamptz, raw bytea)")
+        connection.execute(
+            "create table t (id int primary key, name text, at timestamptz, raw bytea)"
+        )
         connection.execute("insert into t values (1, 'café', '2026-01-01 00:00:00+00', '\\x00ff')")
     for name, value in ENVIRONMENT.items():
         monkeypatch.setenv(name, value)
@@ -132,36 +154,54 @@ def test_changes_from_the_log_are_utf_8_in_any_encoding(
 ) -> None:
     """Changes of a database in LATIN1, and of one whose database sets LATIN1, are read as they are."""
     monkeypatch.setenv("PGCLIENTENCODING", "LATIN1")
-    with piped(postgresql, tmp_path, 'create table t (id int primary key, "né" text, mood text[])') as (
+    with piped(
+        postgresql, tmp_path, 'create table t (id int primary key, "né" text, mood text[])'
+    ) as (
         pipe,
         connection,
     ):
-        connection.execute(f"alter database {connection.info.dbname} set client_encoding to 'LATIN1'")
+        connection.execute(
+            f"alter database {connection.info.dbname} set client_encoding to 'LATIN1'"
+        )
         committed(pipe)
         connection.execute("insert into t values (1, 'café', '{ÿ}')")
         assert records(committed(pipe)) == [{"id": 1, "né": "café", "mood": ["ÿ"]}]
 
 
 @pytest.mark.parametrize("kind", ["lines", "batches", "json"])
-def test_bytes_that_are_no_text_are_never_written(postgresql: PostgreSQL, tmp_path: Path, kind: str) -> None:
-    """A text that is not UTF-8 is an error that names stream, column and way out, and no file or line has it."""
+def test_bytes_that_are_no_text_are_never_written(
+    postgresql: PostgreSQL, tmp_path: Path, kind: str
+) -> None:
+    """A text that is not UTF-8 is an error that names stream, column and way out, and no file or
+    line has it.
+    """
     database = encoded(postgresql, "SQL_ASCII").new_database()
     with psycopg.connect(database.dsn, autocommit=True) as connection:
-        connection.execute("create table t (id int primary key, name text); insert into t values (1, E'a\\xffb')")
+        connection.execute(
+            "create table t (id int primary key, name text); insert into t values (1, E'a\\xffb')"
+        )
     settings: JSON = {"tables": ["t"]}
     if kind != "lines":
-        settings["batch_config"] = batch_config(tmp_path, "parquet" if kind == "batches" else "jsonl")
+        settings["batch_config"] = batch_config(
+            tmp_path, "parquet" if kind == "batches" else "jsonl"
+        )
     why = run_tap(login(database, **settings)).failed()
     assert "stream public-t: " in why
     assert "a text of name is not UTF-8: set that column's type_overrides to binary" in why
     options = {"public-t": {"type_overrides": {"name": "binary"}}}
-    ((record,),) = ([each] for each in rows(run_tap(login(database, **settings, stream_options=options))))
+    ((record,),) = (
+        [each] for each in rows(run_tap(login(database, **settings, stream_options=options)))
+    )
     assert record["name"] in (b"a\xffb", "Yf9i")
 
 
-def test_bytes_in_the_log_that_are_no_text_are_never_written(postgresql: PostgreSQL, tmp_path: Path) -> None:
+def test_bytes_in_the_log_that_are_no_text_are_never_written(
+    postgresql: PostgreSQL, tmp_path: Path
+) -> None:
     """A change whose text is not UTF-8 is an error that names stream and column."""
-    with piped(encoded(postgresql, "SQL_ASCII"), tmp_path, "create table t (id int primary key, name text)") as (
+    with piped(
+        encoded(postgresql, "SQL_ASCII"), tmp_path, "create table t (id int primary key, name text)"
+    ) as (
         pipe,
         connection,
     ):
@@ -186,6 +226,8 @@ def test_the_columnar_driver_s_bytes_are_checked(
         "query",
         lambda *given: replace(found := query(*given), statements=(*found.statements, *latin)),
     )
-    sent = run_tap(login(database, tables=["t"], reader="arrow", batch_config=batch_config(tmp_path)))
+    sent = run_tap(
+        login(database, tables=["t"], reader="arrow", batch_config=batch_config(tmp_path))
+    )
     assert rows(sent) == [{"id": 1, "name": "café", "words": ["né"]}]
     assert made_by(sent) == {"jdbc"}

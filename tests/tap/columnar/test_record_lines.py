@@ -39,18 +39,42 @@ KINDS = {
     "naive": (pa.timestamp("us"), st.datetimes()),
     "aware": (pa.timestamp("us", "UTC"), st.datetimes(timezones=st.just(UTC))),
     "truths": (pa.list_(pa.bool_()), st.lists(st.none() | st.booleans(), max_size=3)),
-    "longs": (pa.list_(pa.int64()), st.lists(st.none() | st.integers(-(2**63), 2**63 - 1), max_size=3)),
+    "longs": (
+        pa.list_(pa.int64()),
+        st.lists(st.none() | st.integers(-(2**63), 2**63 - 1), max_size=3),
+    ),
     "singles": (pa.list_(pa.float32()), st.lists(st.none() | SINGLE, max_size=3)),
     "doubles": (pa.list_(pa.float64()), st.lists(st.none() | st.floats(), max_size=3)),
     "texts": (pa.list_(pa.string()), st.lists(st.none() | TEXTS, max_size=3)),
 }
 SCHEMA = pa.schema({name: kind for name, (kind, _) in KINDS.items()})
-ROWS = st.lists(st.fixed_dictionaries({name: st.none() | value for name, (_, value) in KINDS.items()}), min_size=1)
+ROWS = st.lists(
+    st.fixed_dictionaries({name: st.none() | value for name, (_, value) in KINDS.items()}),
+    min_size=1,
+)
 NOTHING: dict[str, Any] = dict.fromkeys(KINDS)
 RIMS = [
-    NOTHING | {"single": 0.1, "double": -0.0, "money": Decimal("0.00"), "fine": Decimal("1E-20"), "day": date(1, 1, 1)},
-    NOTHING | {"single": 1e10, "double": 5e-324, "fine": Decimal("0E-20"), "naive": datetime(9999, 12, 31, 23, 59, 59)},
-    NOTHING | {"double": 1e7, "single": float("inf"), "doubles": [float("nan"), float("-inf"), 1e-3, 123456789.0]},
+    NOTHING
+    | {
+        "single": 0.1,
+        "double": -0.0,
+        "money": Decimal("0.00"),
+        "fine": Decimal("1E-20"),
+        "day": date(1, 1, 1),
+    },
+    NOTHING
+    | {
+        "single": 1e10,
+        "double": 5e-324,
+        "fine": Decimal("0E-20"),
+        "naive": datetime(9999, 12, 31, 23, 59, 59),
+    },
+    NOTHING
+    | {
+        "double": 1e7,
+        "single": float("inf"),
+        "doubles": [float("nan"), float("-inf"), 1e-3, 123456789.0],
+    },
 ]
 FRAME = Frame(b'{"type":"RECORD","stream":"s","record":', b',"time_extracted":"now"}')
 
@@ -95,7 +119,9 @@ def parsed(value: Any, kind: pa.DataType) -> str:
 
 
 def test_lines_are_those_of_the_rows_that_were_not_sent(tmp_path: Path) -> None:
-    rows = pa.RecordBatch.from_pydict({"id": [1, 2, 3, 4, 5], "price": [1e10, 2e10, 3e10, 4e10, None]})
+    rows = pa.RecordBatch.from_pydict(
+        {"id": [1, 2, 3, 4, 5], "price": [1e10, 2e10, 3e10, 4e10, None]}
+    )
     look = Look(bookmark=True, upper=True, nulls=True)
     sent = Counter([fingerprint(b'{"id":2,"price":2.0E10}').hex()])
     edge_rows, path = EdgeRows(look, sent), tmp_path / "lines.txt"

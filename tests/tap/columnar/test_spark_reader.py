@@ -40,7 +40,9 @@ def source(tmp_path: Path) -> dict[str, Any]:
 def test_rows_come_whole_at_once_or_in_pieces(
     source: dict[str, Any], fits: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A table that can't be cut comes in pieces, and so does a slice that is too large for one answer."""
+    """A table that can't be cut comes in pieces, and so does a slice that is too large for one
+    answer.
+    """
     at_once, pieces = spark_reader.values, spark_reader.values_in_pieces
     came: Counter[str] = Counter()
 
@@ -63,8 +65,12 @@ def test_rows_come_whole_at_once_or_in_pieces(
 
 
 @pytest.mark.usefixtures("spark")
-def test_pieces_of_two_readings_are_not_mixed(source: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    """An executor that dies between two pieces has the table read again, in which rows may have changed meanwhile."""
+def test_pieces_of_two_readings_are_not_mixed(
+    source: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An executor that dies between two pieces has the table read again, in which rows may have
+    changed meanwhile.
+    """
     pieces = spark_reader.values_in_pieces
 
     def values_in_pieces(rows: Any, most: int) -> Iterator[bytes]:
@@ -78,5 +84,7 @@ def test_pieces_of_two_readings_are_not_mixed(source: dict[str, Any], monkeypatc
 
 def test_without_pandas_the_way_out_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engine, "find_spec", lambda _: None)
-    with pytest.raises(ConfigurationError, match=r"pip install 'tap-spark-jdbc\[cluster\]', or set engine to local"):
+    with pytest.raises(
+        ConfigurationError, match=r"pip install 'tap-spark-jdbc\[cluster\]', or set engine to local"
+    ):
         check_pandas("tap-spark-jdbc", "reading")

@@ -13,7 +13,9 @@ from tap_spark_jdbc.config.incremental_spec import IncrementalSpec
 NAMES = st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1, max_size=12)
 STARTS = {
     KeyType.INTEGER: st.integers().map(str),
-    KeyType.DECIMAL: st.decimals(allow_nan=False, allow_infinity=False).map(lambda number: format(number, "f")),
+    KeyType.DECIMAL: st.decimals(allow_nan=False, allow_infinity=False).map(
+        lambda number: format(number, "f")
+    ),
     KeyType.DATE: st.dates().map(str),
     KeyType.DATETIME: st.datetimes().map(str),
     KeyType.TIMESTAMP: st.datetimes().map(lambda moment: f"{moment}+00"),
@@ -69,16 +71,27 @@ def test_any_text_is_read_or_refused_in_one_line(text: str) -> None:
     [
         ("orders:id:integer", IncrementalSpec(None, "orders", "id", KeyType.INTEGER)),
         ("public.orders:id:bigint:i", IncrementalSpec("public", "orders", "id", KeyType.INTEGER)),
-        ("public.orders:id:INT:E", IncrementalSpec("public", "orders", "id", KeyType.INTEGER, included=False)),
+        (
+            "public.orders:id:INT:E",
+            IncrementalSpec("public", "orders", "id", KeyType.INTEGER, included=False),
+        ),
         (
             "public.orders:at:timestamptz@2025-01-20 15:30:00.5+00!append",
             IncrementalSpec(
-                "public", "orders", "at", KeyType.TIMESTAMP, True, "2025-01-20 15:30:00.5+00", "append-only"
+                "public",
+                "orders",
+                "at",
+                KeyType.TIMESTAMP,
+                True,
+                "2025-01-20 15:30:00.5+00",
+                "append-only",
             ),
         ),
         (
             "public.orders:at:datetime:i@2025-01-20T15:30:00!upsert",
-            IncrementalSpec("public", "orders", "at", KeyType.DATETIME, True, "2025-01-20T15:30:00", "upsert"),
+            IncrementalSpec(
+                "public", "orders", "at", KeyType.DATETIME, True, "2025-01-20T15:30:00", "upsert"
+            ),
         ),
         (
             '"my.schema"."a:b@c!d":"say ""hi""":string@"!upsert"',

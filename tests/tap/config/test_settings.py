@@ -24,11 +24,15 @@ CONTRACT = """
 def test_every_setting_is_known_described_and_read() -> None:
     assert list(CONFIG_JSONSCHEMA["properties"]) == CONTRACT
     assert list(TapSettings.__dataclass_fields__) == CONTRACT
-    assert all(len(setting["description"]) > 10 for setting in CONFIG_JSONSCHEMA["properties"].values())
+    assert all(
+        len(setting["description"]) > 10 for setting in CONFIG_JSONSCHEMA["properties"].values()
+    )
 
 
 def test_secrets_are_marked() -> None:
-    secret = {name for name, setting in CONFIG_JSONSCHEMA["properties"].items() if setting.get("secret")}
+    secret = {
+        name for name, setting in CONFIG_JSONSCHEMA["properties"].items() if setting.get("secret")
+    }
     assert {"password", "storage_options"} <= secret
 
 
@@ -68,12 +72,18 @@ def test_all_bad_settings_are_named_at_once() -> None:
 
 
 def test_no_error_and_no_print_shows_a_secret() -> None:
-    config = {"jdbc_url": f"{URL}?password=inurl", "password": ["hush-hush"], "storage_options": "hush-hush"}
+    config = {
+        "jdbc_url": f"{URL}?password=inurl",
+        "password": ["hush-hush"],
+        "storage_options": "hush-hush",
+    }
     with pytest.raises(ConfigurationError) as caught:
         TapSettings.from_config(config)
     assert "password: must be of type string" in str(caught.value)
     assert "hush" not in str(caught.value)
-    assert "inurl" not in repr(TapSettings.from_config({"jdbc_url": f"{URL}?password=inurl", "password": "hush"}))
+    assert "inurl" not in repr(
+        TapSettings.from_config({"jdbc_url": f"{URL}?password=inurl", "password": "hush"})
+    )
     assert "hush" not in repr(TapSettings.from_config({"jdbc_url": URL, "password": "hush"}))
 
 
@@ -110,12 +120,19 @@ def test_a_default_method_without_its_key_is_refused() -> None:
 
 
 def test_null_counts_as_not_given_and_numbers_may_come_as_text() -> None:
-    settings = TapSettings.from_config({"jdbc_url": URL, "user": None, "n_jobs": "3", "safety_lag_seconds": "1.5"})
+    settings = TapSettings.from_config(
+        {"jdbc_url": URL, "user": None, "n_jobs": "3", "safety_lag_seconds": "1.5"}
+    )
     assert (settings.user, settings.n_jobs, settings.safety_lag_seconds) == (None, 3, 1.5)
 
 
 def test_the_sdk_s_own_settings_are_left_to_it() -> None:
-    assert TapSettings.from_config({"jdbc_url": URL, "stream_maps": {}, "flattening_enabled": False}).jdbc_url == URL
+    assert (
+        TapSettings.from_config(
+            {"jdbc_url": URL, "stream_maps": {}, "flattening_enabled": False}
+        ).jdbc_url
+        == URL
+    )
 
 
 def test_stream_options_are_read_whole() -> None:
@@ -125,9 +142,9 @@ def test_stream_options_are_read_whole() -> None:
         "key_properties": ["id"],
         "start_value": 5,
     }
-    read = TapSettings.from_config({"jdbc_url": URL, "stream_options": {"public-*": options}}).stream_options[
-        "public-*"
-    ]
+    read = TapSettings.from_config(
+        {"jdbc_url": URL, "stream_options": {"public-*": options}}
+    ).stream_options["public-*"]
     assert (read.replication_key, read.replication_key_type) == ("at", KeyType.TIMESTAMP)
     assert (read.key_properties, read.start_value, read.end_value) == (("id",), 5, None)
 
@@ -138,16 +155,22 @@ def test_a_url_that_is_none_is_refused_before_anything_starts() -> None:
 
 
 def test_spark_settings_that_meltano_nested_become_names_again() -> None:
-    settings = TapSettings.from_config({"jdbc_url": URL, "spark": {"conf": {"spark": {"sql": {"shuffle": 4}}}}})
+    settings = TapSettings.from_config(
+        {"jdbc_url": URL, "spark": {"conf": {"spark": {"sql": {"shuffle": 4}}}}}
+    )
     assert dict(settings.spark.conf) == {"spark.sql.shuffle": "4"}
 
 
-@pytest.mark.parametrize("url", ["jdbc:sqlite:/data/shop.db", "jdbc:h2:mem:shop", "jdbc:derby:shop;user=ann"])
+@pytest.mark.parametrize(
+    "url", ["jdbc:sqlite:/data/shop.db", "jdbc:h2:mem:shop", "jdbc:derby:shop;user=ann"]
+)
 @pytest.mark.parametrize("spark", [{"master": "spark://head:7077"}, {"remote": "sc://head"}])
 def test_a_database_of_this_machine_alone_is_refused_where_executors_are_elsewhere(
     url: str, spark: dict[str, str]
 ) -> None:
-    with pytest.raises(ConfigurationError, match=f"spark.{next(iter(spark))}: .* of this machine alone"):
+    with pytest.raises(
+        ConfigurationError, match=f"spark.{next(iter(spark))}: .* of this machine alone"
+    ):
         TapSettings.from_config({"jdbc_url": url, "spark": spark})
     TapSettings.from_config({"jdbc_url": url, "spark": {"master": "local[2]"}})
     TapSettings.from_config({"jdbc_url": "jdbc:h2:tcp://db/shop", "spark": spark})
@@ -155,4 +178,6 @@ def test_a_database_of_this_machine_alone_is_refused_where_executors_are_elsewhe
 
 def test_a_master_and_a_remote_at_once_are_refused() -> None:
     with pytest.raises(ConfigurationError, match="give one of them"):
-        TapSettings.from_config({"jdbc_url": URL, "spark": {"master": "local", "remote": "sc://head"}})
+        TapSettings.from_config(
+            {"jdbc_url": URL, "spark": {"master": "local", "remote": "sc://head"}}
+        )

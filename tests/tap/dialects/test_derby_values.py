@@ -53,11 +53,13 @@ def url(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> str:
         connection.execute("create type price external name 'java.util.Currency' language java")
         connection.execute("create table prices (id int, v price)")
         connection.execute(
-            "create table other (id int not null generated always as identity, doubled generated always as (id * 2), "
+            "create table other (id int not null generated always as identity, doubled generated "
+            "always as (id * 2), "
             "r real, l long varchar, b blob, f char(3) for bit data, n numeric(5), x xml)"
         )
         connection.execute(
-            "insert into other (r, l, b, f, n, x) values (3.4028235E38, 'long', cast(X'FF00' as blob), X'010203', "
+            "insert into other (r, l, b, f, n, x) values (3.4028235E38, 'long', cast(X'FF00' as "
+            "blob), X'010203', "
             "-99999, xmlparse(document '<a>1</a>' preserve whitespace))"
         )
         connection.execute("insert into other (r) values (null)")
@@ -80,7 +82,10 @@ def values_of(spark: SparkSession, url: str, table: str, override: str | None = 
 
 @pytest.mark.parametrize("native_type", VALUES)
 def test_values_survive(spark: SparkSession, url: str, native_type: str) -> None:
-    assert values_of(spark, url, native_type) == [*(value for _, value in VALUES[native_type]), None]
+    assert values_of(spark, url, native_type) == [
+        *(value for _, value in VALUES[native_type]),
+        None,
+    ]
 
 
 def test_bytes_survive(spark: SparkSession, url: str) -> None:
@@ -97,12 +102,25 @@ def test_identities_generated_columns_and_rare_types_survive(spark: SparkSession
         for row in read(spark, config, table, order="ID")
     ]
     largest = 3.4028234663852886e38
-    assert full == [1, 2, largest, "long", b"\xff\x00", b"\x01\x02\x03", Decimal(-99999), "<a>1</a>"]
+    assert full == [
+        1,
+        2,
+        largest,
+        "long",
+        b"\xff\x00",
+        b"\x01\x02\x03",
+        Decimal(-99999),
+        "<a>1</a>",
+    ]
     assert empty == [2, 4, *[None] * 6]
 
 
-def test_nanoseconds_are_an_error_with_a_way_out_and_never_cut(spark: SparkSession, url: str) -> None:
-    with pytest.raises(Exception, match=r"column V \(TIMESTAMP\) holds a value that is not a valid TIMESTAMP"):
+def test_nanoseconds_are_an_error_with_a_way_out_and_never_cut(
+    spark: SparkSession, url: str
+) -> None:
+    with pytest.raises(
+        Exception, match=r"column V \(TIMESTAMP\) holds a value that is not a valid TIMESTAMP"
+    ):
         values_of(spark, url, "PRECISE")
     assert values_of(spark, url, "PRECISE", "text") == ["2025-01-20 15:30:00.123456789"]
 
@@ -118,7 +136,9 @@ def test_nanoseconds_are_an_error_with_a_way_out_and_never_cut(spark: SparkSessi
         ("date", ["0001-01-01", "1500-02-28", "9999-12-31"]),
     ],
 )
-def test_any_value_has_a_text(spark: SparkSession, url: str, native_type: str, texts: list[str]) -> None:
+def test_any_value_has_a_text(
+    spark: SparkSession, url: str, native_type: str, texts: list[str]
+) -> None:
     assert values_of(spark, url, native_type, "text") == [*texts, None]
 
 

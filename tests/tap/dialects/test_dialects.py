@@ -60,14 +60,22 @@ def test_every_key_type_has_a_literal(dialect: Dialect) -> None:
         ("bigint", "-5", "(-5)"),
         ("numeric", "1.50", "CAST(1.5 AS numeric)"),
         ("date", "2025-01-20", "DATE '2025-01-20'"),
-        ("timestamp without time zone", "2025-01-20 15:30:00.5", "TIMESTAMP '2025-01-20 15:30:00.500000'"),
+        (
+            "timestamp without time zone",
+            "2025-01-20 15:30:00.5",
+            "TIMESTAMP '2025-01-20 15:30:00.500000'",
+        ),
         (
             "timestamp with time zone",
             "2025-01-20 15:30:00.5+02",
             "TIMESTAMP WITH TIME ZONE '2025-01-20 13:30:00.500000+00:00'",
         ),
         ("text", "it's", "'it''s'"),
-        ("uuid", "550e8400-e29b-41d4-a716-446655440000", "CAST('550e8400-e29b-41d4-a716-446655440000' AS uuid)"),
+        (
+            "uuid",
+            "550e8400-e29b-41d4-a716-446655440000",
+            "CAST('550e8400-e29b-41d4-a716-446655440000' AS uuid)",
+        ),
         ("bytea", "\\x00ff", "CAST(E'\\\\x00ff' AS bytea)"),
     ],
 )
@@ -85,10 +93,16 @@ def test_postgresql_literals(native_type: str, raw: str, literal: str) -> None:
         ("interval day to second(3)", "INTERVAL", 'CAST("k" AS text)'),
         ("interval(0)", "INTERVAL", 'CAST("k" AS text)'),
         # An enum, whose values may be a key.
-        ("interval_kind", "TEXT", 'CASE WHEN "k" IS DISTINCT FROM NULL THEN pg_catalog.concat("k") END'),
+        (
+            "interval_kind",
+            "TEXT",
+            'CASE WHEN "k" IS DISTINCT FROM NULL THEN pg_catalog.concat("k") END',
+        ),
     ],
 )
-def test_postgresql_s_types_are_known_by_their_whole_name(native_type: str, sql_type: str, select: str) -> None:
+def test_postgresql_s_types_are_known_by_their_whole_name(
+    native_type: str, sql_type: str, select: str
+) -> None:
     dialect = known_dialects()["postgresql"]
     column = dialect.column("k", native_type, nullable=True)
     assert (str(column.sql_type), dialect.select(column)) == (sql_type, select)
@@ -112,21 +126,33 @@ def test_a_text_column_is_compared_with_text_whatever_its_key_type() -> None:
     dialect = known_dialects()["postgresql"]
     key = key_of(dialect, "text", KeyType.DATETIME)
     assert key.textual
-    assert dialect.literal(key, key.parse("2025-01-20T15:30:00"), like="2025-01-19T00:00:00") == "'2025-01-20T15:30'"
-    assert dialect.literal(key_of(dialect, "text", KeyType.UUID), KeyValue(KeyType.UUID, "ab")) == "'ab'"
+    assert (
+        dialect.literal(key, key.parse("2025-01-20T15:30:00"), like="2025-01-19T00:00:00")
+        == "'2025-01-20T15:30'"
+    )
+    assert (
+        dialect.literal(key_of(dialect, "text", KeyType.UUID), KeyValue(KeyType.UUID, "ab"))
+        == "'ab'"
+    )
 
 
 def test_a_textual_key_uses_the_database_s_own_text() -> None:
     dialect = known_dialects()["sqlite"]
     key = key_of(dialect, "DATETIME")
     value = key.parse("2025-01-20 15:30:00")
-    assert dialect.literal(key, value, raw="2025-01-20T15:30:00.000Z") == "'2025-01-20T15:30:00.000Z'"
+    assert (
+        dialect.literal(key, value, raw="2025-01-20T15:30:00.000Z") == "'2025-01-20T15:30:00.000Z'"
+    )
 
 
 @given(moment=st.datetimes(), separator=st.sampled_from("T "), digits=st.sampled_from([0, 3, 6]))
-def test_the_form_of_a_text_is_never_above_another_spelling_of_its_moment(moment, separator, digits) -> None:
+def test_the_form_of_a_text_is_never_above_another_spelling_of_its_moment(
+    moment, separator, digits
+) -> None:
     value = KeyValue.parse(str(moment), KeyType.DATETIME)
-    exact = moment.isoformat(sep=separator, timespec={0: "seconds", 3: "milliseconds", 6: "microseconds"}[digits])
+    exact = moment.isoformat(
+        sep=separator, timespec={0: "seconds", 3: "milliseconds", 6: "microseconds"}[digits]
+    )
     if KeyValue.parse(exact, KeyType.DATETIME) == value:
         assert text_form(value, like=exact) <= exact
         assert text_form(value) <= exact

@@ -13,9 +13,15 @@ PAGE = (Path(__file__).parents[3] / "docs/use/databases.md").read_text(encoding=
 def rows() -> dict[str, list[str]]:
     """The cells of each line of the table of databases, by dialect."""
     lines = [
-        [cell.strip() for cell in line.strip("|").split("|")] for line in PAGE.splitlines() if line.startswith("| ")
+        [cell.strip() for cell in line.strip("|").split("|")]
+        for line in PAGE.splitlines()
+        if line.startswith("| ")
     ]
-    return {cells[1].strip("`"): cells for cells in lines if len(cells) == 5 and cells[1].startswith("`")}
+    return {
+        cells[1].strip("`"): cells
+        for cells in lines
+        if len(cells) == 5 and cells[1].startswith("`")
+    }
 
 
 def test_the_table_of_databases_is_the_list_of_dialects() -> None:
@@ -30,7 +36,10 @@ def test_the_table_of_databases_is_the_list_of_dialects() -> None:
 def test_every_database_has_a_paragraph_of_its_own() -> None:
     headings = [line.removeprefix("## ") for line in PAGE.splitlines() if line.startswith("## ")]
     for title, *_ in rows().values():
-        assert any(set(re.findall(r"\w+", title)) <= set(re.findall(r"\w+", heading)) for heading in headings), title
+        assert any(
+            set(re.findall(r"\w+", title)) <= set(re.findall(r"\w+", heading))
+            for heading in headings
+        ), title
     for heading in ("Any other database", "Drivers", "Late commits", "Adding a dialect"):
         assert heading in headings
 

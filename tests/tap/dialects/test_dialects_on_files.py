@@ -59,14 +59,21 @@ class FileDatabase:
     keys: dict[KeyType, tuple[str, list[str]]] = field(default_factory=dict)
 
 
-MOMENTS = ["'0001-01-01 00:00:00'", "'2025-03-30 02:30:00.123456'", "'2025-03-30 02:30:00.123456789'"]
+MOMENTS = [
+    "'0001-01-01 00:00:00'",
+    "'2025-03-30 02:30:00.123456'",
+    "'2025-03-30 02:30:00.123456789'",
+]
 UUIDS = [f"'{digit * 8}-0000-0000-0000-000000000000'" for digit in "19f"]
 TEXTS = ["'it''s'", "'zz \\'", "'é; drop table t --'"]
 NUMBERS = ["-9223372036854775808", "0", "9223372036854775807"]
 KEYS = {
     "h2": {
         KeyType.INTEGER: ("bigint", NUMBERS),
-        KeyType.DECIMAL: ("numeric(38, 20)", ["-0.00000000000000000001", "0", f"{'9' * 18}.{'9' * 20}"]),
+        KeyType.DECIMAL: (
+            "numeric(38, 20)",
+            ["-0.00000000000000000001", "0", f"{'9' * 18}.{'9' * 20}"],
+        ),
         KeyType.DATE: ("date", ["date '0001-01-01'", "date '2024-02-29'", "date '9999-12-31'"]),
         KeyType.DATETIME: ("timestamp(9)", [f"timestamp {each}" for each in MOMENTS]),
         KeyType.TIMESTAMP: (
@@ -85,13 +92,21 @@ KEYS = {
         KeyType.INTEGER: ("bigint", NUMBERS),
         KeyType.DECIMAL: (
             "hugeint",
-            ["-170141183460469231731687303715884105728", "0", "170141183460469231731687303715884105727"],
+            [
+                "-170141183460469231731687303715884105728",
+                "0",
+                "170141183460469231731687303715884105727",
+            ],
         ),
         KeyType.DATE: ("date", ["'0001-01-01'", "'2024-02-29'", "'9999-12-31'"]),
         KeyType.DATETIME: ("timestamp_ns", ["'1700-01-01 00:00:00'", *MOMENTS[1:]]),
         KeyType.TIMESTAMP: (
             "timestamptz",
-            ["'0001-01-01 00:00:00+00'", "'2025-03-30 02:30:00.123456+08'", "'2025-03-30 02:30:00'"],
+            [
+                "'0001-01-01 00:00:00+00'",
+                "'2025-03-30 02:30:00.123456+08'",
+                "'2025-03-30 02:30:00'",
+            ],
         ),
         KeyType.STRING: ("varchar", TEXTS),
         KeyType.UUID: ("uuid", UUIDS),
@@ -99,7 +114,10 @@ KEYS = {
     },
     "derby": {
         KeyType.INTEGER: ("bigint", NUMBERS),
-        KeyType.DECIMAL: ("decimal(31, 20)", ["-0.00000000000000000001", "0", f"{'9' * 11}.{'9' * 20}"]),
+        KeyType.DECIMAL: (
+            "decimal(31, 20)",
+            ["-0.00000000000000000001", "0", f"{'9' * 11}.{'9' * 20}"],
+        ),
         KeyType.DATE: ("date", ["'0001-01-01'", "'2024-02-29'", "'9999-12-31'"]),
         KeyType.DATETIME: ("timestamp", MOMENTS),
         KeyType.STRING: ("varchar(40)", TEXTS),
@@ -107,9 +125,15 @@ KEYS = {
     },
     "hsqldb": {
         KeyType.INTEGER: ("bigint", NUMBERS),
-        KeyType.DECIMAL: ("numeric(38, 20)", ["-0.00000000000000000001", "0", f"{'9' * 18}.{'9' * 20}"]),
+        KeyType.DECIMAL: (
+            "numeric(38, 20)",
+            ["-0.00000000000000000001", "0", f"{'9' * 18}.{'9' * 20}"],
+        ),
         KeyType.DATE: ("date", ["date '0001-01-01'", "date '2024-02-29'", "date '9999-12-31'"]),
-        KeyType.DATETIME: ("timestamp(9)", [f"timestamp {each}" for each in ("'0001-01-01 00:00:00'", *MOMENTS[1:])]),
+        KeyType.DATETIME: (
+            "timestamp(9)",
+            [f"timestamp {each}" for each in ("'0001-01-01 00:00:00'", *MOMENTS[1:])],
+        ),
         KeyType.TIMESTAMP: (
             "timestamp(6) with time zone",
             [
@@ -124,7 +148,9 @@ KEYS = {
 
 
 @pytest.fixture(params=KEYS)
-def database(request: pytest.FixtureRequest, spark: SparkSession, tmp_path: Path) -> Iterator[FileDatabase]:
+def database(
+    request: pytest.FixtureRequest, spark: SparkSession, tmp_path: Path
+) -> Iterator[FileDatabase]:
     name = request.param
     path = tmp_path / "source.db"
     make = {"derby": ";create=true"}.get(name, "")
@@ -158,16 +184,22 @@ def quoted(name: str) -> str:
 
 def bounds_of(database: FileDatabase, connection: Any, table: Table, kind: KeyType) -> ColumnBounds:
     dialect = source_of(database.config).dialect
-    (plan,) = plan_streams([table], TapSettings.from_config(database.config), text_moments=dialect.text_moments)
+    (plan,) = plan_streams(
+        [table], TapSettings.from_config(database.config), text_moments=dialect.text_moments
+    )
     return ColumnBounds(connection, StreamSql(dialect, plan), Key.of(table, table.columns[0], kind))
 
 
-def test_every_value_of_a_key_is_found_again_by_its_literal(spark: SparkSession, database: FileDatabase) -> None:
+def test_every_value_of_a_key_is_found_again_by_its_literal(
+    spark: SparkSession, database: FileDatabase
+) -> None:
     """And the rows of a table whose order only the database knows come in that order."""
     statements = []
     for kind, (native_type, literals) in database.keys.items():
         statements.append(f"create table {quoted(kind)} ({quoted('the key')} {native_type})")
-        statements += [f"insert into {quoted(kind)} values ({each})" for each in ["null", *reversed(literals)]]
+        statements += [
+            f"insert into {quoted(kind)} values ({each})" for each in ["null", *reversed(literals)]
+        ]
     database.execute(statements)
     tables = discovered(spark, database.config)
     with connected(spark, database.config) as connection:
@@ -178,7 +210,9 @@ def test_every_value_of_a_key_is_found_again_by_its_literal(spark: SparkSession,
             while point is not None:
                 # As a bookmark it goes through a state; what comes back must be the same value.
                 again = bounds.point_of_bookmark(point.bookmark(bounds.key))
-                same = f"SELECT COUNT(*) {bounds.sql.source} AND {quoted('the key')} = {again.literal}"
+                same = (
+                    f"SELECT COUNT(*) {bounds.sql.source} AND {quoted('the key')} = {again.literal}"
+                )
                 assert connection.rows(same) == [("1",)], (kind, again.literal)
                 ascending.append(again)
                 point = bounds.next_above(again, Range())
@@ -188,11 +222,16 @@ def test_every_value_of_a_key_is_found_again_by_its_literal(spark: SparkSession,
             assert bounds.has_nulls()
             if kind in (KeyType.STRING, KeyType.UUID):
                 told = {"replication_key": "the key", "key_properties": ["the key"]}
-                settings = TapSettings.from_config({**database.config, "stream_options": {"*": told}})
+                settings = TapSettings.from_config(
+                    {**database.config, "stream_options": {"*": told}}
+                )
                 (plan,) = plan_streams([bounds.sql.plan.table], settings, text_moments=False)
                 relation = StreamSql(bounds.sql.dialect, plan).relation(Slice())
                 rows = connection.rows(f"SELECT {quoted('c0')}, {quoted('edge')} FROM {relation}")
-                assert [text for text, _ in rows] == [None, *(each.value.text for each in ascending)], relation
+                assert [text for text, _ in rows] == [
+                    None,
+                    *(each.value.text for each in ascending),
+                ], relation
 
 
 def test_hostile_names_empty_tables_and_views_are_sent_as_they_are(
@@ -206,12 +245,16 @@ def test_hostile_names_empty_tables_and_views_are_sent_as_they_are(
     numbers = ", ".join(str(number) for number in range(len(HOSTILE)))
     full = f"{quoted(schema)}.{quoted(HOSTILE[0])}"
     statements += [f"insert into {full} values ({numbers})"] * 2
-    statements.append(f"create view {quoted(schema)}.{quoted('a view')} as select {quoted('a.b')} from {full}")
+    statements.append(
+        f"create view {quoted(schema)}.{quoted('a view')} as select {quoted('a.b')} from {full}"
+    )
     database.execute(statements)
     tables = [f"{schema}.{name}" for name in (HOSTILE[0], HOSTILE[1], "a view")]
     sent = Pipe(tmp_path, {**database.config, "tables": tables}).run()
     row = {name: number for number, name in enumerate(HOSTILE)}
-    records = [(each["stream"], each["record"]) for each in sent.messages if each["type"] == "RECORD"]
+    records = [
+        (each["stream"], each["record"]) for each in sent.messages if each["type"] == "RECORD"
+    ]
     received = [
         (stream, {name: value for name, value in record.items() if not name.startswith("_sdc")})
         for stream, record in records
@@ -234,7 +277,8 @@ def test_the_life_of_a_pipeline(database: FileDatabase, tmp_path: Path) -> None:
     native_type, (oldest, middle, latest) = database.keys[KeyType.DATETIME]
     database.execute(
         [
-            f'create table "moments" ("id" integer not null primary key, "v" varchar(20), "at" {native_type})',
+            'create table "moments" ("id" integer not null primary key, "v" varchar(20), "at" '
+            f"{native_type})",
             'create index "moments_at" on "moments" ("at")',
             'create table "keyless" ("v" varchar(20), "n" decimal(12, 2))',
             f"""insert into "moments" values (1, 'a', {oldest}), (2, 'b', {middle}), (3, 'c', {middle})""",
@@ -246,7 +290,9 @@ def test_the_life_of_a_pipeline(database: FileDatabase, tmp_path: Path) -> None:
     specs = [f"{database.schema}.moments:at:datetime", f"{database.schema}.keyless:n:decimal"]
     # A moment as fine as these is exact as text alone.
     options = {"*-moments": {"type_overrides": {"at": "text"}}}
-    pipe = Pipe(tmp_path, {**database.config, "incremental_tables": specs, "stream_options": options})
+    pipe = Pipe(
+        tmp_path, {**database.config, "incremental_tables": specs, "stream_options": options}
+    )
     first = pipe.run()
     assert first.ids(moments) == Counter([1, 2, 3, 4])
     assert first.values(keyless, "v") == Counter(["x", "twin", "twin"])
@@ -262,7 +308,10 @@ def test_the_life_of_a_pipeline(database: FileDatabase, tmp_path: Path) -> None:
     assert second.start == "saved"
     assert second.ids(moments) == Counter([3, 4, 5, 6])
     assert second.values(keyless, "v") == Counter(["twin", "other"])
-    assert second.final["bookmarks"][moments]["replication_key_value"] == "2025-03-30T02:30:00.123456789"
+    assert (
+        second.final["bookmarks"][moments]["replication_key_value"]
+        == "2025-03-30T02:30:00.123456789"
+    )
     pipe.save(second.final)
 
     idle = pipe.run()
@@ -271,7 +320,9 @@ def test_the_life_of_a_pipeline(database: FileDatabase, tmp_path: Path) -> None:
     assert idle.final == second.final
 
 
-def test_a_file_that_is_not_there_is_an_error_and_is_not_made(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_file_that_is_not_there_is_an_error_and_is_not_made(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     for name in ("h2", "duckdb"):
         with pytest.raises(SourceError, match="none"):
             discovered(spark, {"jdbc_url": f"jdbc:{name}:{tmp_path / 'none'}"})

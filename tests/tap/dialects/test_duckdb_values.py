@@ -1,4 +1,6 @@
-"""DuckDB's types at their extremes, compared with what DuckDB's own Python package reads of the same file."""
+"""DuckDB's types at their extremes, compared with what DuckDB's own Python package reads of the
+same file.
+"""
 
 from __future__ import annotations
 
@@ -31,10 +33,20 @@ TYPES: dict[str, tuple[str, str, str, str]] = {
     "usmallint": ("INTEGER", "{c}", "0", "65535"),
     "uinteger": ("BIGINT", "{c}", "0", "4294967295"),
     "ubigint": ("DECIMAL(20,0)", "{c}", "0", "18446744073709551615"),
-    "hugeint": ("NUMERIC", TEXT, "-170141183460469231731687303715884105728", "170141183460469231731687303715884105727"),
+    "hugeint": (
+        "NUMERIC",
+        TEXT,
+        "-170141183460469231731687303715884105728",
+        "170141183460469231731687303715884105727",
+    ),
     "uhugeint": ("NUMERIC", TEXT, "0", "340282366920938463463374607431768211455"),
     "bignum": ("NUMERIC", TEXT, f"'-{'9' * 60}'", f"'{'9' * 60}'"),
-    "decimal(38,38)": ("DECIMAL(38,38)", "{c}", f"'0.{'9' * 38}'", "'0.00000000000000000123456789123456'"),
+    "decimal(38,38)": (
+        "DECIMAL(38,38)",
+        "{c}",
+        f"'0.{'9' * 38}'",
+        "'0.00000000000000000123456789123456'",
+    ),
     "decimal(38,0)": ("DECIMAL(38,0)", "{c}", f"-{'9' * 38}", "9" * 38),
     "decimal(4,1)": ("DECIMAL(4,1)", "{c}", "-999.9", "0.1"),
     "float": ("REAL", "CAST({c} AS DOUBLE)", "0.1", "3.4028235e38"),
@@ -46,7 +58,12 @@ TYPES: dict[str, tuple[str, str, str, str]] = {
     "time": ("TIME", TEXT, "'00:00:00'", "'23:59:59.999999'"),
     "timetz": ("TIME WITH TIME ZONE", TEXT, "'10:00:00+02'", "'23:59:59.999999-15'"),
     "time_ns": ("TIME", TEXT, "'00:00:00'", "'23:59:59.123456789'"),
-    "timestamp": ("TIMESTAMP", "{c}", "'0001-01-01 00:00:00.000001'", "'9999-12-31 23:59:59.999999'"),
+    "timestamp": (
+        "TIMESTAMP",
+        "{c}",
+        "'0001-01-01 00:00:00.000001'",
+        "'9999-12-31 23:59:59.999999'",
+    ),
     "timestamp_s": ("TIMESTAMP", "{c}", "'1500-02-28 02:30:00'", "'2025-03-30 02:30:00'"),
     "timestamp_ms": ("TIMESTAMP", "{c}", "'2024-02-29 23:59:59.999'", "'2025-03-30 02:30:00.001'"),
     "timestamptz": (
@@ -56,18 +73,38 @@ TYPES: dict[str, tuple[str, str, str, str]] = {
         "'2025-10-26 02:30:00.000001+14'",
     ),
     "interval": ("INTERVAL", TEXT, "'1 year 2 months 3 days 04:05:06.789'", "'-1 day'"),
-    "uuid": ("UUID", TEXT, "'550e8400-e29b-41d4-a716-446655440000'", "'ffffffff-ffff-ffff-ffff-ffffffffffff'"),
+    "uuid": (
+        "UUID",
+        TEXT,
+        "'550e8400-e29b-41d4-a716-446655440000'",
+        "'ffffffff-ffff-ffff-ffff-ffffffffffff'",
+    ),
     "json": ("JSON", TEXT, """'{"b": 1.50, "a": [null, "x"]}'""", "'null'"),
     "enum('b', 'a')": ("ENUM", TEXT, "'b'", "'a'"),
-    "struct(a integer, b varchar)": ("STRUCT", TEXT, "{'a': 1, 'b': 'it''s'}", "{'a': NULL, 'b': ''}"),
+    "struct(a integer, b varchar)": (
+        "STRUCT",
+        TEXT,
+        "{'a': 1, 'b': 'it''s'}",
+        "{'a': NULL, 'b': ''}",
+    ),
     "map(varchar, integer)": ("MAP", TEXT, "MAP {'a': 1}", "MAP {}"),
     "union(n integer, s varchar)": ("UNION", TEXT, "1", "'x'"),
     "integer[]": ("INTEGER ARRAY", "{c}", "[1, NULL, -3]", "[]"),
     "bigint[2]": ("BIGINT ARRAY", "CAST({c} AS bigint[])", "[9223372036854775807, NULL]", "[0, 1]"),
     "varchar[]": ("TEXT ARRAY", "{c}", """['a"b', NULL, 'NULL', 'c,d', '😀\\']""", "['']"),
     "decimal(9,2)[]": ("NUMERIC ARRAY", ELEMENTS, "[1.50, NULL]", "[-0.01]"),
-    "double[]": ("DOUBLE PRECISION ARRAY", "{c}", "[0.1::double, 'inf']", "[1.7976931348623157e308]"),
-    "float[]": ("REAL ARRAY", "CAST({c} AS DOUBLE[])", "[0.1::float, '-inf', NULL]", "[3.4028235e38, 1.17549435e-38]"),
+    "double[]": (
+        "DOUBLE PRECISION ARRAY",
+        "{c}",
+        "[0.1::double, 'inf']",
+        "[1.7976931348623157e308]",
+    ),
+    "float[]": (
+        "REAL ARRAY",
+        "CAST({c} AS DOUBLE[])",
+        "[0.1::float, '-inf', NULL]",
+        "[3.4028235e38, 1.17549435e-38]",
+    ),
     "float[2]": ("REAL ARRAY", "CAST({c} AS DOUBLE[])", "[0.1::float, 16777217]", "[-0.3, 1e-45]"),
     "boolean[]": ("BOOLEAN ARRAY", "{c}", "[true, NULL]", "[false]"),
     "date[]": ("DATE ARRAY", "{c}", "['0001-01-01', NULL]", "['9999-12-31']"),
@@ -112,21 +149,32 @@ def test_every_value_of_a_file_is_what_duckdb_itself_reads(spark: SparkSession, 
     for number, name in enumerate(TYPES, start=1):
         values = [plain(row[number]) for row in found]
         if name in zoned:
-            values = [value and dt.datetime.fromisoformat(value).strftime("%Y-%m-%d %H:%M:%S.%f") for value in values]
+            values = [
+                value and dt.datetime.fromisoformat(value).strftime("%Y-%m-%d %H:%M:%S.%f")
+                for value in values
+            ]
         assert values == [row[number] for row in expected], name
         assert str(table.columns[number].sql_type) == TYPES[name][0]
 
 
-def test_nanoseconds_are_an_error_with_a_way_out_and_never_cut(spark: SparkSession, path: Path) -> None:
+def test_nanoseconds_are_an_error_with_a_way_out_and_never_cut(
+    spark: SparkSession, path: Path
+) -> None:
     config, table = table_of(spark, path, "precise")
-    with pytest.raises(Exception, match=r"column v \(TIMESTAMP_NS\) holds a value that is not a valid TIMESTAMP"):
+    with pytest.raises(
+        Exception, match=r"column v \(TIMESTAMP_NS\) holds a value that is not a valid TIMESTAMP"
+    ):
         read(spark, config, table)
     column = table.column("v")
     assert column is not None
-    assert read(spark, config, table, overridden(column, "text")) == [("2025-01-20 15:30:00.123456789",)]
+    assert read(spark, config, table, overridden(column, "text")) == [
+        ("2025-01-20 15:30:00.123456789",)
+    ]
 
 
 def test_an_infinite_date_is_an_error_with_a_way_out(spark: SparkSession, path: Path) -> None:
     config, table = table_of(spark, path, "endless")
-    with pytest.raises(Exception, match=r"column v \(DATE\) holds a value that is not a valid DATE.*: infinity"):
+    with pytest.raises(
+        Exception, match=r"column v \(DATE\) holds a value that is not a valid DATE.*: infinity"
+    ):
         read(spark, config, table)

@@ -15,7 +15,8 @@ from tap_spark_jdbc.dialects import known_dialects, overridden
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# Type: its ANSI name in the lake, and two extremes, each as a literal and as the value that it is; a NULL follows.
+# Type: its ANSI name in the lake, and two extremes, each as a literal and as the value that it is;
+# a NULL follows.
 TYPES: dict[str, tuple[str, tuple[str, Any], tuple[str, Any]]] = {
     "boolean": ("BOOLEAN", ("true", True), ("false", False)),
     "tinyint": ("TINYINT", ("-128", -128), ("127", 127)),
@@ -23,11 +24,27 @@ TYPES: dict[str, tuple[str, tuple[str, Any], tuple[str, Any]]] = {
     "integer": ("INTEGER", ("-2147483648", -(2**31)), ("2147483647", 2**31 - 1)),
     "bigint": ("BIGINT", ("-9223372036854775808", -(2**63)), ("9223372036854775807", 2**63 - 1)),
     "numeric(38, 0)": ("DECIMAL(38,0)", ("9" * 38, Decimal("9" * 38)), ("-1", Decimal(-1))),
-    "numeric(38, 38)": ("DECIMAL(38,38)", (f"0.{'9' * 38}", Decimal(f"0.{'9' * 38}")), ("0", Decimal("0e-38"))),
-    "numeric(12, 2)": ("DECIMAL(12,2)", ("-9999999999.99", Decimal("-9999999999.99")), ("0.01", Decimal("0.01"))),
-    "numeric(60, 5)": ("NUMERIC", (f"{'9' * 55}.99999", f"{'9' * 55}.99999"), ("0.00001", "0.00001")),
+    "numeric(38, 38)": (
+        "DECIMAL(38,38)",
+        (f"0.{'9' * 38}", Decimal(f"0.{'9' * 38}")),
+        ("0", Decimal("0e-38")),
+    ),
+    "numeric(12, 2)": (
+        "DECIMAL(12,2)",
+        ("-9999999999.99", Decimal("-9999999999.99")),
+        ("0.01", Decimal("0.01")),
+    ),
+    "numeric(60, 5)": (
+        "NUMERIC",
+        (f"{'9' * 55}.99999", f"{'9' * 55}.99999"),
+        ("0.00001", "0.00001"),
+    ),
     "numeric": ("NUMERIC", ("9" * 90, "9" * 90), ("-1", "-1")),
-    "decfloat(40)": ("NUMERIC", ("0.0000123456789123456", "0.0000123456789123456"), ("cast('NaN' as decfloat)", "NaN")),
+    "decfloat(40)": (
+        "NUMERIC",
+        ("0.0000123456789123456", "0.0000123456789123456"),
+        ("cast('NaN' as decfloat)", "NaN"),
+    ),
     "real": ("REAL", ("0.5", 0.5), ("cast('-Infinity' as real)", float("-inf"))),
     "double precision": (
         "DOUBLE PRECISION",
@@ -40,8 +57,16 @@ TYPES: dict[str, tuple[str, tuple[str, Any], tuple[str, Any]]] = {
     "character large object": ("TEXT", ("repeat('é', 70000)", "é" * 70000), ("''", "")),
     "binary varying(9)": ("VARBINARY", ("X'00FF'", b"\x00\xff"), ("X''", b"")),
     "binary large object": ("VARBINARY", ("X'00FF'", b"\x00\xff"), ("X''", b"")),
-    "date": ("DATE", ("date '0001-01-01'", dt.date(1, 1, 1)), ("date '9999-12-31'", dt.date(9999, 12, 31))),
-    "time(9)": ("TIME", ("time '23:59:59.123456789'", "23:59:59.123456789"), ("time '00:00:00'", "00:00:00")),
+    "date": (
+        "DATE",
+        ("date '0001-01-01'", dt.date(1, 1, 1)),
+        ("date '9999-12-31'", dt.date(9999, 12, 31)),
+    ),
+    "time(9)": (
+        "TIME",
+        ("time '23:59:59.123456789'", "23:59:59.123456789"),
+        ("time '00:00:00'", "00:00:00"),
+    ),
     "time(6) with time zone": (
         "TIME WITH TIME ZONE",
         ("time with time zone '10:00:00.5+05:30'", "10:00:00.5+05:30"),
@@ -59,7 +84,10 @@ TYPES: dict[str, tuple[str, tuple[str, Any], tuple[str, Any]]] = {
     ),
     "timestamp with time zone": (
         "TIMESTAMP WITH TIME ZONE",
-        ("timestamp with time zone '2025-03-30 02:30:00.123456+05:30'", "2025-03-29 21:00:00.123456"),
+        (
+            "timestamp with time zone '2025-03-30 02:30:00.123456+05:30'",
+            "2025-03-29 21:00:00.123456",
+        ),
         ("timestamp with time zone '2025-10-26 02:30:00-12:00'", "2025-10-26 14:30:00"),
     ),
     "interval day to second": (
@@ -72,7 +100,11 @@ TYPES: dict[str, tuple[str, tuple[str, Any], tuple[str, Any]]] = {
         ("'550e8400-e29b-41d4-a716-446655440000'", "550e8400-e29b-41d4-a716-446655440000"),
         ("'ffffffff-ffff-ffff-ffff-ffffffffffff'", "ffffffff-ffff-ffff-ffff-ffffffffffff"),
     ),
-    "json": ("JSON", ("""json '{"b": 1.50, "a": [null]}'""", '{"b":1.50,"a":[null]}'), ("json 'null'", "null")),
+    "json": (
+        "JSON",
+        ("""json '{"b": 1.50, "a": [null]}'""", '{"b":1.50,"a":[null]}'),
+        ("json 'null'", "null"),
+    ),
     "enum('b', 'a')": ("ENUM", ("'b'", "b"), ("'a'", "a")),
     "geometry": (
         "GEOMETRY",
@@ -86,10 +118,17 @@ TYPES: dict[str, tuple[str, tuple[str, Any], tuple[str, Any]]] = {
         ("array['']", [""]),
     ),
     "enum('b', 'a') array": ("TEXT ARRAY", ("array['b', null]", ["b", None]), ("array[]", [])),
-    "numeric(9, 2) array": ("NUMERIC ARRAY", ("array[1.50, null]", ["1.50", None]), ("array[-0.01]", ["-0.01"])),
+    "numeric(9, 2) array": (
+        "NUMERIC ARRAY",
+        ("array[1.50, null]", ["1.50", None]),
+        ("array[-0.01]", ["-0.01"]),
+    ),
     "timestamp array": (
         "TIMESTAMP ARRAY",
-        ("array[timestamp '2025-03-30 02:30:00.5', null]", [dt.datetime(2025, 3, 30, 2, 30, 0, 500000), None]),
+        (
+            "array[timestamp '2025-03-30 02:30:00.5', null]",
+            [dt.datetime(2025, 3, 30, 2, 30, 0, 500000), None],
+        ),
         ("array[]", []),
     ),
 }
@@ -107,7 +146,9 @@ def url(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> str:
             connection.execute(f'insert into "matrix" values ({number}, {literals})')
         connection.execute(f'insert into "matrix" values (3, {", ".join(["null"] * len(TYPES))})')
         connection.execute("create table precise (v timestamp(9), o java_object)")
-        connection.execute("insert into precise (v) values (timestamp '2025-01-20 15:30:00.123456789')")
+        connection.execute(
+            "insert into precise (v) values (timestamp '2025-01-20 15:30:00.123456789')"
+        )
         connection.execute("create table ancient (v date)")
         connection.execute("insert into ancient values (date '-0044-03-15')")
     return url
@@ -129,7 +170,15 @@ def test_every_value_of_h2_survives(spark: SparkSession, url: str) -> None:
 
 @pytest.mark.parametrize(
     "element",
-    ["binary varying(9)", "binary large object", "json", "geometry", "interval day to second", "time(0)", "uuid array"],
+    [
+        "binary varying(9)",
+        "binary large object",
+        "json",
+        "geometry",
+        "interval day to second",
+        "time(0)",
+        "uuid array",
+    ],
 )
 def test_an_array_that_no_text_tells_exactly_is_no_single_value(element: str) -> None:
     for native_type in (f"{element} array", f"{element} array[3]".upper()):
@@ -137,12 +186,18 @@ def test_an_array_that_no_text_tells_exactly_is_no_single_value(element: str) ->
         assert column.reading.problem == f"no exact reading of type {native_type} is known"
 
 
-def test_nanoseconds_are_an_error_with_a_way_out_and_never_cut(spark: SparkSession, url: str) -> None:
+def test_nanoseconds_are_an_error_with_a_way_out_and_never_cut(
+    spark: SparkSession, url: str
+) -> None:
     table = discovered(spark, {"jdbc_url": url})["PUBLIC-PRECISE"]
     moment, thing = table.columns
-    with pytest.raises(Exception, match=r"column V \(TIMESTAMP\(9\)\) holds a value that is not a valid TIMESTAMP"):
+    with pytest.raises(
+        Exception, match=r"column V \(TIMESTAMP\(9\)\) holds a value that is not a valid TIMESTAMP"
+    ):
         read(spark, {"jdbc_url": url}, table, moment)
-    assert read(spark, {"jdbc_url": url}, table, overridden(moment, "text")) == [("2025-01-20 15:30:00.123456789",)]
+    assert read(spark, {"jdbc_url": url}, table, overridden(moment, "text")) == [
+        ("2025-01-20 15:30:00.123456789",)
+    ]
     assert "no exact reading" in str(thing.reading.problem)
 
 

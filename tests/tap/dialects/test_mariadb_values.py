@@ -1,4 +1,6 @@
-"""Every type of MariaDB and MySQL at its extremes, from the server to Parquet: what pymysql reads, DuckDB finds."""
+"""Every type of MariaDB and MySQL at its extremes, from the server to Parquet: what pymysql reads,
+DuckDB finds.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,14 @@ from end_to_end.round_trip import RoundTrip
 from end_to_end.summed_values import texts_of_both
 from singer_spark.errors import SourceError
 from tap.batch_output import batch_config
-from tap.dialects.mariadb_extremes import SHAPES, VALUES, VALUES_OF_MYSQL, VECTORS, column, make_matrix
+from tap.dialects.mariadb_extremes import (
+    SHAPES,
+    VALUES,
+    VALUES_OF_MYSQL,
+    VECTORS,
+    column,
+    make_matrix,
+)
 from tap.opened import connected, discovered, login, read
 from tap_spark_jdbc.columnar.jdbc_reader import JdbcReader
 from tap_spark_jdbc.dialects import known_dialects, overridden
@@ -50,14 +59,18 @@ def how(request: pytest.FixtureRequest) -> str:
 def types(database: MariaDatabase, how: str) -> dict[str, tuple[list[Any], Any]]:
     """The types of the server that the reader reads, as `VALUES`."""
     found = VALUES_OF_MYSQL if database.is_mysql else VALUES
-    return {name: each for name, each in found.items() if how == "jdbc" or not name.startswith("vector")}
+    return {
+        name: each for name, each in found.items() if how == "jdbc" or not name.startswith("vector")
+    }
 
 
 @pytest.fixture(scope="module")
 def matrix(types, database: MariaDatabase) -> list[dict[str, Any]]:
     """What pymysql reads of table `matrix`."""
     make_matrix(database, types)
-    plain = {kind: read for kind, read in pymysql.converters.decoders.items() if kind != FIELD_TYPE.TIME}
+    plain = {
+        kind: read for kind, read in pymysql.converters.decoders.items() if kind != FIELD_TYPE.TIME
+    }
     with pymysql.connect(
         host=database.host, port=database.port, user=database.user, password=database.password,
         database=database.name, charset="utf8mb4", conv=plain | pymysql.converters.encoders,
@@ -73,11 +86,21 @@ def matrix(types, database: MariaDatabase) -> list[dict[str, Any]]:
 
 @pytest.fixture(scope="module")
 def lake(
-    spark: SparkSession, database: MariaDatabase, matrix: list[dict[str, Any]], tmp_path_factory, how: str
+    spark: SparkSession,
+    database: MariaDatabase,
+    matrix: list[dict[str, Any]],
+    tmp_path_factory,
+    how: str,
 ) -> RoundTrip:
     """The table as tap and target have brought it, by each reader."""
     folder, (reader, *batches) = tmp_path_factory.mktemp("mariadb"), how.split()
-    config = login(database, tables=["matrix"], schemas=[database.name], spark={"master": "local[2]"}, reader=reader)
+    config = login(
+        database,
+        tables=["matrix"],
+        schemas=[database.name],
+        spark={"master": "local[2]"},
+        reader=reader,
+    )
     if batches:
         config["batch_config"] = batch_config(folder / "batches")
     trip = RoundTrip(folder, config)
@@ -94,7 +117,11 @@ def test_a_checksum_has_the_same_text_of_every_type_at_its_extremes_on_both_side
     texts = texts_of_both(lake, f"{database.name}-matrix")
     assert texts.lake == texts.source
     assert {name: len(set(each)) for name, each in texts.lake.items()} == texts.distinct
-    floating = {column(number) for number, kind in enumerate(types) if kind.startswith(("float", "double", "vector"))}
+    floating = {
+        column(number)
+        for number, kind in enumerate(types)
+        if kind.startswith(("float", "double", "vector"))
+    }
     assert texts.unsummed == floating
 
 
@@ -109,26 +136,40 @@ def _truth(values: list[Any], in_lake: Any, native_type: str, value: Any, row: i
     return in_lake(value)
 
 
-def test_every_value_of_mariadb_is_the_same_in_parquet(lake: RoundTrip, types, database: MariaDatabase, matrix) -> None:
+def test_every_value_of_mariadb_is_the_same_in_parquet(
+    lake: RoundTrip, types, database: MariaDatabase, matrix
+) -> None:
     stream = f"{database.name}-matrix"
     with duckdb.connect() as connection:
         connection.execute("SET TimeZone = 'UTC'")
         files = f"{lake.folder}/raw/{stream}/**/*.parquet"
-        found = connection.sql(f"select * from read_parquet('{files}') order by id").to_arrow_table().to_pylist()
+        found = (
+            connection.sql(f"select * from read_parquet('{files}') order by id")
+            .to_arrow_table()
+            .to_pylist()
+        )
     assert len(found) == len(matrix)
     wrong = []
     for number, native_type in enumerate(types):
         for row, (mine, theirs) in enumerate(zip(found, matrix, strict=True)):
-            truth, value = _truth(*types[native_type], native_type, theirs[column(number)], row), mine[column(number)]
+            truth, value = (
+                _truth(*types[native_type], native_type, theirs[column(number)], row),
+                mine[column(number)],
+            )
             if native_type.startswith("timestamp") and value is not None:
                 assert value.utcoffset().total_seconds() == 0
                 value = value.replace(tzinfo=None)
             if native_type.startswith("float"):
-                truth, value = (each and struct.unpack("f", struct.pack("f", each))[0] for each in (truth, value))
+                truth, value = (
+                    each and struct.unpack("f", struct.pack("f", each))[0]
+                    for each in (truth, value)
+                )
             # The text of a number tells -0.0 from 0.0.
             if (value, repr(value)) != (truth, repr(truth)):
                 wrong.append((native_type, value, truth))
-        assert [row[column(number)] for row in found].count(None) == len(found) - len(types[native_type][0])
+        assert [row[column(number)] for row in found].count(None) == len(found) - len(
+            types[native_type][0]
+        )
     assert wrong == []
     assert [(row["virtual_sum"], row["stored_text"]) for row in found] == [
         (row["n"] + 1, f"n{row['n']}") for row in matrix
@@ -140,14 +181,21 @@ def test_the_text_of_a_shape_is_exact(types, database: MariaDatabase, matrix) ->
     name = column(list(types).index("geometry"))
     shown = dialect.column(name, "geometry", nullable=True)
     with database.connect() as connection, connection.cursor() as cursor:
-        cursor.execute(f"select {dialect.select(shown)}, ST_AsWKB({name}) from matrix order by id limit {len(SHAPES)}")
+        cursor.execute(
+            f"select {dialect.select(shown)}, ST_AsWKB({name}) from matrix order by id limit "
+            f"{len(SHAPES)}"
+        )
         for text, shape in cursor.fetchall():
             cursor.execute("select ST_AsWKB(ST_GeomFromText(%s))", [text.rpartition(";")[2]])
             assert cursor.fetchone() == (shape,)
 
 
-def test_the_page_of_types_says_what_becomes_of_each(lake: RoundTrip, types, database: MariaDatabase, matrix) -> None:
-    rows = re.findall(r"^\| `(.+?)` \| `(.+?)` \| `(.+?)` \|", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
+def test_the_page_of_types_says_what_becomes_of_each(
+    lake: RoundTrip, types, database: MariaDatabase, matrix
+) -> None:
+    rows = re.findall(
+        r"^\| `(.+?)` \| `(.+?)` \| `(.+?)` \|", PAGE.read_text(encoding="utf-8"), re.MULTILINE
+    )
     with duckdb.connect() as connection:
         files = f"{lake.folder}/raw/{database.name}-matrix/**/*.parquet"
         found = connection.sql(f"describe select * from read_parquet('{files}')").fetchall()
@@ -161,7 +209,9 @@ def test_the_page_of_types_says_what_becomes_of_each(lake: RoundTrip, types, dat
         for n, native_type in enumerate(types)
     }
     of_other = {*VALUES, *VALUES_OF_MYSQL} - {*types}
-    assert {native: (sql_type, kind) for native, sql_type, kind in rows if native not in of_other} == listed
+    assert {
+        native: (sql_type, kind) for native, sql_type, kind in rows if native not in of_other
+    } == listed
 
 
 def test_the_columns_of_a_query_of_mariadb_have_the_types_of_the_table_s(
@@ -174,15 +224,25 @@ def test_the_columns_of_a_query_of_mariadb_have_the_types_of_the_table_s(
             vectors = column(list(types).index("vector(3)"))
             with pytest.raises(SourceError, match=r"select HEX\(column\)"):
                 described_columns(connection, dialect, f"select {vectors} from matrix")
-        found = described_columns(connection, dialect, f"select {', '.join(columns)} from matrix -- all")
+        found = described_columns(
+            connection, dialect, f"select {', '.join(columns)} from matrix -- all"
+        )
     # The driver says CHAR of what it has no name for.
-    words = {"enum": "CHAR(4)", "set": "CHAR(5)", "inet4": "CHAR(15)", "inet6": "CHAR(39)", "json": "JSON"}
+    words = {
+        "enum": "CHAR(4)",
+        "set": "CHAR(5)",
+        "inet4": "CHAR(15)",
+        "inet6": "CHAR(39)",
+        "json": "JSON",
+    }
     listed = [
         words.get(each.partition("(")[0], str(dialect.column("v", each, nullable=True).sql_type))
         for each in types
         if each != "vector(3)"
     ]
-    assert [(each.name, str(each.sql_type)) for each in found] == list(zip(columns, listed, strict=True))
+    assert [(each.name, str(each.sql_type)) for each in found] == list(
+        zip(columns, listed, strict=True)
+    )
     assert [each.name for each in found if each.reading.problem] == []
 
 
@@ -204,7 +264,9 @@ def test_a_moment_that_no_calendar_has_is_a_loud_error_whose_way_out_is_the_text
             cursor.execute("insert into refused values (1, %s)", [value])
             found = discovered(spark, config)[f"{database.name}-refused"]
             named = found.column("v")
-            with pytest.raises(Exception, match=rf"column v \({re.escape(native_type)}\) .*type_overrides.*{value}"):
+            with pytest.raises(
+                Exception, match=rf"column v \({re.escape(native_type)}\) .*type_overrides.*{value}"
+            ):
                 read(spark, config, found, named)
             cursor.execute("select cast(v as char) from refused")
             assert read(spark, config, found, overridden(named, "text")) == list(cursor.fetchall())
@@ -217,15 +279,21 @@ def test_overrides_are_exact_for_what_has_no_text_of_its_own(
     found = discovered(spark, config)[f"{database.name}-matrix"]
     named = ["binary(4)", "bit(12)", "bit(1)", "double", "tinyint(1)"]
     columns = [found.column(column(list(types).index(each))) for each in named]
-    wanted = [overridden(each, "text") for each in columns[:4]] + [overridden(columns[4], "smallint")]
+    wanted = [overridden(each, "text") for each in columns[:4]] + [
+        overridden(columns[4], "smallint")
+    ]
     rows = read(spark, config, found, *wanted, order="id")
     assert rows[0] == ("61620000", "000000000000", "0", "1.7976931348623157e308", 0)
     assert rows[1] == ("5C2700FF", "000000000101", "1", "-2.2250738585072014e-308", 1)
     assert rows[-1] == (None,) * 5
     latin = found.column(column(list(types).index("varchar(40) character set latin1")))
-    assert read(spark, config, found, overridden(latin, "binary"), order="id")[0] == ("Ä ß é".encode("latin1"),)
+    assert read(spark, config, found, overridden(latin, "binary"), order="id")[0] == (
+        "Ä ß é".encode("latin1"),
+    )
     if "vector(3)" in types:
         vector = found.column(column(list(types).index("vector(3)")))
         for kind, form in (("binary", bytes), ("text", lambda each: each.hex().upper())):
             rows = read(spark, config, found, overridden(vector, kind), order="id")
-            assert [each for (each,) in rows][: len(VECTORS)] == [form(each) for each in types["vector(3)"][0]]
+            assert [each for (each,) in rows][: len(VECTORS)] == [
+                form(each) for each in types["vector(3)"][0]
+            ]

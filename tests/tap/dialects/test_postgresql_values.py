@@ -1,4 +1,6 @@
-"""What types of PostgreSQL hold and the lake's don't is a loud error, and what overrides make of it."""
+"""What types of PostgreSQL hold and the lake's don't is a loud error, and what overrides make of
+it.
+"""
 
 from __future__ import annotations
 
@@ -47,9 +49,14 @@ def database(postgresql) -> Database:
 
 @pytest.fixture
 def table(database: Database):
-    """`table(type, values)` makes table t (id, v), a NULL at its end; gives the connection that reads it back."""
+    """`table(type, values)` makes table t (id, v), a NULL at its end.
+
+    Gives the connection that reads it back.
+    """
     with psycopg.connect(database.dsn, autocommit=True) as connection:
-        connection.execute("set timezone to 'UTC'; set datestyle to 'ISO'; set intervalstyle to 'postgres'")
+        connection.execute(
+            "set timezone to 'UTC'; set datestyle to 'ISO'; set intervalstyle to 'postgres'"
+        )
         connection.execute("set extra_float_digits to 3")
 
         def make(native_type: str, values: list[str]) -> psycopg.Connection:
@@ -63,7 +70,9 @@ def table(database: Database):
         yield make
 
 
-@pytest.mark.parametrize(("native_type", "value"), [(kind, value) for kind in REFUSED for value in REFUSED[kind]])
+@pytest.mark.parametrize(
+    ("native_type", "value"), [(kind, value) for kind in REFUSED for value in REFUSED[kind]]
+)
 def test_what_a_type_can_t_hold_is_a_loud_error_that_names_the_column_and_the_way_out_is_the_text(
     spark: SparkSession, database: Database, table, native_type: str, value: str
 ) -> None:
@@ -82,7 +91,11 @@ def test_what_a_type_can_t_hold_is_a_loud_error_that_names_the_column_and_the_wa
 @pytest.mark.parametrize(
     ("type_name", "good", "bad"),
     [
-        ("DECIMAL(20,5)", ["123456789012345.12345", "-0.50000", "7.00000"], ["0.000001", "1234567890123456", "NaN"]),
+        (
+            "DECIMAL(20,5)",
+            ["123456789012345.12345", "-0.50000", "7.00000"],
+            ["0.000001", "1234567890123456", "NaN"],
+        ),
         ("BIGINT", ["9223372036854775807", "-1"], ["1.5", "9223372036854775808"]),
         ("DOUBLE PRECISION", ["0.5", "NaN"], []),
     ],
@@ -106,10 +119,13 @@ def test_an_override_is_exact_or_an_error(
 
 
 @pytest.mark.parametrize("native_type", ["timestamp without time zone", "timestamp with time zone"])
-def test_a_moment_of_any_year_leaves_with_its_very_microsecond(database: Database, native_type: str) -> None:
+def test_a_moment_of_any_year_leaves_with_its_very_microsecond(
+    database: Database, native_type: str
+) -> None:
     rule = next(rule for rule in POSTGRESQL.type_rules if re.fullmatch(rule.pattern, native_type))
     taken = rule.select.format(c="v", complaint="'no moment: '")
-    # From year 1 to 9999, a third of them where the quick way ends, and all about 1900 and 2041 to the microsecond.
+    # From year 1 to 9999, a third of them where the quick way ends, and all about 1900 and 2041 to
+    # the microsecond.
     spans = (
         (-62135596800, 253402300799),
         (-2208988800, 2240611200),
@@ -117,7 +133,8 @@ def test_a_moment_of_any_year_leaves_with_its_very_microsecond(database: Databas
         (-2208988801, -2208988799),
     )
     made = " union all ".join(
-        f"select (({first} + random()::numeric * ({last} - {first}))::numeric(20, 6) * 1000000)::bigint as m "
+        f"select (({first} + random()::numeric * ({last} - {first}))::numeric(20, 6) * "
+        "1000000)::bigint as m "
         f"from generate_series(1, 50000)"
         for first, last in spans
     )
@@ -126,18 +143,25 @@ def test_a_moment_of_any_year_leaves_with_its_very_microsecond(database: Databas
         seconds = "m / 1000000 * interval '1 second' + m % 1000000 * interval '1 microsecond'"
         moments = f"select m, timestamptz '1970-01-01 00:00:00+00' + {seconds} as v from ({made}) n"
         rows = f"select m, cast(v as {native_type}) as v from ({moments}) n"
-        asked = f"select count(*), count(*) filter (where m is distinct from {taken}) from ({rows}) n"
+        asked = (
+            f"select count(*), count(*) filter (where m is distinct from {taken}) from ({rows}) n"
+        )
         assert connection.execute(asked).fetchall() == [(200_000, 0)]
 
 
-def test_bytes_of_a_database_without_encoding_are_refused_or_read_as_bytes(spark: SparkSession, postgresql) -> None:
+def test_bytes_of_a_database_without_encoding_are_refused_or_read_as_bytes(
+    spark: SparkSession, postgresql
+) -> None:
     database = postgresql.database("bytes_without_encoding")
     with psycopg.connect(postgresql.database("postgres").dsn, autocommit=True) as connection:
         connection.execute(
-            f"create database {database.name} encoding 'SQL_ASCII' template template0 locale 'C' locale_provider libc"
+            f"create database {database.name} encoding 'SQL_ASCII' template template0 locale 'C' "
+            "locale_provider libc"
         )
     with psycopg.connect(database.dsn, autocommit=True) as connection:
-        connection.execute("create table t (id serial, v text); insert into t (v) values (E'a\\xffb\\\\c')")
+        connection.execute(
+            "create table t (id serial, v text); insert into t (v) values (E'a\\xffb\\\\c')"
+        )
     config = login(database)
     found = discovered(spark, config)["public-t"]
     with pytest.raises(Exception, match=r"Invalid character data|invalid byte sequence"):

@@ -1,4 +1,6 @@
-"""Any schema and any rows: what psycopg and sqlite3 read is what Arrow reads in the Parquet, bit for bit."""
+"""Any schema and any rows: what psycopg and sqlite3 read is what Arrow reads in the Parquet, bit
+for bit.
+"""
 
 from __future__ import annotations
 
@@ -25,11 +27,15 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 FEW = settings(
-    max_examples=4, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+    max_examples=4,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 TEXTS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=12)
 # PostgreSQL cuts a name behind its 63rd byte.
-NAMES = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1, max_size=15)
+NAMES = st.text(
+    st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1, max_size=15
+)
 DECIMALS = {(p, s): st.decimals(places=s, min_value=-(10 ** (p - s)) + 1, max_value=10 ** (p - s) - 1) for p, s in
             [(12, 2), (18, 0), (38, 10)]}  # fmt: skip
 
@@ -65,11 +71,19 @@ POSTGRESQL = [
     Kind("bytea", st.binary(max_size=40)),
     Kind("date", st.dates()),
     Kind("timestamp", st.datetimes()),
-    Kind("timestamptz", st.datetimes(dt.datetime(1, 1, 2), dt.datetime(9999, 12, 30)), "{} at time zone 'UTC'"),
+    Kind(
+        "timestamptz",
+        st.datetimes(dt.datetime(1, 1, 2), dt.datetime(9999, 12, 30)),
+        "{} at time zone 'UTC'",
+    ),
     Kind("time", st.times(), "{}::text"),
     Kind("interval", st.timedeltas(dt.timedelta(-9999), dt.timedelta(9999)), "{}::text"),
     Kind("uuid", st.uuids(), "{}::text"),
-    Kind("jsonb", st.recursive(st.none() | st.booleans() | numbers(70) | TEXTS, st.lists, max_leaves=5), "{}::text"),
+    Kind(
+        "jsonb",
+        st.recursive(st.none() | st.booleans() | numbers(70) | TEXTS, st.lists, max_leaves=5),
+        "{}::text",
+    ),
     Kind("bigint[]", arrays(numbers(64))),
     Kind("text[]", arrays(TEXTS)),
     Kind("float8[]", arrays(st.floats())),
@@ -85,7 +99,10 @@ SQLITE = [
     Kind("boolean", st.integers(0, 1)),
     Kind("date", st.dates().map(str)),
     Kind("datetime", st.datetimes().map(str)),
-    Kind("decimal(15,2)", st.integers(-(10**14), 10**14).map(lambda cents: float(Decimal(cents).scaleb(-2)))),
+    Kind(
+        "decimal(15,2)",
+        st.integers(-(10**14), 10**14).map(lambda cents: float(Decimal(cents).scaleb(-2))),
+    ),
     Kind("", numbers(64) | TEXTS),
 ]
 EXACT = {
@@ -98,7 +115,9 @@ EXACT = {
 
 
 @st.composite
-def tables(draw: st.DrawFn, kinds: list[Kind]) -> tuple[str, list[str], list[Kind], list[tuple[Any, ...]]]:
+def tables(
+    draw: st.DrawFn, kinds: list[Kind]
+) -> tuple[str, list[str], list[Kind], list[tuple[Any, ...]]]:
     """A table's name, its columns' names and kinds, and its rows."""
     chosen = draw(st.lists(st.sampled_from(kinds), min_size=8, max_size=16))
     names = draw(st.lists(NAMES, min_size=len(chosen), max_size=len(chosen), unique_by=str.lower))
@@ -117,7 +136,11 @@ def rows_of(found: pa.Table, names: list[str]) -> list[list[Any]]:
     columns = []
     for name in names:
         column = found[name]
-        columns.append((column.cast(pa.timestamp("us")) if pa.types.is_timestamp(column.type) else column).to_pylist())
+        columns.append(
+            (
+                column.cast(pa.timestamp("us")) if pa.types.is_timestamp(column.type) else column
+            ).to_pylist()
+        )
     return in_order(zip(*columns, strict=True))
 
 
@@ -127,30 +150,46 @@ def in_order(rows: Any) -> list[list[Any]]:
 
 @FEW
 @given(table=tables(POSTGRESQL))
-def test_any_table_of_postgresql_arrives_exactly(spark: SparkSession, postgresql: Any, table: Any) -> None:
+def test_any_table_of_postgresql_arrives_exactly(
+    spark: SparkSession, postgresql: Any, table: Any
+) -> None:
     name, names, kinds, rows = table
     # Its own adapter would write the Python value's own form of JSON.
     rows = [
         tuple(
-            psycopg.types.json.Jsonb(value) if kind.declared == "jsonb" and value is not None else value
+            psycopg.types.json.Jsonb(value)
+            if kind.declared == "jsonb" and value is not None
+            else value
             for kind, value in zip(kinds, row, strict=True)
         )
         for row in rows
     ]
     database = postgresql.new_database()
-    with psycopg.connect(database.dsn, autocommit=True) as connection, tempfile.TemporaryDirectory() as folder:
+    with (
+        psycopg.connect(database.dsn, autocommit=True) as connection,
+        tempfile.TemporaryDirectory() as folder,
+    ):
         connection.execute("set timezone to 'UTC'")
         target = sql.Identifier(name)
         columns = [
-            sql.SQL("{} {}").format(sql.Identifier(n), sql.SQL(k.declared)) for n, k in zip(names, kinds, strict=True)
+            sql.SQL("{} {}").format(sql.Identifier(n), sql.SQL(k.declared))
+            for n, k in zip(names, kinds, strict=True)
         ]
-        connection.execute(sql.SQL("create table {} ({})").format(target, sql.SQL(", ").join(columns)))
+        connection.execute(
+            sql.SQL("create table {} ({})").format(target, sql.SQL(", ").join(columns))
+        )
         marks = sql.SQL(", ").join(sql.SQL(f"%s::{kind.declared}") for kind in kinds)
         # Beside values a percent sign is the driver's own.
         into = sql.SQL(target.as_string(connection).replace("%", "%%"))
-        connection.cursor().executemany(sql.SQL("insert into {} values ({})").format(into, marks), rows)
-        asked = [sql.SQL(k.asked).format(sql.Identifier(n)) for n, k in zip(names, kinds, strict=True)]
-        truth = connection.execute(sql.SQL("select {} from {}").format(sql.SQL(", ").join(asked), target)).fetchall()
+        connection.cursor().executemany(
+            sql.SQL("insert into {} values ({})").format(into, marks), rows
+        )
+        asked = [
+            sql.SQL(k.asked).format(sql.Identifier(n)) for n, k in zip(names, kinds, strict=True)
+        ]
+        truth = connection.execute(
+            sql.SQL("select {} from {}").format(sql.SQL(", ").join(asked), target)
+        ).fetchall()
         trip = RoundTrip(Path(folder), login(database))
         trip.run()
         assert rows_of(trip.table(f"public-{name}"), names) == in_order(truth)
@@ -168,9 +207,13 @@ def test_any_table_of_sqlite_arrives_exactly(spark: SparkSession, table: Any) ->
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "source.db"
         with closing(sqlite3.connect(path, isolation_level=None)) as connection:
-            columns = ", ".join(f"{quoted(n)} {k.declared}" for n, k in zip(names, kinds, strict=True))
+            columns = ", ".join(
+                f"{quoted(n)} {k.declared}" for n, k in zip(names, kinds, strict=True)
+            )
             connection.execute(f"create table {quoted(name)} ({columns})")
-            connection.executemany(f"insert into {quoted(name)} values ({', '.join('?' * len(kinds))})", rows)
+            connection.executemany(
+                f"insert into {quoted(name)} values ({', '.join('?' * len(kinds))})", rows
+            )
             stored = connection.execute(f"select * from {quoted(name)}").fetchall()
         truth = [
             [

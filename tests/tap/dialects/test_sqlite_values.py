@@ -1,4 +1,6 @@
-"""SQLite's columns hold anything: each value is read exactly as its column's type, or is a loud error."""
+"""SQLite's columns hold anything: each value is read exactly as its column's type, or is a loud
+error.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,12 @@ MISFITS: dict[str, list[Any]] = {
     "text": [b"bytes"],
     "blob": ["text", 5],
     "date": ["2025-02-30", "2025-01-20 10:00", 1737331200, "20/01/2025"],
-    "datetime": ["2025-01-20 15:30:00.1234567", "2025-01-20 25:00:00", 1737331200000, "2025-01-20 15:30:00+02"],
+    "datetime": [
+        "2025-01-20 15:30:00.1234567",
+        "2025-01-20 25:00:00",
+        1737331200000,
+        "2025-01-20 15:30:00+02",
+    ],
 }
 
 
@@ -58,14 +65,19 @@ def source(spark: SparkSession, tmp_path: Path) -> Source:
     return Source(spark, tmp_path / "source.db")
 
 
-@pytest.mark.parametrize(("declared", "value"), [(kind, value) for kind in MISFITS for value in MISFITS[kind]])
+@pytest.mark.parametrize(
+    ("declared", "value"), [(kind, value) for kind in MISFITS for value in MISFITS[kind]]
+)
 def test_what_does_not_fit_is_a_loud_error_that_names_column_value_and_way_out(
     source: Source, declared: str, value: Any
 ) -> None:
     source.fill(declared, [value])
     with pytest.raises(Exception, match="column v") as caught:
         source.values()
-    assert f"column v ({declared}) holds a value that is not a valid ".lower() in str(caught.value).lower()
+    assert (
+        f"column v ({declared}) holds a value that is not a valid ".lower()
+        in str(caught.value).lower()
+    )
     assert "type_overrides" in str(caught.value)
     if isinstance(value, int | float | str):
         assert str(value) in str(caught.value)
@@ -92,7 +104,9 @@ def test_a_value_that_looks_like_sql_stays_a_value(source: Source) -> None:
     assert source.values("text") == [hostile]
 
 
-@settings(max_examples=5, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=5, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(numbers=st.lists(st.floats(allow_nan=False), min_size=50, max_size=200))
 def test_every_double_survives(source: Source, numbers: list[float]) -> None:
     source.fill("real", numbers)
@@ -102,7 +116,9 @@ def test_every_double_survives(source: Source, numbers: list[float]) -> None:
     assert [repr(value) for value in source.values()] == kept
 
 
-@settings(max_examples=5, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=5, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(cents=st.lists(st.integers(-(10**14), 10**14), min_size=50, max_size=200))
 def test_every_decimal_of_up_to_fifteen_digits_survives(source: Source, cents: list[int]) -> None:
     amounts = [Decimal(each).scaleb(-2) for each in cents]

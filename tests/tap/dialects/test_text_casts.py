@@ -32,7 +32,11 @@ FITS: dict[str, dict[str, Any]] = {
     "SMALLINT": {"32767": 32767},
     "INTEGER": {"-2147483648": -(2**31)},
     "BIGINT": {"9223372036854775807": 2**63 - 1, "007": 7},
-    "DECIMAL(5,2)": {"-999.99": Decimal("-999.99"), "1.5000": Decimal("1.50"), ".5": Decimal("0.50")},
+    "DECIMAL(5,2)": {
+        "-999.99": Decimal("-999.99"),
+        "1.5000": Decimal("1.50"),
+        ".5": Decimal("0.50"),
+    },
     "DECIMAL(38,0)": {"9" * 38: Decimal("9" * 38)},
     "REAL": {"0.5": 0.5, "-Infinity": -math.inf},
     "DOUBLE PRECISION": {"1e308": 1e308, "-.5E-3": -0.0005, "inf": math.inf, "5.": 5.0},
@@ -53,11 +57,30 @@ MISFITS = {
     "DECIMAL(5,2)": ["1.001", "1000", "NaN", "1e2", "", "."],
     "REAL": ["1e39", "12f", "abc"],
     "DOUBLE PRECISION": ["1e400", "12d", "0x1p3", "1,5", " 1", ""],
-    "DATE": ["2025-02-30", "0000-01-01", "10000-01-01", "2025-01-01 00:00", "today", "2025-1-1", "2025-01-01\n"],
-    "TIMESTAMP": ["2025-01-01 24:00:00", "2025-01-01 10:00:00.1234567", "2025-01-01 10:00Z", "2025-01-01 10", "now"],
+    "DATE": [
+        "2025-02-30",
+        "0000-01-01",
+        "10000-01-01",
+        "2025-01-01 00:00",
+        "today",
+        "2025-1-1",
+        "2025-01-01\n",
+    ],
+    "TIMESTAMP": [
+        "2025-01-01 24:00:00",
+        "2025-01-01 10:00:00.1234567",
+        "2025-01-01 10:00Z",
+        "2025-01-01 10",
+        "now",
+    ],
     "TIMESTAMP WITH TIME ZONE": [
         *("2025-01-01 10:00+25:00", "2025-01-01 10:00 Europe/Berlin", "infinity"),
-        *("9999-12-31 23:59:59-05", "0001-01-01 00:00:00+05:00", "2016-12-31 23:59:60Z", "2016-12-31 24:00:00Z"),
+        *(
+            "9999-12-31 23:59:59-05",
+            "0001-01-01 00:00:00+05:00",
+            "2016-12-31 23:59:60Z",
+            "2016-12-31 24:00:00Z",
+        ),
     ],
 }
 
@@ -77,21 +100,30 @@ def only_row(spark: SparkSession, query: str) -> Any:
 
 def test_an_override_takes_what_its_type_holds_exactly(spark: SparkSession) -> None:
     assert {SqlType.parse(name).name for name in FITS} == set(KNOWN_TYPES)
-    cases = [(name, value, exact) for name, values in FITS.items() for value, exact in values.items()]
+    cases = [
+        (name, value, exact) for name, values in FITS.items() for value, exact in values.items()
+    ]
     row = only_row(spark, f"SELECT {', '.join(cast(name, value) for name, value, _ in cases)}")
     found = [each.astimezone(UTC) if name.endswith("ZONE") and "TIMESTAMP" in name else each
              for (name, _, _), each in zip(cases, row, strict=True)]  # fmt: skip
-    assert [(name, value, mine) for (name, value, _), mine in zip(cases, found, strict=True)] == cases
+    assert [
+        (name, value, mine) for (name, value, _), mine in zip(cases, found, strict=True)
+    ] == cases
 
 
-def test_an_override_that_does_not_fit_is_an_error_with_the_column_s_name(spark: SparkSession) -> None:
+def test_an_override_that_does_not_fit_is_an_error_with_the_column_s_name(
+    spark: SparkSession,
+) -> None:
     cases = [(name, value) for name, values in MISFITS.items() for value in values]
     # All in one query: NULL stands for each error.
     refused = [
-        re.sub(r"raise_error\(concat\('column v: ', '.*?'\)\)", "NULL", cast(*each), flags=re.S) for each in cases
+        re.sub(r"raise_error\(concat\('column v: ', '.*?'\)\)", "NULL", cast(*each), flags=re.S)
+        for each in cases
     ]
     assert not any("raise_error" in each for each in refused)
     row = only_row(spark, f"SELECT {', '.join(refused)}")
-    assert [(each, taken) for each, taken in zip(cases, row, strict=True) if taken is not None] == []
+    assert [
+        (each, taken) for each, taken in zip(cases, row, strict=True) if taken is not None
+    ] == []
     with pytest.raises(Exception, match="column v: 1e400"):
         only_row(spark, f"SELECT {cast('DOUBLE PRECISION', '1e400')}")

@@ -1,4 +1,6 @@
-"""The same rows and bookmarks come out whatever zone JVM, Python, server and session are in, across clock changes."""
+"""The same rows and bookmarks come out whatever zone JVM, Python, server and session are in, across
+clock changes.
+"""
 
 from __future__ import annotations
 
@@ -16,10 +18,21 @@ from tap.opened import login
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# Gaps and folds of New York, of Berlin and of Lord Howe's half hour; a leap day; local midnights that UTC has not.
-BEFORE = ["2024-02-29 23:59:59.999999", "2025-03-09 01:59:59.999999", "2025-03-09 02:30:00", "2025-03-30 02:30:00"]
+# Gaps and folds of New York, of Berlin and of Lord Howe's half hour; a leap day; local midnights
+# that UTC has not.
+BEFORE = [
+    "2024-02-29 23:59:59.999999",
+    "2025-03-09 01:59:59.999999",
+    "2025-03-09 02:30:00",
+    "2025-03-30 02:30:00",
+]
 BEFORE += ["2025-04-06 01:45:00", "2025-10-26 02:30:00", "2025-11-02 01:30:00"]
-AFTER = ["2025-11-02 01:30:00", "2025-11-02 01:30:00.000001", "2025-11-02 02:30:00", "2026-03-08 02:30:00"]
+AFTER = [
+    "2025-11-02 01:30:00",
+    "2025-11-02 01:30:00.000001",
+    "2025-11-02 02:30:00",
+    "2026-03-08 02:30:00",
+]
 # Of JVM and Python, of the server, and of the role.
 ZONES = [
     ("UTC", "UTC", "UTC"),
@@ -67,18 +80,26 @@ def test_the_same_rows_and_bookmarks_in_any_zone_across_clock_changes(
         def insert(moments: list[str], first: int) -> None:
             for name in TABLES:
                 for number, moment in enumerate(moments, first):
-                    connection.execute(f"insert into {name} values ({number}, '{moment}', '{moment}', '{moment}')")
+                    connection.execute(
+                        f"insert into {name} values ({number}, '{moment}', '{moment}', '{moment}')"
+                    )
 
         for place, (here, server, role) in enumerate(ZONES):
             connection.execute(f"alter database {database.name} set timezone to '{server}'")
-            connection.execute(f"alter role {database.user} in database {database.name} set timezone to '{role}'")
+            connection.execute(
+                f"alter role {database.user} in database {database.name} set timezone to '{role}'"
+            )
             for name, kind in TABLES.items():
                 connection.execute(f"drop table if exists {name}")
-                connection.execute(f"create table {name} (id int primary key, k {kind}, n timestamp, a timestamptz)")
+                connection.execute(
+                    f"create table {name} (id int primary key, k {kind}, n timestamp, a "
+                    "timestamptz)"
+                )
                 connection.execute(f"create index on {name} (k)")
             in_zone(here)
             trip = RoundTrip(
-                tmp_path / str(place), login(database, incremental_tables=keys, spark={"master": "local[2]"})
+                tmp_path / str(place),
+                login(database, incremental_tables=keys, spark={"master": "local[2]"}),
             )
             insert(BEFORE, 0)
             first = records(trip.run(with_state=True))
@@ -92,7 +113,8 @@ def test_the_same_rows_and_bookmarks_in_any_zone_across_clock_changes(
                 bookmark.pop("snapshot", None)
             lake = {name: trip.table(f"public-{name}").sort_by("id").to_pydict() for name in TABLES}
             truth = {
-                name: connection.execute(f"select id, k, n, a from {name} order by id").fetchall() for name in TABLES
+                name: connection.execute(f"select id, k, n, a from {name} order by id").fetchall()
+                for name in TABLES
             }
             for name in TABLES:
                 assert list(zip(*lake[name].values(), strict=True)) == truth[name]
@@ -101,7 +123,9 @@ def test_the_same_rows_and_bookmarks_in_any_zone_across_clock_changes(
     assert [len(rows) for rows in runs[0][0].values()] == [len(BEFORE)] * 3
     # The fold's second half is new under the key that was the last one; nothing else comes again.
     assert [len(rows) for rows in runs[0][1].values()] == [len(AFTER)] * 3
-    shown = {name: runs[0][2]["bookmarks"][f"public-{name}"]["replication_key_value"] for name in TABLES}
+    shown = {
+        name: runs[0][2]["bookmarks"][f"public-{name}"]["replication_key_value"] for name in TABLES
+    }
     assert shown == {
         "naive": "2026-03-08T02:30:00.000000",
         "aware": "2026-03-08T02:30:00.000000Z",

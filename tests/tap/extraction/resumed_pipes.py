@@ -22,9 +22,14 @@ ROWS = {
     "d_keyless": [(n, f"row {n}") for n in range(3)],
 }
 KEYS = {"incremental_tables": ["b_indexed:k:integer", "c_unindexed:k:integer"], "slice_rows": 5}
-# Who goes on has a snapshot of its own, which a state tells where rows are looked for that were committed late.
+# Who goes on has a snapshot of its own, which a state tells where rows are looked for that were
+# committed late.
 PUBLIC = {"stream_options": {"*": {"late_rows": "open"}}}
-PUBLIC_KEYS = {**KEYS, **PUBLIC, "incremental_tables": [f"public.{spec}" for spec in KEYS["incremental_tables"]]}
+PUBLIC_KEYS = {
+    **KEYS,
+    **PUBLIC,
+    "incremental_tables": [f"public.{spec}" for spec in KEYS["incremental_tables"]],
+}
 # PostgreSQL is read without a Spark job for each slice, which takes a fifth of the time.
 B = "public-b_indexed"
 B_ALONE = {"incremental_tables": ["public.b_indexed:k:integer"], "slice_rows": 5, "tables": ["b_*"]}
@@ -37,7 +42,8 @@ def inserts(rows):
         return "null" if value is None else repr(value)
 
     return ";".join(
-        f"insert into {table} values " + ", ".join(f"({', '.join(map(shown, row))})" for row in each)
+        f"insert into {table} values "
+        + ", ".join(f"({', '.join(map(shown, row))})" for row in each)
         for table, each in rows.items()
     )
 

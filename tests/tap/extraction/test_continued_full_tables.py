@@ -8,21 +8,36 @@ import pytest
 from tap.extraction.resumed_pipes import SCRIPT
 
 A_WHOLE = "public-a_whole"
-# What happens to a full table between a death and the run that goes on, and whether what was sent can be used.
+# What happens to a full table between a death and the run that goes on, and whether what was sent
+# can be used.
 FATES = {
     "quiet": ("select 1", True),
-    "rows added": ("insert into a_whole values (100, 'new'), (-1, 'below'); delete from a_whole where id = -2", True),
+    "rows added": (
+        "insert into a_whole values (100, 'new'), (-1, 'below'); delete from a_whole where id = -2",
+        True,
+    ),
     "row deleted": ("delete from a_whole where id = 0", False),
     "row changed": ("update a_whole set v = 'changed' where id = 1", False),
-    "deleted and added": ("delete from a_whole where id = 0; insert into a_whole values (-1, 'in its place')", False),
-    "truncated": ("truncate a_whole; insert into a_whole select n, 'new' from generate_series(100, 107) n", False),
-    "rewritten": ("truncate a_whole; insert into a_whole select n, 'row ' || n from generate_series(0, 11) n", False),
+    "deleted and added": (
+        "delete from a_whole where id = 0; insert into a_whole values (-1, 'in its place')",
+        False,
+    ),
+    "truncated": (
+        "truncate a_whole; insert into a_whole select n, 'new' from generate_series(100, 107) n",
+        False,
+    ),
+    "rewritten": (
+        "truncate a_whole; insert into a_whole select n, 'row ' || n from generate_series(0, 11) n",
+        False,
+    ),
 }
 
 
 @pytest.mark.parametrize("fate", FATES)
 @pytest.mark.parametrize("sent", ["a part", "all"])
-def test_a_full_table_read_in_two_runs_is_what_it_was_at_the_second(postgres_pipe, caplog, fate, sent):
+def test_a_full_table_read_in_two_runs_is_what_it_was_at_the_second(
+    postgres_pipe, caplog, fate, sent
+):
     """What was sent before a death is used only if none of its rows was changed or deleted since."""
     caplog.set_level("INFO")
     change, continues = FATES[fate]
@@ -37,12 +52,16 @@ def test_a_full_table_read_in_two_runs_is_what_it_was_at_the_second(postgres_pip
     assert rest.start == "resume"
     assert rest.restarted == (set() if continues else {A_WHOLE})
     assert ("is dropped, and the table is read from its start" in caplog.text) is not continues
-    arrived = Counter(row for row in before.followed_by(rest).elements() if json.loads(row)[0] == A_WHOLE)
+    arrived = Counter(
+        row for row in before.followed_by(rest).elements() if json.loads(row)[0] == A_WHOLE
+    )
     assert arrived == Counter(whole_rows_now(database))
 
 
 def test_a_full_table_that_is_continued_twice_is_what_it_was_at_the_last_run(postgres_pipe):
-    """Rows that were added since the first death count as sent after the second: one that is deleted is noticed."""
+    """Rows that were added since the first death count as sent after the second: one that is
+    deleted is noticed.
+    """
     pipe, database = postgres_pipe(SCRIPT, slice_rows=3, tables=["a_whole"])
     first = pipe.run().until(1)
     pipe.die(first)

@@ -1,4 +1,6 @@
-"""What the tap is given as its state it sends on as it came, also of streams that are none of its own."""
+"""What the tap is given as its state it sends on as it came, also of streams that are none of its
+own.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,9 @@ def test_a_state_is_sent_on_as_it_came(tmp_path: Path, place: str) -> None:
         state.write_final()
     lines = output.buffer.getvalue().splitlines()
     assert [json.loads(line).get("final") for line in lines] == [False, None, True]
-    assert [to_json(state_from_json(line)["value"], ascii_only=True) for line in lines] == [STATE] * 3
+    assert [to_json(state_from_json(line)["value"], ascii_only=True) for line in lines] == [
+        STATE
+    ] * 3
 
 
 def test_a_bookmark_that_stands_as_a_number_is_read_by_its_digits() -> None:

@@ -1,4 +1,6 @@
-"""The edge of a run: which rows at the bookmark were sent before (files and fingerprints, no database)."""
+"""The edge of a run: which rows at the bookmark were sent before (files and fingerprints, no
+database).
+"""
 
 from collections import Counter
 from types import SimpleNamespace
@@ -23,7 +25,9 @@ from tap_spark_jdbc.reading.edges import Edges
 
 def batch_of(records):
     """A batch with each record as a text."""
-    return pa.RecordBatch.from_arrays([pa.array([orjson.dumps(each).decode() for each in records])], ["record"])
+    return pa.RecordBatch.from_arrays(
+        [pa.array([orjson.dumps(each).decode() for each in records])], ["record"]
+    )
 
 
 def hashes(records):
@@ -32,7 +36,9 @@ def hashes(records):
 
 def edges_after(sent):
     """The edges of a run that begins where these rows were sent at the bookmark."""
-    sql = SimpleNamespace(unseen=None, bookmark="b", upper="b", split=None, bookmark_since=None, upper_since=None)
+    sql = SimpleNamespace(
+        unseen=None, bookmark="b", upper="b", split=None, bookmark_since=None, upper_since=None
+    )
     plan = SimpleNamespace(end_value=None, replication_key=None)
     whole = SimpleNamespace(lower="b", after=False)
     return Edges(
@@ -62,7 +68,11 @@ def left_of(rows, edges, cut=30):
 
 def test_rows_that_were_sent_and_did_not_change_are_left_out():
     edges = edges_after(hashes([{"id": 1, "v": "old"}, {"id": 2, "v": "old"}]))
-    rows = [({"id": 1, "v": "old"}, Edge.BOOKMARK), ({"id": 2, "v": "new"}, Edge.BOOKMARK), ({"id": 3}, Edge.NONE)]
+    rows = [
+        ({"id": 1, "v": "old"}, Edge.BOOKMARK),
+        ({"id": 2, "v": "new"}, Edge.BOOKMARK),
+        ({"id": 3}, Edge.NONE),
+    ]
 
     assert left_of(rows, edges) == [{"id": 2, "v": "new"}, {"id": 3}]
     assert edges.final()[0] == Boundary.of(hashes([{"id": 1, "v": "old"}, {"id": 2, "v": "new"}]))
@@ -75,7 +85,10 @@ def test_identical_twins_are_counted():
 
 
 rows = st.lists(
-    st.tuples(st.fixed_dictionaries({"v": st.text(max_size=8) | st.integers(0, 3)}), st.sampled_from(Edge)), max_size=30
+    st.tuples(
+        st.fixed_dictionaries({"v": st.text(max_size=8) | st.integers(0, 3)}), st.sampled_from(Edge)
+    ),
+    max_size=30,
 )
 
 
@@ -86,17 +99,24 @@ def test_what_stays_is_what_was_read_without_what_was_sent(rows, sent, cut):
 
     left = Counter(hashes(left_of(rows, edges_after(before.elements()), cut)))
 
-    assert left == Counter(hashes(record for record, _ in rows)) - (before & Counter(hashes(at_bookmark)))
+    assert left == Counter(hashes(record for record, _ in rows)) - (
+        before & Counter(hashes(at_bookmark))
+    )
 
 
 def at_once(fingerprints: list[bytes]) -> Boundary:
     if len(fingerprints) <= MAX_BOUNDARY_HASHES:
         return Boundary.of(each.hex() for each in fingerprints)
-    numbers = {bucket: [int.from_bytes(each) for each in fingerprints if each[0] == bucket] for bucket in range(256)}
+    numbers = {
+        bucket: [int.from_bytes(each) for each in fingerprints if each[0] == bucket]
+        for bucket in range(256)
+    }
     return Boundary.of_buckets(len(fingerprints), map(sum, numbers.values()))
 
 
-@pytest.mark.parametrize("count", [0, 1, MAX_BOUNDARY_HASHES, MAX_BOUNDARY_HASHES + 1, 3 * MAX_BOUNDARY_HASHES])
+@pytest.mark.parametrize(
+    "count", [0, 1, MAX_BOUNDARY_HASHES, MAX_BOUNDARY_HASHES + 1, 3 * MAX_BOUNDARY_HASHES]
+)
 def test_a_boundary_is_the_same_whether_built_at_once_or_row_by_row(count):
     fingerprints = [fingerprint(b"%d" % number) for number in range(count)]
     builder = BoundaryBuilder()
@@ -128,7 +148,9 @@ def test_whole_buckets_and_single_rows_add_up():
 
 @pytest.mark.parametrize("primary_key", [(), ("id",)])
 def test_rows_that_may_be_one_record_are_never_cut_apart(primary_key):
-    """They are counted slice by slice: what cuts them must be in the record, or the record have the whole key."""
+    """They are counted slice by slice: what cuts them must be in the record, or the record have the
+    whole key.
+    """
     dialect = dialect_of("jdbc:sqlite:x")
     names = ("id", "part", "k")
     columns = tuple(dialect.column(name, "integer", nullable=False) for name in names)
@@ -139,7 +161,10 @@ def test_rows_that_may_be_one_record_are_never_cut_apart(primary_key):
 
     def split(*selected, replication_key=growing):
         by = Key.of(table, part)
-        return split_key(StreamPlan(table, "t", selected, "INCREMENTAL", replication_key, partition_column=by), dialect)
+        return split_key(
+            StreamPlan(table, "t", selected, "INCREMENTAL", replication_key, partition_column=by),
+            dialect,
+        )
 
     assert split(ident, part, key) == Key.of(table, part)
     assert split(ident, key) == (Key.of(table, part) if primary_key else None)

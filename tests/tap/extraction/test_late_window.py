@@ -1,4 +1,6 @@
-"""Rows that are committed late, below a bookmark, on databases that show no snapshot: MariaDB, MySQL and SQLite."""
+"""Rows that are committed late, below a bookmark, on databases that show no snapshot: MariaDB,
+MySQL and SQLite.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,10 @@ if TYPE_CHECKING:
 __all__ = ["database", "pipe", "server"]
 
 NUMBERED = "create table t (id int auto_increment primary key, v varchar(20))"
-TIMED = "create table t (id int auto_increment primary key, v varchar(20), k datetime(6) not null, key (k))"
+TIMED = (
+    "create table t (id int auto_increment primary key, v varchar(20), k datetime(6) not null, "
+    "key (k))"
+)
 
 
 @contextmanager
@@ -45,14 +50,22 @@ def arrivals(lake, database, runs: int = 1) -> Counter[tuple[int, str]]:
 
 @pytest.mark.parametrize("kind", ["numbers", "moments"])
 def test_late_row_arrives_once(database, pipe, kind) -> None:
-    """A row committed below the bookmark, after it moved, comes with the next run, and none comes twice."""
-    insert = "insert into t (v) values ('{}')" if kind == "numbers" else "insert into t (v, k) values ('{}', now(6))"
+    """A row committed below the bookmark, after it moved, comes with the next run, and none comes
+    twice.
+    """
+    insert = (
+        "insert into t (v) values ('{}')"
+        if kind == "numbers"
+        else "insert into t (v, k) values ('{}', now(6))"
+    )
     run(database, NUMBERED if kind == "numbers" else TIMED, *[insert.format("old")] * 100)
     lake = pipe("t:id:integer" if kind == "numbers" else "t:k:datetime")
     with open_transaction(database) as late:
         late.execute(insert.format("late"))
         run(database, insert.format("new"))
-        assert arrivals(lake, database) == Counter({**{(n, "old"): 1 for n in range(1, 101)}, (102, "new"): 1})
+        assert arrivals(lake, database) == Counter(
+            {**{(n, "old"): 1 for n in range(1, 101)}, (102, "new"): 1}
+        )
         assert not arrivals(lake, database)
         late.execute("commit")
     assert arrivals(lake, database) == Counter([(101, "late")])
@@ -64,7 +77,9 @@ def test_late_row_arrives_once(database, pipe, kind) -> None:
 
 
 def test_transaction_open_longer_than_the_window(database, pipe) -> None:
-    """The next window reaches back to the oldest transaction that was open, and is narrow again once it has ended."""
+    """The next window reaches back to the oldest transaction that was open, and is narrow again
+    once it has ended.
+    """
     run(database, NUMBERED, "insert into t (v) values ('old'), ('old')")
     lake = pipe("t:id:integer", safety_lag_rows=1)
     arrivals(lake, database)
@@ -101,7 +116,11 @@ def test_moments_of_a_long_transaction(database, pipe) -> None:
 def test_user_without_the_right_is_told_the_grant(database, pipe, caplog) -> None:
     run(database, NUMBERED, "insert into t (v) values ('old')")
     name = f"u_{database.name}"
-    run(database, f"create user {name} identified by 'secret1'", f"grant select on {database.name}.* to {name}")
+    run(
+        database,
+        f"create user {name} identified by 'secret1'",
+        f"grant select on {database.name}.* to {name}",
+    )
     lake = pipe("t:id:integer")
     lake.config |= {"user": name, "password": "secret1"}
     with caplog.at_level(logging.INFO):
@@ -111,9 +130,16 @@ def test_user_without_the_right_is_told_the_grant(database, pipe, caplog) -> Non
 
 
 def test_window_of_many_rows_is_known_by_buckets(database, pipe) -> None:
-    """Up to `MAX_WINDOW_HASHES` rows are known one by one; beyond, the neighbours of a late row come again."""
+    """Up to `MAX_WINDOW_HASHES` rows are known one by one.
+
+    Beyond, the neighbours of a late row come again.
+    """
     rows = MAX_WINDOW_HASHES + 50
-    run(database, NUMBERED, f"insert into t (id, v) select seq, 'old' from {counted(rows)} where seq <> 50")
+    run(
+        database,
+        NUMBERED,
+        f"insert into t (id, v) select seq, 'old' from {counted(rows)} where seq <> 50",
+    )
     lake = pipe("t:id:integer", safety_lag_rows=2 * rows)
     assert arrivals(lake, database).total() == rows - 1
     assert len(str(lake.run().final)) < 5_000
@@ -133,7 +159,11 @@ def test_window_of_many_rows_is_known_by_buckets(database, pipe) -> None:
 
 def test_thousands_of_rows_are_known_one_by_one(database, pipe) -> None:
     rows = 5 * MAX_BOUNDARY_HASHES
-    run(database, NUMBERED, f"insert into t (id, v) select seq, 'old' from {counted(rows)} where seq <> 50")
+    run(
+        database,
+        NUMBERED,
+        f"insert into t (id, v) select seq, 'old' from {counted(rows)} where seq <> 50",
+    )
     lake = pipe("t:id:integer", safety_lag_rows=2 * rows)
     assert arrivals(lake, database).total() == rows - 1
     run(database, "insert into t (id, v) values (50, 'late'), (null, 'new')")
@@ -150,13 +180,17 @@ def test_a_run_dies_in_its_window(database, pipe, kind) -> None:
         NUMBERED if kind == "numbers" else TIMED,
         f"insert into t (id, v) select seq, 'old' from {counted(9)} where seq <> 4"
         if kind == "numbers"
-        else f"insert into t (id, v, k) select seq, 'old', {moment} from {counted(9)} where seq <> 4",
+        else f"insert into t (id, v, k) select seq, 'old', {moment} from {counted(9)} where seq <> "
+        "4",
     )
     spec, lag = ("t:id:integer", "rows") if kind == "numbers" else ("t:k:datetime", "seconds")
     lake = pipe(spec, slice_rows=2, **{f"safety_lag_{lag}": 6})
     first = lake.run()
     lake.save(first.final)
-    late = f"insert into t (id, v{{}}) select seq, 'late'{{}} from {counted(20, 4)} where seq = 4 or seq > 9"
+    late = (
+        f"insert into t (id, v{{}}) select seq, 'late'{{}} from {counted(20, 4)} where seq = 4 "
+        "or seq > 9"
+    )
     run(database, late.format("", "") if kind == "numbers" else late.format(", k", f", {moment}"))
     whole = lake.run()
     assert whole.ids(f"{database.name}-t") == Counter([4, *range(10, 21)])
@@ -180,13 +214,17 @@ def test_zero_reads_nothing_below_the_bookmark(database, pipe) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("seed", [1, 2])
 def test_random_writers_and_deaths(database, spark, tmp_path, kind, seed) -> None:
-    """Every version that stood still at a run came once (a slice of `tests/storms/late_commits.py`)."""
+    """Every version that stood still at a run came once (a slice of
+    `tests/storms/late_commits.py`).
+    """
     del spark
     Storm.of(database, tmp_path / "lake", kind, seed).blow(40)
 
 
 def test_bookmark_without_a_window_sends_it_once_more(database, pipe) -> None:
-    """A bookmark of 0.1.0, or of a run without a window: its rows come again, and the SCHEMA says from which key on."""
+    """A bookmark of 0.1.0, or of a run without a window: its rows come again, and the SCHEMA says
+    from which key on.
+    """
     run(database, NUMBERED, "insert into t (id, v) values (1, 'old'), (3, 'old')")
     lake = pipe("t:id:integer", safety_lag_rows=0)
     arrivals(lake, database)
@@ -194,6 +232,9 @@ def test_bookmark_without_a_window_sends_it_once_more(database, pipe) -> None:
     run(database, "insert into t (id, v) values (2, 'late'), (4, 'new')")
     sent = lake.run()
     assert sent.ids(f"{database.name}-t") == Counter([1, 2, 4])
-    assert next(each for each in sent.messages if each["type"] == "SCHEMA")["schema"]["x-sent-since"] == 3 - 1_000
+    assert (
+        next(each for each in sent.messages if each["type"] == "SCHEMA")["schema"]["x-sent-since"]
+        == 3 - 1_000
+    )
     lake.save(sent.final)
     assert not arrivals(lake, database)

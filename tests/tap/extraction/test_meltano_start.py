@@ -1,4 +1,6 @@
-"""Under Meltano a run begins at the state's own place, as long as that says what Meltano's copy says."""
+"""Under Meltano a run begins at the state's own place, as long as that says what Meltano's copy
+says.
+"""
 
 from __future__ import annotations
 
@@ -28,8 +30,13 @@ def place(tmp_path: Path) -> Path:
     return place
 
 
-def test_the_states_own_place_is_read_where_meltanos_copy_says_the_same(tmp_path: Path, place: Path) -> None:
-    copy, handed = tmp_path / "copy.json", {"bucket": f"{tmp_path}/lake", "pipeline": "p", "storage_options": {}}
+def test_the_states_own_place_is_read_where_meltanos_copy_says_the_same(
+    tmp_path: Path, place: Path
+) -> None:
+    copy, handed = (
+        tmp_path / "copy.json",
+        {"bucket": f"{tmp_path}/lake", "pipeline": "p", "storage_options": {}},
+    )
     assert origin(None, handed) == str(place)
     copy.write_text(json.dumps(STATE, indent=2))
     assert origin(str(copy), handed) == str(copy)

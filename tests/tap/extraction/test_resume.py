@@ -1,4 +1,6 @@
-"""A run that died goes on behind its last STATE: what was sent before is not sent again, and nothing is skipped."""
+"""A run that died goes on behind its last STATE: what was sent before is not sent again, and
+nothing is skipped.
+"""
 
 import json
 from collections import Counter
@@ -23,7 +25,9 @@ from tap.extraction.resumed_pipes import (
 
 
 def every_death_is_continued(pipe, whole, one_of=1):
-    """Whatever STATE of this run was the last one: the next run sends the rest of it, and only that."""
+    """Whatever STATE of this run was the last one: the next run sends the rest of it, and only
+    that.
+    """
     for number, before in islice(whole.deaths(), 0, None, one_of):
         rest = pipe.resumed(before)
 
@@ -32,13 +36,17 @@ def every_death_is_continued(pipe, whole, one_of=1):
         if rest.restarted:
             continue
         # So a run that goes on may die as well, as often as it likes.
-        assert unsealed(rest.states[1:]) == unsealed(whole.states[number + 1 :] or whole.states[-1:]), number
+        assert unsealed(rest.states[1:]) == unsealed(
+            whole.states[number + 1 :] or whole.states[-1:]
+        ), number
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("server", "one_of"), [("postgres", 1), ("sqlite", 5)])
 def test_a_run_that_died_at_any_state_is_continued_and_sends_only_the_rest(request, server, one_of):
-    pipe, _ = request.getfixturevalue(f"{server}_pipe")(SCRIPT, **(PUBLIC_KEYS if server == "postgres" else KEYS))
+    pipe, _ = request.getfixturevalue(f"{server}_pipe")(
+        SCRIPT, **(PUBLIC_KEYS if server == "postgres" else KEYS)
+    )
     whole = pipe.run()
     assert whole.start == "first"
     assert set(whole.rows.values()) == {1}
@@ -64,7 +72,8 @@ CHANGES = """
 
 def test_a_source_that_changes_between_death_and_resume_loses_and_repeats_nothing(postgres_pipe):
     settings = {**PUBLIC_KEYS, "tables": ["b_*", "c_*"]}
-    # The tables are made anew for each death, so by their writers all rows would be newer than the run that died.
+    # The tables are made anew for each death, so by their writers all rows would be newer than the
+    # run that died.
     pipe, database = postgres_pipe(SCRIPT, **settings)
     whole = pipe.run()
 
@@ -78,8 +87,13 @@ def test_a_source_that_changes_between_death_and_resume_loses_and_repeats_nothin
         news = pipe.run()
 
         assert (rest.start, news.start) == ("resume", "saved")
-        # Rows without key come on every run: they count once for the run that died and the one that went on.
-        arrived = before.rows + rest.rows + Counter({row: n for row, n in news.rows.items() if has_key(row)})
+        # Rows without key come on every run: they count once for the run that died and the one that
+        # went on.
+        arrived = (
+            before.rows
+            + rest.rows
+            + Counter({row: n for row, n in news.rows.items() if has_key(row)})
+        )
         assert set(arrived.values()) == {1}, number
         for table in ("b_indexed", "c_unindexed"):
             assert not rows_now(database, table) - set(arrived), number
@@ -87,14 +101,19 @@ def test_a_source_that_changes_between_death_and_resume_loses_and_repeats_nothin
 
 def rows_now(database, table):
     rows = database.execute(f"select * from {table}").fetchall()
-    return {json.dumps([f"public-{table}", dict(zip(("id", "k", "v"), row, strict=True))]) for row in rows}
+    return {
+        json.dumps([f"public-{table}", dict(zip(("id", "k", "v"), row, strict=True))])
+        for row in rows
+    }
 
 
 def has_key(row):
     return json.loads(row)[1]["k"] is not None
 
 
-@pytest.mark.parametrize("new", [[], [(n, n // 3, "new") for n in range(300, 311)]], ids=["ties", "ties and new keys"])
+@pytest.mark.parametrize(
+    "new", [[], [(n, n // 3, "new") for n in range(300, 311)]], ids=["ties", "ties and new keys"]
+)
 def test_a_delta_is_continued_behind_the_rows_at_the_bookmark(postgres_pipe, new):
     pipe, database = postgres_pipe(SCRIPT, **B_ALONE)
     pipe.save(pipe.run().final)
@@ -115,7 +134,8 @@ def test_a_boundary_of_buckets_is_whole_over_two_runs(sqlite_pipe, index):
     count = 2 * MAX_BOUNDARY_HASHES + 500
     rows = [(n, 7 if n > 3 else 1, f"row {n}") for n in range(count)]
     pipe, database = sqlite_pipe(
-        f"create table t (id integer primary key, k integer not null, v text); {index}" + inserts({"t": rows}),
+        f"create table t (id integer primary key, k integer not null, v text); {index}"
+        + inserts({"t": rows}),
         incremental_tables=["t:k:integer"],
         slice_rows=600,
     )
@@ -124,19 +144,24 @@ def test_a_boundary_of_buckets_is_whole_over_two_runs(sqlite_pipe, index):
 
     every_death_is_continued(pipe, whole, one_of=2)
 
-    database.executescript("update t set v = 'changed' where id = 5; insert into t values (9999, 7, 'tie')")
+    database.executescript(
+        "update t set v = 'changed' where id = 5; insert into t values (9999, 7, 'tie')"
+    )
     rest = pipe.resumed(whole.until(2))
     assert rest.final["bookmarks"]["t"]["boundary"]["rows"] == count - 3
     pipe.save(rest.final)
     news = pipe.run().ids("t")
-    # The row that was sent before it changed comes with its bucket; the tie was read by the run that went on.
+    # The row that was sent before it changed comes with its bucket; the tie was read by the run
+    # that went on.
     assert 5 in news
     assert 9999 not in news
     assert len(news) < count / 50
 
 
 def test_window_of_a_dead_run_is_read_again(postgres_pipe):
-    """A row committed late in the window below the dead run's upper bound comes with the run that continues, once."""
+    """A row committed late in the window below the dead run's upper bound comes with the run that
+    continues, once.
+    """
     rows = {"b_indexed": [(n, n // 2, "row") for n in range(20)]}
     settings = {**B_ALONE, **PUBLIC, "safety_lag_seconds": 2}
     pipe, database = postgres_pipe(TABLES + inserts(rows), **settings)
@@ -144,7 +169,9 @@ def test_window_of_a_dead_run_is_read_again(postgres_pipe):
     pipe.save(first.final)
     # A large group at the bookmark, and another one above it.
     ties = [(n, 9, "tie") for n in range(100, 108)] + [(n, 20, "tie") for n in range(110, 117)]
-    database.execute(inserts({"b_indexed": [*ties, *((n, n // 4, "new") for n in range(200, 211))]}))
+    database.execute(
+        inserts({"b_indexed": [*ties, *((n, n // 4, "new") for n in range(200, 211))]})
+    )
     second = pipe.run()
 
     for number, before in second.deaths():
@@ -170,7 +197,9 @@ def test_keys_and_primary_keys_that_are_compared_as_text_or_are_null_are_continu
     # A moment is written as its column has it: without seconds, with a T.
     moments = [f"2025-01-{1 + n // 5:02}{'T' if n % 2 else ' '}10:{n % 5:02}" for n in range(13)]
     ids = [None if n in (2, 9) else f"2024-02-{1 + n:02} 00:00" for n in range(13)]
-    tables = {name: list(zip(ids, moments, range(13), strict=True)) for name in ("indexed", "unindexed")}
+    tables = {
+        name: list(zip(ids, moments, range(13), strict=True)) for name in ("indexed", "unindexed")
+    }
     whole_table = {"whole": [(each, n) for n, each in enumerate(ids)]}
     pipe, _ = sqlite_pipe(
         """
@@ -192,7 +221,9 @@ def test_keys_and_primary_keys_that_are_compared_as_text_or_are_null_are_continu
 
 def test_records_that_pass_through_stream_maps_are_continued(postgres_pipe):
     maps = {B: {"__filter__": "id % 3 != 0", "shout": "v.upper()"}}
-    pipe, _ = postgres_pipe(SCRIPT, **{**B_ALONE, **PUBLIC, "tables": ["a_*", "b_*"]}, stream_maps=maps)
+    pipe, _ = postgres_pipe(
+        SCRIPT, **{**B_ALONE, **PUBLIC, "tables": ["a_*", "b_*"]}, stream_maps=maps
+    )
     whole = pipe.run()
     assert whole.ids(B) == Counter(n for n in range(len(INDEXED_KEYS)) if n % 3)
 
@@ -205,8 +236,8 @@ def test_records_that_pass_through_stream_maps_are_continued(postgres_pipe):
 def test_keys_in_an_order_of_the_databases_own_are_continued(sqlite_pipe):
     rows = [(n, "aBcDeFgHiJ"[n // 2], f"row {n}") for n in range(20)]
     pipe, database = sqlite_pipe(
-        "create table t (id integer primary key, k text collate nocase, v text); create index t_k on t (k);"
-        + inserts({"t": rows[:6]}),
+        "create table t (id integer primary key, k text collate nocase, v text); create index t_k "
+        "on t (k);" + inserts({"t": rows[:6]}),
         incremental_tables=["t:k:string"],
         slice_rows=4,
     )

@@ -32,7 +32,11 @@ def death(spark, tmp_path_factory):
     path = folder / "source.db"
     with closing(sqlite3.connect(path)) as database:
         database.executescript(SCRIPT)
-    config = {"jdbc_url": f"jdbc:sqlite:{path}", "incremental_tables": ["t:k:integer"], "slice_rows": 5}
+    config = {
+        "jdbc_url": f"jdbc:sqlite:{path}",
+        "incremental_tables": ["t:k:integer"],
+        "slice_rows": 5,
+    }
     return config, path, path.read_bytes(), Pipe(folder / "lake", config).run().until(3)
 
 
@@ -99,7 +103,8 @@ def test_a_changed_config_starts_anew_and_says_so(dead, caplog, changed):
         "alter table t rename column v to w",
         "drop index t_k",
         "create table another (id integer primary key)",
-        "alter table t rename to u; create table t (id integer primary key, k integer, other integer, v integer);"
+        "alter table t rename to u; create table t (id integer primary key, k integer, other "
+        "integer, v integer);"
         "create index t_k2 on t (k); drop table u",
     ],
 )
@@ -113,14 +118,22 @@ def test_changed_tables_start_anew_and_say_so(dead, caplog, change):
 
 
 def test_what_does_not_change_the_records_does_not_matter(dead):
-    dead.config |= {"slice_rows": 3, "fetch_size": 10, "n_jobs": 1, "user": "me", "password": "pass-phrase-9"}
+    dead.config |= {
+        "slice_rows": 3,
+        "fetch_size": 10,
+        "n_jobs": 1,
+        "user": "me",
+        "password": "pass-phrase-9",
+    }
     dead.config["stream_options"] = {"t": {}}
 
     assert begun(dead) == "resume"
 
 
 @pytest.mark.parametrize(
-    ("flag", "start"), [({"full": True}, "full"), ({"resume": False}, "first")], ids=["full", "no-resume"]
+    ("flag", "start"),
+    [({"full": True}, "full"), ({"resume": False}, "first")],
+    ids=["full", "no-resume"],
 )
 def test_full_and_no_resume_do_not_even_read_the_checkpoint(dead, caplog, flag, start):
     dead.checkpoint.write_text("no checkpoint at all")
@@ -138,16 +151,23 @@ def test_full_and_no_resume_do_not_even_read_the_checkpoint(dead, caplog, flag, 
         lambda body: json.dumps({name: value for name, value in body.items() if name != "resume"}),
         lambda body: json.dumps({**body, "state": 3}),
         lambda body: json.dumps({**body, "state": {"bookmarks": {"t": 3}}}),
-        lambda body: json.dumps({**body, "state": {"bookmarks": {"t": {"replication_key_value": "x"}}}}),
+        lambda body: json.dumps(
+            {**body, "state": {"bookmarks": {"t": {"replication_key_value": "x"}}}}
+        ),
         lambda body: json.dumps({**body, "resume": {**body["resume"], "streams": None}}),
-        lambda body: json.dumps({**body, "resume": {**body["resume"], "streams": {"t": {"extent": "some"}}}}),
+        lambda body: json.dumps(
+            {**body, "resume": {**body["resume"], "streams": {"t": {"extent": "some"}}}}
+        ),
         lambda body: json.dumps(
             {**body, "resume": {**body["resume"], "streams": {"u": {"extent": "full", "rows": 1}}}}
         ),
         lambda body: json.dumps(
             {
                 **body,
-                "resume": {**body["resume"], "streams": {"t": {"extent": "full", "rows": 1, "split": {"next": 3}}}},
+                "resume": {
+                    **body["resume"],
+                    "streams": {"t": {"extent": "full", "rows": 1, "split": {"next": 3}}},
+                },
             }
         ),
     ],
@@ -167,7 +187,9 @@ def test_a_checkpoint_of_a_newer_format_is_an_error(dead):
     with pytest.raises(StorageError, match=r"checkpoint.json has format version 2.*upgrade"):
         begun(dead)
 
-    dead.checkpoint.write_text(json.dumps({**body, "resume": {**body["resume"], "format_version": 2}}))
+    dead.checkpoint.write_text(
+        json.dumps({**body, "resume": {**body["resume"], "format_version": 2}})
+    )
     with pytest.raises(StateError, match="upgrade the tap, or start anew with --no-resume"):
         begun(dead)
 
@@ -226,8 +248,14 @@ def test_the_command_continues_what_the_targets_config_leads_to(dead):
 @pytest.mark.parametrize(
     ("url", "plain"),
     [
-        ("jdbc:postgresql://db:5432/shop?user=me&password=x&ssl=true", "jdbc:postgresql://db:5432/shop?&&ssl=true"),
-        ("jdbc:sqlserver://db;databaseName=shop;user=me;password=x", "jdbc:sqlserver://db;databaseName=shop;;"),
+        (
+            "jdbc:postgresql://db:5432/shop?user=me&password=x&ssl=true",
+            "jdbc:postgresql://db:5432/shop?&&ssl=true",
+        ),
+        (
+            "jdbc:sqlserver://db;databaseName=shop;user=me;password=x",
+            "jdbc:sqlserver://db;databaseName=shop;;",
+        ),
         ("jdbc:mysql://me:x@db/shop", "jdbc:mysql://db/shop"),
         ("jdbc:oracle:thin:me/x@//db:1521/shop", "jdbc:oracle:thin:@//db:1521/shop"),
         ("jdbc:sqlite:/data/a@b.db", "jdbc:sqlite:/data/a@b.db"),

@@ -1,4 +1,7 @@
-"""A run that may take so many rows or minutes ends well behind a whole slice; the next one goes on there."""
+"""A run that may take so many rows or minutes ends well behind a whole slice.
+
+The next one goes on there.
+"""
 
 from __future__ import annotations
 
@@ -29,12 +32,18 @@ MakePipe = Callable[..., tuple[Pipe, Any]]
 
 @pytest.fixture
 def made(request: pytest.FixtureRequest, tmp_path: Path) -> MakePipe:
-    """A pipe on a database with a table of events, and the database: PostgreSQL, which takes a fifth of the time."""
+    """A pipe on a database with a table of events, and the database: PostgreSQL, which takes a
+    fifth of the time.
+    """
     server = getattr(request, "param", "postgres")
 
     def make(script: str = TABLE, **settings: Any) -> tuple[Pipe, Any]:
         schema = "public." if server == "postgres" else ""
-        settings = {"incremental_tables": [f"{schema}events:k:integer"], "slice_rows": 5, **settings}
+        settings = {
+            "incremental_tables": [f"{schema}events:k:integer"],
+            "slice_rows": 5,
+            **settings,
+        }
         tap, database = request.getfixturevalue(server)(script, **settings)
         return Pipe(tmp_path / "lake", tap.config), database
 
@@ -43,8 +52,17 @@ def made(request: pytest.FixtureRequest, tmp_path: Path) -> MakePipe:
 
 def events(sent: Sent) -> Counter[int]:
     """Rows by id, of lines and of batches."""
-    lines = [each["record"] for each in sent.messages if each["type"] == "RECORD" and "events" in each["stream"]]
-    files = [each for message in sent.messages if message["type"] == "BATCH" for each in records_of(message)]
+    lines = [
+        each["record"]
+        for each in sent.messages
+        if each["type"] == "RECORD" and "events" in each["stream"]
+    ]
+    files = [
+        each
+        for message in sent.messages
+        if message["type"] == "BATCH"
+        for each in records_of(message)
+    ]
     return Counter(each["id"] for each in [*lines, *files])
 
 
@@ -63,8 +81,12 @@ def runs(pipe: Pipe) -> list[Sent]:
     return made
 
 
-@pytest.mark.parametrize(("made", "by"), [("sqlite", "lines"), ("postgres", "batches")], indirect=["made"])
-def test_runs_with_a_budget_of_rows_send_every_row_once(made: MakePipe, tmp_path: Path, by: str) -> None:
+@pytest.mark.parametrize(
+    ("made", "by"), [("sqlite", "lines"), ("postgres", "batches")], indirect=["made"]
+)
+def test_runs_with_a_budget_of_rows_send_every_row_once(
+    made: MakePipe, tmp_path: Path, by: str
+) -> None:
     batches = {"batch_config": batch_config(tmp_path / "batches")} if by == "batches" else {}
     pipe, _ = made(max_run_rows=13, **batches)
     all_runs = runs(pipe)
@@ -101,7 +123,9 @@ def test_a_run_that_died_goes_on_within_its_budget(made: MakePipe) -> None:
         assert sum(map(events, runs(pipe)), there) == ALL, f"dead after its STATE {number}"
 
 
-def test_a_dead_run_that_announced_a_whole_table_is_not_continued_within_a_budget(made: MakePipe) -> None:
+def test_a_dead_run_that_announced_a_whole_table_is_not_continued_within_a_budget(
+    made: MakePipe,
+) -> None:
     """Its rows would be taken for all of them."""
     pipe, _ = made()
     whole = pipe.run()
@@ -121,10 +145,15 @@ def test_minutes_end_a_run_behind_a_slice_and_each_run_gets_on(made: MakePipe) -
     assert all(0 < events(each).total() <= 5 + LARGEST for each in all_runs)
 
 
-def test_every_stream_has_its_turn_and_a_full_table_is_finished_or_not_begun(made: MakePipe) -> None:
+def test_every_stream_has_its_turn_and_a_full_table_is_finished_or_not_begun(
+    made: MakePipe,
+) -> None:
     """The large one would take all of each run."""
     whole = ", ".join(f"({number}, 'w')" for number in range(12))
-    script = TABLE + f"create table zones (id integer primary key, v text); insert into zones values {whole};"
+    script = (
+        TABLE
+        + f"create table zones (id integer primary key, v text); insert into zones values {whole};"
+    )
     pipe, _ = made(script, max_run_rows=8)
     first, second = run(pipe), run(pipe)
     assert events(first).total() >= 5
@@ -142,8 +171,14 @@ def test_every_stream_has_its_turn_and_a_full_table_is_finished_or_not_begun(mad
 
 @pytest.mark.parametrize("unstoppable", ["no index", "backfill"])
 def test_what_no_bookmark_continues_is_read_to_its_end(made: MakePipe, unstoppable: str) -> None:
-    script = TABLE.replace("create index events_k on events (k);", "") if unstoppable == "no index" else TABLE
-    options = {"stream_options": {"*events": {"end_value": 1000}}} if unstoppable == "backfill" else {}
+    script = (
+        TABLE.replace("create index events_k on events (k);", "")
+        if unstoppable == "no index"
+        else TABLE
+    )
+    options = (
+        {"stream_options": {"*events": {"end_value": 1000}}} if unstoppable == "backfill" else {}
+    )
     pipe, _ = made(script, max_run_rows=5, **options)
     sent = run(pipe)
     assert events(sent) == ALL

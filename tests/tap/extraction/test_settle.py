@@ -1,4 +1,7 @@
-"""`settle_seconds`: rows that are too young, by the database's clock, are left for the next run; so is the future."""
+"""`settle_seconds`: rows that are too young, by the database's clock, are left for the next run.
+
+So is the future.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,9 @@ AGES = {1: "3 days", 2: "2 days", 3: "1 second", 4: "-3 days"}
 SETTINGS = {"settle_seconds": 3600, "spark": {"master": "local[2]"}}
 
 
-def test_young_rows_are_left_and_come_when_they_are_old_enough(tmp_path, postgresql, spark, caplog) -> None:
+def test_young_rows_are_left_and_come_when_they_are_old_enough(
+    tmp_path, postgresql, spark, caplog
+) -> None:
     del spark  # it runs already
     caplog.set_level("INFO")
     database = postgresql.new_database()
@@ -28,7 +33,10 @@ def test_young_rows_are_left_and_come_when_they_are_old_enough(tmp_path, postgre
     pipe = Pipe(tmp_path, login(database, incremental_tables=specs, **SETTINGS))
     with psycopg.connect(database.dsn, autocommit=True) as connection:
         for name, kind in KEYS.items():
-            connection.execute(f"create table {name} (id integer primary key, k {kind}); create index on {name} (k)")
+            connection.execute(
+                f"create table {name} (id integer primary key, k {kind}); create index on {name} "
+                "(k)"
+            )
             for number, age in AGES.items():
                 key = f"((clock_timestamp() at time zone 'UTC') - interval '{age}')"
                 key = f"({key} at time zone 'UTC')" if name == "aware" else key
@@ -45,8 +53,12 @@ def test_young_rows_are_left_and_come_when_they_are_old_enough(tmp_path, postgre
 
         # A row of the present that arrives behind one of the future is not hidden by it.
         for name, kind in KEYS.items():
-            connection.execute(f"insert into {name} select 5, k::timestamp::{kind} from {name} where id = 2")
-            connection.execute(f"update {name} set k = (select k from {name} where id = 2) where id = 3")
+            connection.execute(
+                f"insert into {name} select 5, k::timestamp::{kind} from {name} where id = 2"
+            )
+            connection.execute(
+                f"update {name} set k = (select k from {name} where id = 2) where id = 3"
+            )
         second = pipe.run()
         for name in KEYS:
             assert second.ids(f"public-{name}") == Counter([3, 5]), name
@@ -56,7 +68,9 @@ def test_young_rows_are_left_and_come_when_they_are_old_enough(tmp_path, postgre
         assert pipe.run().ids("public-day") == Counter([4])
 
 
-def test_a_bookmark_in_the_future_is_told_on_each_run_also_where_it_hides_all_rows(tmp_path, spark, caplog) -> None:
+def test_a_bookmark_in_the_future_is_told_on_each_run_also_where_it_hides_all_rows(
+    tmp_path, spark, caplog
+) -> None:
     del spark
     path = tmp_path / "source.db"
     with closing(sqlite3.connect(path, isolation_level=None)) as database:
@@ -64,11 +78,18 @@ def test_a_bookmark_in_the_future_is_told_on_each_run_also_where_it_hides_all_ro
             create table t (id integer primary key, k timestamp);
             insert into t values (1, '2025-01-01T10:00:00'), (2, '2999-01-01T00:00:00');
         """)
-        settings = {"jdbc_url": f"jdbc:sqlite:{path}", "incremental_tables": ["t:k:timestamp"], **SETTINGS}
+        settings = {
+            "jdbc_url": f"jdbc:sqlite:{path}",
+            "incremental_tables": ["t:k:timestamp"],
+            **SETTINGS,
+        }
         pipe = Pipe(tmp_path, {**settings, "settle_seconds": 0})
         unsettled = pipe.run()
         assert unsettled.ids("t") == Counter([1, 2])
-        assert "stream t: the greatest replication key lies in the future: 2999-01-01T00:00:00.000000" in caplog.text
+        assert (
+            "stream t: the greatest replication key lies in the future: 2999-01-01T00:00:00.000000"
+            in caplog.text
+        )
         caplog.clear()
         pipe.config = settings
         pipe.save(unsettled.final)
@@ -76,15 +97,21 @@ def test_a_bookmark_in_the_future_is_told_on_each_run_also_where_it_hides_all_ro
         assert "lies in the future: 2999-01-01" in caplog.text
         assert "must be lowered in the state" in caplog.text
 
-        # As it is meant: with the setting from the start on, the row of 2999 waits, and hides nothing.
+        # As it is meant: with the setting from the start on, the row of 2999 waits, and hides
+        # nothing.
         pipe.forget()
         first = pipe.run()
         assert first.ids("t") == Counter([1])
-        assert first.final["bookmarks"]["t"]["replication_key_value"] == "2025-01-01T10:00:00.000000"
+        assert (
+            first.final["bookmarks"]["t"]["replication_key_value"] == "2025-01-01T10:00:00.000000"
+        )
         pipe.save(first.final)
         database.execute("insert into t values (3, '2025-02-01T00:00:00')")
         tap = pipe.tap()
-        assert "to 2025-02-01T00:00:00.000000, both included; younger than 3600 s: left" in describe(tap)
+        assert (
+            "to 2025-02-01T00:00:00.000000, both included; younger than 3600 s: left"
+            in describe(tap)
+        )
         tap.database.close()
         assert pipe.run().ids("t") == Counter([3])
 
@@ -98,7 +125,11 @@ def test_the_first_key_that_is_too_young_bounds_a_backfill_too(tmp_path, spark) 
             insert into t values (1, '2025-01-01 10:00:00'), (2, '2025-02-01 00:00:00'),
               (3, strftime('%Y-%m-%d %H:%M:%f', 'now'));
         """)
-        settings = {"jdbc_url": f"jdbc:sqlite:{path}", "incremental_tables": ["t:k:datetime"], **SETTINGS}
+        settings = {
+            "jdbc_url": f"jdbc:sqlite:{path}",
+            "incremental_tables": ["t:k:datetime"],
+            **SETTINGS,
+        }
         pipe = Pipe(tmp_path, {**settings, "stream_options": {"t": {"end_value": "2999-01-01"}}})
         assert pipe.run().ids("t") == Counter([1, 2])
         pipe.config["stream_options"] = {"t": {"end_value": "2025-02-01"}}
@@ -108,7 +139,9 @@ def test_the_first_key_that_is_too_young_bounds_a_backfill_too(tmp_path, spark) 
 @pytest.mark.parametrize("name", ["id", "cost", "Region"])
 def test_a_key_without_an_age_is_refused_and_a_stream_can_be_left_out(name: str) -> None:
     options = {"public-*": {"replication_key": name}}
-    with pytest.raises(ConfigurationError, match=f"settle_seconds needs a key of dates or times, and '{name}'"):
+    with pytest.raises(
+        ConfigurationError, match=f"settle_seconds needs a key of dates or times, and '{name}'"
+    ):
         plan(settle_seconds=5, stream_options=options)
     options["public-orders"] = {"settle_seconds": 0}
     assert plan(settle_seconds=5, stream_options=options).settle_seconds == 0

@@ -1,4 +1,6 @@
-"""A database whose rows change at random, and what a target makes of the tap's messages: a model in plain Python."""
+"""A database whose rows change at random, and what a target makes of the tap's messages: a model in
+plain Python.
+"""
 
 from __future__ import annotations
 
@@ -53,21 +55,28 @@ class Writers:
         day = f"202{chance.choice('56')}-0{chance.randrange(1, 4)}-01"
         choices: list[tuple[str, tuple[Any, ...]]] = [
             (
-                "INSERT INTO orders VALUES (%s, %s, %s, %s) ON CONFLICT (id) DO UPDATE SET note = excluded.note",
+                "INSERT INTO orders VALUES (%s, %s, %s, %s) ON CONFLICT (id) DO UPDATE SET note = "
+                "excluded.note",
                 (number, text, big, number / 4),
             ),
             ("UPDATE orders SET note = %s, amount = amount + 1 WHERE id = %s", (text, number)),
             ("UPDATE orders SET body = %s WHERE id = %s", (big, number)),
             ("DELETE FROM orders WHERE id = %s", (number,)),
             (
-                "UPDATE orders SET id = %s WHERE id = %s AND NOT EXISTS (SELECT FROM orders WHERE id = %s)",
+                "UPDATE orders SET id = %s WHERE id = %s AND NOT EXISTS (SELECT FROM orders WHERE "
+                "id = %s)",
                 (number + 25, number, number + 25),
             ),
-            ("INSERT INTO items SELECT %s, i, %s FROM generate_series(1, 5) i ON CONFLICT DO NOTHING", (number, text)),
+            (
+                "INSERT INTO items SELECT %s, i, %s FROM generate_series(1, 5) i ON CONFLICT DO "
+                "NOTHING",
+                (number, text),
+            ),
             ("UPDATE items SET what = %s WHERE order_id = %s", (text, number)),
             ("DELETE FROM items WHERE order_id = %s AND place > 3", (number,)),
             (
-                "INSERT INTO events VALUES (%s, %s, %s) ON CONFLICT (id, day) DO UPDATE SET what = excluded.what",
+                "INSERT INTO events VALUES (%s, %s, %s) ON CONFLICT (id, day) DO UPDATE SET what = "
+                "excluded.what",
                 (number, day, text),
             ),
             ("DELETE FROM events WHERE id = %s", (number,)),
@@ -78,7 +87,10 @@ class Writers:
             connection.execute(*chance.choice(choices))  # type: ignore[call-overload]
 
     def transaction(self, connection: psycopg.Connection) -> None:
-        """One that is committed or rolled back, with savepoints; it fails where it would wait for an open one."""
+        """One that is committed or rolled back, with savepoints.
+
+        It fails where it would wait for an open one.
+        """
         with suppress(psycopg.errors.LockNotAvailable), connection.transaction() as outer:
             for _ in range(self.chance.randrange(1, 6)):
                 with connection.transaction() as inner:
@@ -122,7 +134,9 @@ class Writers:
 
 @dataclass
 class Lake:
-    """Tables of current rows, and all that ever came, as a target keeps them: mistakes of the tap show here."""
+    """Tables of current rows, and all that ever came, as a target keeps them: mistakes of the tap
+    show here.
+    """
 
     rows: dict[str, dict[Row, JSON]] = field(default_factory=lambda: {name: {} for name in KEYS})
     history: list[JSON] = field(default_factory=list)
@@ -155,7 +169,9 @@ class Lake:
         self.rows[table][key] = {**record, "version": message.get("version", 0)}
 
     def current(self, table: str) -> Counter[Row]:
-        return Counter(tuple(row[name] for name in COLUMNS[table]) for row in self.rows[table].values())
+        return Counter(
+            tuple(row[name] for name in COLUMNS[table]) for row in self.rows[table].values()
+        )
 
 
 def table_of(message: JSON) -> str:

@@ -28,12 +28,18 @@ def piped(
 ) -> Iterator[tuple[Pipe, psycopg.Connection[Any]]]:
     """A pipeline of log-based streams over a new database, whose slot goes at the end."""
     with filled(server, script) as (database, connection):
-        given = {"schemas": ["public"], "stream_options": {"*": {"replication_method": "LOG_BASED"}}, "n_jobs": 1}
+        given = {
+            "schemas": ["public"],
+            "stream_options": {"*": {"replication_method": "LOG_BASED"}},
+            "n_jobs": 1,
+        }
         names = {"log_slot": database.name, "log_publication": "the tap's"}
         try:
             yield Pipe(folder, login(database, **given, **names, **settings)), connection
         finally:
-            connection.execute("select pg_drop_replication_slot(slot_name) from pg_replication_slots")
+            connection.execute(
+                "select pg_drop_replication_slot(slot_name) from pg_replication_slots"
+            )
 
 
 def committed(pipe: Pipe) -> Sent:

@@ -34,7 +34,9 @@ class Asked:
         try:
             return self.connection.execute(sql)  # type: ignore[call-overload]
         except psycopg.Error as error:
-            raise SourceError(with_hint(str(error).splitlines()[0], error.sqlstate or "")) from error
+            raise SourceError(
+                with_hint(str(error).splitlines()[0], error.sqlstate or "")
+            ) from error
 
 
 @contextmanager

@@ -1,4 +1,6 @@
-"""Where the log has less than the table: late writers, publications and bookmarks that others change, timelines."""
+"""Where the log has less than the table: late writers, publications and bookmarks that others
+change, timelines.
+"""
 
 from __future__ import annotations
 
@@ -21,10 +23,17 @@ def other(connection: psycopg.Connection[Any]) -> psycopg.Connection[Any]:
 
 @pytest.mark.parametrize("by_superuser", [False, True])
 def test_who_wrote_before_a_table_was_published_is_waited_for_until_they_are_through(
-    spark: object, postgresql: PostgreSQL, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, by_superuser: bool
+    spark: object,
+    postgresql: PostgreSQL,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    by_superuser: bool,
 ) -> None:
     """However often the run is tried, and whoever published the table."""
-    with piped(postgresql, tmp_path, TABLE + "create table items (id int primary key)") as (pipe, connection):
+    with piped(postgresql, tmp_path, TABLE + "create table items (id int primary key)") as (
+        pipe,
+        connection,
+    ):
         pipe.config["tables"] = ["orders"]
         committed(pipe)
         pipe.config["tables"] = ["orders", "items"]
@@ -46,10 +55,18 @@ def test_who_wrote_before_a_table_was_published_is_waited_for_until_they_are_thr
         assert records(committed(pipe)) == [{"id": 3}]
 
 
-def test_a_bookmark_that_a_person_wrote_keeps_the_log(spark: object, postgresql: PostgreSQL, tmp_path: Path) -> None:
-    with piped(postgresql, tmp_path, TABLE + "create table items (id int primary key)") as (pipe, connection):
+def test_a_bookmark_that_a_person_wrote_keeps_the_log(
+    spark: object, postgresql: PostgreSQL, tmp_path: Path
+) -> None:
+    with piped(postgresql, tmp_path, TABLE + "create table items (id int primary key)") as (
+        pipe,
+        connection,
+    ):
         state = committed(pipe).final
-        by_hand = {"replication_method": "LOG_BASED", "lsn": state["bookmarks"]["public-items"]["lsn"]}
+        by_hand = {
+            "replication_method": "LOG_BASED",
+            "lsn": state["bookmarks"]["public-items"]["lsn"],
+        }
         state["bookmarks"]["public-items"] = by_hand
         pipe.save(state)
         connection.execute("insert into items values (1)")
@@ -61,21 +78,35 @@ def test_a_bookmark_that_a_person_wrote_keeps_the_log(spark: object, postgresql:
         committed(pipe)
         assert pipe.saved is not None
         # From then on it is like any other.
-        assert pipe.saved["bookmarks"]["public-items"].keys() == pipe.saved["bookmarks"]["public-orders"].keys()
+        assert (
+            pipe.saved["bookmarks"]["public-items"].keys()
+            == pipe.saved["bookmarks"]["public-orders"].keys()
+        )
 
 
 @pytest.mark.parametrize(
     ("made", "out", "back"),
     [
-        (f"create publication {PUBLICATION} for tables in schema public", "drop tables in schema public", True),
-        (f"create publication {PUBLICATION} for tables in schema public", "drop tables in schema public", False),
+        (
+            f"create publication {PUBLICATION} for tables in schema public",
+            "drop tables in schema public",
+            True,
+        ),
+        (
+            f"create publication {PUBLICATION} for tables in schema public",
+            "drop tables in schema public",
+            False,
+        ),
         (f"create publication {PUBLICATION} for table orders, items", "drop table orders", False),
     ],
 )
 def test_a_table_that_was_out_of_the_publication_is_refused_however_it_was_in(
     spark: object, postgresql: PostgreSQL, tmp_path: Path, made: str, out: str, back: bool
 ) -> None:
-    script = f"{TABLE} create table items (id int primary key); {made} with (publish_via_partition_root = true)"
+    script = (
+        f"{TABLE} create table items (id int primary key); {made} with "
+        "(publish_via_partition_root = true)"
+    )
     with piped(postgresql, tmp_path, script, tables=["orders"]) as (pipe, connection):
         committed(pipe)
         connection.execute(f"alter publication {PUBLICATION} {out}")  # type: ignore[call-overload]
@@ -100,7 +131,8 @@ def test_a_publication_that_was_made_after_the_slot_is_refused_with_what_to_do(
         assert "spark-lake log drop" in refused(pipe)
         assert not connection.execute("select * from pg_publication").fetchall()
         connection.execute(
-            f"create publication {PUBLICATION} for table orders with (publish_via_partition_root = true)"
+            f"create publication {PUBLICATION} for table orders with (publish_via_partition_root = "
+            "true)"
         )
         assert "taken out of the publication" in refused(pipe)
         pipe.save(pipe.run(full=True).final)
@@ -121,13 +153,16 @@ def test_another_timeline_is_refused_unless_the_slot_has_all_from_the_bookmark_o
         assert "timeline 000000FF" in line
         assert "--full" in line
         connection.execute(
-            "select pg_replication_slot_advance(current_database(), %s)", (state["bookmarks"]["public-orders"]["lsn"],)
+            "select pg_replication_slot_advance(current_database(), %s)",
+            (state["bookmarks"]["public-orders"]["lsn"],),
         )
         connection.execute("insert into orders values (9)")
         assert committed(pipe).ids("public-orders") == {9: 1}
 
 
-def test_a_bookmark_of_an_older_version_goes_on(spark: object, postgresql: PostgreSQL, tmp_path: Path) -> None:
+def test_a_bookmark_of_an_older_version_goes_on(
+    spark: object, postgresql: PostgreSQL, tmp_path: Path
+) -> None:
     with piped(postgresql, tmp_path, TABLE) as (pipe, connection):
         state = committed(pipe).final
         bookmark = state["bookmarks"]["public-orders"]

@@ -1,4 +1,6 @@
-"""Random transactions, deaths of the tap at any STATE, and budgets: the lake is the source, each change came once."""
+"""Random transactions, deaths of the tap at any STATE, and budgets: the lake is the source, each
+change came once.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,12 @@ def small_batches(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.mark.parametrize(("seed", "budget"), [(1, None), (2, 12)])
 def test_the_lake_is_the_source_and_holds_each_change_once(
-    spark: object, postgresql: PostgreSQL, tmp_path: Path, small_batches: None, seed: int, budget: int | None
+    spark: object,
+    postgresql: PostgreSQL,
+    tmp_path: Path,
+    small_batches: None,
+    seed: int,
+    budget: int | None,
 ) -> None:
     chance, lake = random.Random(seed), Lake()
     settings: dict[str, Any] = SETTINGS if budget is None else {**SETTINGS, "max_run_rows": budget}
@@ -43,7 +50,9 @@ def test_the_lake_is_the_source_and_holds_each_change_once(
         writers.write(20)
         writers.close()
         writers.open.clear()
-        pipe = Pipe(tmp_path, login(database, log_slot=database.name, log_publication="p", **settings))
+        pipe = Pipe(
+            tmp_path, login(database, log_slot=database.name, log_publication="p", **settings)
+        )
         before_first = changes(connection)
         commit(pipe, lake)
         while not at_end(pipe, connection, database.name):
@@ -62,7 +71,9 @@ def test_the_lake_is_the_source_and_holds_each_change_once(
         writers.close()
         connection.execute("SELECT pg_drop_replication_slot(%s)", (database.name,))
         assert len(lake.history) - snapshot_rows == changes(connection) - before_first
-        places = [each["record"]["_sdc_lsn"] for each in lake.history if each["record"].get("_sdc_lsn")]
+        places = [
+            each["record"]["_sdc_lsn"] for each in lake.history if each["record"].get("_sdc_lsn")
+        ]
         assert places == sorted(places)
 
 
@@ -70,7 +81,10 @@ def test_the_lake_is_the_source_and_holds_each_change_once(
 def test_a_first_run_that_died_goes_on_in_table_and_log(
     spark: object, postgresql: PostgreSQL, tmp_path: Path, death: int
 ) -> None:
-    """Whatever changed in between; what a table had when it was read does not come again from the log."""
+    """Whatever changed in between.
+
+    What a table had when it was read does not come again from the log.
+    """
     lake = Lake()
     with filled(postgresql, TABLES) as (database, connection):
         writers = Writers(database.dsn, random.Random(death))
@@ -78,7 +92,9 @@ def test_a_first_run_that_died_goes_on_in_table_and_log(
         writers.close()
         writers.open.clear()
         settings = {**SETTINGS, "slice_rows": 7}
-        pipe = Pipe(tmp_path, login(database, log_slot=database.name, log_publication="p", **settings))
+        pipe = Pipe(
+            tmp_path, login(database, log_slot=database.name, log_publication="p", **settings)
+        )
         dead = pipe.run().until(death)
         pipe.die(dead)
         writers.write(30)
@@ -100,7 +116,9 @@ def test_a_first_run_that_died_goes_on_in_table_and_log(
 def in_mid_table(dead: Sent) -> bool:
     """Whether a table was begun and not finished."""
     bookmarks = dead.states[-1]["value"]["bookmarks"]
-    return any(bookmarks.get(name, {}).get("reading") for name in dead.states[-1]["resume"]["streams"])
+    return any(
+        bookmarks.get(name, {}).get("reading") for name in dead.states[-1]["resume"]["streams"]
+    )
 
 
 def commit(pipe: Pipe, lake: Lake) -> None:
@@ -117,9 +135,14 @@ def at_end(pipe: Pipe, connection: psycopg.Connection[Any], slot: str) -> bool:
     if len(bookmarks) < len(KEYS):
         return False
     question = "SELECT count(*) FROM pg_logical_slot_peek_binary_changes(%s, NULL, NULL, "
-    question += "'proto_version', '1', 'publication_names', 'p') WHERE get_byte(data, 0) IN (73, 85, 68) "
+    question += (
+        "'proto_version', '1', 'publication_names', 'p') WHERE get_byte(data, 0) IN (73, 85, 68) "
+    )
     question += "AND lsn >= CAST(%s AS pg_lsn)"
-    lowest = min((each["lsn"] for each in bookmarks), key=lambda lsn: [int(part, 16) for part in lsn.split("/")])
+    lowest = min(
+        (each["lsn"] for each in bookmarks),
+        key=lambda lsn: [int(part, 16) for part in lsn.split("/")],
+    )
     if any("snapshot" in each for each in bookmarks):
         return True  # the first run: what the table has, the log has too
     return connection.execute(question, (slot, lowest)).fetchall()[0][0] == 0

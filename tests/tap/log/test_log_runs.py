@@ -1,4 +1,6 @@
-"""What is asked of server and table, what a lost position is told as, and in which order changes come."""
+"""What is asked of server and table, what a lost position is told as, and in which order changes
+come.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,10 @@ from tap_spark_jdbc.log.slot import LogSlot
 def test_changes_come_in_their_order_and_an_idle_run_says_nothing(
     spark: object, postgresql: PostgreSQL, tmp_path: Path
 ) -> None:
-    with piped(postgresql, tmp_path, TABLE + "create table items (id int primary key)") as (pipe, connection):
+    with piped(postgresql, tmp_path, TABLE + "create table items (id int primary key)") as (
+        pipe,
+        connection,
+    ):
         first = committed(pipe)
         assert first.ids("public-orders") == {1: 1, 2: 1, 3: 1}
         assert first.extents == {"public-orders": "full", "public-items": "full"}
@@ -41,10 +46,14 @@ def test_changes_come_in_their_order_and_an_idle_run_says_nothing(
             {"id": 2, "deleted": True},
             {"id": 2, "note": "again", "body": None},
         ]
-        places = {each["record"]["_sdc_lsn"] for each in second.messages if each["type"] == "RECORD"}
+        places = {
+            each["record"]["_sdc_lsn"] for each in second.messages if each["type"] == "RECORD"
+        }
         assert len(places) == 1
         before, idle = second.final, committed(pipe)
-        if idle.final != before:  # the server itself has written to its log, as it does every 15 seconds
+        if (
+            idle.final != before
+        ):  # the server itself has written to its log, as it does every 15 seconds
             assert not records(idle)
             before, idle = idle.final, committed(pipe)
         assert not records(idle)
@@ -57,8 +66,13 @@ def test_an_idle_run_asks_the_log_one_question_and_loads_nothing_to_read_it(
 ) -> None:
     asked: list[str] = []
     question = LogSlot._rows
-    monkeypatch.setattr(LogSlot, "_rows", lambda slot, sql: (asked.append(sql), question(slot, sql))[1])
-    with piped(postgresql, tmp_path, TABLE + "create table other (id int)", tables=["orders"]) as (pipe, connection):
+    monkeypatch.setattr(
+        LogSlot, "_rows", lambda slot, sql: (asked.append(sql), question(slot, sql))[1]
+    )
+    with piped(postgresql, tmp_path, TABLE + "create table other (id int)", tables=["orders"]) as (
+        pipe,
+        connection,
+    ):
         committed(pipe)
         connection.execute("insert into other values (1)")
         committed(pipe)
@@ -68,9 +82,13 @@ def test_an_idle_run_asks_the_log_one_question_and_loads_nothing_to_read_it(
         idle = committed(pipe)
         assert [each["type"] for each in idle.messages] == ["STATE", "SCHEMA", "STATE", "STATE"]
         assert sum("pg_logical_slot_peek" in each for each in asked) == 1
-        # The slot, its move, publication, its tables, the end of the log; written first where it lies in memory.
+        # The slot, its move, publication, its tables, the end of the log; written first where it
+        # lies in memory.
         assert len(asked) - sum(slot._FLUSH in each for each in asked) <= 7
-    loaded = "import sys, tap_spark_jdbc.log.log_run; print({'pyarrow', 'numpy', 'pandas'} & set(sys.modules))"
+    loaded = (
+        "import sys, tap_spark_jdbc.log.log_run; print({'pyarrow', 'numpy', 'pandas'} & "
+        "set(sys.modules))"
+    )
     told = subprocess.run([sys.executable, "-c", loaded], capture_output=True, check=True)
     assert told.stdout == b"set()\n"
 
@@ -94,14 +112,21 @@ def test_the_slot_moves_only_to_what_was_committed_before(
         pipe.save(older)
         assert "behind its bookmark" in refused(pipe)
         assert "--full" in refused(pipe)
-        assert records(pipe.run(full=True)) == [{"id": each, "note": "b", "body": "x" * 5000} for each in (1, 2, 3)]
+        assert records(pipe.run(full=True)) == [
+            {"id": each, "note": "b", "body": "x" * 5000} for each in (1, 2, 3)
+        ]
 
 
-def test_a_database_that_is_idle_keeps_no_log_of_others(spark: object, postgresql: PostgreSQL, tmp_path: Path) -> None:
+def test_a_database_that_is_idle_keeps_no_log_of_others(
+    spark: object, postgresql: PostgreSQL, tmp_path: Path
+) -> None:
     script = TABLE + "create table other (id int)"
     with piped(postgresql, tmp_path, script, tables=["orders"]) as (pipe, connection):
         committed(pipe)
-        question = "select confirmed_flush_lsn from pg_replication_slots where slot_name = current_database()"
+        question = (
+            "select confirmed_flush_lsn from pg_replication_slots where slot_name = "
+            "current_database()"
+        )
         connection.execute("insert into other select generate_series(1, 1000)")
         committed(pipe)
         before = connection.execute(question).fetchall()
@@ -124,7 +149,10 @@ def test_a_database_that_is_idle_keeps_no_log_of_others(spark: object, postgresq
             'alter publication "the tap\'s" add table orders',
             "taken out of the publication",
         ),
-        ("delete from orders where id = 1; alter table orders rename id to number", "key was id and is number now"),
+        (
+            "delete from orders where id = 1; alter table orders rename id to number",
+            "key was id and is number now",
+        ),
         (
             "delete from orders where id = 1; alter table orders drop constraint orders_pkey;"
             "alter table orders add primary key (id, note)",
@@ -151,7 +179,10 @@ def test_a_gap_is_refused_with_what_to_do(
     ("script", "told"),
     [
         ("create table orders (id int)", "has no primary key"),
-        ("create table orders (id int primary key); alter table orders replica identity nothing", "NOTHING"),
+        (
+            "create table orders (id int primary key); alter table orders replica identity nothing",
+            "NOTHING",
+        ),
         ("create unlogged table orders (id int primary key)", "unlogged"),
     ],
 )
@@ -167,7 +198,10 @@ def test_a_table_without_identity_is_refused_before_it_is_published(
 def test_what_a_transaction_had_open_at_the_first_run_comes_once(
     spark: object, postgresql: PostgreSQL, tmp_path: Path
 ) -> None:
-    with piped(postgresql, tmp_path, TABLE + "create table items (id int primary key)") as (pipe, connection):
+    with piped(postgresql, tmp_path, TABLE + "create table items (id int primary key)") as (
+        pipe,
+        connection,
+    ):
         pipe.config["tables"] = ["orders"]
         committed(pipe)
         # The slot is there: it waits for nobody any more.
@@ -188,10 +222,18 @@ def test_a_slot_that_is_still_being_made_is_waited_for(
     spark: object, postgresql: PostgreSQL, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A tap that was killed leaves a session that goes on with what it was asked."""
-    script = TABLE + 'create publication "the tap\'s" for table orders with (publish_via_partition_root = true)'
+    script = (
+        TABLE
+        + 'create publication "the tap\'s" for table orders with (publish_via_partition_root = '
+        "true)"
+    )
     with piped(postgresql, tmp_path, script) as (pipe, connection):
         dsn = connection.info.dsn + f" password={connection.info.password}"
-        with psycopg.connect(dsn) as slow, psycopg.connect(dsn, autocommit=True) as dead, ThreadPoolExecutor(1) as pool:
+        with (
+            psycopg.connect(dsn) as slow,
+            psycopg.connect(dsn, autocommit=True) as dead,
+            ThreadPoolExecutor(1) as pool,
+        ):
             slow.execute("insert into orders values (8, 'slow')")
             made = "select pg_create_logical_replication_slot(current_database(), 'pgoutput')"
             making = pool.submit(dead.execute, made)
@@ -221,10 +263,16 @@ def test_truncate_and_new_columns_come_where_they_happened(
         connection.execute("insert into orders values (6, 'wide', null)")
         sent = committed(pipe)
         kinds = [
-            (each["type"], each.get("version")) for each in sent.messages if each["type"] not in ("STATE", "SCHEMA")
+            (each["type"], each.get("version"))
+            for each in sent.messages
+            if each["type"] not in ("STATE", "SCHEMA")
         ]
         version = kinds[1][1]
-        assert kinds == [("RECORD", None), ("ACTIVATE_VERSION", version), *[("RECORD", version)] * 2]
+        assert kinds == [
+            ("RECORD", None),
+            ("ACTIVATE_VERSION", version),
+            *[("RECORD", version)] * 2,
+        ]
         assert [each.get("extra") for each in records(sent)] == [None, None, 5]
         # What goes on after a death knows of it.
         connection.execute("truncate orders")
@@ -234,7 +282,9 @@ def test_truncate_and_new_columns_come_where_they_happened(
         assert activated in pipe.resumed(dead.until(1)).messages
 
 
-def test_a_stream_turns_to_the_log_and_back(spark: object, postgresql: PostgreSQL, tmp_path: Path) -> None:
+def test_a_stream_turns_to_the_log_and_back(
+    spark: object, postgresql: PostgreSQL, tmp_path: Path
+) -> None:
     with piped(postgresql, tmp_path, TABLE) as (pipe, connection):
         logged, others = (
             pipe.config["stream_options"],
@@ -244,7 +294,8 @@ def test_a_stream_turns_to_the_log_and_back(spark: object, postgresql: PostgreSQ
             pipe.config["stream_options"] = {"*": other}
             committed(pipe)
             assert "LOG_BASED" not in json.dumps(pipe.saved)
-            # What changes between the methods is in the table, and does not come from the log as well.
+            # What changes between the methods is in the table, and does not come from the log as
+            # well.
             connection.execute("insert into orders values (%s, 'between', null)", (number,))
             pipe.config["stream_options"] = logged
             whole = committed(pipe)
@@ -265,7 +316,10 @@ def test_a_stream_turns_to_the_log_and_back(spark: object, postgresql: PostgreSQ
 def test_a_run_of_one_stream_leaves_the_log_of_the_others_where_it_is(
     spark: object, postgresql: PostgreSQL, tmp_path: Path, full: bool
 ) -> None:
-    with piped(postgresql, tmp_path, TABLE + "create table items (id int primary key)") as (pipe, connection):
+    with piped(postgresql, tmp_path, TABLE + "create table items (id int primary key)") as (
+        pipe,
+        connection,
+    ):
         before = committed(pipe).final["bookmarks"]["public-items"]
         for number in (1, 2):
             connection.execute("insert into items values (%s)", [number])

@@ -1,4 +1,6 @@
-"""Masks hold for changes of the log too: inserts, updates, new keys, deletes, values that the log leaves out."""
+"""Masks hold for changes of the log too: inserts, updates, new keys, deletes, values that the log
+leaves out.
+"""
 
 from __future__ import annotations
 
@@ -34,15 +36,23 @@ def hashed(text: str) -> str:
     return hmac.digest(b"salt", text.encode(), "sha256").hex()
 
 
-def test_no_change_of_the_log_shows_what_is_masked(spark: object, postgresql: PostgreSQL, tmp_path: Path) -> None:
+def test_no_change_of_the_log_shows_what_is_masked(
+    spark: object, postgresql: PostgreSQL, tmp_path: Path
+) -> None:
     with filled(postgresql, TABLE) as (database, connection):
         options = {"public-people": {"replication_method": "LOG_BASED", "mask": MASKS}}
-        settings = {"schemas": ["public"], "stream_options": options, "mask_key": "salt", "log_publication": "p"}
+        settings = {
+            "schemas": ["public"],
+            "stream_options": options,
+            "mask_key": "salt",
+            "log_publication": "p",
+        }
         pipe = Pipe(tmp_path, login(database, log_slot=database.name, **settings))
         first = pipe.run()
         pipe.save(first.final)
         connection.execute(
-            "INSERT INTO people VALUES (555205552, 'Grace Planted', '1906-12-09', '5555666677778888', 'planted', 2);"
+            "INSERT INTO people VALUES (555205552, 'Grace Planted', '1906-12-09', "
+            "'5555666677778888', 'planted', 2);"
             "UPDATE people SET plain = 3 WHERE id = 555105551;"
             "UPDATE people SET id = 555305553 WHERE id = 555105551;"
             "DELETE FROM people WHERE id = 555205552"
@@ -54,9 +64,19 @@ def test_no_change_of_the_log_shows_what_is_masked(spark: object, postgresql: Po
     (copied,) = [each["record"] for each in first.messages if each["type"] == "RECORD"]
     changes = [each["record"] for each in later.messages if each["type"] == "RECORD"]
     note = hashed("planted " * 1000)
-    ada = {"id": hashed("555105551"), "name": "***", "born": None, "card": "4444", "note": note, "plain": 1}
+    ada = {
+        "id": hashed("555105551"),
+        "name": "***",
+        "born": None,
+        "card": "4444",
+        "note": note,
+        "plain": 1,
+    }
     assert {name: copied[name] for name in ada} == ada
-    shown = [(each["id"], each.get("name"), each.get("card"), each.get("note"), each.get("plain")) for each in changes]
+    shown = [
+        (each["id"], each.get("name"), each.get("card"), each.get("note"), each.get("plain"))
+        for each in changes
+    ]
     assert shown[:2] == [
         (hashed("555205552"), "***", "8888", hashed("planted"), 2),
         (hashed("555105551"), "***", "4444", None, 3),

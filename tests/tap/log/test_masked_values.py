@@ -1,4 +1,6 @@
-"""Masked columns of the log: what needs no server is asked of none, and no error quotes a value (plain Python)."""
+"""Masked columns of the log: what needs no server is asked of none, and no error quotes a value
+(plain Python).
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,9 @@ def values(native_type: str, kind: Kind | None, arrow: pa.DataType) -> LogValues
         ("text", "hash", pa.string(), hmac.digest(b"k", b"planted", "sha256").hex()),
     ],
 )
-def test_what_needs_no_server_is_made_here(native_type: str, kind: Kind, arrow: pa.DataType, made: str | None) -> None:
+def test_what_needs_no_server_is_made_here(
+    native_type: str, kind: Kind, arrow: pa.DataType, made: str | None
+) -> None:
     found = values(native_type, kind, arrow).of({"c": pa.array(["planted", None])})["c"]
     assert (found.type, found.to_pylist()) == (arrow, [made, None])
 
@@ -50,7 +54,9 @@ def test_the_servers_words_are_shown_only_without_masks(
     refused = Outcome(state="22P02", refused="invalid input syntax for type money: planted")
     monkeypatch.setattr(column_values, "conninfo", lambda _: "")
     monkeypatch.setattr(column_values, "read", lambda *_: refused)
-    with pytest.raises(SourceError, match="column c holds a value in the log that does not fit") as raised:
+    with pytest.raises(
+        SourceError, match="column c holds a value in the log that does not fit"
+    ) as raised:
         values("money", kind, pa.string()).of({"c": pa.array(["planted"])})
     assert ("planted" in str(raised.value)) is shown
     assert shown or "(error 22P02)" in str(raised.value)

@@ -8,7 +8,9 @@ from singer_spark.errors import StateError
 from tap_spark_jdbc.log.position import LogBookmark, Moment, bookmarks_of, lsn_of, lsn_text
 
 
-@pytest.mark.parametrize(("text", "lsn"), [("0/0", 0), ("0/16B3748", 0x16B3748), ("A1/FF000000", 0xA1FF000000)])
+@pytest.mark.parametrize(
+    ("text", "lsn"), [("0/0", 0), ("0/16B3748", 0x16B3748), ("A1/FF000000", 0xA1FF000000)]
+)
 def test_a_place_is_written_as_the_server_writes_it(text: str, lsn: int) -> None:
     assert (lsn_of(text), lsn_text(lsn)) == (lsn, text)
 
@@ -21,7 +23,15 @@ def test_anything_else_is_no_place(text: str) -> None:
 
 def test_a_snapshot_shows_what_had_ended_and_nothing_that_was_open() -> None:
     moment = Moment("100:110:102,105", 0)
-    assert [xid for xid in range(95, 115) if not moment.shows(xid)] == [102, 105, 110, 111, 112, 113, 114]
+    assert [xid for xid in range(95, 115) if not moment.shows(xid)] == [
+        102,
+        105,
+        110,
+        111,
+        112,
+        113,
+        114,
+    ]
 
 
 @pytest.mark.parametrize("cycle", [1, 3])
@@ -39,7 +49,9 @@ def test_numbers_that_came_round_are_told_apart(cycle: int) -> None:
         LogBookmark(5),
         LogBookmark(2**40, "slot", "77", "16384", "16390"),
         LogBookmark(7, "slot", "77", "1", "", Moment("1:2:", 9), reading=True, version=4),
-        LogBookmark(8, "slot", timeline="0000000A", partitions=frozenset({16390, 16385}), key=("id", "day")),
+        LogBookmark(
+            8, "slot", timeline="0000000A", partitions=frozenset({16390, 16385}), key=("id", "day")
+        ),
     ],
 )
 def test_a_bookmark_comes_back_as_it_was(bookmark: LogBookmark) -> None:
@@ -49,12 +61,16 @@ def test_a_bookmark_comes_back_as_it_was(bookmark: LogBookmark) -> None:
 
 
 def test_a_bookmark_of_another_method_is_none_of_the_log() -> None:
-    assert LogBookmark.from_json("orders", {"replication_key": "id", "replication_key_value": 3}) is None
+    assert (
+        LogBookmark.from_json("orders", {"replication_key": "id", "replication_key_value": 3})
+        is None
+    )
     assert LogBookmark.from_json("orders", None) is None
 
 
 @pytest.mark.parametrize(
-    "spoilt", [{"lsn": "x"}, {"snapshot": "1:2"}, {"snapshot": "1:2:", "snapshot_lsn": 3}, {"partitions": 3}]
+    "spoilt",
+    [{"lsn": "x"}, {"snapshot": "1:2"}, {"snapshot": "1:2:", "snapshot_lsn": 3}, {"partitions": 3}],
 )
 def test_a_malformed_bookmark_is_refused_by_name(spoilt: dict[str, object]) -> None:
     with pytest.raises(StateError, match="stream orders: the saved bookmark can't be used"):

@@ -24,13 +24,20 @@ def reader(postgresql: PostgreSQL) -> Iterator[tuple[LogSlot, psycopg.Connection
     """The slot of a user who may only read, and a superuser's connection."""
     with filled(postgresql, "create table orders (id int primary key)") as (database, connection):
         user = f"Reader {database.name}"
-        connection.execute(f'create role "{user}" login password \'x\'; grant select on orders to "{user}"')
-        parts = f"host={database.host} port={database.port} dbname={database.name} password=x user='{user}'"
+        connection.execute(
+            f'create role "{user}" login password \'x\'; grant select on orders to "{user}"'
+        )
+        parts = (
+            f"host={database.host} port={database.port} dbname={database.name} password=x "
+            f"user='{user}'"
+        )
         try:
             with asked(parts) as asking:
                 yield slot_of(asking, database.name), connection
         finally:
-            connection.execute("select pg_drop_replication_slot(slot_name) from pg_replication_slots")
+            connection.execute(
+                "select pg_drop_replication_slot(slot_name) from pg_replication_slots"
+            )
             connection.execute(f'drop owned by "{user}"')
             connection.execute(f'drop role "{user}"')
 
@@ -38,7 +45,9 @@ def reader(postgresql: PostgreSQL) -> Iterator[tuple[LogSlot, psycopg.Connection
 @pytest.mark.slow
 def test_a_server_that_logs_too_little_is_refused() -> None:
     with served(wal_level="replica") as dsn, asked(dsn) as database:
-        with pytest.raises(ConfigurationError, match=r"has replica.*ALTER SYSTEM SET wal_level = 'logical', then"):
+        with pytest.raises(
+            ConfigurationError, match=r"has replica.*ALTER SYSTEM SET wal_level = 'logical', then"
+        ):
             log_server(database)
 
 
@@ -77,7 +86,9 @@ def test_a_slot_that_somebody_reads_is_waited_for(monkeypatch: pytest.MonkeyPatc
 
     def clock(wait: Callable[[float], None], *times: float) -> None:
         left = iter(times)
-        monkeypatch.setattr(slot, "time", SimpleNamespace(monotonic=lambda: next(left, 0.0), sleep=wait))
+        monkeypatch.setattr(
+            slot, "time", SimpleNamespace(monotonic=lambda: next(left, 0.0), sleep=wait)
+        )
 
     with served(max_wal_senders="2") as dsn, asked(dsn) as database:
         ours = slot_of(database, "shared")
@@ -100,14 +111,22 @@ def test_a_server_forgets_that_a_table_was_not_published_once_its_writers_are_th
     older_postgresql: PostgreSQL, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An old minor version would go on with what it remembers of the transaction that wrote before."""
-    with filled(older_postgresql, "create table orders (id int primary key)") as (database, connection):
+    with filled(older_postgresql, "create table orders (id int primary key)") as (
+        database,
+        connection,
+    ):
         with asked(database.dsn) as asking, psycopg.connect(database.dsn) as late:
             ours = slot_of(asking, database.name)
-            ((oid,),) = connection.execute("select cast(cast('orders' as regclass) as int)").fetchall()
+            ((oid,),) = connection.execute(
+                "select cast(cast('orders' as regclass) as int)"
+            ).fetchall()
             orders = LogTable("public-orders", '"public"."orders"', str(oid))
             late.execute("insert into orders values (1)")
             ours.publication.publish([orders])
-            options = "select xmin, pubinsert, pubupdate, pubdelete, pubtruncate, pubviaroot from pg_publication"
+            options = (
+                "select xmin, pubinsert, pubupdate, pubdelete, pubtruncate, pubviaroot from "
+                "pg_publication"
+            )
             (before,) = connection.execute(options).fetchall()
             waits = SimpleNamespace(monotonic=lambda: 0.0, sleep=lambda seconds: late.commit())
             monkeypatch.setattr(publication, "time", waits)

@@ -1,4 +1,6 @@
-"""A table that a pattern makes LOG_BASED, that no setting names and that can't join the log, stops no other stream."""
+"""A table that a pattern makes LOG_BASED, that no setting names and that can't join the log, stops
+no other stream.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,9 @@ def sent_by(pipe: Any) -> Sent:
 
 
 @pytest.mark.usefixtures("spark")
-def test_a_table_that_can_not_join_the_log_is_left_out_also_in_the_first_run(postgresql: Any, tmp_path: Path) -> None:
+def test_a_table_that_can_not_join_the_log_is_left_out_also_in_the_first_run(
+    postgresql: Any, tmp_path: Path
+) -> None:
     """One without a key, in the first run and later; what a setting names fails the run."""
     with piped(postgresql, tmp_path / "lake", TABLE + KEYLESS) as (pipe, database):
         first = sent_by(pipe)
@@ -44,7 +48,8 @@ def test_a_table_that_the_user_may_not_publish_is_left_out(postgresql: Any, tmp_
     with piped(postgresql, tmp_path / "lake", TABLE) as (pipe, database):
         user = f"logger_of_{database.info.dbname}"
         database.execute(
-            f"create role {user} login replication password 'logger-secret'; alter table orders owner to {user};"
+            f"create role {user} login replication password 'logger-secret'; alter table orders "
+            f"owner to {user};"
             f"grant create on database {database.info.dbname} to {user}"
         )
         pipe.config |= {"user": user, "password": "logger-secret"}

@@ -1,4 +1,6 @@
-"""Transactions that end late or are large, servers that are old, were restored, or dropped what was needed."""
+"""Transactions that end late or are large, servers that are old, were restored, or dropped what was
+needed.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ def test_prepared_and_large_transactions_come_when_they_are_committed(
     spark: object, postgresql: PostgreSQL, tmp_path: Path
 ) -> None:
     with piped(postgresql, tmp_path, TABLE) as (pipe, connection):
-        connection.execute(f"alter database {connection.info.dbname} set logical_decoding_work_mem = '64kB'")
+        connection.execute(
+            f"alter database {connection.info.dbname} set logical_decoding_work_mem = '64kB'"
+        )
         committed(pipe)
         name = f"prepared in {connection.info.dbname}"
         with psycopg.connect(connection.info.dsn, password=connection.info.password) as other:
@@ -30,12 +34,15 @@ def test_prepared_and_large_transactions_come_when_they_are_committed(
         assert records(committed(pipe)) == [{"id": 4, "note": "prepared", "body": None}]
         with connection.transaction():
             connection.execute(
-                "insert into orders select i, 'large', repeat('y', 100) from generate_series(10, 5009) i"
+                "insert into orders select i, 'large', repeat('y', 100) from generate_series(10, "
+                "5009) i"
             )
             with connection.transaction() as inner:
                 connection.execute("update orders set note = 'never' where id > 9")
                 raise psycopg.Rollback(inner)
-        spilled = "select spill_count from pg_stat_replication_slots where slot_name = current_database()"
+        spilled = (
+            "select spill_count from pg_stat_replication_slots where slot_name = current_database()"
+        )
         assert committed(pipe).ids("public-orders") == {each: 1 for each in range(10, 5010)}
         assert connection.execute(spilled).fetchall()[0][0] > 0
 
@@ -47,7 +54,10 @@ def test_the_time_that_a_run_may_take_ends_it_at_a_commit(
         committed(pipe)
         for number in (4, 5):
             with connection.transaction():
-                connection.execute("insert into orders select i, 'new' from generate_series(%s, 9999, 2) i", (number,))
+                connection.execute(
+                    "insert into orders select i, 'new' from generate_series(%s, 9999, 2) i",
+                    (number,),
+                )
         pipe.config["max_run_minutes"] = 1e-9
         runs = []
         with pytest.MonkeyPatch.context() as patch:
@@ -66,7 +76,10 @@ def test_a_server_that_was_restored_to_an_earlier_moment_is_refused(
         bookmark["lsn"] = lsn_text(lsn_of(bookmark["lsn"]) + 2**40)
         pipe.save(state)
         assert "restored to an earlier moment" in refused(pipe)
-        confirmed = "select confirmed_flush_lsn from pg_replication_slots where slot_name = current_database()"
+        confirmed = (
+            "select confirmed_flush_lsn from pg_replication_slots where slot_name = "
+            "current_database()"
+        )
         before = connection.execute(confirmed).fetchall()
         refused(pipe)
         assert connection.execute(confirmed).fetchall() == before
@@ -80,10 +93,14 @@ def test_log_that_the_server_has_dropped_is_said_and_never_passed_over() -> None
         ours.make()
         assert ours.look()
         for _ in range(4):
-            database.connection.rows("select pg_switch_wal(), pg_logical_emit_message(false, 'x', repeat('x', 1000))")
+            database.connection.rows(
+                "select pg_switch_wal(), pg_logical_emit_message(false, 'x', repeat('x', 1000))"
+            )
         database.connection.execute("checkpoint")
         for waits in (True, False):
-            with pytest.raises(SourceError, match=r"max_slot_wal_keep_size.*spark-lake log drop.*--full"):
+            with pytest.raises(
+                SourceError, match=r"max_slot_wal_keep_size.*spark-lake log drop.*--full"
+            ):
                 ours.look(waits=waits)
         assert ours.drop() == ["slot abandoned"]
 
@@ -106,7 +123,9 @@ def test_an_older_server_sends_the_same_but_for_what_it_computes(
         connection.execute("delete from orders where id = 1")
         sent = committed(pipe)
         assert [
-            each["record"] for each in sent.messages if each["type"] == "RECORD" and "twice" in each["record"]
+            each["record"]
+            for each in sent.messages
+            if each["type"] == "RECORD" and "twice" in each["record"]
         ] == []
         assert records(sent) == [
             {"id": 1, "day": "2025-01-01", "note": "new"},

@@ -1,4 +1,6 @@
-"""Rows whose key or values the log has in another way, and what changes while a run begins or after it dies."""
+"""Rows whose key or values the log has in another way, and what changes while a run begins or after
+it dies.
+"""
 
 from __future__ import annotations
 
@@ -30,15 +32,23 @@ def test_a_key_that_lies_beside_its_row_stays_the_key(
         assert records(committed(pipe)) == [{"id": "k" * 2500, "note": "new"}]
         connection.execute("update orders set id = 'short'")
         moved = records(committed(pipe))
-        assert [(each["id"], each.get("deleted")) for each in moved] == [("k" * 2500, True), ("short", None)]
+        assert [(each["id"], each.get("deleted")) for each in moved] == [
+            ("k" * 2500, True),
+            ("short", None),
+        ]
 
 
 def test_a_row_that_a_filter_lets_in_has_its_large_values(
     spark: object, postgresql: PostgreSQL, tmp_path: Path
 ) -> None:
-    """The server sends an insert where the old row did not match, without what the update left as it was."""
+    """The server sends an insert where the old row did not match, without what the update left as
+    it was.
+    """
     script = TABLE + 'create publication "the tap\'s" for table orders where (id < 50) '
-    with piped(postgresql, tmp_path, script + "with (publish_via_partition_root = true)") as (pipe, connection):
+    with piped(postgresql, tmp_path, script + "with (publish_via_partition_root = true)") as (
+        pipe,
+        connection,
+    ):
         connection.execute("insert into orders values (100, 'out', repeat('y', 5000))")
         committed(pipe)
         connection.execute("update orders set id = 10 where id = 100")
@@ -54,7 +64,10 @@ def test_a_truncate_is_repeated_by_who_goes_on_after_the_log_was_read(
     spark: object, postgresql: PostgreSQL, tmp_path: Path, died_at: int
 ) -> None:
     """Another stream was being read when the run died."""
-    with piped(postgresql, tmp_path, TABLE + "create table whole (id int primary key)") as (pipe, connection):
+    with piped(postgresql, tmp_path, TABLE + "create table whole (id int primary key)") as (
+        pipe,
+        connection,
+    ):
         pipe.config["stream_options"]["public-whole"] = {"replication_method": "FULL_TABLE"}
         committed(pipe)
         connection.execute("truncate orders")

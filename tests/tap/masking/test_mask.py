@@ -1,4 +1,6 @@
-"""A mask makes the same of a text in Python and in Spark, by RFC 2104's HMAC, and shows its key to nobody."""
+"""A mask makes the same of a text in Python and in Spark, by RFC 2104's HMAC, and shows its key to
+nobody.
+"""
 
 from __future__ import annotations
 
@@ -40,12 +42,17 @@ def test_spark_makes_of_each_text_what_python_makes(spark: SparkSession, key: st
         # PySpark leaves the socket of a `collect` to the garbage collector.
         warnings.simplefilter("ignore", ResourceWarning)
         found = rows.selectExpr(*(mask.spark_sql("t") for mask in masks)).collect()
-    assert [tuple(row) for row in found] == [tuple(mask.of(text) for mask in masks) for text in TEXTS]
+    assert [tuple(row) for row in found] == [
+        tuple(mask.of(text) for mask in masks) for text in TEXTS
+    ]
 
 
 @given(st.text(), st.text(min_size=1))
 def test_a_hash_is_the_hmac_of_the_text(text: str, key: str) -> None:
-    assert Mask.by("hash", key).of(text) == hmac.new(key.encode(), text.encode(), hashlib.sha256).hexdigest()
+    assert (
+        Mask.by("hash", key).of(text)
+        == hmac.new(key.encode(), text.encode(), hashlib.sha256).hexdigest()
+    )
 
 
 def test_null_stays_null_and_a_short_text_is_not_shown_whole() -> None:

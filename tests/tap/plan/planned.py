@@ -22,9 +22,20 @@ COLUMNS = {
 }
 
 
-def table(name: str = "orders", schema: str | None = "public", columns: dict[str, str] = COLUMNS, **more: Any) -> Table:
-    read = tuple(POSTGRESQL.column(each, kind, nullable=each != "id") for each, kind in columns.items())
-    more = {"primary_key": ("id",) if "id" in columns else (), "indexed": frozenset({"id", "updated_at"}), **more}
+def table(
+    name: str = "orders",
+    schema: str | None = "public",
+    columns: dict[str, str] = COLUMNS,
+    **more: Any,
+) -> Table:
+    read = tuple(
+        POSTGRESQL.column(each, kind, nullable=each != "id") for each, kind in columns.items()
+    )
+    more = {
+        "primary_key": ("id",) if "id" in columns else (),
+        "indexed": frozenset({"id", "updated_at"}),
+        **more,
+    }
     return Table(schema, name, read, **more)
 
 
@@ -45,8 +56,13 @@ def key(found: StreamPlan) -> tuple[str, str | None]:
     return found.replication_method, found.replication_key and found.replication_key.column.name
 
 
-def catalog(*tables: Table, root: dict | None = None, deselect: tuple[str, ...] = (), **config: Any) -> dict[str, Any]:
-    """The discovered catalog as somebody edited it: `root` is laid over each stream's metadata; None removes."""
+def catalog(
+    *tables: Table, root: dict | None = None, deselect: tuple[str, ...] = (), **config: Any
+) -> dict[str, Any]:
+    """The discovered catalog as somebody edited it: `root` is laid over each stream's metadata.
+
+    None removes.
+    """
     made = copy.deepcopy(catalog_of(tables or (table(),), settings_of(**config)))
     for stream in made["streams"]:
         for each in stream["metadata"]:

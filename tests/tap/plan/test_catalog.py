@@ -31,7 +31,11 @@ def test_the_catalog_shows_the_standard_metadata() -> None:
         "replication-method": "INCREMENTAL",
         "replication-key": "updated_at",
     }
-    assert metadata[("properties", "id")] == {"inclusion": "automatic", "selected": True, "sql-datatype": "bigint"}
+    assert metadata[("properties", "id")] == {
+        "inclusion": "automatic",
+        "selected": True,
+        "sql-datatype": "bigint",
+    }
     assert metadata[("properties", "updated_at")]["inclusion"] == "automatic"
     assert metadata[("properties", "cost")]["inclusion"] == "available"
     assert stream["schema"]["properties"]["cost"]["x-sql-datatype"] == "DECIMAL(12,2)"
@@ -78,10 +82,14 @@ def test_a_catalog_of_bare_names_is_enough() -> None:
 
 
 @pytest.mark.parametrize("names", [("tap_stream_id",), ("stream",), ("tap_stream_id", "stream")])
-def test_a_stream_that_the_catalog_renames_is_refused_instead_of_left_out(names: tuple[str, ...]) -> None:
+def test_a_stream_that_the_catalog_renames_is_refused_instead_of_left_out(
+    names: tuple[str, ...],
+) -> None:
     made = catalog()
     made["streams"][0] |= dict.fromkeys(names, "sales")
-    with pytest.raises(ConfigurationError, match=r"names stream 'public-orders' 'sales'.*stream_maps"):
+    with pytest.raises(
+        ConfigurationError, match=r"names stream 'public-orders' 'sales'.*stream_maps"
+    ):
         plans(catalog=made)
 
 
@@ -120,7 +128,11 @@ def test_all_columns_without_exact_reading_are_in_one_message() -> None:
     """Of all streams."""
     derby = known_dialects()["derby"]
     first, second = (
-        Table("APP", name, tuple(derby.column(each, "java.util.Currency", nullable=True) for each in columns))
+        Table(
+            "APP",
+            name,
+            tuple(derby.column(each, "java.util.Currency", nullable=True) for each in columns),
+        )
         for name, columns in (("T", "vw"), ("U", "x"))
     )
     with pytest.raises(ConfigurationError) as caught:
@@ -136,9 +148,14 @@ def test_a_type_unknown_of_mariadb_is_its_text(caplog: pytest.LogCaptureFixture)
     """The log says so, and rows are not ordered by it."""
     column = known_dialects()["mariadb"].column("doc", "xmltype", nullable=True)
     with caplog.at_level("INFO", "tap-spark-jdbc"):
-        (found,) = plan_streams([Table("shop", "t", (column,))], settings_of(), None, text_moments=False)
+        (found,) = plan_streams(
+            [Table("shop", "t", (column,))], settings_of(), None, text_moments=False
+        )
     assert [(str(each.sql_type), each.key_type) for each in found.columns] == [("TEXT", None)]
-    assert "stream shop-t: column doc (xmltype): a type not known here is read as the server's text" in caplog.text
+    assert (
+        "stream shop-t: column doc (xmltype): a type not known here is read as the server's text"
+        in caplog.text
+    )
 
 
 def test_a_column_without_exact_reading_is_an_error_with_a_way_out() -> None:

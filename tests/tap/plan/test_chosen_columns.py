@@ -1,4 +1,6 @@
-"""Which columns `columns`, `exclude_columns` and a catalog take together, and under which names they are sent."""
+"""Which columns `columns`, `exclude_columns` and a catalog take together, and under which names
+they are sent.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,11 @@ def test_globs_choose_columns_and_those_of_keys_always_come_which_is_told_once(
     assert taken({"columns": ["id", "*_at", "!seen*"]}) == ["id", "updated_at"]
     assert taken({"columns": ["!region"]}) == ["id", "updated_at", "seen_at", "cost", "tags"]
     assert taken({"exclude_columns": ["REGION", "t*"]}) == ["id", "updated_at", "seen_at", "cost"]
-    assert taken({"columns": ["*_at", "tags"], "exclude_columns": ["seen_at"]}) == ["id", "updated_at", "tags"]
+    assert taken({"columns": ["*_at", "tags"], "exclude_columns": ["seen_at"]}) == [
+        "id",
+        "updated_at",
+        "tags",
+    ]
     caplog.clear()
     key = {"replication_key": "updated_at"}
     assert taken({"columns": ["cost"], **key}) == ["id", "updated_at", "cost"]
@@ -35,20 +41,35 @@ def test_globs_choose_columns_and_those_of_keys_always_come_which_is_told_once(
 
 def test_what_a_pattern_of_streams_leaves_out_stays_out_until_it_is_taken_back() -> None:
     def sent(own: list[str]) -> set[str]:
-        found = plan(stream_options={"public-orders": {"exclude_columns": own}, "*": {"exclude_columns": ["cost"]}})
+        found = plan(
+            stream_options={
+                "public-orders": {"exclude_columns": own},
+                "*": {"exclude_columns": ["cost"]},
+            }
+        )
         return COLUMNS.keys() - found.sent_columns.keys()
 
-    assert (sent(["tags"]), sent(["tags", "!cost"]), sent(["!cost"])) == ({"cost", "tags"}, {"tags"}, set())
+    assert (sent(["tags"]), sent(["tags", "!cost"]), sent(["!cost"])) == (
+        {"cost", "tags"},
+        {"tags"},
+        set(),
+    )
     assert taken({"exclude_columns": ["!cost"]}) == list(COLUMNS)
 
 
-def test_a_catalog_and_the_options_both_have_a_say_and_discovery_writes_what_the_options_leave_out() -> None:
+def test_a_catalog_and_the_options_both_have_a_say_and_discovery_writes_what_the_options_leave_out() -> (
+    None
+):
     options = {"public-orders": {"exclude_columns": ["cost"]}}
     assert taken({"exclude_columns": ["cost"]}, catalog=catalog(deselect=("tags",))) == [
         *("id", "Region", "updated_at", "seen_at")
     ]
     (stream,) = catalog(stream_options=options)["streams"]
-    left_out = [each["breadcrumb"][-1] for each in stream["metadata"] if each["metadata"]["selected"] is False]
+    left_out = [
+        each["breadcrumb"][-1]
+        for each in stream["metadata"]
+        if each["metadata"]["selected"] is False
+    ]
     assert left_out == ["cost"]
 
 
@@ -63,11 +84,16 @@ def test_a_column_that_cant_be_read_stops_nothing_once_it_is_left_out() -> None:
 def test_names_that_are_no_column_are_told_with_the_nearest_and_globs_as_a_warning(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    wrong = {"columns": ["*", "!csot"], "exclude_columns": ["cots", "x*"], "rename": {"regoin": "area"}}
+    wrong = {
+        "columns": ["*", "!csot"],
+        "exclude_columns": ["cots", "x*"],
+        "rename": {"regoin": "area"},
+    }
     with pytest.raises(ConfigurationError) as raised:
         plan(stream_options={"public-orders": wrong})
     assert str(raised.value) == (
-        "stream_options.public-orders.exclude_columns: 'cots' is not a column (did you mean 'cost'?); "
+        "stream_options.public-orders.exclude_columns: 'cots' is not a column (did you mean "
+        "'cost'?); "
         "stream_options.public-orders.rename: 'regoin' is not a column (did you mean 'Region'?)"
     )
     assert caplog.messages == [
@@ -86,9 +112,19 @@ def test_a_catalog_loses_no_exclusion() -> None:
 
 
 def test_a_renamed_column_has_its_new_name_in_schema_and_keys_and_its_own_for_the_source() -> None:
-    options = {"rename": {"ID": "order_id", "updated_at": "changed", "cost": "cost"}, "replication_key": "updated_at"}
+    options = {
+        "rename": {"ID": "order_id", "updated_at": "changed", "cost": "cost"},
+        "replication_key": "updated_at",
+    }
     found = plan(stream_options={"public-orders": options})
-    assert list(found.schema["properties"]) == ["order_id", "Region", "changed", "seen_at", "cost", "tags"]
+    assert list(found.schema["properties"]) == [
+        "order_id",
+        "Region",
+        "changed",
+        "seen_at",
+        "cost",
+        "tags",
+    ]
     assert (found.sent_keys, found.sent_replication_key) == (("order_id",), "changed")
     assert (found.key_properties, found.replication_key.column.name) == (("id",), "updated_at")
     swapped = plan(stream_options={"public-orders": {"rename": {"cost": "tags", "tags": "cost"}}})
@@ -98,15 +134,24 @@ def test_a_renamed_column_has_its_new_name_in_schema_and_keys_and_its_own_for_th
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"rename": {"cost": "REGION"}}, "columns 'Region' and 'cost' would both be 'REGION' \\(in any case\\)"),
+        (
+            {"rename": {"cost": "REGION"}},
+            "columns 'Region' and 'cost' would both be 'REGION' \\(in any case\\)",
+        ),
         ({"rename": {"cost": "x", "tags": "x"}}, "columns 'cost' and 'tags' would both be 'x'"),
-        ({"rename": {"cost": "_sdc_lsn"}}, "'_sdc_lsn' is a name of the columns that a target adds"),
+        (
+            {"rename": {"cost": "_sdc_lsn"}},
+            "'_sdc_lsn' is a name of the columns that a target adds",
+        ),
     ],
 )
 def test_two_columns_with_one_name_are_refused(options: dict[str, Any], said: str) -> None:
     with pytest.raises(ConfigurationError, match=said):
         plan(stream_options={"public-orders": options})
-    assert taken({"rename": {"cost": "region"}, "exclude_columns": ["region"]})[-2:] == ["region", "tags"]
+    assert taken({"rename": {"cost": "region"}, "exclude_columns": ["region"]})[-2:] == [
+        "region",
+        "tags",
+    ]
 
 
 def test_a_dead_run_is_not_continued_under_other_names() -> None:
@@ -115,4 +160,8 @@ def test_a_dead_run_is_not_continued_under_other_names() -> None:
         found = plans(stream_options={"public-orders": options})
         return resumption.fingerprint([*found.values()], settings_of(), config, POSTGRESQL)
 
-    assert fingerprint() == fingerprint(rename={"cost": "cost"}) != fingerprint(rename={"cost": "price"})
+    assert (
+        fingerprint()
+        == fingerprint(rename={"cost": "cost"})
+        != fingerprint(rename={"cost": "price"})
+    )

@@ -1,4 +1,6 @@
-"""Connection properties, as the server sees them: the same on the connection for questions and on each reader's."""
+"""Connection properties, as the server sees them: the same on the connection for questions and on
+each reader's.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,8 @@ def told_to_reader(spark: SparkSession, source: JdbcSource, expression: str) -> 
 
 
 @pytest.mark.parametrize(
-    ("parameters", "name"), [("", "tap-spark-jdbc"), ("?ApplicationName=the%20user's", "the user's")]
+    ("parameters", "name"),
+    [("", "tap-spark-jdbc"), ("?ApplicationName=the%20user's", "the user's")],
 )
 def test_properties_reach_readers_as_they_reach_the_driver(
     spark: SparkSession, postgresql: Any, parameters: str, name: str
@@ -50,23 +53,34 @@ def test_properties_reach_readers_of_mariadb(spark: SparkSession, mariadb: Any) 
     config = login(mariadb.new_database())
     source = source_of(config)
     properties = {**source.dialect.properties, "sessionVariables": "max_statement_time=77"}
-    source = replace(source, dialect=replace(source.dialect, properties=properties, session_statements=()))
+    source = replace(
+        source, dialect=replace(source.dialect, properties=properties, session_statements=())
+    )
     with connected(spark, config):  # which puts the driver on the session's class path
         assert told_to_reader(spark, source, "CAST(@@max_statement_time AS CHAR(2))") == "77"
 
 
 @pytest.mark.parametrize("batches", [False, True])
 @pytest.mark.usefixtures("spark")
-def test_a_run_s_own_sessions_bear_the_tap_s_name(postgres: Any, tmp_path: Path, batches: bool) -> None:
+def test_a_run_s_own_sessions_bear_the_tap_s_name(
+    postgres: Any, tmp_path: Path, batches: bool
+) -> None:
     """So that no run takes another one's readers for writers."""
     import pyarrow.parquet as pq
 
-    storage = {"encoding": {"format": "parquet"}, "storage": {"root": (tmp_path / "batches").as_uri()}}
-    tap, _ = postgres(f"create view named as select {NAME} as a", **({"batch_config": storage} if batches else {}))
+    storage = {
+        "encoding": {"format": "parquet"},
+        "storage": {"root": (tmp_path / "batches").as_uri()},
+    }
+    tap, _ = postgres(
+        f"create view named as select {NAME} as a", **({"batch_config": storage} if batches else {})
+    )
     sent = tap.run_here().succeeded()
     if batches:
         (manifest,) = [each["manifest"] for each in sent.messages if each["type"] == "BATCH"]
-        names = [pq.read_table(path.removeprefix("file://")).column("a").to_pylist() for path in manifest]
+        names = [
+            pq.read_table(path.removeprefix("file://")).column("a").to_pylist() for path in manifest
+        ]
     else:
         names = [[each["a"] for each in sent.records("public-named")]]
     assert names == [["tap-spark-jdbc"]]

@@ -27,7 +27,9 @@ def test_numbers_that_came_round_are_told_apart(postgresql, xmin, span):
     writers = [n for n in range(max(3, xmin - 300), xmin + 100) if n % CYCLE >= 3]
     values = ", ".join(f"({n}::bigint, {n % CYCLE}::bigint)" for n in writers)
     with psycopg.connect(postgresql.database("postgres").dsn) as connection:
-        found = connection.execute(f"select n from (values {values}) v (n, w) where {late.unseen('w')}").fetchall()
+        found = connection.execute(
+            f"select n from (values {values}) v (n, w) where {late.unseen('w')}"
+        ).fetchall()
 
     assert {n for (n,) in found} == {n for n in writers if n >= xmin and n not in seen}
 
@@ -63,7 +65,11 @@ def test_a_snapshot_that_can_not_be_read_is_an_error(snapshot):
 
 
 def test_a_bookmark_of_before_snapshots_is_as_good_as_it_was():
-    entry = {"replication_key": "k", "replication_key_value": 7, "boundary": {"format_version": 1, "rows": 0}}
+    entry = {
+        "replication_key": "k",
+        "replication_key_value": 7,
+        "boundary": {"format_version": 1, "rows": 0},
+    }
     bookmark = Bookmark.from_json("t", entry, "k", KeyType.INTEGER, aware=False)
     assert bookmark is not None
     assert bookmark.snapshot is None

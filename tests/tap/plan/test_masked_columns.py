@@ -16,16 +16,28 @@ from tap_spark_jdbc.extraction.extraction import split_key
 from tap_spark_jdbc.plan.stream_plan import StreamPlan, plan_streams
 
 POSTGRESQL = known_dialects()["postgresql"]
-COLUMNS = {"id": "bigint", "Email": "text", "cost": "numeric(12,2)", "at": "timestamp without time zone"}
+COLUMNS = {
+    "id": "bigint",
+    "Email": "text",
+    "cost": "numeric(12,2)",
+    "at": "timestamp without time zone",
+}
 
 
 def table(name: str = "people", columns: dict[str, str] = COLUMNS, **more: Any) -> Table:
-    read = tuple(POSTGRESQL.column(each, kind, nullable=each != "id") for each, kind in columns.items())
+    read = tuple(
+        POSTGRESQL.column(each, kind, nullable=each != "id") for each, kind in columns.items()
+    )
     return Table("public", name, read, primary_key=("id",), indexed=frozenset({"id", "at"}), **more)
 
 
 def plans(options: dict[str, Any], *tables: Table, **config: Any) -> list[StreamPlan]:
-    given = {"jdbc_url": "jdbc:postgresql://localhost/shop", "stream_options": options, "mask_key": "k", **config}
+    given = {
+        "jdbc_url": "jdbc:postgresql://localhost/shop",
+        "stream_options": options,
+        "mask_key": "k",
+        **config,
+    }
     return plan_streams(tables or (table(),), TapSettings.from_config(given), text_moments=False)
 
 
@@ -36,7 +48,12 @@ def types(plan: StreamPlan) -> dict[str, str]:
 def test_types_follow_the_mask_and_names_fit_in_any_case() -> None:
     masks = {"ID": "hash", "email": "last4", "cost": None, "at": "redact"}
     (plan,) = plans({"public-people": {"mask": masks, "type_overrides": {"cost": "text"}}})
-    assert types(plan) == {"id": "VARCHAR(64)", "Email": "VARCHAR(4)", "cost": "TEXT", "at": "VARCHAR(3)"}
+    assert types(plan) == {
+        "id": "VARCHAR(64)",
+        "Email": "VARCHAR(4)",
+        "cost": "TEXT",
+        "at": "VARCHAR(3)",
+    }
     assert plan.masked_names == set(COLUMNS)
     (plan,) = plans({"*": {"mask": {"cost": "null", "id": "hash"}}})
     assert types(plan)["cost"] == "DECIMAL(12,2)"
@@ -51,7 +68,9 @@ def test_a_name_that_fits_two_columns_by_case_masks_whichever_is_sent() -> None:
     for left_out, sent in (("email", "Email"), ("Email", "email")):
         metadata = [{"breadcrumb": ["properties", left_out], "metadata": {"selected": False}}]
         catalog = {"streams": [{"tap_stream_id": "public-people", "metadata": metadata}]}
-        settings = TapSettings.from_config({**given, "stream_options": {"*": {"mask": {"EMAIL": "hash"}}}})
+        settings = TapSettings.from_config(
+            {**given, "stream_options": {"*": {"mask": {"EMAIL": "hash"}}}}
+        )
         (plan,) = plan_streams([people], settings, catalog, text_moments=False)
         assert plan.masked_names == {sent}
 
@@ -67,9 +86,18 @@ def test_state_never_holds_a_masked_columns_values() -> None:
     ("options", "said"),
     [
         ({"mask": {"at": "hash"}, "replication_key": "at"}, "replication key 'at' would be masked"),
-        ({"mask": {"id": "redact"}}, "'id' is a column of its key, which can only be masked by hash, not by redact"),
-        ({"mask": {"cost": "null"}, "key_properties": ["cost"]}, "can only be masked by hash, not by null"),
-        ({"mask": {"cost": "hash"}, "partition_column": "COST"}, "partition_column 'cost' is masked"),
+        (
+            {"mask": {"id": "redact"}},
+            "'id' is a column of its key, which can only be masked by hash, not by redact",
+        ),
+        (
+            {"mask": {"cost": "null"}, "key_properties": ["cost"]},
+            "can only be masked by hash, not by null",
+        ),
+        (
+            {"mask": {"cost": "hash"}, "partition_column": "COST"},
+            "partition_column 'cost' is masked",
+        ),
         (
             {"mask": {"emial": "hash"}},
             "stream_options.public-people.mask: 'emial' is not a column (did you mean 'Email'?)",
@@ -78,7 +106,9 @@ def test_state_never_holds_a_masked_columns_values() -> None:
         ({"mask": "hash"}, "stream_options.public-people.mask: must be of type object"),
     ],
 )
-def test_what_cannot_be_masked_is_an_error_that_says_why(options: dict[str, Any], said: str) -> None:
+def test_what_cannot_be_masked_is_an_error_that_says_why(
+    options: dict[str, Any], said: str
+) -> None:
     with pytest.raises(ConfigurationError) as raised:
         plans({"public-people": options})
     assert said in str(raised.value)
@@ -86,8 +116,14 @@ def test_what_cannot_be_masked_is_an_error_that_says_why(options: dict[str, Any]
 
 def computed_key(expression: str, masked: str) -> StreamPlan:
     """The plan of a stream with this replication key, of which one column is masked."""
-    made = table(columns={**COLUMNS, masked: "text", "made": "text"}, computed_key=expression, query="SELECT 1")
-    (plan,) = plans({"public-people": {"mask": {masked: "redact"}, "replication_key": expression}}, made)
+    made = table(
+        columns={**COLUMNS, masked: "text", "made": "text"},
+        computed_key=expression,
+        query="SELECT 1",
+    )
+    (plan,) = plans(
+        {"public-people": {"mask": {masked: "redact"}, "replication_key": expression}}, made
+    )
     return plan
 
 
@@ -113,7 +149,13 @@ def test_a_computed_key_of_a_masked_column_is_refused(expression: str, masked: s
 
 
 @pytest.mark.parametrize(
-    "expression", ["lower(t.cost::text)", 'lower(t."cost"::text)', "lower(emails)", """to_char(at, 'YYYY"T"HH24')"""]
+    "expression",
+    [
+        "lower(t.cost::text)",
+        'lower(t."cost"::text)',
+        "lower(emails)",
+        """to_char(at, 'YYYY"T"HH24')""",
+    ],
 )
 def test_a_computed_key_of_other_columns_is_none_of_a_masks_business(expression: str) -> None:
     assert computed_key(expression, "Email").replication_key is not None
@@ -130,13 +172,21 @@ def test_a_pattern_masks_a_column_wherever_it_is(caplog: pytest.LogCaptureFixtur
 def test_a_catalog_loses_no_mask(selected: bool, caplog: pytest.LogCaptureFixture) -> None:
     def planned(options: dict[str, Any]) -> list[StreamPlan]:
         given = {"jdbc_url": "jdbc:postgresql://localhost/shop", "stream_options": options}
-        entries = [{"tap_stream_id": "public-orders"}, {"tap_stream_id": "public-people", "selected": selected}]
+        entries = [
+            {"tap_stream_id": "public-orders"},
+            {"tap_stream_id": "public-people", "selected": selected},
+        ]
         tables = [table("orders"), table()][: 1 + selected]
-        return plan_streams(tables, TapSettings.from_config(given), {"streams": entries}, text_moments=False)
+        return plan_streams(
+            tables, TapSettings.from_config(given), {"streams": entries}, text_moments=False
+        )
 
     assert planned({"public-people": {"mask": {"email": "redact"}}})[0].stream == "public-orders"
     assert caplog.messages == []
-    said = "the catalog has no stream 'public-peple' \\(did you mean 'public-people'.*, so its mask would be lost"
+    said = (
+        "the catalog has no stream 'public-peple' \\(did you mean 'public-people'.*, so its "
+        "mask would be lost"
+    )
     with pytest.raises(ConfigurationError, match=said):
         planned({"public-peple": {"mask": {"email": "redact"}}})
     planned({"public-peple": {"where": "1=1"}, "private-*": {"mask": {"email": "redact"}}})
@@ -146,7 +196,9 @@ def test_a_catalog_loses_no_mask(selected: bool, caplog: pytest.LogCaptureFixtur
     ]
 
 
-def test_a_checkpoint_knows_another_key_and_holds_no_hash_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_checkpoint_knows_another_key_and_holds_no_hash_of_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     hashed = []
     real = hashlib.sha256
     monkeypatch.setattr(hashlib, "sha256", lambda data=b"": hashed.append(data) or real(data))

@@ -1,4 +1,6 @@
-"""How many rows are to come, for the percentage that people see: where the database knows, and all of them come."""
+"""How many rows are to come, for the percentage that people see: where the database knows, and all
+of them come.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,9 @@ if TYPE_CHECKING:
 
 def estimates(sent: Sent) -> dict[str, int | None]:
     messages = sent.succeeded().messages
-    return {each["stream"]: each.get("row_estimate") for each in messages if each["type"] == "SCHEMA"}
+    return {
+        each["stream"]: each.get("row_estimate") for each in messages if each["type"] == "SCHEMA"
+    }
 
 
 def test_a_whole_table_comes_with_the_databases_estimate_of_its_rows_and_a_part_of_one_without(
@@ -35,5 +39,9 @@ def test_a_whole_table_comes_with_the_databases_estimate_of_its_rows_and_a_part_
         "incremental_tables": ["public.counted:id:integer"],
     }
     first = run_tap(config)
-    assert estimates(first) == {"public-counted": 120, "public-whole": 50, "public-never_counted": None}
+    assert estimates(first) == {
+        "public-counted": 120,
+        "public-whole": 50,
+        "public-never_counted": None,
+    }
     assert estimates(run_tap(config, first.final["value"]))["public-counted"] is None

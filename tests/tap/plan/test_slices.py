@@ -9,7 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from singer_spark.errors import SourceError
-from tap_spark_jdbc.extraction.slice_size import FIRST_SLICE_ROWS, SLICE_BYTES, SPOOL_BYTES, SliceSize
+from tap_spark_jdbc.extraction.slice_size import (
+    FIRST_SLICE_ROWS,
+    SLICE_BYTES,
+    SPOOL_BYTES,
+    SliceSize,
+)
 from tap_spark_jdbc.plan.slices import Range, Slice, cut, indexed_slices, split_slices
 from tap_spark_jdbc.plan.stream_sql import range_condition
 
@@ -22,11 +27,14 @@ class SqliteBounds:
 
     def at(self, within, offset):
         inside = f"{where(self.column, within)} AND {self.condition}"
-        return self._one(f"SELECT {self.column} FROM t WHERE {inside} ORDER BY 1 LIMIT 1 OFFSET {offset}")
+        return self._one(
+            f"SELECT {self.column} FROM t WHERE {inside} ORDER BY 1 LIMIT 1 OFFSET {offset}"
+        )
 
     def next_above(self, value, within):
         return self._one(
-            f"SELECT MIN({self.column}) FROM t WHERE {where(self.column, within)} AND {self.column} > {value}"
+            f"SELECT MIN({self.column}) FROM t WHERE {where(self.column, within)} AND "
+            f"{self.column} > {value}"
         )
 
     def inside(self, key):
@@ -40,14 +48,21 @@ class SqliteBounds:
 def where(column, within):
     """The tap's own condition, over literals."""
     edges = (within.lower, within.upper)
-    lower, upper = (None if value is None else SimpleNamespace(literal=str(value)) for value in edges)
-    return f"{column} IS NOT NULL AND {range_condition(column, Range(lower, upper, within.closed, within.after))}"
+    lower, upper = (
+        None if value is None else SimpleNamespace(literal=str(value)) for value in edges
+    )
+    return (
+        f"{column} IS NOT NULL AND "
+        f"{range_condition(column, Range(lower, upper, within.closed, within.after))}"
+    )
 
 
 def table(keys):
     connection = sqlite3.connect(":memory:")
     connection.execute("CREATE TABLE t (k INTEGER, p INTEGER PRIMARY KEY)")
-    connection.executemany("INSERT INTO t VALUES (?, ?)", [(key, number) for number, key in enumerate(keys)])
+    connection.executemany(
+        "INSERT INTO t VALUES (?, ?)", [(key, number) for number, key in enumerate(keys)]
+    )
     return connection
 
 
@@ -55,12 +70,17 @@ def rows_of(connection, each: Slice):
     terms = [where("k", each.key)] if each.key else []
     if each.split:
         terms.append(where("p", each.split))
-    return [row for (row,) in connection.execute(f"SELECT p FROM t WHERE {' AND '.join(terms) or '1=1'}")]
+    return [
+        row
+        for (row,) in connection.execute(f"SELECT p FROM t WHERE {' AND '.join(terms) or '1=1'}")
+    ]
 
 
 def test_bounds_that_go_round_end_in_an_error():
     # As by literals that the database orders otherwise than the column's values.
-    bounds = SimpleNamespace(at=lambda within, offset: (within.lower or 0) % 3 + 1 if offset else -1)
+    bounds = SimpleNamespace(
+        at=lambda within, offset: (within.lower or 0) % 3 + 1 if offset else -1
+    )
     with pytest.raises(SourceError, match="bounds of slices repeat"):
         list(cut(bounds, Range(), lambda: 4))
 
@@ -69,7 +89,13 @@ keys_with_ties = st.lists(st.integers(-5, 25), min_size=1, max_size=120)
 
 
 @settings(max_examples=150, deadline=None)
-@given(keys_with_ties, st.integers(1, 15), st.none() | st.integers(-5, 25), st.booleans(), st.booleans())
+@given(
+    keys_with_ties,
+    st.integers(1, 15),
+    st.none() | st.integers(-5, 25),
+    st.booleans(),
+    st.booleans(),
+)
 def test_slices_hold_every_row_of_the_range_exactly_once(keys, rows, start, after, has_split):
     connection = table(keys)
     split = SqliteBounds(connection, "p").inside if has_split else None
@@ -78,7 +104,11 @@ def test_slices_hold_every_row_of_the_range_exactly_once(keys, rows, start, afte
     found = list(indexed_slices(SqliteBounds(connection, "k"), whole, lambda: rows, split))
 
     sent = Counter(row for each in found for row in rows_of(connection, each))
-    wanted = [number for number, key in enumerate(keys) if start is None or key > start or (key == start and not after)]
+    wanted = [
+        number
+        for number, key in enumerate(keys)
+        if start is None or key > start or (key == start and not after)
+    ]
     assert sent == Counter(wanted)
 
 
@@ -88,7 +118,9 @@ def test_a_slice_is_larger_than_asked_only_where_one_key_is(keys, rows):
     connection = table(keys)
     counts = Counter(keys)
 
-    for each in indexed_slices(SqliteBounds(connection, "k"), Range(None, max(keys), True), lambda: rows, None):
+    for each in indexed_slices(
+        SqliteBounds(connection, "k"), Range(None, max(keys), True), lambda: rows, None
+    ):
         read = rows_of(connection, each)
         assert len(read) <= rows or {keys[number] for number in read} == {keys[read[0]]}
         assert len(read) <= max(rows, max(counts.values()))
@@ -101,7 +133,10 @@ def test_state_after_a_slice_speaks_only_of_rows_that_were_sent(keys, rows):
     sent: set[int] = set()
 
     for each in indexed_slices(
-        SqliteBounds(connection, "k"), Range(None, max(keys), True), lambda: rows, SqliteBounds(connection, "p").inside
+        SqliteBounds(connection, "k"),
+        Range(None, max(keys), True),
+        lambda: rows,
+        SqliteBounds(connection, "p").inside,
     ):
         sent.update(rows_of(connection, each))
         if each.resume_at is not None:
@@ -117,7 +152,10 @@ def test_a_huge_tie_group_is_cut_along_the_split_column(keys, rows):
 
     found = list(
         indexed_slices(
-            SqliteBounds(connection, "k"), Range(None, 7, True), lambda: rows, SqliteBounds(connection, "p").inside
+            SqliteBounds(connection, "k"),
+            Range(None, 7, True),
+            lambda: rows,
+            SqliteBounds(connection, "p").inside,
         )
     )
 
@@ -149,7 +187,12 @@ def test_the_size_of_slices_may_change_while_cutting():
     connection = table(list(range(100)))
     sizes = iter([10, 30, 1000])
 
-    parts = [part for part, _ in cut(SqliteBounds(connection, "k"), Range(None, 99, True), lambda: next(sizes))]
+    parts = [
+        part
+        for part, _ in cut(
+            SqliteBounds(connection, "k"), Range(None, 99, True), lambda: next(sizes)
+        )
+    ]
 
     assert [(part.lower, part.upper) for part in parts] == [(None, 10), (10, 40), (40, 99)]
 

@@ -1,4 +1,6 @@
-"""What is said of a stream, in the order that counts: catalog, stream_options, incremental_tables, defaults."""
+"""What is said of a stream, in the order that counts: catalog, stream_options, incremental_tables,
+defaults.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,17 @@ import pytest
 
 from singer_spark.errors import ConfigurationError
 from singer_spark.singer.bookmark import KeyType
-from tap.plan.planned import COLUMNS, POSTGRESQL, SQLITE, catalog, key, plan, plans, settings_of, table
+from tap.plan.planned import (
+    COLUMNS,
+    POSTGRESQL,
+    SQLITE,
+    catalog,
+    key,
+    plan,
+    plans,
+    settings_of,
+    table,
+)
 from tap_spark_jdbc.dialects.tables import Table
 from tap_spark_jdbc.extraction.extraction import split_key
 from tap_spark_jdbc.plan.slices import Slice
@@ -20,7 +32,12 @@ def silent(made: dict[str, Any]) -> dict[str, Any]:
     """A catalog that says nothing of methods."""
     for stream in made["streams"]:
         for place in (stream, stream["metadata"][0]["metadata"]):
-            for name in ("replication-method", "replication-key", "replication_method", "replication_key"):
+            for name in (
+                "replication-method",
+                "replication-key",
+                "replication_method",
+                "replication_key",
+            ):
                 place.pop(name, None)
     return made
 
@@ -28,7 +45,11 @@ def silent(made: dict[str, Any]) -> dict[str, Any]:
 def test_a_table_of_which_nothing_is_said_is_exported_whole() -> None:
     found = plan()
     assert key(found) == ("FULL_TABLE", None)
-    assert (found.key_properties, found.load_method, found.null_policy) == (("id",), None, "include")
+    assert (found.key_properties, found.load_method, found.null_policy) == (
+        ("id",),
+        None,
+        "include",
+    )
     assert [column.name for column in found.columns] == list(COLUMNS)
 
 
@@ -40,7 +61,10 @@ def test_the_catalog_counts_more_than_options_than_specs_than_defaults() -> None
     assert key(plan(**default)) == ("INCREMENTAL", "seen_at")
     assert key(plan(**default, **spec)) == ("INCREMENTAL", "cost")
     assert key(plan(**default, **spec, **options)) == ("INCREMENTAL", "id")
-    assert key(plan(**default, **spec, **options, catalog=catalog(**said))) == ("INCREMENTAL", "updated_at")
+    assert key(plan(**default, **spec, **options, catalog=catalog(**said))) == (
+        "INCREMENTAL",
+        "updated_at",
+    )
     whole = catalog(root={"replication-method": "FULL_TABLE"})
     assert key(plan(**default, **spec, **options, catalog=whole)) == ("FULL_TABLE", None)
     assert key(plan(**default, **spec, catalog=silent(catalog()))) == ("INCREMENTAL", "cost")
@@ -58,23 +82,34 @@ def test_a_default_key_is_for_the_tables_that_have_it() -> None:
 
 
 def test_an_excluded_table_is_exported_whole_even_under_a_default_key() -> None:
-    config = {"default_replication_key": "updated_at", "incremental_tables": ["public.orders:updated_at:timestamp:e"]}
+    config = {
+        "default_replication_key": "updated_at",
+        "incremental_tables": ["public.orders:updated_at:timestamp:e"],
+    }
     assert key(plan(**config)) == ("FULL_TABLE", None)
 
 
 def test_a_spec_gives_start_value_and_load_method() -> None:
-    found = plan(incremental_tables=["public.orders:updated_at:datetime@2025-01-20 15:30:00!upsert"])
+    found = plan(
+        incremental_tables=["public.orders:updated_at:datetime@2025-01-20 15:30:00!upsert"]
+    )
     assert found.start_value is not None
     assert found.start_value.text == "2025-01-20T15:30:00.000000"
     assert found.load_method == "upsert"
 
 
 def test_of_two_specs_for_a_table_the_later_counts() -> None:
-    assert key(plan(incremental_tables=["orders:id:int", "public.orders:cost:decimal"])) == ("INCREMENTAL", "cost")
+    assert key(plan(incremental_tables=["orders:id:int", "public.orders:cost:decimal"])) == (
+        "INCREMENTAL",
+        "cost",
+    )
 
 
 def test_names_in_specs_match_in_any_case_where_one_table_fits() -> None:
-    assert key(plan(incremental_tables=["PUBLIC.Orders:Updated_At:timestamp"])) == ("INCREMENTAL", "updated_at")
+    assert key(plan(incremental_tables=["PUBLIC.Orders:Updated_At:timestamp"])) == (
+        "INCREMENTAL",
+        "updated_at",
+    )
     twins = (table("orders"), table("Orders"))
     found = plans(*twins, incremental_tables=["public.Orders:id:integer"])
     assert [key(found[stream]) for stream in ("public-orders", "public-Orders")] == [
@@ -88,23 +123,50 @@ def test_names_in_specs_match_in_any_case_where_one_table_fits() -> None:
 @pytest.mark.parametrize(
     ("config", "said"),
     [
-        ({"incremental_tables": ["public.ordrs:id:int"]}, "no table 'public.ordrs' (did you mean 'public.orders'?)"),
+        (
+            {"incremental_tables": ["public.ordrs:id:int"]},
+            "no table 'public.ordrs' (did you mean 'public.orders'?)",
+        ),
         ({"incremental_tables": ["ordrs:id:int"]}, "no table 'ordrs' (did you mean 'orders'?)"),
         ({"incremental_tables": ["sales.orders:id:int"]}, "no table 'sales.orders'"),
         (
             {"incremental_tables": ["orders:updatd_at:timestamp"]},
             "'updatd_at' is not a column of public.orders (did you",
         ),
-        ({"incremental_tables": ["orders:updated_at:integer"]}, "'updated_at' is of type timestamp without time zone"),
-        ({"incremental_tables": ["orders:tags:string"]}, "rows can't be ordered by column 'tags' of type text[]"),
-        ({"stream_options": {"public-ordrs": {"where": "1=1"}}}, "no stream 'public-ordrs' (did you mean"),
-        ({"stream_options": {"*": {"replication_key": "nope"}}}, "replication_key 'nope' is not a column"),
-        ({"stream_options": {"*": {"key_properties": ["nope"]}}}, "key property 'nope' is not a column"),
+        (
+            {"incremental_tables": ["orders:updated_at:integer"]},
+            "'updated_at' is of type timestamp without time zone",
+        ),
+        (
+            {"incremental_tables": ["orders:tags:string"]},
+            "rows can't be ordered by column 'tags' of type text[]",
+        ),
+        (
+            {"stream_options": {"public-ordrs": {"where": "1=1"}}},
+            "no stream 'public-ordrs' (did you mean",
+        ),
+        (
+            {"stream_options": {"*": {"replication_key": "nope"}}},
+            "replication_key 'nope' is not a column",
+        ),
+        (
+            {"stream_options": {"*": {"key_properties": ["nope"]}}},
+            "key property 'nope' is not a column",
+        ),
         ({"stream_options": {"*": {"type_overrides": {"nope": "text"}}}}, "'nope' is not a column"),
-        ({"stream_options": {"*": {"type_overrides": {"id": "nonsense"}}}}, "'nonsense' is not a type"),
-        ({"stream_options": {"*": {"partition_column": "nope"}}}, "partition_column 'nope' is not a column"),
+        (
+            {"stream_options": {"*": {"type_overrides": {"id": "nonsense"}}}},
+            "'nonsense' is not a type",
+        ),
+        (
+            {"stream_options": {"*": {"partition_column": "nope"}}},
+            "partition_column 'nope' is not a column",
+        ),
         ({"stream_options": {"*": {"end_value": 5}}}, "end_value needs a replication key"),
-        ({"stream_options": {"*": {"replication_key": "id", "start_value": "x"}}}, "start value of key 'id'"),
+        (
+            {"stream_options": {"*": {"replication_key": "id", "start_value": "x"}}},
+            "start value of key 'id'",
+        ),
     ],
 )
 def test_what_does_not_fit_is_named_with_what_is_near(config: dict[str, Any], said: str) -> None:
@@ -123,7 +185,11 @@ def test_all_that_does_not_fit_is_named_at_once() -> None:
 def test_options_fit_by_glob_and_the_stream_s_own_name_weighs_most() -> None:
     options = {
         "public-orders": {"load_method": "upsert", "type_overrides": {"id": "text"}},
-        "public-*": {"load_method": "append-only", "where": "cost > 0", "type_overrides": {"cost": "text"}},
+        "public-*": {
+            "load_method": "append-only",
+            "where": "cost > 0",
+            "type_overrides": {"cost": "text"},
+        },
         "sales-*": {"load_method": "overwrite"},
     }
     found = plan(stream_options=options)
@@ -134,7 +200,12 @@ def test_options_fit_by_glob_and_the_stream_s_own_name_weighs_most() -> None:
 
 
 def test_end_value_makes_a_backfill() -> None:
-    options = {"replication_key": "id", "start_value": 5, "end_value": 10, "partition_column": "REGION"}
+    options = {
+        "replication_key": "id",
+        "start_value": 5,
+        "end_value": 10,
+        "partition_column": "REGION",
+    }
     found = plan(stream_options={"*": options})
     assert (found.start_value.json_value(), found.end_value.json_value()) == (5, 10)
     assert found.partition_column.column.name == "Region"
@@ -151,13 +222,18 @@ def test_end_value_makes_a_backfill() -> None:
         ("Region", "string", KeyType.STRING, False),
     ],
 )
-def test_a_key_has_a_zone_where_its_column_has_one(column: str, asked: str, kind: KeyType, aware: bool) -> None:
+def test_a_key_has_a_zone_where_its_column_has_one(
+    column: str, asked: str, kind: KeyType, aware: bool
+) -> None:
     found = plan(incremental_tables=[f"orders:{column}:{asked}"]).replication_key
     assert (found.key_type, found.aware, found.textual) == (kind, aware, False)
 
 
 def test_a_moment_kept_as_text_is_a_textual_key() -> None:
-    columns = (SQLITE.column("id", "INTEGER", nullable=False), SQLITE.column("at", "DATETIME", nullable=True))
+    columns = (
+        SQLITE.column("id", "INTEGER", nullable=False),
+        SQLITE.column("at", "DATETIME", nullable=True),
+    )
     orders = Table(None, "orders", columns)
     settings = settings_of(incremental_tables=["orders:at:timestamp"])
     (found,) = plan_streams([orders], settings, None, text_moments=True)
@@ -167,7 +243,9 @@ def test_a_moment_kept_as_text_is_a_textual_key() -> None:
 
 def test_a_column_without_a_type_is_a_key_only_by_the_user_s_word() -> None:
     orders = Table(None, "orders", (SQLITE.column("rank", "", nullable=True),))
-    (found,) = plan_streams([orders], settings_of(incremental_tables=["orders:rank:int"]), None, text_moments=True)
+    (found,) = plan_streams(
+        [orders], settings_of(incremental_tables=["orders:rank:int"]), None, text_moments=True
+    )
     assert SQLITE.literal(found.replication_key, found.replication_key.parse("5")) == "(5)"
     with pytest.raises(ConfigurationError, match="'rank' of type that is not declared"):
         plan_streams([orders], settings_of(default_replication_key="rank"), None, text_moments=True)
@@ -178,7 +256,9 @@ def test_an_override_leaves_the_key_as_the_database_compares_it() -> None:
     found = plan(stream_options=options)
     assert found.replication_key.key_type is KeyType.DATETIME
     value = found.replication_key.parse("2025-01-20")
-    assert POSTGRESQL.literal(found.replication_key, value) == "TIMESTAMP '2025-01-20 00:00:00.000000'"
+    assert (
+        POSTGRESQL.literal(found.replication_key, value) == "TIMESTAMP '2025-01-20 00:00:00.000000'"
+    )
 
 
 @pytest.mark.parametrize(
@@ -192,11 +272,18 @@ def test_an_override_leaves_the_key_as_the_database_compares_it() -> None:
         ("id", {"type_overrides": {"id": "text"}}, (True, False)),
     ],
 )
-def test_texts_are_ordered_by_their_database_alone(name: str, options: dict, order: tuple[bool, bool]) -> None:
-    """The second: a record's key may have several rows, which must come in the replication key's order."""
+def test_texts_are_ordered_by_their_database_alone(
+    name: str, options: dict, order: tuple[bool, bool]
+) -> None:
+    """The second: a record's key may have several rows, which must come in the replication key's
+    order.
+    """
     found = plan(stream_options={"*": {"replication_key": name, **options}})
     assert (found.source_order, found.sends_in_order) == order
     column = f'"public"."orders"."{name}"'
-    clause = f" ORDER BY CASE WHEN {column} IS NULL THEN 0 ELSE 1 END, {column} LIMIT 1000000000000000 OFFSET 0) s"
+    clause = (
+        f" ORDER BY CASE WHEN {column} IS NULL THEN 0 ELSE 1 END, {column} LIMIT "
+        "1000000000000000 OFFSET 0) s"
+    )
     assert StreamSql(POSTGRESQL, found).relation(Slice()).endswith(clause) is order[1]
     assert split_key(found, POSTGRESQL) is None or not order[1]

@@ -1,4 +1,7 @@
-"""PostgreSQL: a run that finds nothing new asks the database and reads no row; no change is missed for it."""
+"""PostgreSQL: a run that finds nothing new asks the database and reads no row.
+
+No change is missed for it.
+"""
 
 from __future__ import annotations
 
@@ -55,7 +58,9 @@ class Source:
 
 
 @pytest.fixture
-def source(spark: Any, postgres: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Source:
+def source(
+    spark: Any, postgres: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Source:
     tap, database = postgres(TABLE, incremental_tables=["public.t:k:integer"], slice_rows=2)
     return Source(Pipe(tmp_path / "lake", tap.config), database, monkeypatch)
 
@@ -76,10 +81,15 @@ def test_a_run_without_news_reads_no_row_and_starts_no_spark(source: Source) -> 
         ("update t set n = 2.51 where id = 3", [3]),
         ("insert into t values (5, 2, 'late', 5)", [5]),
         ("insert into t values (5, 3, 'new', 5)", [5]),
-        ("update t set v = case id when 2 then null when 3 then 'two' end where id in (2, 3)", [2, 3]),
+        (
+            "update t set v = case id when 2 then null when 3 then 'two' end where id in (2, 3)",
+            [2, 3],
+        ),
     ],
 )
-def test_a_change_at_the_bookmark_is_sent_once(source: Source, change: str, sent: list[int]) -> None:
+def test_a_change_at_the_bookmark_is_sent_once(
+    source: Source, change: str, sent: list[int]
+) -> None:
     source.ids()
     source.database.execute(change)
     assert source.ids() == sent
@@ -89,7 +99,9 @@ def test_a_change_at_the_bookmark_is_sent_once(source: Source, change: str, sent
 def test_a_change_behind_the_readers_snapshot_is_sent_by_the_next_run(
     source: Source, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Committed after the rows at the upper bound were read, and before their checksum is asked for."""
+    """Committed after the rows at the upper bound were read, and before their checksum is asked
+    for.
+    """
 
     def sealed_late(*arguments: Any) -> Any:
         source.database.execute("update t set v = 'meanwhile' where id = 2")
@@ -107,7 +119,8 @@ def test_a_connection_that_left_the_snapshot_vouches_for_nothing(
 ) -> None:
     def sealed_anew(bookmark: Any, extraction: Any, snapshots: Any) -> Any:
         source.database.execute(
-            "select pg_terminate_backend(pid, 5000) from pg_stat_activity where application_name = 'tap-spark-jdbc'"
+            "select pg_terminate_backend(pid, 5000) from pg_stat_activity where application_name = "
+            "'tap-spark-jdbc'"
         )
         source.database.execute("update t set v = 'meanwhile' where id = 2")
         return sealed(bookmark, extraction, snapshots)
@@ -128,13 +141,17 @@ def test_a_connection_that_left_the_snapshot_vouches_for_nothing(
         "alter table t drop column n; vacuum full t",
     ],
 )
-def test_a_row_at_the_bookmark_does_not_come_again_with_other_columns(source: Source, change: str) -> None:
+def test_a_row_at_the_bookmark_does_not_come_again_with_other_columns(
+    source: Source, change: str
+) -> None:
     source.ids()
     for statement in change.split(";"):
         source.database.execute(statement)
     assert source.ids() == []
     assert source.ids_without_reading() == []
-    source.database.execute("insert into t (id, k) values (5, 2); update t set v = 'changed' where id = 3")
+    source.database.execute(
+        "insert into t (id, k) values (5, 2); update t set v = 'changed' where id = 3"
+    )
     assert source.ids() == [3, 5]
     assert source.ids() == []
 
@@ -155,13 +172,17 @@ def test_of_a_large_group_at_the_bookmark_what_changed_comes_alone(source: Sourc
     source.pipe.config["slice_rows"] = 5000
     source.database.execute("insert into t select n, 2, 'many' from generate_series(10, 2000) n")
     source.ids()
-    source.database.execute("update t set v = 'changed' where id = 1000; insert into t values (3000, 2, 'many')")
+    source.database.execute(
+        "update t set v = 'changed' where id = 1000; insert into t values (3000, 2, 'many')"
+    )
     assert source.ids() == [1000, 3000]
     assert source.ids() == []
 
 
 def test_identical_twins_at_the_bookmark_come_once_each(source: Source) -> None:
-    """Without a primary key nothing but its writer tells the second of two equal rows from the first."""
+    """Without a primary key nothing but its writer tells the second of two equal rows from the
+    first.
+    """
     source.database.execute("alter table t drop constraint t_pkey")
     source.ids()
     source.database.execute("insert into t select * from t where id in (1, 2)")
@@ -169,7 +190,9 @@ def test_identical_twins_at_the_bookmark_come_once_each(source: Source) -> None:
     assert source.ids() == []
 
 
-def test_a_row_whose_record_equals_a_sent_one_comes_where_the_record_has_no_key(source: Source) -> None:
+def test_a_row_whose_record_equals_a_sent_one_comes_where_the_record_has_no_key(
+    source: Source,
+) -> None:
     """The primary key is not in the record, so an equal record may well be another row."""
     source.pipe.config["stream_options"] = {STREAM: {"key_properties": ["v"]}}
     unselected = {"breadcrumb": ["properties", "id"], "metadata": {"selected": False}}
@@ -189,7 +212,9 @@ def test_a_row_whose_record_equals_a_sent_one_comes_where_the_record_has_no_key(
 def test_by_fingerprints_other_columns_are_other_records(source: Source) -> None:
     source.pipe.config["stream_options"] = {STREAM: {"late_rows": "open"}}
     source.ids()
-    source.pipe.config["stream_options"] = {STREAM: {"late_rows": "open", "type_overrides": {"n": "text"}}}
+    source.pipe.config["stream_options"] = {
+        STREAM: {"late_rows": "open", "type_overrides": {"n": "text"}}
+    }
     # Row 4 is the same in both ways: its n is NULL.
     assert source.ids() == [2, 3]
     assert source.ids_without_reading() == []

@@ -1,4 +1,6 @@
-"""Connections that break in the middle of a run: what was asked is asked again, and each row comes once."""
+"""Connections that break in the middle of a run: what was asked is asked again, and each row comes
+once.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 ROWS = 2000
-# A reader stops here while somebody holds the lock. It polls: sessions of the tap wait for a lock only a second.
+# A reader stops here while somebody holds the lock. It polls: sessions of the tap wait for a lock
+# only a second.
 WAIT = """
   while not pg_try_advisory_lock_shared(7) loop perform pg_sleep(0.01); end loop; perform pg_advisory_unlock_shared(7);
 """
@@ -41,7 +44,9 @@ create view a_held as select hold(id) as id from rows;
 create table b_next as select * from rows; create index on b_next (k);
 """
 EACH_ONCE = Counter(range(1, ROWS + 1))
-BLOCKED = "select pid from pg_stat_activity where wait_event = 'PgSleep' and datname = current_database()"
+BLOCKED = (
+    "select pid from pg_stat_activity where wait_event = 'PgSleep' and datname = current_database()"
+)
 
 
 @contextmanager
@@ -127,11 +132,19 @@ def test_a_server_that_restarts_in_mid_stream_fails_that_stream_in_one_line_and_
     # No reader sees the snapshot of the stream again.
     assert isinstance(sent.error, SkippedStreamsError)
     assert "1 of 2 streams did not arrive" in str(sent.error)
-    assert "stream public-a_held: reading failed: the server has lost the snapshot" in str(sent.error)
+    assert "stream public-a_held: reading failed: the server has lost the snapshot" in str(
+        sent.error
+    )
     assert "run again" in str(sent.error)
-    assert (sent.values("public-a_held", "id"), sent.values("public-b_next", "id")) == ({}, EACH_ONCE)
+    assert (sent.values("public-a_held", "id"), sent.values("public-b_next", "id")) == (
+        {},
+        EACH_ONCE,
+    )
     goes_on.succeeded()
-    assert (goes_on.values("public-a_held", "id"), goes_on.values("public-b_next", "id")) == (EACH_ONCE, {})
+    assert (goes_on.values("public-a_held", "id"), goes_on.values("public-b_next", "id")) == (
+        EACH_ONCE,
+        {},
+    )
 
 
 def test_a_connection_that_stays_broken_fails_after_some_attempts_with_growing_pauses() -> None:
@@ -161,15 +174,20 @@ def test_what_the_database_refuses_is_not_asked_again() -> None:
 
 
 @pytest.mark.parametrize("reader", ["arrow", "jdbc"])
-def test_a_statement_time_out_is_one_line_with_a_way_out(spark: SparkSession, postgresql: Any, reader: str) -> None:
+def test_a_statement_time_out_is_one_line_with_a_way_out(
+    spark: SparkSession, postgresql: Any, reader: str
+) -> None:
     database = postgresql.new_database()
     with psycopg.connect(database.dsn, autocommit=True) as connection:
         connection.execute(
-            "create view endless as select n, cast(pg_sleep(3600) as text) as done from generate_series(1, 3) n"
+            "create view endless as select n, cast(pg_sleep(3600) as text) as done from "
+            "generate_series(1, 3) n"
         )
     config = login(database, tables=["endless"], reader=reader)
 
-    error = run_tap({**config, "jdbc_url": f"{database.jdbc_url}?options=-c%20statement_timeout=2000"}).failed()
+    error = run_tap(
+        {**config, "jdbc_url": f"{database.jdbc_url}?options=-c%20statement_timeout=2000"}
+    ).failed()
 
     assert error.startswith("stream public-endless: ")
     assert "canceling statement due to statement timeout" in error

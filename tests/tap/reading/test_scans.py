@@ -1,4 +1,6 @@
-"""A table that can't be cut leaves while it is read: in pieces, of which one is on the disk at a time."""
+"""A table that can't be cut leaves while it is read: in pieces, of which one is on the disk at a
+time.
+"""
 
 from __future__ import annotations
 
@@ -147,7 +149,10 @@ def test_a_table_of_duckdb_is_read_in_one_scan_whose_result_is_not_held(
 ) -> None:
     path = tmp_path / "source.db"
     with duckdb.connect(path) as connection:
-        connection.execute(f"create table t as select i::int as id, repeat('x', 100) as body from range({ROWS}) r(i)")
+        connection.execute(
+            f"create table t as select i::int as id, repeat('x', 100) as body from range({ROWS}) "
+            "r(i)"
+        )
         connection.execute("alter table t add primary key (id)")
     scans: list[Any] = []
     send = JvmReader._send
@@ -166,7 +171,9 @@ def test_a_table_of_duckdb_is_read_in_one_scan_whose_result_is_not_held(
     assert max(most_spooled) <= MOST
 
 
-def test_late_rows_of_a_scan_are_announced(spark: SparkSession, sqlite: Any, most_spooled: list[int]) -> None:
+def test_late_rows_of_a_scan_are_announced(
+    spark: SparkSession, sqlite: Any, most_spooled: list[int]
+) -> None:
     """Their pieces are sent before it is known whether a row of the window is among them."""
     tap, connection = sqlite("create table t (k timestamp, id integer, body text)")
     connection.execute("begin")

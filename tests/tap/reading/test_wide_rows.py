@@ -1,4 +1,6 @@
-"""Rows of any width fit into memory, whatever those before them were like: a round trip is bounded by its bytes."""
+"""Rows of any width fit into memory, whatever those before them were like: a round trip is bounded
+by its bytes.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,12 @@ from tap.in_process import run_tap
 from tap.opened import login, source_of
 from tap_spark_jdbc.columnar.jdbc_reader import JvmReader
 from tap_spark_jdbc.extraction import slice_size
-from tap_spark_jdbc.extraction.slice_size import FIRST_FETCH_SIZE, FIRST_SLICE_ROWS, SCAN_FETCHED, SliceSize
+from tap_spark_jdbc.extraction.slice_size import (
+    FIRST_FETCH_SIZE,
+    FIRST_SLICE_ROWS,
+    SCAN_FETCHED,
+    SliceSize,
+)
 from tap_spark_jdbc.streams import stream_reading
 
 if TYPE_CHECKING:
@@ -31,7 +38,9 @@ def fetched(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     sizes: list[int] = []
     send = JvmReader._send
 
-    def noted(self: JvmReader, each: Any, source: Any, take: Any, fetch_size: int, *arguments: Any) -> None:
+    def noted(
+        self: JvmReader, each: Any, source: Any, take: Any, fetch_size: int, *arguments: Any
+    ) -> None:
         sizes.append(fetch_size)
         send(self, each, source, take, fetch_size, *arguments)
 
@@ -44,7 +53,9 @@ def batched(folder: Path) -> dict[str, Any]:
 
 
 def test_before_any_width_is_known_rows_are_few_where_the_first_ones_are_wide() -> None:
-    narrow, wide = (SliceSize(None, None, look=lambda width=width: width) for width in (None, 1_000_000.0))
+    narrow, wide = (
+        SliceSize(None, None, look=lambda width=width: width) for width in (None, 1_000_000.0)
+    )
     assert (narrow.rows(), narrow.fetch_size()) == (FIRST_SLICE_ROWS, FIRST_FETCH_SIZE)
     assert (wide.rows(), wide.fetch_size()) == (32, 4)
     wide.learn(rows=1, size=300_000_000)
@@ -66,7 +77,10 @@ def test_too_wide_a_round_trip_makes_all_later_ones_smaller() -> None:
 
 
 def test_batches_of_rows_that_may_be_long_are_small_until_they_are_known_to_be_narrow() -> None:
-    """A batch costs as much CPU as its first thousand rows; one of rows that turn out long may fill the memory."""
+    """A batch costs as much CPU as its first thousand rows.
+
+    One of rows that turn out long may fill the memory.
+    """
     size = SliceSize(None, None)
     assert (size.batch_rows(may_be_long=False), size.batch_rows(may_be_long=True)) == (4096, 1024)
     for width, rows in ((200, 4096), (1_000, 2000), (3_000, 1024), (100_000, 40)):
@@ -91,16 +105,23 @@ def test_rows_that_become_wide_in_mid_table_are_fetched_by_their_bytes(
     with psycopg.connect(database.dsn, autocommit=True) as connection:
         connection.execute(f"create table t (id int {key}, body text)")
         connection.execute("insert into t select n, 'x' from generate_series(1, 500) n")
-        connection.execute("insert into t select n, repeat('y', 30000) from generate_series(501, 540) n")
+        connection.execute(
+            "insert into t select n, repeat('y', 30000) from generate_series(501, 540) n"
+        )
     monkeypatch.setattr(stream_reading, "FETCH_BOUND", 100_000)
     config = login(
-        database, tables=["public.t"], reader="jdbc", **({"batch_config": batched(tmp_path)} if batches else {})
+        database,
+        tables=["public.t"],
+        reader="jdbc",
+        **({"batch_config": batched(tmp_path)} if batches else {}),
     )
 
     sent = run_tap(config).succeeded()
 
     if batches:
-        names = [name for each in sent.messages if each["type"] == "BATCH" for name in each["manifest"]]
+        names = [
+            name for each in sent.messages if each["type"] == "BATCH" for name in each["manifest"]
+        ]
         files = [parquet.read_table(name.removeprefix("file://"), columns=["id"]) for name in names]
         ids = Counter(number for file in files for number in file["id"].to_pylist())
     else:
@@ -110,7 +131,8 @@ def test_rows_that_become_wide_in_mid_table_are_fetched_by_their_bytes(
         assert fetched[0] == FIRST_FETCH_SIZE
         assert fetched[-1] * 30_000 <= 100_000
     else:
-        # What leaves while it is read can't be read anew: it comes few rows at a time from the first one on.
+        # What leaves while it is read can't be read anew: it comes few rows at a time from the
+        # first one on.
         assert fetched == [SCAN_FETCHED]
 
 
@@ -120,13 +142,17 @@ def test_a_fetch_size_of_the_users_own_is_kept(
     database = postgresql.new_database()
     with psycopg.connect(database.dsn, autocommit=True) as connection:
         connection.execute("create table t (id int primary key, body text)")
-        connection.execute("insert into t select n, repeat('y', 30000) from generate_series(1, 20) n")
+        connection.execute(
+            "insert into t select n, repeat('y', 30000) from generate_series(1, 20) n"
+        )
     monkeypatch.setattr(stream_reading, "FETCH_BOUND", 100_000)
     run_tap(login(database, tables=["public.t"], fetch_size=10, reader="jdbc")).succeeded()
     assert set(fetched) == {10}
 
 
-def test_texts_are_read_as_bytes_only_where_the_driver_is_known_to_hand_out_utf_8(postgresql: Any) -> None:
+def test_texts_are_read_as_bytes_only_where_the_driver_is_known_to_hand_out_utf_8(
+    postgresql: Any,
+) -> None:
     database = postgresql.new_database()
     known = source_of(login(database))
     assert known.text_as_bytes
@@ -145,9 +171,16 @@ def test_the_first_slices_of_wide_rows_are_small(
     spark: SparkSession, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     database = request.getfixturevalue(kind).new_database()
-    with database.connect() if kind == "mariadb" else psycopg.connect(database.dsn, autocommit=True) as connection:
+    with (
+        database.connect()
+        if kind == "mariadb"
+        else psycopg.connect(database.dsn, autocommit=True) as connection
+    ):
         cursor = connection.cursor()
-        cursor.execute(f"create table t (id int primary key, body {'text' if kind == 'postgresql' else 'longtext'})")
+        cursor.execute(
+            "create table t (id int primary key, body "
+            f"{'text' if kind == 'postgresql' else 'longtext'})"
+        )
         cursor.execute(SCRIPTS[kind])
         connection.commit()
     sizes = sizes_asked(monkeypatch)
@@ -187,7 +220,8 @@ def sizes_asked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 def test_a_heap_of_512_mb_takes_rows_of_1_mb_and_of_50_mb_behind_narrow_ones(postgres: Any) -> None:
     tap, _ = postgres(
-        "create table t (id int primary key, body text); insert into t select n, 'x' from generate_series(1, 20000) n;"
+        "create table t (id int primary key, body text); insert into t select n, 'x' from "
+        "generate_series(1, 20000) n;"
         "insert into t select n, repeat('y', 1000000) from generate_series(20001, 20250) n;"
         "insert into t select n, repeat('y', 50000000) from generate_series(20251, 20253) n"
     )
@@ -213,10 +247,14 @@ def test_a_batch_holds_a_wide_value_no_oftener_than_it_must(
     database = postgresql.new_database()
     with psycopg.connect(database.dsn, autocommit=True) as connection:
         connection.execute('create table t (id int primary key, "Body" text)')
-        connection.execute("insert into t select n, repeat('ключ 键', 1000) from generate_series(1, 20) n")
+        connection.execute(
+            "insert into t select n, repeat('ключ 键', 1000) from generate_series(1, 20) n"
+        )
     monkeypatch.setattr(slice_size, "WIDE_BYTES", 5_000)
     sent = run_tap(login(database, tables=["public.t"], batch_config=batched(tmp_path))).succeeded()
-    (name,) = [name for each in sent.messages if each["type"] == "BATCH" for name in each["manifest"]]
+    (name,) = [
+        name for each in sent.messages if each["type"] == "BATCH" for name in each["manifest"]
+    ]
     file = parquet.ParquetFile(name.removeprefix("file://"))
     assert set(file.read()["Body"].to_pylist()) == {"ключ 键" * 1000}
     key, body = (file.metadata.row_group(0).column(place) for place in (0, 1))
@@ -227,8 +265,12 @@ def test_a_batch_holds_a_wide_value_no_oftener_than_it_must(
 
 
 def test_memory_that_runs_out_names_the_settings_that_take_less(postgres: Any) -> None:
-    tap, _ = postgres("create table t (id int, body text); insert into t values (1, repeat('y', 200000000))")
+    tap, _ = postgres(
+        "create table t (id int, body text); insert into t values (1, repeat('y', 200000000))"
+    )
     tap.config |= {"reader": "jdbc"}
     tap.config["spark"]["conf"] = {"spark.driver.memory": "512m"}
     told = tap.run().failed()
-    assert all(name in told for name in ("public-t", "spark.driver.memory", "fetch_size", "slice_rows")), told
+    assert all(
+        name in told for name in ("public-t", "spark.driver.memory", "fetch_size", "slice_rows")
+    ), told

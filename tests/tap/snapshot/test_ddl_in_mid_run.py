@@ -1,4 +1,6 @@
-"""PostgreSQL: DDL that comes while a table is read waits for nobody, and nothing is lost or wrong by it."""
+"""PostgreSQL: DDL that comes while a table is read waits for nobody, and nothing is lost or wrong
+by it.
+"""
 
 from __future__ import annotations
 
@@ -21,9 +23,13 @@ from singer_spark.errors import SourceError
 from tap.dying import Pipe
 from tap_spark_jdbc.snapshot import lock_watch, open_transactions
 
-ROWS = "create table t (id integer primary key, v text); insert into t select n, 'row' from generate_series(1, {n}) n;"
+ROWS = (
+    "create table t (id integer primary key, v text); insert into t select n, 'row' from "
+    "generate_series(1, {n}) n;"
+)
 INCREMENTAL = {"incremental_tables": ["public.t:id:integer"]}
-# DDL that waits for a slice gets its turn behind it; with the watch, the run may give way, whatever the DDL.
+# DDL that waits for a slice gets its turn behind it; with the watch, the run may give way, whatever
+# the DDL.
 UNWATCHED = patch.object(lock_watch, "LOOK_SECONDS", 60.0)
 
 
@@ -65,7 +71,10 @@ class Shop:
         return connection
 
     def run(self, happens: Callable[[], None] | str) -> str:
-        """What a run fails with in whose middle this happens; empty: it does not fail, and its state is saved."""
+        """What a run fails with in whose middle this happens.
+
+        Empty: it does not fail, and its state is saved.
+        """
 
         def executed() -> None:
             with self.client() as client:
@@ -86,7 +95,11 @@ class Shop:
     def records(self) -> list[Any]:
         """What the last run sent."""
         messages = [json.loads(line) for line in self.outputs[-1].sent.splitlines()]
-        files = [Path(url.removeprefix("file://")) for each in messages for url in each.get("manifest", ())]
+        files = [
+            Path(url.removeprefix("file://"))
+            for each in messages
+            for url in each.get("manifest", ())
+        ]
         lines = [each["record"] for each in messages if each["type"] == "RECORD"]
         return lines + [row for file in files for row in pq.read_table(file).to_pylist()]
 
@@ -114,7 +127,12 @@ def batches(folder: Path) -> dict[str, Any]:
         (True, "arrow", INCREMENTAL),
         (True, "arrow", {}),
     ],
-    ids=["incremental records by jdbc", "records of a full table", "incremental batches", "batches of a full table"],
+    ids=[
+        "incremental records by jdbc",
+        "records of a full table",
+        "incremental batches",
+        "batches of a full table",
+    ],
 )
 def test_ddl_in_mid_run_blocks_nobody_and_the_next_run_brings_everything_right(
     shop, tmp_path, by_batches, reader, settings
@@ -127,7 +145,9 @@ def test_ddl_in_mid_run_blocks_nobody_and_the_next_run_brings_everything_right(
     def count() -> None:
         with it.client() as client:
             while not over.is_set():
-                counted.append(client.execute("select count(*), pg_sleep(0.05) from t").fetchone()[0])
+                counted.append(
+                    client.execute("select count(*), pg_sleep(0.05) from t").fetchone()[0]
+                )
 
     counting = Thread(target=count)
     counting.start()
@@ -158,7 +178,8 @@ def test_ddl_in_mid_run_blocks_nobody_and_the_next_run_brings_everything_right(
 def test_a_slice_that_takes_long_gives_way_to_who_waits_for_its_table(shop, reader):
     # Each row takes a while: this slice would read for minutes.
     it = shop(
-        ROWS.format(n=40_000) + "create view slow as select id, v, pg_sleep(0.01) is null as s from t;",
+        ROWS.format(n=40_000) + "create view slow as select id, v, pg_sleep(0.01) is null as s "
+            "from t;",
         tables=["slow"], slice_rows=100_000, fetch_size=10, reader=reader,
     )  # fmt: skip
     altered: list[str] = []
@@ -166,7 +187,8 @@ def test_a_slice_that_takes_long_gives_way_to_who_waits_for_its_table(shop, read
     def alter() -> None:
         reads = (
             "select count(*), pg_sleep(0.05) from pg_locks l join pg_stat_activity a using (pid) "
-            "where l.relation = 't'::regclass and a.pid <> pg_backend_pid() and a.query like '%edge%'"
+            "where l.relation = 't'::regclass and a.pid <> pg_backend_pid() and a.query like "
+            "'%edge%'"
         )
         with it.client() as client:
             while not client.execute(reads).fetchone()[0]:
@@ -177,17 +199,25 @@ def test_a_slice_that_takes_long_gives_way_to_who_waits_for_its_table(shop, read
 
     altering = Thread(target=alter)
     altering.start()
-    with pytest.raises(SourceError, match=r"stream public-slow: another session .* is waiting for a lock .* run again"):
+    with pytest.raises(
+        SourceError,
+        match=r"stream public-slow: another session .* is waiting for a lock .* run again",
+    ):
         it.pipe.run()
     altering.join()
     assert altered == ["in time"]
-    held = "select count(*) from pg_stat_activity where query like '%\"edge%' and pid <> pg_backend_pid()"
+    held = (
+        "select count(*) from pg_stat_activity where query like '%\"edge%' and pid <> "
+        "pg_backend_pid()"
+    )
     assert it.database.execute(held).fetchone() == (0,)
 
 
 def test_while_a_table_is_read_nothing_of_it_stays_locked_between_slices(shop):
     it = shop(ROWS.format(n=20_000), **INCREMENTAL)
-    held = "select count(*), pg_sleep(0.02) from pg_locks where relation = 't'::regclass and granted"
+    held = (
+        "select count(*), pg_sleep(0.02) from pg_locks where relation = 't'::regclass and granted"
+    )
     found: list[int] = []
 
     def look() -> None:
@@ -195,10 +225,15 @@ def test_while_a_table_is_read_nothing_of_it_stays_locked_between_slices(shop):
         with it.client() as client:
             while client.execute(held).fetchone()[0]:
                 pass
-            found.append(client.execute("select count(*) from pg_locks where locktype = 'advisory'").fetchone()[0])
+            found.append(
+                client.execute(
+                    "select count(*) from pg_locks where locktype = 'advisory'"
+                ).fetchone()[0]
+            )
 
     assert it.run(look) == ""
-    # The snapshot was held all the while; a reader may have begun that has not come to the table yet.
+    # The snapshot was held all the while; a reader may have begun that has not come to the table
+    # yet.
     assert len(found) == 1
     assert found[0] >= 1
 
@@ -228,9 +263,12 @@ MATERIALIZED = {"tables": ["m"], "stream_options": {"public-m": {"partition_colu
     ("script", "settings", "change", "told"),
     [
         (PARTITIONS, NAMED, "truncate t2", "public.t2 was emptied"),
-        (PARTITIONS, NAMED, "alter table t detach partition t2", "public.t2 was dropped, attached or detached"),
-        (PARTITIONS, NAMED, "alter table t attach partition other default", "public.other was attached"),
-        (PARTITIONS, NAMED, "create table t3 partition of t default; insert into t values (20000, 'new')", ""),
+        (PARTITIONS, NAMED, "alter table t detach partition t2", "public.t2 was dropped, attached "
+            "or detached"),
+        (PARTITIONS, NAMED, "alter table t attach partition other default", "public.other was "
+            "attached"),
+        (PARTITIONS, NAMED, "create table t3 partition of t default; insert into t values (20000, "
+            "'new')", ""),
         (VIEWS, NAMED, "truncate b", "public.b was emptied"),
         (VIEWS, NAMED, "create or replace view inner_view as select id, 'x' || v as v from b", "was defined anew"),
         (VIEWS, QUERY, "refresh materialized view m", "public.m was emptied or written anew"),
@@ -250,10 +288,13 @@ MATERIALIZED = {"tables": ["m"], "stream_options": {"public-m": {"partition_colu
             "alter table t rename v to x; alter table t rename w to v; alter table t rename x to w",
             "public.t has changed its column 'v'",
         ),
-        (ROWS.format(n=10_000), NAMED, "grant select on t to public; create index on t (v); analyze t", ""),
+        (ROWS.format(n=10_000), NAMED, "grant select on t to public; create index on t (v); "
+            "analyze t", ""),
     ],
 )  # fmt: skip
-def test_what_else_changes_under_a_reader_is_named_and_what_does_no_harm_is_not(shop, script, settings, change, told):
+def test_what_else_changes_under_a_reader_is_named_and_what_does_no_harm_is_not(
+    shop, script, settings, change, told
+):
     it = shop(script, **settings)
     with nullcontext() if told else UNWATCHED:
         found = it.run(change)

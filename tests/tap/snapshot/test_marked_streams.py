@@ -17,10 +17,12 @@ from tap_spark_jdbc.source.jdbc_connection import JdbcConnection
 
 pytestmark = pytest.mark.usefixtures("spark")
 TABLE = [
-    "create table t{n} (id integer primary key, k datetime, v integer, note varchar(40), price double, bytes blob)",
+    "create table t{n} (id integer primary key, k datetime, v integer, note varchar(40), price "
+    "double, bytes blob)",
     "create index i{n} on t{n} (k)",
     "insert into t{n} values (1, '2024-05-01 10:00:00', 1, NULL, 0.1, x'00ff'), "
-    "(2, '2024-05-01 10:04:00', 2, '', 1e300, NULL), (3, '2024-05-01 10:04:10', 3, 'Zoë''s \\ ☕', 3, x''), "
+    "(2, '2024-05-01 10:04:00', 2, '', 1e300, NULL), (3, '2024-05-01 10:04:10', 3, 'Zoë''s \\ ☕', "
+    "3, x''), "
     "(4, '2024-05-01 10:04:10', 4, 'N', -0.25, x'4e')",
 ]
 BOTH = {"default_replication_method": "INCREMENTAL", "default_replication_key": "k"}
@@ -47,8 +49,16 @@ def shop(request, tmp_path):
             def execute(*statements: str) -> None:
                 executed(database, *statements)
 
-        execute(*(each.format(n=n).replace("\\", escaped(request.param)) for n in range(tables) for each in TABLE))
-        return Tap(tmp_path, {**config, "spark": {"master": "local[2]"}, **BOTH, **settings}), execute
+        execute(
+            *(
+                each.format(n=n).replace("\\", escaped(request.param))
+                for n in range(tables)
+                for each in TABLE
+            )
+        )
+        return Tap(
+            tmp_path, {**config, "spark": {"master": "local[2]"}, **BOTH, **settings}
+        ), execute
 
     return make
 
@@ -78,7 +88,9 @@ def statements(monkeypatch):
 
 
 def records(run):
-    return sorted(str((each["stream"], each["record"])) for each in run.messages if each["type"] == "RECORD")
+    return sorted(
+        str((each["stream"], each["record"])) for each in run.messages if each["type"] == "RECORD"
+    )
 
 
 def schemas(run):
@@ -86,7 +98,9 @@ def schemas(run):
 
 
 def test_many_are_one_statement(shop, statements) -> None:
-    """A run without news asks as many statements for forty tables as for three, and reads no row of them."""
+    """A run without news asks as many statements for forty tables as for three, and reads no row of
+    them.
+    """
     counts = []
     for tables in (3, 40):
         tap, _ = shop(tables)
@@ -126,7 +140,9 @@ def test_many_are_one_statement(shop, statements) -> None:
     ],
 )
 def test_news_is_found_as_by_itself(shop, monkeypatch, change) -> None:
-    """Whatever changes in one of several tables, a run sends what it would send if it asked each by itself."""
+    """Whatever changes in one of several tables, a run sends what it would send if it asked each by
+    itself.
+    """
     tap, execute = shop(4)
     state = tap.run_here().succeeded().final_state
     execute(*change.split(";"))
@@ -171,16 +187,26 @@ def test_marks_are_the_same_whoever_reads(shop, statements, how) -> None:
 
 
 def test_masked_stream_has_no_sum(shop) -> None:
-    """The state holds no sum of rows of which a value is masked, and such a stream is still read right."""
-    tap, _ = shop(2, stream_options={"*t1": {"mask": {"note": "hash"}}}, mask_key="a key of the tests")
+    """The state holds no sum of rows of which a value is masked, and such a stream is still read
+    right.
+    """
+    tap, _ = shop(
+        2, stream_options={"*t1": {"mask": {"note": "hash"}}}, mask_key="a key of the tests"
+    )
     first = tap.run_here().succeeded()
-    sums = {name: each["boundary"].get("checksum") for name, each in first.final_state["bookmarks"].items()}
+    sums = {
+        name: each["boundary"].get("checksum")
+        for name, each in first.final_state["bookmarks"].items()
+    }
     assert [sums[name] is None for name in sorted(sums)] == [False, True]
     assert not records(tap.run_here(state=first.final_state).succeeded())
 
 
 def test_failing_stream_does_not_cost_the_others(shop, statements) -> None:
-    """A stream whose part of the statement fails is asked by itself; the others are still asked together."""
+    """A stream whose part of the statement fails is asked by itself.
+
+    The others are still asked together.
+    """
     tap, _ = shop(5, on_stream_error="skip")
     state = tap.run_here().succeeded().final_state
     name = next(each for each in state["bookmarks"] if each.endswith("t1"))

@@ -1,4 +1,6 @@
-"""A hot standby as source: it shows no open transactions of its primary, and yet no row is lost or repeated."""
+"""A hot standby as source: it shows no open transactions of its primary, and yet no row is lost or
+repeated.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,11 @@ create table orders (id bigint primary key, v text, at timestamp not null);
 create index on orders (at);
 insert into orders select n, 'row', timestamp '2025-01-01' + n * interval '1 second' from generate_series(1, 1000) n;
 """
-SETTINGS = {"incremental_tables": ["public.orders:at:timestamp"], "slice_rows": 300, "reader": "arrow"}
+SETTINGS = {
+    "incremental_tables": ["public.orders:at:timestamp"],
+    "slice_rows": 300,
+    "reader": "arrow",
+}
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +57,10 @@ def test_a_row_that_is_committed_late_on_the_primary_arrives_once(
     database = servers[0].new_database()
     follower = servers[1].database(database.name)
     first_place = database if first_by == "primary" else follower
-    with psycopg.connect(database.dsn, autocommit=True) as primary, psycopg.connect(database.dsn) as slow:
+    with (
+        psycopg.connect(database.dsn, autocommit=True) as primary,
+        psycopg.connect(database.dsn) as slow,
+    ):
         primary.execute(TABLE)
         slow.execute("insert into orders values (5001, 'late', '2025-01-01 00:00:05')")
         catch_up(primary, servers[1])

@@ -18,7 +18,11 @@ create table t{n} (id integer primary key, k integer, v integer);
 create index on t{n} (k);
 insert into t{n} select n, n, n from generate_series(1, 9) n;
 """
-SETTINGS = {"schemas": ["public"], "default_replication_method": "INCREMENTAL", "default_replication_key": "k"}
+SETTINGS = {
+    "schemas": ["public"],
+    "default_replication_method": "INCREMENTAL",
+    "default_replication_key": "k",
+}
 # Of the one table, by a statement of its own.
 WAITING = """
 select query from pg_stat_activity
@@ -59,7 +63,9 @@ def asked(tap, statements, state):
 
 
 def test_many_are_one_statement(postgres, statements):
-    """A run without news asks as many statements for forty tables as for three, also after others have written."""
+    """A run without news asks as many statements for forty tables as for three, also after others
+    have written.
+    """
     counts = []
     for tables in (3, 40):
         tap, database = shop(postgres, tables)
@@ -87,14 +93,17 @@ def test_many_are_one_statement(postgres, statements):
         "delete from t1 where id = 1",
         "truncate t1",
         "alter table t1 add column more integer default 7",
-        "create table aside.heir (like t1); insert into aside.heir values (20,2,2); alter table aside.heir inherit t1",
+        "create table aside.heir (like t1); insert into aside.heir values (20,2,2); alter table "
+        "aside.heir inherit t1",
         "alter table t1 rename to gone; alter table t2 rename to t1; alter table gone rename to t2",
         "alter table t1 alter column v type bigint",
         "vacuum full t1",
     ],
 )
 def test_news_is_found_as_by_itself(postgres, monkeypatch, change):
-    """Whatever changes in one of several tables, a run sends what it would send if it asked each by itself."""
+    """Whatever changes in one of several tables, a run sends what it would send if it asked each by
+    itself.
+    """
     tap, database = shop(postgres, 4)
     state = tap.run_here().succeeded().final_state
     database.execute("create table aside.older as select 1")
@@ -133,7 +142,10 @@ def test_rows_of_an_open_transaction_are_found_later(postgres):
 
 
 def test_empty_tables_are_asked_with_the_others(postgres, statements):
-    """A table that never had a row costs no statement of its own; its first row is sent like any."""
+    """A table that never had a row costs no statement of its own.
+
+    Its first row is sent like any.
+    """
     tap, database = shop(postgres, 3)
     database.execute("truncate t1")
     first = tap.run_here().succeeded()
@@ -149,7 +161,10 @@ def test_empty_tables_are_asked_with_the_others(postgres, statements):
 
 
 def test_a_failing_stream_does_not_cost_the_others(postgres, statements):
-    """A stream whose part of the statement fails is asked by itself; the others are still asked together."""
+    """A stream whose part of the statement fails is asked by itself.
+
+    The others are still asked together.
+    """
     options = {"stream_options": {"public-t1": {"where": "10 / v > 0"}}, "on_stream_error": "skip"}
     tap, database = shop(postgres, 9, **options)
     state = tap.run_here().succeeded().final_state
@@ -165,7 +180,9 @@ def test_a_failing_stream_does_not_cost_the_others(postgres, statements):
 
 
 def test_a_locked_table_does_not_keep_the_others(postgres, statements):
-    """A table that another session alters is awaited in its own turn, while no other table is locked."""
+    """A table that another session alters is awaited in its own turn, while no other table is
+    locked.
+    """
     tap, database = shop(postgres, 4)
     state = tap.run_here().succeeded().final_state
     with psycopg.connect(database.info.dsn, password=database.info.password) as other:
@@ -178,7 +195,10 @@ def test_a_locked_table_does_not_keep_the_others(postgres, statements):
         while not database.execute(WAITING).fetchall():
             assert runner.is_alive()
             assert time.monotonic() < deadline
-        held = "select count(*) from pg_locks where granted and relation in ('t0'::regclass, 't2'::regclass)"
+        held = (
+            "select count(*) from pg_locks where granted and relation in ('t0'::regclass, "
+            "'t2'::regclass)"
+        )
         assert database.execute(held).fetchone() == (0,)
     runner.join()
     assert [record["id"] for _, record in records(sent[0].succeeded())] == [10]

@@ -1,4 +1,6 @@
-"""Pipes on new databases of MariaDB and MySQL, filled as its own client does it, and the records that they send."""
+"""Pipes on new databases of MariaDB and MySQL, filled as its own client does it, and the records
+that they send.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,9 @@ def database(server: MariaDB) -> MariaDatabase:
 @pytest.fixture
 def pipe(spark: SparkSession, database: MariaDatabase, tmp_path: Path):
     def make(*specs: str, **settings: Any) -> Pipe:
-        config = login(database, schemas=[database.name], incremental_tables=list(specs), **settings)
+        config = login(
+            database, schemas=[database.name], incremental_tables=list(specs), **settings
+        )
         return Pipe(tmp_path / "lake", config)
 
     return make
@@ -48,7 +52,10 @@ def run(database: MariaDatabase, *statements: str) -> None:
 
 
 def counted(last: int, first: int = 1) -> str:
-    """A table `s` of whole numbers, in the column `seq`; MariaDB's `seq_1_to_9` is unknown to MySQL."""
+    """A table `s` of whole numbers, in the column `seq`.
+
+    MariaDB's `seq_1_to_9` is unknown to MySQL.
+    """
     return f"json_table('{list(range(first, last + 1))}', '$[*]' columns (seq int path '$')) s"
 
 
@@ -58,4 +65,8 @@ def literal(text: str) -> str:
 
 
 def records(sent: Sent, stream: str) -> list[dict[str, Any]]:
-    return [each["record"] for each in sent.messages if each["type"] == "RECORD" and each["stream"] == stream]
+    return [
+        each["record"]
+        for each in sent.messages
+        if each["type"] == "RECORD" and each["stream"] == stream
+    ]

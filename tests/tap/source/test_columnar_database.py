@@ -12,7 +12,10 @@ from tap_spark_jdbc.source.libpq import conninfo
 
 
 def test_a_run_that_fails_while_a_thread_still_reads_ends_by_its_own_error(postgresql: Any) -> None:
-    """ADBC refuses to close a database with open connections; that must not hide why the run ended."""
+    """ADBC refuses to close a database with open connections.
+
+    That must not hide why the run ended.
+    """
     login = postgresql.new_database()
     source = source_of({"jdbc_url": login.jdbc_url, "user": login.user, "password": login.password})
     database = ColumnarDatabase()

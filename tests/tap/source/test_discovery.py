@@ -1,4 +1,6 @@
-"""Discovery on real databases: every name as it is spelled, every key, in three queries whatever the size."""
+"""Discovery on real databases: every name as it is spelled, every key, in three queries whatever
+the size.
+"""
 
 from __future__ import annotations
 
@@ -49,9 +51,13 @@ def run(database: Database, script: str) -> None:
         connection.execute(script)
 
 
-def test_hostile_names_come_back_as_they_are_spelled(spark: SparkSession, database: Database) -> None:
+def test_hostile_names_come_back_as_they_are_spelled(
+    spark: SparkSession, database: Database
+) -> None:
     columns = ", ".join(f"{quoted(name)} int" for name in HOSTILE)
-    tables = [f"create table {quoted('s.' + HOSTILE[0])}.{quoted(name)} ({columns})" for name in HOSTILE]
+    tables = [
+        f"create table {quoted('s.' + HOSTILE[0])}.{quoted(name)} ({columns})" for name in HOSTILE
+    ]
     run(database, f"create schema {quoted('s.' + HOSTILE[0])}; {'; '.join(tables)}")
     found = discovered(spark, login(database))
     assert set(found) == {f"s.{HOSTILE[0]}-{name}" for name in HOSTILE}
@@ -59,7 +65,9 @@ def test_hostile_names_come_back_as_they_are_spelled(spark: SparkSession, databa
         assert [column.name for column in table.columns] == HOSTILE
 
 
-def test_postgresql_keys_indexes_views_partitions_and_domains(spark: SparkSession, database: Database) -> None:
+def test_postgresql_keys_indexes_views_partitions_and_domains(
+    spark: SparkSession, database: Database
+) -> None:
     run(
         database,
         """
@@ -91,7 +99,10 @@ def test_postgresql_keys_indexes_views_partitions_and_domains(spark: SparkSessio
         ("cost", "DECIMAL(10,3)", True),
         ("note", "TEXT", True),
     ]
-    assert [stream for stream, table in found.items() if table.is_view] == ["public-open_orders", "public-total"]
+    assert [stream for stream, table in found.items() if table.is_view] == [
+        "public-open_orders",
+        "public-total",
+    ]
 
 
 def test_sqlite_keys_indexes_and_views(spark: SparkSession, tmp_path: Path) -> None:
@@ -123,7 +134,9 @@ def test_sqlite_keys_indexes_and_views(spark: SparkSession, tmp_path: Path) -> N
     assert [column.nullable for column in found["pairs"].columns] == [False, False]
     # A primary key of a plain SQLite table may hold NULL.
     assert [column.nullable for column in found["loose"].columns] == [True, True]
-    assert [(found[name].indexed, found[name].columns[0].nullable) for name in ("falling", "tidy")] == [
+    assert [
+        (found[name].indexed, found[name].columns[0].nullable) for name in ("falling", "tidy")
+    ] == [
         ({"id"}, True),
         ({"id"}, False),
     ]
@@ -135,7 +148,8 @@ def test_derby_by_the_driver_s_metadata(spark: SparkSession, tmp_path: Path) -> 
     with connected(spark, {"jdbc_url": f"{url};create=true"}) as connection:
         for statement in (
             'create schema "My S"',
-            "create table orders (line int not null, id bigint not null, moment timestamp, cost decimal(12, 2), "
+            "create table orders (line int not null, id bigint not null, moment timestamp, cost "
+            "decimal(12, 2), "
             "note varchar(20), raw varchar(20) for bit data, primary key (id, line))",
             "create index by_day on orders (moment)",
             "create view open_orders as select id from orders",
@@ -156,7 +170,9 @@ def test_derby_by_the_driver_s_metadata(spark: SparkSession, tmp_path: Path) -> 
         ("RAW", "VARBINARY", True),
     ]
     # A view's NOT NULL is what its tables said when it was made.
-    assert [(column.name, column.nullable) for column in found["APP-OPEN_ORDERS"].columns] == [("ID", True)]
+    assert [(column.name, column.nullable) for column in found["APP-OPEN_ORDERS"].columns] == [
+        ("ID", True)
+    ]
     assert found["APP-OPEN_ORDERS"].is_view
     assert [column.name for column in found["My S-per%cent_"].columns] == ['say "hi"']
 
@@ -166,7 +182,8 @@ def test_bounds_take_globs_and_names_in_any_case(spark: SparkSession, database: 
         database,
         "create schema sales; create schema stock; create table sales.orders (id int); "
         "create table sales.clients (id int);"
-        'create table stock.orders (id int); create table stock."Bins" (id int); create table public."a.b" (id int)',
+        'create table stock.orders (id int); create table stock."Bins" (id int); create table '
+        'public."a.b" (id int)',
     )
 
     def streams(**bounds: list[str]) -> set[str]:
@@ -196,7 +213,8 @@ def test_three_queries_find_two_thousand_tables_and_named_ones_alone_are_asked(
 ) -> None:
     run(
         database,
-        "do $$ begin for i in 1..2000 loop execute format('create table t%s (id int primary key, a text)', i); "
+        "do $$ begin for i in 1..2000 loop execute format('create table t%s (id int primary key, a "
+        "text)', i); "
         "end loop; end $$",
     )
     source = source_of(login(database))
@@ -207,7 +225,9 @@ def test_three_queries_find_two_thousand_tables_and_named_ones_alone_are_asked(
         found = discover_tables(connection, source.dialect, Bounds(tables=("t500", "public.t7")))
         assert [table.name for table in found] == ["t500", "t7"]
         only = Bounds(only=[("public", "t42")])
-        assert [table.name for table in discover_tables(connection, source.dialect, only)] == ["t42"]
+        assert [table.name for table in discover_tables(connection, source.dialect, only)] == [
+            "t42"
+        ]
         assert all("'t500'" in sql for sql in connection.asked[3:6])
         assert all("'t42'" in sql for sql in connection.asked[6:9])
         assert discover_tables(connection, source.dialect, Bounds(only=[])) == []
@@ -242,11 +262,19 @@ def test_two_thousand_tables_and_one_of_many_columns_are_three_queries_of_sqlite
     ("change", "error", "said"),
     [
         ({"password": "wrong-secret"}, SourceError, "check user and password"),
-        ({"jdbc_url": "jdbc:postgresql://127.0.0.1:1/shop?password=url-secret"}, SourceError, "check host and port"),
+        (
+            {"jdbc_url": "jdbc:postgresql://127.0.0.1:1/shop?password=url-secret"},
+            SourceError,
+            "check host and port",
+        ),
         ({"jdbc_url": "jdbc:sqlite:/nowhere/shop.db"}, SourceError, "check the path"),
         ({"jdbc_url": "jdbc:derby:/nowhere/shop"}, SourceError, "check the path"),
         ({"driver": "org.acme.Driver"}, ConfigurationError, "org.acme.Driver can't be loaded"),
-        ({"driver": "org.apache.derby.iapi.jdbc.AutoloadedDriver"}, ConfigurationError, "does not take"),
+        (
+            {"driver": "org.apache.derby.iapi.jdbc.AutoloadedDriver"},
+            ConfigurationError,
+            "does not take",
+        ),
     ],
 )
 def test_a_database_that_can_t_be_reached_is_one_clear_line(
@@ -261,7 +289,10 @@ def test_a_database_that_can_t_be_reached_is_one_clear_line(
 
 def test_an_unknown_database_is_named(spark: SparkSession, database: Database) -> None:
     unknown = login(database, jdbc_url=f"{database.jdbc_url}_gone")
-    with pytest.raises(SourceError, match="does not exist; check the database's name"), connected(spark, unknown):
+    with (
+        pytest.raises(SourceError, match="does not exist; check the database's name"),
+        connected(spark, unknown),
+    ):
         pass
 
 
@@ -273,18 +304,26 @@ def test_a_refused_statement_shows_itself(spark: SparkSession, database: Databas
 
 
 def test_a_sqlite_file_that_is_not_there_is_not_made(spark: SparkSession, tmp_path: Path) -> None:
-    with pytest.raises(SourceError), connected(spark, {"jdbc_url": f"jdbc:sqlite:{tmp_path / 'new.db'}"}):
+    with (
+        pytest.raises(SourceError),
+        connected(spark, {"jdbc_url": f"jdbc:sqlite:{tmp_path / 'new.db'}"}),
+    ):
         pass
     assert not list(tmp_path.iterdir())
 
 
-def test_a_database_that_quotes_names_otherwise_is_refused(spark: SparkSession, database: Database) -> None:
+def test_a_database_that_quotes_names_otherwise_is_refused(
+    spark: SparkSession, database: Database
+) -> None:
     from dataclasses import replace
 
     from tap_spark_jdbc.dialects import dialect_of
 
     backticks = replace(dialect_of("jdbc:other:x"), quote_mark="`")
-    with connected(spark, login(database)) as connection, pytest.raises(ConfigurationError, match="quotes names"):
+    with (
+        connected(spark, login(database)) as connection,
+        pytest.raises(ConfigurationError, match="quotes names"),
+    ):
         discover_tables(connection, backticks, Bounds())
 
 
@@ -296,4 +335,8 @@ def test_standard_sql_discovers_a_database_without_a_dialect_of_its_own(
     run(database, "create table orders (id int primary key, at date); create index on orders (at)")
     with connected(spark, login(database)) as connection:
         (orders,) = discover_tables(connection, dialect_of("jdbc:other:x"), Bounds())
-    assert (orders.stream, orders.primary_key, orders.indexed) == ("public-orders", ("id",), {"id", "at"})
+    assert (orders.stream, orders.primary_key, orders.indexed) == (
+        "public-orders",
+        ("id",),
+        {"id", "at"},
+    )

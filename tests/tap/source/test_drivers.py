@@ -38,7 +38,9 @@ def test_every_built_in_driver_is_pinned() -> None:
     assert packages == set(PINNED_SHA256)
 
 
-@pytest.mark.parametrize("package", ["postgresql", "a:b", "a:b:c:d", "a:b:../../etc", "", "a b:c:1"])
+@pytest.mark.parametrize(
+    "package", ["postgresql", "a:b", "a:b:c:d", "a:b:../../etc", "", "a b:c:1"]
+)
 def test_malformed_coordinates_are_refused(empty_cache: Path, package: str) -> None:
     with pytest.raises(ConfigurationError, match="group:artifact:version"):
         cached_jars(package)
@@ -54,7 +56,9 @@ def test_all_missing_local_jars_are_named(tmp_path: Path) -> None:
 
 def test_the_command_names_what_it_knows(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "tap_spark_jdbc.source.drivers", "derby", "oracel"]
-    done = subprocess.run(command, capture_output=True, text=True, env={**os.environ}, timeout=60, check=False)
+    done = subprocess.run(
+        command, capture_output=True, text=True, env={**os.environ}, timeout=60, check=False
+    )
     assert done.returncode == 1
     assert f"unknown database 'oracel'; known are {', '.join(known_dialects())}" in done.stderr
     assert done.stdout == ""
@@ -70,7 +74,9 @@ def test_a_machine_without_network_reads_by_a_jar_of_its_own(sqlite, tmp_path, m
         '<ibiblio name="none" m2compatible="true" root="http://127.0.0.1:9/"/></resolvers></ivysettings>'
     )
     spark = {"master": "local[2]", "conf": {"spark.jars.ivySettings": str(settings)}}
-    tap, _ = sqlite("create table t (id integer primary key); insert into t values (7)", spark=spark)
+    tap, _ = sqlite(
+        "create table t (id integer primary key); insert into t values (7)", spark=spark
+    )
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 
     refused = tap.run()
@@ -84,7 +90,9 @@ def test_a_machine_without_network_reads_by_a_jar_of_its_own(sqlite, tmp_path, m
     assert not [path for path in CACHE.path.rglob("*.jar")]
 
 
-def test_a_fetched_driver_is_started_from_the_cache_without_ivy(empty_cache: Path, monkeypatch) -> None:
+def test_a_fetched_driver_is_started_from_the_cache_without_ivy(
+    empty_cache: Path, monkeypatch
+) -> None:
     folder = empty_cache / "com.acme"
     folder.mkdir(parents=True)
     (folder / "jdbc-1.0.jar").write_bytes(b"a driver")

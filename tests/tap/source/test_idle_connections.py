@@ -41,7 +41,9 @@ def test_many_small_tables_need_few_logins(database: MariaDatabase) -> None:
         sent = run_tap(login(database, schemas=[database.name])).succeeded()
         cursor.execute("show status like 'Connections'")
         logins = int(cursor.fetchone()[1]) - before
-    assert all(sent.values(f"{database.name}-t{number}", "id").total() == 2 for number in range(TABLES))
+    assert all(
+        sent.values(f"{database.name}-t{number}", "id").total() == 2 for number in range(TABLES)
+    )
     assert logins < TABLES
 
 

@@ -1,4 +1,6 @@
-"""Keys that do not tell rows apart, or have several texts, and types that are only named like others."""
+"""Keys that do not tell rows apart, or have several texts, and types that are only named like
+others.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,9 @@ def schemas(messages: list[JSON]) -> dict[str, JSON]:
 def test_the_key_of_a_parent_is_no_key(
     postgresql: PostgreSQL, tmp_path: Path, caplog: pytest.LogCaptureFixture, kind: str
 ) -> None:
-    """Rows of a table and its heirs are all sent, without a key, and without a claim that a column has no NULL."""
+    """Rows of a table and its heirs are all sent, without a key, and without a claim that a column
+    has no NULL.
+    """
     with filled(postgresql, PARENT) as (database, _), caplog.at_level(logging.INFO):
         settings: JSON = {"tables": ["parent", "alone", "parted"], "slice_rows": 2}
         if kind == "batches":
@@ -46,16 +50,25 @@ def test_the_key_of_a_parent_is_no_key(
     found = schemas(messages)
     assert found["public-parent"]["key_properties"] == []
     assert found["public-parent"]["schema"]["properties"]["note"]["type"] == ["string", "null"]
-    assert found["public-alone"]["key_properties"] == found["public-parted"]["key_properties"] == ["id"]
+    assert (
+        found["public-alone"]["key_properties"]
+        == found["public-parted"]["key_properties"]
+        == ["id"]
+    )
     rows = [
-        each["record"] for each in unbatched(messages) if each.get("stream") == "public-parent" and "record" in each
+        each["record"]
+        for each in unbatched(messages)
+        if each.get("stream") == "public-parent" and "record" in each
     ]
     assert Counter((each["id"], each["note"]) for each in rows) == Counter(
         [(1, "parent"), (2, "parent"), (1, "child"), (3, None)]
     )
     said = [each.getMessage() for each in caplog.records if "inherit" in each.getMessage()]
     assert len(said) == 1
-    assert "stream public-parent: other tables inherit from it, and its primary key id does not hold" in said[0]
+    assert (
+        "stream public-parent: other tables inherit from it, and its primary key id does not hold"
+        in said[0]
+    )
 
 
 def test_the_key_of_a_parent_in_an_older_catalog_is_none_and_one_that_is_named_is_warned_of(
@@ -74,7 +87,9 @@ def test_the_key_of_a_parent_in_an_older_catalog_is_none_and_one_that_is_named_i
         options = {"public-parent": {"key_properties": ["id"]}}
         named = schemas(run_tap({**config, "stream_options": options}).succeeded().messages)
         assert named["public-parent"]["key_properties"] == ["id"]
-    assert "nothing keeps two of them from having a row with the same key_properties id" in caplog.text
+    assert (
+        "nothing keeps two of them from having a row with the same key_properties id" in caplog.text
+    )
 
 
 def test_a_parent_is_not_merged_by_its_key(postgresql: PostgreSQL, tmp_path: Path) -> None:
@@ -85,7 +100,9 @@ def test_a_parent_is_not_merged_by_its_key(postgresql: PostgreSQL, tmp_path: Pat
         assert sorted(trip.table("public-parent")["id"].to_pylist()) == [1, 1, 2, 3]
         options = {"public-parent": {"load_method": "upsert"}}
         with pytest.raises(SingerSparkError, match="key"):
-            RoundTrip(tmp_path / "upsert", login(database, tables=["parent"], stream_options=options)).run()
+            RoundTrip(
+                tmp_path / "upsert", login(database, tables=["parent"], stream_options=options)
+            ).run()
 
 
 NUMBERS = """
@@ -93,24 +110,42 @@ create table t (id numeric primary key, amount numeric, note text);
 insert into t values (1.500, 1.500, 'a'), (20, 20.0, 'b'), (0.0, -0.0, 'c'), ('NaN', 'NaN', 'd'), (1e20, 1, 'e'),
   (-100.0, 1, 'f'), ('Infinity', 1, 'g');
 """
-SPELLED = {"1.5": "a", "20": "b", "0": "c", "NaN": "d", "1" + "0" * 20: "e", "-100": "f", "Infinity": "g"}
+SPELLED = {
+    "1.5": "a",
+    "20": "b",
+    "0": "c",
+    "NaN": "d",
+    "1" + "0" * 20: "e",
+    "-100": "f",
+    "Infinity": "g",
+}
 
 
 @pytest.mark.parametrize("override", [None, "text"])
-@pytest.mark.parametrize(("reader", "kind"), [("auto", "lines"), ("auto", "batches"), ("jdbc", "batches")])
+@pytest.mark.parametrize(
+    ("reader", "kind"), [("auto", "lines"), ("auto", "batches"), ("jdbc", "batches")]
+)
 def test_a_number_in_a_key_has_one_text(
     postgresql: PostgreSQL, tmp_path: Path, reader: str, kind: str, override: str | None
 ) -> None:
     """Equal numbers are one key, however many zeros end them; other columns keep all digits."""
     with filled(postgresql, NUMBERS) as (database, connection):
         options: JSON = {"type_overrides": {"id": override}} if override else {}
-        settings: JSON = {"tables": ["t"], "reader": reader, "stream_options": {"public-t": options}}
+        settings: JSON = {
+            "tables": ["t"],
+            "reader": reader,
+            "stream_options": {"public-t": options},
+        }
         if kind == "batches":
             settings["batch_config"] = batch_config(tmp_path)
 
         def sent() -> dict[Any, JSON]:
             messages = unbatched(run_tap(login(database, **settings)).succeeded().messages)
-            return {each["record"]["id"]: each["record"] for each in messages if each["type"] == "RECORD"}
+            return {
+                each["record"]["id"]: each["record"]
+                for each in messages
+                if each["type"] == "RECORD"
+            }
 
         first = sent()
         assert {key: each["note"] for key, each in first.items()} == SPELLED
@@ -149,14 +184,20 @@ insert into t values (1, 'a', '{a,b}', row(1, 'x'), 'u', 'no number', 'm', 'j');
 def test_a_type_that_is_named_like_another_is_read_by_its_text(
     postgresql: PostgreSQL, tmp_path: Path, path: str
 ) -> None:
-    """Types are known by what they are: a user's own type of a name with a special reading is read as text."""
+    """Types are known by what they are: a user's own type of a name with a special reading is read
+    as text.
+    """
     expected = {
         "id": 1, "kind": "a", "kinds": ["a", "b"], "pair": "(1,x)", "u": "u", "n": "no number", "m": "m", "j": "j",
     }  # fmt: skip
     with piped(postgresql, tmp_path, NAMED) as (pipe, connection):
-        connection.execute(f"alter database {connection.info.dbname} set search_path to {path}".encode())
+        connection.execute(
+            f"alter database {connection.info.dbname} set search_path to {path}".encode()
+        )
         first = records(committed(pipe))
-        connection.execute("insert into public.t select 2, kind, kinds, pair, u, n, m, j from public.t")
+        connection.execute(
+            "insert into public.t select 2, kind, kinds, pair, u, n, m, j from public.t"
+        )
         assert (first, records(committed(pipe))) == ([expected], [{**expected, "id": 2}])
         config = {
             **pipe.config,
@@ -171,5 +212,8 @@ def test_a_type_that_is_named_like_another_is_read_by_its_text(
                 shown = {name: expected[name] for name in each["record"] if name != "id"}
                 assert {**each["record"], "id": 0} == {**shown, "id": 0}
                 assert len(shown) == (3 if each["stream"] == "asked" else 7)
-            types = {stream: each["schema"]["properties"]["kind"] for stream, each in schemas(messages).items()}
+            types = {
+                stream: each["schema"]["properties"]["kind"]
+                for stream, each in schemas(messages).items()
+            }
             assert types["asked"] == types["public-t"]

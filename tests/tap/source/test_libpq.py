@@ -1,4 +1,7 @@
-"""JDBC URLs of PostgreSQL in libpq's words, as pgjdbc reads them; what only the JDBC driver knows is refused."""
+"""JDBC URLs of PostgreSQL in libpq's words, as pgjdbc reads them.
+
+What only the JDBC driver knows is refused.
+"""
 
 from __future__ import annotations
 
@@ -20,17 +23,28 @@ PLACES: dict[str, dict[str, Any]] = {
     "//db/": {"host": "db", "port": "5432", "dbname": "u"},
     "shop": {"host": "localhost", "dbname": "shop"},
     "//db/shop?user=other&password=p%27%5C+%26": {"user": "other", "password": "p'\\ &"},
-    "//db/shop?sslmode=require&sslrootcert=/ca.pem": {"sslmode": "require", "sslrootcert": "/ca.pem"},
+    "//db/shop?sslmode=require&sslrootcert=/ca.pem": {
+        "sslmode": "require",
+        "sslrootcert": "/ca.pem",
+    },
     "//db/shop?ssl=true": {"sslmode": "verify-full"},
     "//db/shop?ssl=false": {},
-    "//db/shop?ApplicationName=nightly&connectTimeout=5": {"application_name": "nightly", "connect_timeout": "5"},
+    "//db/shop?ApplicationName=nightly&connectTimeout=5": {
+        "application_name": "nightly",
+        "connect_timeout": "5",
+    },
     "//db/shop?currentSchema=a b,c&prepareThreshold=5": {"options": "-c search_path=a\\ b,c"},
     "//db/shop?targetServerType=preferSecondary": {"target_session_attrs": "prefer-standby"},
 }
 
 
 def source(place: str, **settings: Any) -> Any:
-    config = {"jdbc_url": f"jdbc:postgresql:{place}", "user": "u", "password": "it's \\ me", **settings}
+    config = {
+        "jdbc_url": f"jdbc:postgresql:{place}",
+        "user": "u",
+        "password": "it's \\ me",
+        **settings,
+    }
     return source_of(config)
 
 
@@ -42,7 +56,9 @@ def test_libpq_is_told_what_the_jdbc_driver_reads(place: str) -> None:
     assert set(told) <= {*expected, *LIMITS, "host", "port", "dbname"}
 
 
-@pytest.mark.parametrize("parameter", ["sslkey=/k.pk8", "socketTimeout=5", "gssEncMode=require", "targetServerType=x"])
+@pytest.mark.parametrize(
+    "parameter", ["sslkey=/k.pk8", "socketTimeout=5", "gssEncMode=require", "targetServerType=x"]
+)
 def test_what_only_the_jdbc_driver_knows_is_named(parameter: str) -> None:
     with pytest.raises(ValueError, match=parameter.partition("=")[0]):
         conninfo(source(f"//db/shop?{parameter}"))

@@ -30,7 +30,10 @@ def most_at_once(dsn: str, over: threading.Event, seen: list[int]) -> None:
     with psycopg.connect(dsn, autocommit=True) as connection:
         mine = connection.info.backend_pid
         while not over.is_set():
-            query = "select count(*) from pg_stat_activity where datname = current_database() and pid <> %s"
+            query = (
+                "select count(*) from pg_stat_activity where datname = current_database() and "
+                "pid <> %s"
+            )
             row = connection.execute(query, [mine]).fetchone()
             assert row is not None
             seen.append(row[0])
@@ -38,7 +41,9 @@ def most_at_once(dsn: str, over: threading.Event, seen: list[int]) -> None:
 
 
 @pytest.mark.usefixtures("spark")
-@pytest.mark.parametrize(("reader", "most", "slice_rows"), [("arrow", 3, 500), ("arrow", 5, 500), ("jdbc", 3, 2000)])
+@pytest.mark.parametrize(
+    ("reader", "most", "slice_rows"), [("arrow", 3, 500), ("arrow", 5, 500), ("jdbc", 3, 2000)]
+)
 def test_a_run_has_no_more_connections_than_it_may(
     postgresql: Any, tmp_path: Path, reader: str, most: int, slice_rows: int
 ) -> None:
@@ -57,20 +62,25 @@ def test_a_run_has_no_more_connections_than_it_may(
         finally:
             over.set()
             watch.join()
-    # The one that filled the tables is there, too, and a server counts one that was just closed for a moment.
+    # The one that filled the tables is there, too, and a server counts one that was just closed for
+    # a moment.
     assert 2 < max(seen) - 1 <= most + 1
 
 
 @pytest.mark.usefixtures("spark")
 @pytest.mark.parametrize("reader", ["arrow", "jdbc"])
-def test_a_statement_that_takes_too_long_is_ended_by_postgresql(postgresql: Any, reader: str) -> None:
+def test_a_statement_that_takes_too_long_is_ended_by_postgresql(
+    postgresql: Any, reader: str
+) -> None:
     script = """
         create table t as select 1 as id;
         create function slow(int) returns int language sql volatile as 'select 1 from pg_sleep(60)';
         create view v as select slow(id) as id from t;
     """
     with filled(postgresql, script) as (database, _):
-        failed = run_tap(login(database, reader=reader, tables=["v"], statement_timeout=0.5)).failed()
+        failed = run_tap(
+            login(database, reader=reader, tables=["v"], statement_timeout=0.5)
+        ).failed()
     assert "canceling statement due to statement timeout" in failed
 
 
@@ -79,7 +89,9 @@ def test_a_statement_that_takes_too_long_is_ended_by_mariadb(database: MariaData
     """By MySQL too."""
     with database.connect() as connection, connection.cursor() as cursor:
         cursor.execute(f"create view v as select seq + sleep(1) as id from {counted(60)}")
-    failed = run_tap(login(database, schemas=[database.name], tables=["v"], statement_timeout=0.5)).failed()
+    failed = run_tap(
+        login(database, schemas=[database.name], tables=["v"], statement_timeout=0.5)
+    ).failed()
     limit = "maximum statement execution time" if database.is_mysql else "max_statement_time"
     assert f"{limit} exceeded" in failed
 
@@ -93,9 +105,9 @@ def test_the_server_looks_after_who_reads_rows(postgresql: Any) -> None:
     """
     with filled(postgresql, script) as (database, _):
         for reader in ("arrow", "jdbc"):
-            assert run_tap(login(database, reader=reader, tables=["v"])).succeeded().values("public-v", "found") == {
-                "10s": 1
-            }
+            assert run_tap(login(database, reader=reader, tables=["v"])).succeeded().values(
+                "public-v", "found"
+            ) == {"10s": 1}
 
 
 @pytest.mark.parametrize(
@@ -106,7 +118,9 @@ def test_the_server_looks_after_who_reads_rows(postgresql: Any) -> None:
         ("jdbc:sqlite:d", {"statement_timeout": 1}, "not supported for sqlite"),
     ],
 )
-def test_limits_that_can_not_be_kept_are_errors(url: str, settings: dict[str, Any], said: str) -> None:
+def test_limits_that_can_not_be_kept_are_errors(
+    url: str, settings: dict[str, Any], said: str
+) -> None:
     with pytest.raises(ConfigurationError) as raised:
         TapSettings.from_config({"jdbc_url": url, **settings})
     assert said in str(raised.value)

@@ -1,4 +1,6 @@
-"""MariaDB and MySQL as sources: names, values and discovery, on real servers, in this process's Spark session."""
+"""MariaDB and MySQL as sources: names, values and discovery, on real servers, in this process's
+Spark session.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +48,17 @@ HOSTILE = [
     "c0",
     "k",
 ]
-VALUES = ["plain", "it's", "\\", "\\' OR '1'='1", "'; drop table t; -- ", "`x` ? {fn now()} #", '"quoted"', "😀\\n", ""]
+VALUES = [
+    "plain",
+    "it's",
+    "\\",
+    "\\' OR '1'='1",
+    "'; drop table t; -- ",
+    "`x` ? {fn now()} #",
+    '"quoted"',
+    "😀\\n",
+    "",
+]
 
 
 def test_hostile_names_and_values_reach_mariadb_as_they_are(database: MariaDatabase, pipe) -> None:
@@ -63,7 +75,9 @@ def test_hostile_names_and_values_reach_mariadb_as_they_are(database: MariaDatab
     run(database, *statements)
     streams = [f"{database.name}-{name}" for name in tables]
     keyed = streams[:2]
-    lake = pipe(stream_options={stream: {"replication_key": HOSTILE[9]} for stream in keyed}, slice_rows=5)
+    lake = pipe(
+        stream_options={stream: {"replication_key": HOSTILE[9]} for stream in keyed}, slice_rows=5
+    )
 
     first = lake.run()
 
@@ -71,7 +85,9 @@ def test_hostile_names_and_values_reach_mariadb_as_they_are(database: MariaDatab
         found = records(first, stream)
         assert Counter(record[HOSTILE[0]] for record in found) == Counter(VALUES)
         assert all(record == dict.fromkeys(HOSTILE, record[HOSTILE[0]]) for record in found)
-    assert {entry["replication_key_value"] for entry in first.final["bookmarks"].values()} == {max(VALUES)}
+    assert {entry["replication_key_value"] for entry in first.final["bookmarks"].values()} == {
+        max(VALUES)
+    }
     lake.save(first.final)
     again = lake.run()
     assert {each: len(records(again, each)) for each in streams} == {
@@ -89,12 +105,16 @@ def test_a_string_of_mariadb_is_itself_under_any_mode(database: MariaDatabase, m
             assert cursor.fetchone() == (value,)
 
 
-def test_views_partitions_keyless_and_empty_tables_of_mariadb(database: MariaDatabase, pipe) -> None:
+def test_views_partitions_keyless_and_empty_tables_of_mariadb(
+    database: MariaDatabase, pipe
+) -> None:
     versioning = "" if database.is_mysql else " with system versioning"
     run(
         database,
-        "create table parted (id int, day date, primary key (id, day)) partition by range (to_days(day)) "
-        "(partition p0 values less than (to_days('2025-01-01')), partition p1 values less than maxvalue)",
+        "create table parted (id int, day date, primary key (id, day)) partition by range "
+        "(to_days(day)) "
+        "(partition p0 values less than (to_days('2025-01-01')), partition p1 values less than "
+        "maxvalue)",
         "insert into parted values (1, '2024-05-05'), (2, '2025-05-05'), (3, '9999-12-31')",
         "create view shown as select id as number, day from parted where id > 1",
         "create table keyless (v varchar(5))",
@@ -108,11 +128,15 @@ def test_views_partitions_keyless_and_empty_tables_of_mariadb(database: MariaDat
     name = database.name
     sent = pipe().run()
     schemas = {each["stream"]: each for each in sent.messages if each["type"] == "SCHEMA"}
-    assert set(schemas) == {f"{name}-{each}" for each in ("parted", "shown", "keyless", "empty", "versioned")}
+    assert set(schemas) == {
+        f"{name}-{each}" for each in ("parted", "shown", "keyless", "empty", "versioned")
+    }
     assert schemas[f"{name}-parted"]["key_properties"] == ["id", "day"]
     assert sent.ids(f"{name}-parted") == Counter([1, 2, 3])
     assert [record["number"] for record in records(sent, f"{name}-shown")] == [2, 3]
-    assert Counter(record["v"] for record in records(sent, f"{name}-keyless")) == Counter(["twin", "twin", None])
+    assert Counter(record["v"] for record in records(sent, f"{name}-keyless")) == Counter(
+        ["twin", "twin", None]
+    )
     assert records(sent, f"{name}-empty") == []
     assert records(sent, f"{name}-versioned") == [{"id": 1, "hidden": 8}]
 
@@ -122,17 +146,36 @@ def test_databases_are_schemas_and_those_of_the_server_itself_are_left_out(
 ) -> None:
     other, name = server.new_database(), database.name
     for each in (database, other):
-        run(each, "create table t (id int primary key, k int, p varchar(300), index (k), index (p(10)))")
+        run(
+            each,
+            "create table t (id int primary key, k int, p varchar(300), index (k), index (p(10)))",
+        )
     # The catalog's own collation takes these for one name.
-    run(database, "create table T (id int)", "create table `tä` (only_here int)", "create table ta (id int)")
+    run(
+        database,
+        "create table T (id int)",
+        "create table `tä` (only_here int)",
+        "create table ta (id int)",
+    )
     found = discovered(spark, login(database))
-    shown = {table.name: [column.name for column in table.columns] for table in found.values() if table.schema == name}
+    shown = {
+        table.name: [column.name for column in table.columns]
+        for table in found.values()
+        if table.schema == name
+    }
     assert shown == {"t": ["id", "k", "p"], "T": ["id"], "tä": ["only_here"], "ta": ["id"]}
     assert {f"{database.name}-t", f"{other.name}-t"} <= set(found)
-    assert not {table.schema for table in found.values()} & {"mysql", "sys", "information_schema", "performance_schema"}
+    assert not {table.schema for table in found.values()} & {
+        "mysql",
+        "sys",
+        "information_schema",
+        "performance_schema",
+    }
     table = found[f"{database.name}-t"]
     assert (table.primary_key, table.indexed) == (("id",), {"id", "k"})
-    assert set(discovered(spark, login(database, tables=[f"{other.name}.T"]))) == {f"{other.name}-t"}
+    assert set(discovered(spark, login(database, tables=[f"{other.name}.T"]))) == {
+        f"{other.name}-t"
+    }
 
 
 def test_hundreds_of_tables_of_mariadb_are_described_in_three_queries(
@@ -142,7 +185,9 @@ def test_hundreds_of_tables_of_mariadb_are_described_in_three_queries(
     columns = ", ".join(f"column_with_a_long_name_{n} varchar(20)" for n in range(20))
     with database.connect() as connection, connection.cursor() as cursor:
         for number in range(tables):
-            cursor.execute(f"create table table_{number} (id int primary key, {columns}) engine=memory")
+            cursor.execute(
+                f"create table table_{number} (id int primary key, {columns}) engine=memory"
+            )
     asked = []
     with connected(spark, login(database)) as connection:
         rows, dialect = connection.rows, known_dialects()["mariadb"]
@@ -159,12 +204,20 @@ def test_hundreds_of_tables_of_mariadb_are_described_in_three_queries(
     ("given", "used"),
     [
         ("jdbc:mariadb://h:3306/shop", "jdbc:mysql://h:3306/shop?permitMysqlScheme"),
-        ("jdbc:mysql://h/shop?useSsl=true&a=b", "jdbc:mysql://h/shop?useSsl=true&a=b&permitMysqlScheme"),
+        (
+            "jdbc:mysql://h/shop?useSsl=true&a=b",
+            "jdbc:mysql://h/shop?useSsl=true&a=b&permitMysqlScheme",
+        ),
         ("jdbc:mysql://h/shop?permitMysqlScheme=true", "jdbc:mysql://h/shop?permitMysqlScheme"),
-        ("jdbc:mariadb:sequential://a:1,b:2/", "jdbc:mysql:sequential://a:1,b:2/?permitMysqlScheme"),
+        (
+            "jdbc:mariadb:sequential://a:1,b:2/",
+            "jdbc:mysql:sequential://a:1,b:2/?permitMysqlScheme",
+        ),
     ],
 )
-def test_both_spellings_of_the_url_reach_spark_as_the_one_that_it_quotes_rightly(given: str, used: str) -> None:
+def test_both_spellings_of_the_url_reach_spark_as_the_one_that_it_quotes_rightly(
+    given: str, used: str
+) -> None:
     assert source_of({"jdbc_url": given}).url == used
     assert dialect_of(given).name == "mariadb"
 
@@ -177,7 +230,10 @@ def test_literals_of_mariadb() -> None:
         key = Key.of(Table("s", "t", (column,)), column, kind)
         return dialect.literal(key, key.parse(raw))
 
-    assert shown("timestamp(6)", "2025-01-20 15:30:00.5+02:00") == "TIMESTAMP '2025-01-20 13:30:00.500000'"
+    assert (
+        shown("timestamp(6)", "2025-01-20 15:30:00.5+02:00")
+        == "TIMESTAMP '2025-01-20 13:30:00.500000'"
+    )
     assert shown("datetime", "2025-01-20 15:30:00") == "TIMESTAMP '2025-01-20 15:30:00.000000'"
     assert shown("date", "2025-01-20") == "DATE '2025-01-20'"
     assert shown("varchar(9)", "it's") == "'it''s'"
@@ -200,7 +256,10 @@ def test_a_wrong_password_and_a_missing_database_are_one_line_each(
 ) -> None:
     for config, told in (
         (login(database) | {"password": "wrong-secret"}, "check user and password"),
-        (login(database) | {"jdbc_url": database.jdbc_url.replace(database.name, "gone")}, "Unknown database"),
+        (
+            login(database) | {"jdbc_url": database.jdbc_url.replace(database.name, "gone")},
+            "Unknown database",
+        ),
     ):
         with pytest.raises(SourceError, match=told) as caught, connected(spark, config):
             pass
@@ -208,7 +267,8 @@ def test_a_wrong_password_and_a_missing_database_are_one_line_each(
         assert "\n" not in str(caught.value)
 
 
-# Another value than the server's own of each variable by which the text of a statement, a value, or the rows change.
+# Another value than the server's own of each variable by which the text of a statement, a value, or
+# the rows change.
 OTHER = {
     "time_zone": "'+05:30'",
     "sql_mode": "'ANSI_QUOTES,PIPES_AS_CONCAT,PAD_CHAR_TO_FULL_LENGTH,IGNORE_SPACE,REAL_AS_FLOAT,HIGH_NOT_PRECEDENCE'",
@@ -224,13 +284,18 @@ OTHER = {
 
 
 def test_settings_of_a_server_change_nothing(database: MariaDatabase, pipe) -> None:
-    """Rows and schemas are the same whatever the server sets for a session, globally or by init_connect."""
+    """Rows and schemas are the same whatever the server sets for a session, globally or by
+    init_connect.
+    """
     run(
         database,
-        "create table t (id int primary key auto_increment, at timestamp(3), name varchar(20), letters char(9), "
-        "amount decimal(20,4), single float, raw varbinary(9), doc json, bits bit(3)) character set utf8mb4",
+        "create table t (id int primary key auto_increment, at timestamp(3), name varchar(20), "
+        "letters char(9), "
+        "amount decimal(20,4), single float, raw varbinary(9), doc json, bits bit(3)) character "
+        "set utf8mb4",
         *(
-            f"insert into t values ({n}, '2026-01-01 00:00:0{n}.5', 'é\\\\ {n} ☃', 'ab', 1.5, 0.1, x'00ff', '[1]', 5)"
+            f"insert into t values ({n}, '2026-01-01 00:00:0{n}.5', 'é\\\\ {n} ☃', 'ab', 1.5, 0.1, "
+            "x'00ff', '[1]', 5)"
             for n in range(1, 8)
         ),
         f"create user other_{database.name}@'127.0.0.1' identified by '{database.password}'",
@@ -238,17 +303,24 @@ def test_settings_of_a_server_change_nothing(database: MariaDatabase, pipe) -> N
     )
     lake = pipe("t:at:timestamp", slice_rows=3)
     lake.config["user"] = f"other_{database.name}"
-    lake.config["stream_options"] = {f"{database.name}-t": {"where": "name LIKE 'é%' AND name LIKE '%☃'"}}
+    lake.config["stream_options"] = {
+        f"{database.name}-t": {"where": "name LIKE 'é%' AND name LIKE '%☃'"}
+    }
 
     def sent() -> list[object]:
         run = lake.run()
-        schemas = [each["schema"]["properties"] for each in run.messages if each["type"] == "SCHEMA"]
+        schemas = [
+            each["schema"]["properties"] for each in run.messages if each["type"] == "SCHEMA"
+        ]
         return [*schemas, *records(run, f"{database.name}-t")]
 
     expected = sent()
     assert len(expected) == 8
     other = ", ".join(f"session {name} = {value}" for name, value in OTHER.items())
-    changed = [f"set global init_connect = {literal(f'set {other}')}", "set global sql_select_limit = 2"]
+    changed = [
+        f"set global init_connect = {literal(f'set {other}')}",
+        "set global sql_select_limit = 2",
+    ]
     try:
         run(database, *changed)
         assert sent() == expected
@@ -256,8 +328,12 @@ def test_settings_of_a_server_change_nothing(database: MariaDatabase, pipe) -> N
         run(database, "set global init_connect = '', global sql_select_limit = default")
 
 
-def test_rows_that_are_not_committed_and_rows_of_the_past_are_not_read(database: MariaDatabase, pipe) -> None:
-    """Whatever isolation and moment the server sets: a bookmark at a row that is rolled back hides later ones."""
+def test_rows_that_are_not_committed_and_rows_of_the_past_are_not_read(
+    database: MariaDatabase, pipe
+) -> None:
+    """Whatever isolation and moment the server sets: a bookmark at a row that is rolled back hides
+    later ones.
+    """
     past, isolation = "system_versioning_asof", "tx_isolation"
     if database.is_mysql:
         past, isolation = "", "transaction_isolation"
@@ -302,14 +378,22 @@ def test_broken_views_are_named_with_what_is_wrong_and_the_rest_is_read(database
         f"create user reader_of_{name} identified by 'reader-secret'",
         f"grant select on `{name}`.* to reader_of_{name}",
     )  # fmt: skip
-    config = login(database, schemas=[name]) | {"user": f"reader_of_{name}", "password": "reader-secret"}
+    config = login(database, schemas=[name]) | {
+        "user": f"reader_of_{name}",
+        "password": "reader-secret",
+    }
 
     sent = run_tap(config)
 
     assert isinstance(sent.error, SkippedStreamsError)
     said = str(sent.error)
-    assert f"stream {name}-broken: it can't be read: its table, or a column or function in it, is gone" in said
-    assert re.search(rf"stream {name}-orphan: [^;]*; .* its definer may be gone or lack rights", said)
+    assert (
+        f"stream {name}-broken: it can't be read: its table, or a column or function in it, is gone"
+        in said
+    )
+    assert re.search(
+        rf"stream {name}-orphan: [^;]*; .* its definer may be gone or lack rights", said
+    )
     assert re.search(rf"stream {name}-fails: [^;]*more than 1 row", said)
     assert sent.values(f"{name}-good", "id") == {1: 1}
 
@@ -317,15 +401,21 @@ def test_broken_views_are_named_with_what_is_wrong_and_the_rest_is_read(database
 def test_a_table_that_may_not_be_read_is_named_with_its_grant(database, spark) -> None:
     name = database.name
     run(
-        database, "create table good (id int primary key)", "create table denied (id int primary key)",
+        database, "create table good (id int primary key)", "create table denied (id int primary "
+            "key)",
         f"create user writer_of_{name} identified by 'writer-secret'",
-        f"grant insert on `{name}`.denied to writer_of_{name}", f"grant select on `{name}`.good to writer_of_{name}",
+        f"grant insert on `{name}`.denied to writer_of_{name}", f"grant select on `{name}`.good to "
+            f"writer_of_{name}",
     )  # fmt: skip
-    config = login(database, schemas=[name]) | {"user": f"writer_of_{name}", "password": "writer-secret"}
+    config = login(database, schemas=[name]) | {
+        "user": f"writer_of_{name}",
+        "password": "writer-secret",
+    }
     sent = run_tap(config)
     assert isinstance(sent.error, SkippedStreamsError)
-    assert f"stream {name}-denied: it can't be read: the user may not; run GRANT SELECT ON `{name}`.`denied` TO" in str(
-        sent.error
+    assert (
+        f"stream {name}-denied: it can't be read: the user may not; run GRANT SELECT ON "
+        f"`{name}`.`denied` TO" in str(sent.error)
     )
 
 
@@ -333,7 +423,10 @@ def test_a_table_that_may_not_be_read_is_named_with_its_grant(database, spark) -
 def test_unique_numbers_are_cut_without_counting_rows(
     database: MariaDatabase, pipe, monkeypatch: pytest.MonkeyPatch, step: int, hops: bool
 ) -> None:
-    """A hop reads all rows that it passes; no slice has more rows than wanted, and none is lost at a gap."""
+    """A hop reads all rows that it passes.
+
+    No slice has more rows than wanted, and none is lost at a gap.
+    """
     monkeypatch.setattr(slice_bounds, "LONG_HOP", 10)
     hop, offsets = ColumnBounds._hop, list[int]()
 
@@ -346,7 +439,8 @@ def test_unique_numbers_are_cut_without_counting_rows(
     run(
         database,
         "create table t (id bigint primary key, at datetime not null, key (at))",
-        "insert into t values " + ", ".join(f"({n * step}, '2026-01-01' + interval {n} second)" for n in numbers),
+        "insert into t values "
+        + ", ".join(f"({n * step}, '2026-01-01' + interval {n} second)" for n in numbers),
         "analyze table t",
     )
     sent = pipe("t:at:datetime", slice_rows=20).run()

@@ -1,4 +1,6 @@
-"""MariaDB and MySQL: keys of every kind continue where they were, and a first load is cut along them."""
+"""MariaDB and MySQL: keys of every kind continue where they were, and a first load is cut along
+them.
+"""
 
 from __future__ import annotations
 
@@ -10,32 +12,55 @@ from tap.source.mariadb_pipes import counted, literal, run
 if TYPE_CHECKING:
     from servers.mariadb import MariaDatabase
 
-# Key type, then values from the least to the greatest as the database orders them: the first run gets all but the last.
+# Key type, then values from the least to the greatest as the database orders them: the first run
+# gets all but the last.
 KEYS: dict[str, tuple[str, list[str]]] = {
     "integer": ("int", ["-5", "0", "2147483647"]),
     "year": ("year", ["1901", "2000", "2155"]),
     "unsigned": ("bigint unsigned", ["0", "9223372036854775808", "18446744073709551615"]),
-    "decimal": ("decimal(65,30)", ["-1", "0.000000000000000000000000000001", "9" * 35 + "." + "9" * 30]),
+    "decimal": (
+        "decimal(65,30)",
+        ["-1", "0.000000000000000000000000000001", "9" * 35 + "." + "9" * 30],
+    ),
     "date": ("date", ["0001-01-01", "1582-10-10", "9999-12-31"]),
-    "datetime": ("datetime(6)", ["0001-01-01 00:00:00", "2025-03-30 02:30:00", "2025-03-30 02:30:00.000001"]),
-    "timestamp": ("timestamp(6)", ["1970-01-01 00:00:01", "2025-10-26 00:30:00", "2025-10-26 00:30:00.000001"]),
-    "varchar": ("varchar(30) character set utf8mb4 collate utf8mb4_unicode_ci", ["", "Äpfel\\", "äpfeln", "Zebra'"]),
+    "datetime": (
+        "datetime(6)",
+        ["0001-01-01 00:00:00", "2025-03-30 02:30:00", "2025-03-30 02:30:00.000001"],
+    ),
+    "timestamp": (
+        "timestamp(6)",
+        ["1970-01-01 00:00:01", "2025-10-26 00:30:00", "2025-10-26 00:30:00.000001"],
+    ),
+    "varchar": (
+        "varchar(30) character set utf8mb4 collate utf8mb4_unicode_ci",
+        ["", "Äpfel\\", "äpfeln", "Zebra'"],
+    ),
     "latin": ("varchar(30) character set latin1 collate latin1_german2_ci", ["a", "Ä", "b"]),
-    "uuid": ("uuid", ["00000000-0000-0000-0000-00000000000f", "550e8400-e29b-41d4-a716-446655440000"]),
+    "uuid": (
+        "uuid",
+        ["00000000-0000-0000-0000-00000000000f", "550e8400-e29b-41d4-a716-446655440000"],
+    ),
     "binary": ("varbinary(8)", ["\\", "a'", "ÿ"]),
     "address": ("inet6", ["::1", "::2", "2001:db8::1"]),
 }
 
 
 def test_every_kind_of_key_goes_on_where_it_stood(database: MariaDatabase, pipe) -> None:
-    """A stream for each kind of key: all rows, then ties at the boundary and one above it, then nothing."""
-    keys = {name: each for name, each in KEYS.items() if not (database.is_mysql and each[0] in ("uuid", "inet6"))}
+    """A stream for each kind of key: all rows, then ties at the boundary and one above it, then
+    nothing.
+    """
+    keys = {
+        name: each
+        for name, each in KEYS.items()
+        if not (database.is_mysql and each[0] in ("uuid", "inet6"))
+    }
     script = []
     for name, (kind, values) in keys.items():
         rows = ", ".join(f"({value_sql(name, each)})" for each in reversed(values[:-1]))
         nulls, more = ("null", ", (null)") if name == "integer" else ("not null", "")
         script += [
-            f"create table `{name}` (id int auto_increment primary key, k {kind} {nulls}, index (k))",
+            f"create table `{name}` (id int auto_increment primary key, k {kind} {nulls}, index "
+            "(k))",
             f"insert into `{name}` (k) values {rows}, ({value_sql(name, values[-2])}){more}",
         ]
     run(database, *script)
@@ -62,9 +87,13 @@ def test_every_kind_of_key_goes_on_where_it_stood(database: MariaDatabase, pipe)
     }
     lake.save(second.final)
     third = lake.run()
-    assert {name: third.ids(streams[name]) for name in keys} == {name: Counter(always[name]) for name in keys}
+    assert {name: third.ids(streams[name]) for name in keys} == {
+        name: Counter(always[name]) for name in keys
+    }
     assert third.final == second.final
-    shown = {name: second.final["bookmarks"][streams[name]]["replication_key_value"] for name in keys}
+    shown = {
+        name: second.final["bookmarks"][streams[name]]["replication_key_value"] for name in keys
+    }
     assert shown["decimal"] == keys["decimal"][1][-1]
     assert shown["timestamp"] == "2025-10-26T00:30:00.000001Z"
     assert shown["datetime"] == "2025-03-30T02:30:00.000001"
@@ -80,7 +109,8 @@ def test_keys_that_the_collation_takes_for_one_are_one_value(database: MariaData
     """`abc`, `ABC` and `Abc ` are ties: whichever of them is the bookmark, the others come once."""
     run(
         database,
-        "create table t (id int primary key, k varchar(9) not null, index (k)) collate utf8mb4_general_ci",
+        "create table t (id int primary key, k varchar(9) not null, index (k)) collate "
+        "utf8mb4_general_ci",
         "insert into t values (1, 'aaa'), (2, 'abc'), (3, 'ABC')",
     )
     lake = pipe(f"{database.name}.t:k:string")
@@ -122,12 +152,17 @@ def test_a_first_load_by_a_secondary_key_is_cut_along_the_primary_key_and_goes_o
     assert lake.run().ids(stream) == Counter([5, 35])
 
 
-def test_a_first_load_that_may_end_early_is_cut_along_its_key(pipe: Any, database: MariaDatabase) -> None:
+def test_a_first_load_that_may_end_early_is_cut_along_its_key(
+    pipe: Any, database: MariaDatabase
+) -> None:
     with database.connect() as connection, connection.cursor() as cursor:
         cursor.execute("create table t (id int primary key, at int, key (at))")
         cursor.execute(f"insert into t select seq, 100 - seq from {counted(40)}")
         connection.commit()
-    lake, stream = pipe(f"{database.name}.t:at:integer", slice_rows=10, max_run_rows=10), f"{database.name}-t"
+    lake, stream = (
+        pipe(f"{database.name}.t:at:integer", slice_rows=10, max_run_rows=10),
+        f"{database.name}-t",
+    )
     first = lake.run()
     assert first.ids(stream) == Counter(range(31, 41))
     assert first.final["bookmarks"][stream]["replication_key_value"] == 70

@@ -47,7 +47,10 @@ def database(mysql: MySQL) -> MySQLDatabase:
 )
 def test_encryption_in_the_words_of_mysql_s_driver(written: str, used: str) -> None:
     """None of them is less than what it asks for."""
-    assert source_of({"jdbc_url": f"jdbc:mysql://h/d?{written}"}).url == f"jdbc:mysql://h/d?{used}&permitMysqlScheme"
+    assert (
+        source_of({"jdbc_url": f"jdbc:mysql://h/d?{written}"}).url
+        == f"jdbc:mysql://h/d?{used}&permitMysqlScheme"
+    )
 
 
 @pytest.mark.parametrize(
@@ -62,17 +65,30 @@ def test_encryption_in_the_words_of_mysql_s_driver(written: str, used: str) -> N
 def test_encryption_in_the_words_of_mariadb_s_driver(written: str, used: str) -> None:
     for chosen in (OWN, {"driver": "com.mysql.cj.jdbc.Driver"}):
         source = source_of({"jdbc_url": f"jdbc:mariadb://h/d{written}", **chosen})
-        assert (source.url, source.driver) == (f"jdbc:mysql://h/d{used}", "com.mysql.cj.jdbc.Driver")
+        assert (source.url, source.driver) == (
+            f"jdbc:mysql://h/d{used}",
+            "com.mysql.cj.jdbc.Driver",
+        )
 
 
 def test_logins_of_mysql(spark: SparkSession, database: MySQLDatabase) -> None:
-    """Its default way of login: each refusal says what to do, and names the URL as the user wrote it."""
-    run(database, "create user u identified by 'secret1'", f"grant all on {database.name}.* to u", "flush privileges")
+    """Its default way of login: each refusal says what to do, and names the URL as the user wrote
+    it.
+    """
+    run(
+        database,
+        "create user u identified by 'secret1'",
+        f"grant all on {database.name}.* to u",
+        "flush privileges",
+    )
     place = f"{database.host}:{database.port}/{database.name}"
     config = login(database) | {"user": "u", "password": "secret1"}
 
     def refused(parameters: str) -> str:
-        with pytest.raises(SourceError) as caught, connected(spark, config | {"jdbc_url": url + parameters}):
+        with (
+            pytest.raises(SourceError) as caught,
+            connected(spark, config | {"jdbc_url": url + parameters}),
+        ):
             pass
         return str(caught.value)
 
@@ -80,9 +96,15 @@ def test_logins_of_mysql(spark: SparkSession, database: MySQLDatabase) -> None:
         url = f"jdbc:{scheme}://{place}"
         for plain in ("", "?sslMode=DISABLED", "?sslMode=disable"):
             assert f"to {url}: " in refused(plain)
-            assert "the server wants this password encrypted: put sslMode=verify-full (or trust)" in refused(plain)
+            assert (
+                "the server wants this password encrypted: put sslMode=verify-full (or trust)"
+                in refused(plain)
+            )
         for verified in ("?sslMode=VERIFY_IDENTITY", "?sslMode=verify-full", "?useSSL=true"):
-            assert "the server's certificate is not known here: name that of its authority" in refused(verified)
+            assert (
+                "the server's certificate is not known here: name that of its authority"
+                in refused(verified)
+            )
     run(database, "flush privileges")  # else the server remembers the login
     for encrypted in ("REQUIRED", "PREFERRED", "trust"):
         with connected(spark, config | {"jdbc_url": f"{url}?sslMode={encrypted}"}) as connection:
@@ -105,19 +127,26 @@ def test_other_drivers_bring_the_same_rows(database: MySQLDatabase) -> None:
     run(
         database,
         "create table t (id bigint unsigned primary key, b tinyint(1), y year, n decimal(10,2), "
-        "at datetime(6) not null, ts timestamp(6) null, h time(6), raw blob, note longtext, yes bit(1), bits bit(9), "
+        "at datetime(6) not null, ts timestamp(6) null, h time(6), raw blob, note longtext, yes "
+        "bit(1), bits bit(9), "
         "f float, d double, e enum('x','y'), doc json, day date, key (at))",
         "insert into t values (18446744073709551615, 5, 2155, 1.50, '2025-03-30 02:30:00.000001', "
-        "'2025-03-30 02:30:00.5', '-838:59:58', x'00ff', '😀\\\\', 1, 5, 1.1, -2.2250738585072014e-308, 'x', "
+        "'2025-03-30 02:30:00.5', '-838:59:58', x'00ff', '😀\\\\', 1, 5, 1.1, "
+        "-2.2250738585072014e-308, 'x', "
         "'{\"a\": 1}', '0001-01-01'), "
-        "(1, null, null, null, '2024-01-01', null, null, null, null, null, null, null, null, null, null, null)",
+        "(1, null, null, null, '2024-01-01', null, null, null, null, null, null, null, null, null, "
+        "null, null)",
     )
-    config = login(database, schemas=[database.name], incremental_tables=[f"{database.name}.t:at:datetime"])
+    config = login(
+        database, schemas=[database.name], incremental_tables=[f"{database.name}.t:at:datetime"]
+    )
 
     def rows(chosen: dict[str, Any]) -> list[dict[str, Any]]:
         for package in chosen.values():
             cached_jars(package)
-        url = {"jdbc_url": f"jdbc:mysql://{database.host}:{database.port}/{database.name}?sslMode=REQUIRED"}
+        url = {
+            "jdbc_url": f"jdbc:mysql://{database.host}:{database.port}/{database.name}?sslMode=REQUIRED"
+        }
         done = subprocess.run(
             [sys.executable, "-c", READS, json.dumps(config | url | chosen | {"spark": {"master": "local[2]"}})],
             cwd=TESTS, env={**os.environ, "PYTHONPATH": os.pathsep.join([str(TESTS), os.environ["PYTHONPATH"]])},
@@ -140,14 +169,24 @@ def test_own_driver_holds_a_part_of_the_rows(database: MySQLDatabase, tmp_path: 
         database,
         "set session cte_max_recursion_depth = 200000",
         "create table t (id int, note varchar(2000) character set ascii)",
-        "insert into t with recursive s as (select 1 id union all select id + 1 from s where id < 200000) "
+        "insert into t with recursive s as (select 1 id union all select id + 1 from s where id < "
+        "200000) "
         "select id, repeat(char(65 + id % 26 using ascii), 2000) from s",
     )
     cached_jars(OWN["driver_package"])
     batches = {"encoding": {"format": "parquet"}, "storage": {"root": str(tmp_path)}}
-    config = login(database, schemas=[database.name], batch_config=batches, reader="jdbc", slice_rows=1_000_000, **OWN)
+    config = login(
+        database,
+        schemas=[database.name],
+        batch_config=batches,
+        reader="jdbc",
+        slice_rows=1_000_000,
+        **OWN,
+    )
     config["spark"] = {"conf": {"spark.driver.memory": "256m"}}
-    config["jdbc_url"] = f"jdbc:mysql://{database.host}:{database.port}/{database.name}?sslMode=REQUIRED"
+    config["jdbc_url"] = (
+        f"jdbc:mysql://{database.host}:{database.port}/{database.name}?sslMode=REQUIRED"
+    )
     written = tmp_path / "tap.json"
     written.write_text(json.dumps(config))
     command = [sys.executable, "-m", "tap_spark_jdbc", "--config", str(written)]

@@ -33,19 +33,27 @@ EXPECTED = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("reader", "overrides"), [("arrow", {}), ("jdbc", {}), ("jdbc", {"id": "text", "p": "text"})])
+@pytest.mark.parametrize(
+    ("reader", "overrides"), [("arrow", {}), ("jdbc", {}), ("jdbc", {"id": "text", "p": "text"})]
+)
 def test_a_cast_of_the_user_s_own_changes_no_value_and_merges_no_rows(
     postgresql: PostgreSQL, tmp_path: Path, reader: str, overrides: dict[str, str]
 ) -> None:
     """A value is what its type prints, whatever a user's cast makes of it: two keys stay two."""
     with piped(postgresql, tmp_path, CAST) as (pipe, _):
-        config = {**pipe.config, "stream_options": {"public-t": {"type_overrides": overrides}}, "reader": reader}
+        config = {
+            **pipe.config,
+            "stream_options": {"public-t": {"type_overrides": overrides}},
+            "reader": reader,
+        }
         messages = run_tap(config).succeeded().messages
         found = [each["record"] for each in messages if each["type"] == "RECORD"]
         assert sorted(found, key=lambda each: each["id"]) == EXPECTED
 
 
-def test_the_log_and_the_table_agree_on_types_with_a_cast(postgresql: PostgreSQL, tmp_path: Path) -> None:
+def test_the_log_and_the_table_agree_on_types_with_a_cast(
+    postgresql: PostgreSQL, tmp_path: Path
+) -> None:
     """A changed row has the values that the table is read with."""
     with piped(postgresql, tmp_path, CAST) as (pipe, connection):
         first = {each["id"]: each for each in records(committed(pipe))}

@@ -21,7 +21,8 @@ from tap_spark_jdbc.source.discovery import discover_tables
 from tap_spark_jdbc.source.discovery_bounds import Bounds
 from tap_spark_jdbc.source.queries import described_queries
 
-# A comment that would swallow what stands behind it, quotes that hold its signs, a semicolon at the end.
+# A comment that would swallow what stands behind it, quotes that hold its signs, a semicolon at the
+# end.
 HOSTILE = """
     select o.id, o.price, o.at, c.name as "the ""name"" -- so", '-- ;''' as mark, coalesce(o.at, o.made) as changed
     from orders o left join customers c on c.id = o.customer /* ; */
@@ -93,7 +94,9 @@ def test_a_query_is_a_stream_that_joins_and_computes_and_remembers(shop) -> None
     pipe, database = shop(
         tables=["none*"],
         queries=[query],
-        stream_options={"sales": {"where": "id <> 3 or price > 100 -- not 3", "load_method": "upsert"}},
+        stream_options={
+            "sales": {"where": "id <> 3 or price > 100 -- not 3", "load_method": "upsert"}
+        },
     )
     first = pipe.run()
     assert first.ids("sales") == Counter([1, 2, 4, 5, 6, 7, 8])
@@ -108,7 +111,9 @@ def test_a_query_is_a_stream_that_joins_and_computes_and_remembers(shop) -> None
         "mark": "TEXT",
         "changed": "TIMESTAMP",
     }
-    rows = {each["record"]["id"]: each["record"] for each in first.messages if each["type"] == "RECORD"}
+    rows = {
+        each["record"]["id"]: each["record"] for each in first.messages if each["type"] == "RECORD"
+    }
     # A column that is NOT NULL in its table is NULL where an outer join finds no row.
     assert rows[4]['the "name" -- so'] is None
     assert rows[1] | {"at": None} == {
@@ -121,7 +126,9 @@ def test_a_query_is_a_stream_that_joins_and_computes_and_remembers(shop) -> None
     database.execute("update orders set at = '2025-03-01Z', price = 7 where id = 2")
     second = pipe.run()
     assert second.ids("sales") == Counter([2])
-    assert second.final["bookmarks"]["sales"]["replication_key_value"] == "2025-03-01T00:00:00.000000"
+    assert (
+        second.final["bookmarks"]["sales"]["replication_key_value"] == "2025-03-01T00:00:00.000000"
+    )
     assert second.extents == {"sales": "delta"}
 
 
@@ -133,11 +140,22 @@ def test_a_query_on_sqlite_whose_key_only_the_user_can_name(tmp_path, spark) -> 
             insert into orders values (1, 1.5, '2025-01-01 00:00:00', null),
               (2, 2.25, '2025-01-01 00:00:00', '2025-01-03 00:00:00');
         """)
-        sql = "with o as (select * from orders) select *, coalesce(at, made) as changed, 2 * id as twice from o;"
-        query = {"name": "sales", "sql": sql, "key_properties": ["id"], "replication_key": "changed"}
+        sql = (
+            "with o as (select * from orders) select *, coalesce(at, made) as changed, 2 * id as "
+            "twice from o;"
+        )
+        query = {
+            "name": "sales",
+            "sql": sql,
+            "key_properties": ["id"],
+            "replication_key": "changed",
+        }
         config = {"jdbc_url": f"jdbc:sqlite:{path}", "tables": ["none*"], "queries": [query]}
         pipe = pipe_of(tmp_path, spark, config)
-        with pytest.raises(ConfigurationError, match="rows can't be ordered by column 'changed' of type that is not"):
+        with pytest.raises(
+            ConfigurationError,
+            match="rows can't be ordered by column 'changed' of type that is not",
+        ):
             pipe.run()
 
         options = {"replication_key_type": "timestamp", "type_overrides": {"twice": "bigint"}}
@@ -170,15 +188,28 @@ def test_the_columns_of_a_query_have_the_types_of_the_tables_columns(postgresql,
         before = connection.execute("select count(*) from pg_class").fetchone()
         with connected(spark, config) as opened:
             (table,) = discover_tables(opened, dialect, Bounds(tables=("everything",)))
-            (query,) = described_queries(opened, dialect, [QueryStream("q", "select * from everything;")], [])
+            (query,) = described_queries(
+                opened, dialect, [QueryStream("q", "select * from everything;")], []
+            )
         # Nothing was made in the database to find out.
         assert connection.execute("select count(*) from pg_class").fetchone() == before
-    of_table = {column.name: (column.native_type, column.sql_type, column.reading) for column in table.columns}
-    assert {column.name: (column.native_type, column.sql_type, column.reading) for column in query.columns} == of_table
+    of_table = {
+        column.name: (column.native_type, column.sql_type, column.reading)
+        for column in table.columns
+    }
+    assert {
+        column.name: (column.native_type, column.sql_type, column.reading)
+        for column in query.columns
+    } == of_table
 
 
 def test_a_query_is_discovered_selected_and_planned(shop) -> None:
-    queries = [{"name": "totals", "sql": "select customer, sum(price) as total from orders group by 1 -- all"}]
+    queries = [
+        {
+            "name": "totals",
+            "sql": "select customer, sum(price) as total from orders group by 1 -- all",
+        }
+    ]
     pipe, _ = shop(tables=["customers"], queries=queries)
     tap = pipe.tap()
     catalog = tap.catalog_dict
@@ -199,7 +230,13 @@ def _planned(pipe: Pipe, catalog: dict[str, Any]) -> str:
     from tap_spark_jdbc.tap import TapSparkJdbc
 
     opening = OpeningState({}, "full")
-    tap = TapSparkJdbc(config=pipe.config, catalog=catalog, opening=opening, parse_env_config=False, setup_mapper=False)
+    tap = TapSparkJdbc(
+        config=pipe.config,
+        catalog=catalog,
+        opening=opening,
+        parse_env_config=False,
+        setup_mapper=False,
+    )
     try:
         return describe(tap)
     finally:
@@ -208,10 +245,16 @@ def _planned(pipe: Pipe, catalog: dict[str, Any]) -> str:
 
 def test_a_query_that_the_database_or_a_lake_can_not_have_is_refused_by_name(shop) -> None:
     pipe, _ = shop(queries=[{"name": "broken", "sql": "select nothing from nowhere"}])
-    with pytest.raises(SourceError, match=r"queries: the database refused the SQL of 'broken': .*nowhere"):
+    with pytest.raises(
+        SourceError, match=r"queries: the database refused the SQL of 'broken': .*nowhere"
+    ):
         pipe.run()
-    pipe.config["queries"] = [{"name": "twins", "sql": "select o.id, c.id from orders o, customers c"}]
-    with pytest.raises(ConfigurationError, match="queries: 'twins': more than one column is named 'id'"):
+    pipe.config["queries"] = [
+        {"name": "twins", "sql": "select o.id, c.id from orders o, customers c"}
+    ]
+    with pytest.raises(
+        ConfigurationError, match="queries: 'twins': more than one column is named 'id'"
+    ):
         pipe.run()
     pipe.config["queries"] = [{"name": "public-orders", "sql": "select 1 as one"}]
     with pytest.raises(ConfigurationError, match="'public-orders' is a table's stream already"):

@@ -61,7 +61,9 @@ def wired(
 
 
 def test_silent_server(wired: tuple[Wire, Database], monkeypatch: pytest.MonkeyPatch) -> None:
-    """A server that answers nothing any more, and no new connection, ends the run by an error that says so."""
+    """A server that answers nothing any more, and no new connection, ends the run by an error that
+    says so.
+    """
     wire, source = wired
     found: list[Exception] = []
     monkeypatch.setattr(server_watch, "stop_by_error", found.append)
@@ -78,7 +80,9 @@ def test_silent_server(wired: tuple[Wire, Database], monkeypatch: pytest.MonkeyP
 
 
 def test_cut_connection(wired: tuple[Wire, Database]) -> None:
-    """A question whose connection was cut without a word, as by a firewall, is asked again over a new one."""
+    """A question whose connection was cut without a word, as by a firewall, is asked again over a
+    new one.
+    """
     wire, source = wired
     source.connection.rows("select 1")
     wire.cut()
@@ -104,16 +108,23 @@ def test_kernel_looks_at_connections(wired: tuple[Wire, Database]) -> None:
         words = [line.split() for line in lines]
         return [
             (kind, int(when, 16))
-            for kind, _, when in (each[5].partition(":") for each in words if each[2].endswith(f":{wire.port:04X}"))
+            for kind, _, when in (
+                each[5].partition(":") for each in words if each[2].endswith(f":{wire.port:04X}")
+            )
         ]
 
-    until(lambda: any(kind == KEEPALIVE and 0 < when <= LONGEST for kind, when in timers()), "a keepalive's timer")
+    until(
+        lambda: any(kind == KEEPALIVE and 0 < when <= LONGEST for kind, when in timers()),
+        "a keepalive's timer",
+    )
 
 
 def test_libpq_limits(postgresql: Any) -> None:
     """libpq gets the same limits in its connection string."""
     database = postgresql.new_database()
-    words = conninfo(Database(TapSettings.from_config({"jdbc_url": database.jdbc_url, "user": "u"})).source)
+    words = conninfo(
+        Database(TapSettings.from_config({"jdbc_url": database.jdbc_url, "user": "u"})).source
+    )
     for word in (
         "keepalives_idle='30'",
         "keepalives_interval='10'",

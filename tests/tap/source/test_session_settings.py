@@ -1,4 +1,6 @@
-"""A role's settings change neither rows nor schemas: each with another value, and functions of the user's own."""
+"""A role's settings change neither rows nor schemas: each with another value, and functions of the
+user's own.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,8 @@ from tap_spark_jdbc.dialects.postgresql import POSTGRESQL
 
 pytestmark = pytest.mark.usefixtures("spark", "noted_writers")
 __all__ = ["noted_writers"]
-# Another value than the server's own of each setting by which the text of a statement, or of a value, changes.
+# Another value than the server's own of each setting by which the text of a statement, or of a
+# value, changes.
 OTHER = {
     "client_encoding": "LATIN1",
     "TimeZone": "America/St_Johns",
@@ -77,7 +80,8 @@ def rows_from(first: int, last: int) -> bytes:
     return ROW.replace("$first", str(first)).replace("$last", str(last)).encode()
 
 
-# In front of the server's own: functions and relations under every one of its names, and some that fit even better.
+# In front of the server's own: functions and relations under every one of its names, and some that
+# fit even better.
 OWN = """
 create schema own;
 do $$ declare f record; begin
@@ -103,13 +107,17 @@ create function own.json_build_array(text, text, text, int) returns json languag
 
 @pytest.fixture
 def roles(postgresql: PostgreSQL) -> Iterator[tuple[Database, Database]]:
-    """A database as the server's own settings show it, and as a role sees it that has all the others."""
+    """A database as the server's own settings show it, and as a role sees it that has all the
+    others.
+    """
     plain = postgresql.new_database()
     other = replace(plain, user=f"other_{plain.name}")
     with psycopg.connect(plain.dsn, autocommit=True) as connection:
         connection.execute(TABLE)
         connection.execute(rows_from(1, 50))
-        connection.execute(f"create role {other.user} superuser login password '{other.password}'".encode())
+        connection.execute(
+            f"create role {other.user} superuser login password '{other.password}'".encode()
+        )
         for name, value in OTHER.items():
             connection.execute(f"alter role {other.user} set {name} to '{value}'".encode())
         yield plain, other
@@ -120,13 +128,20 @@ def roles(postgresql: PostgreSQL) -> Iterator[tuple[Database, Database]]:
 def with_own_functions(plain: Database, other: Database) -> None:
     with psycopg.connect(plain.dsn, autocommit=True) as connection:
         connection.execute(OWN)
-        connection.execute(f"alter role {other.user} set search_path to own, pg_catalog, public".encode())
+        connection.execute(
+            f"alter role {other.user} set search_path to own, pg_catalog, public".encode()
+        )
 
 
 def sent(database: Database, folder: Path, reader: str, kind: str) -> list[JSON]:
     """What a run sends of rows and schemas, in the order of the key."""
     incremental = ["t:moment:timestamp", "arrays:moment:timestamp"]
-    given: JSON = {"schemas": ["public"], "reader": reader, "slice_rows": 20, "incremental_tables": incremental}
+    given: JSON = {
+        "schemas": ["public"],
+        "reader": reader,
+        "slice_rows": 20,
+        "incremental_tables": incremental,
+    }
     if kind == "batches":
         given["batch_config"] = batch_config(folder / database.user)
     run = run_tap(login(database, **given)).succeeded()
@@ -140,11 +155,15 @@ def sent(database: Database, folder: Path, reader: str, kind: str) -> list[JSON]
 
 
 @pytest.mark.parametrize("own", [False, True], ids=["settings", "functions"])
-@pytest.mark.parametrize(("reader", "kind"), [("auto", "lines"), ("auto", "batches"), ("jdbc", "lines")])
+@pytest.mark.parametrize(
+    ("reader", "kind"), [("auto", "lines"), ("auto", "batches"), ("jdbc", "lines")]
+)
 def test_settings_of_a_role_change_nothing(
     roles: tuple[Database, Database], tmp_path: Path, reader: str, kind: str, own: bool
 ) -> None:
-    """Rows and schemas are those of the server's own settings, whatever a role sets, and whatever functions it has."""
+    """Rows and schemas are those of the server's own settings, whatever a role sets, and whatever
+    functions it has.
+    """
     plain, other = roles
     if own:
         with_own_functions(plain, other)
@@ -153,7 +172,9 @@ def test_settings_of_a_role_change_nothing(
     assert sent(other, tmp_path, reader, kind) == expected
 
 
-def test_settings_of_a_role_change_nothing_of_the_log(roles: tuple[Database, Database], tmp_path: Path) -> None:
+def test_settings_of_a_role_change_nothing_of_the_log(
+    roles: tuple[Database, Database], tmp_path: Path
+) -> None:
     """Changes from the log have the values that the table is read with, whatever the role sets."""
     plain, other = roles
     with_own_functions(plain, other)

@@ -1,4 +1,6 @@
-"""Names that no table has, and a run without any stream: errors that name all of them, with the nearest."""
+"""Names that no table has, and a run without any stream: errors that name all of them, with the
+nearest.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ from tap_spark_jdbc.source.discovery_bounds import Bounds
 from tap_spark_jdbc.source.driver_metadata import tables_by_driver
 from tap_spark_jdbc.source.unknown_names import unknown_names
 
-SCRIPT = "create table orders (id integer primary key); create table customers (id integer primary key);"
+SCRIPT = (
+    "create table orders (id integer primary key); create table customers (id integer primary key);"
+)
 FOUND = [table(schema="public", name="orders"), table(schema="crm", name="people")]
 
 
@@ -30,7 +34,9 @@ def told(found: list[Any], **settings: Any) -> list[str]:
     return unknown_names(found, given, within)
 
 
-def test_each_plain_name_that_no_table_has_is_told_with_the_nearest(caplog: pytest.LogCaptureFixture) -> None:
+def test_each_plain_name_that_no_table_has_is_told_with_the_nearest(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     assert told(FOUND, tables=["public.ordres", "peple", "ORDERS", "crm.*"]) == [
         "tables: there is no table 'public.ordres' (did you mean 'public.orders'?)",
         "tables: there is no table 'peple' (did you mean 'people'?)",
@@ -56,7 +62,9 @@ def test_all_wrong_names_of_a_config_are_told_at_once(sqlite: Any, spark: Any) -
     for flags in ([], ["--dry-run"]):
         last = tap.run_here(*flags).errors.strip().splitlines()[-1]
         assert "tables: there is no table 'ordres' (did you mean 'orders'?)" in last
-        assert "incremental_tables: there is no table 'custmers' (did you mean 'customers'?)" in last
+        assert (
+            "incremental_tables: there is no table 'custmers' (did you mean 'customers'?)" in last
+        )
         assert "stream_options: there is no stream 'costumers' (did you mean 'customers'?)" in last
     assert "there is no table 'ordres'" in tap.run_here("--discover").errors
 
@@ -74,7 +82,9 @@ def test_all_wrong_names_of_a_config_are_told_at_once(sqlite: Any, spark: Any) -
     ],
 )
 @pytest.mark.usefixtures("spark")
-def test_a_run_without_any_stream_is_an_error(sqlite: Any, settings: Any, catalog: Any, why: str) -> None:
+def test_a_run_without_any_stream_is_an_error(
+    sqlite: Any, settings: Any, catalog: Any, why: str
+) -> None:
     tap, _ = sqlite(SCRIPT, **settings)
     with pytest.raises(ConfigurationError, match=why):
         tap_of(tap.config, catalog=catalog).plans()
@@ -87,7 +97,9 @@ def test_an_empty_database_has_an_empty_catalog_and_no_run(sqlite: Any) -> None:
     assert "this user can read no table" in run_tap(tap.config).failed()
 
 
-def test_a_pattern_of_stream_options_that_fits_no_stream_is_told(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_pattern_of_stream_options_that_fits_no_stream_is_told(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     plans(table(columns=COLUMNS), stream_options={"nothing-*": {"where": "1=1"}})
     assert "stream_options: 'nothing-*' fits no stream" in caplog.messages
 
@@ -98,7 +110,9 @@ class Described:
     holds = True
     listed_at_most: int | None = None
 
-    def __init__(self, tables: dict[tuple[str, str], list[str]], asked: list[Any] | None = None) -> None:
+    def __init__(
+        self, tables: dict[tuple[str, str], list[str]], asked: list[Any] | None = None
+    ) -> None:
         self.tables, self.asked = tables, [] if asked is None else asked
 
     def identifier_quote(self) -> str:
@@ -114,7 +128,9 @@ class Described:
     def metadata(self, method: str, *arguments: Any) -> list[dict[str, Any]]:
         self.asked.append((method, arguments))
         if method == "getSchemas":
-            return [{"TABLE_SCHEM": schema} for schema in sorted({schema for schema, _ in self.tables})]
+            return [
+                {"TABLE_SCHEM": schema} for schema in sorted({schema for schema, _ in self.tables})
+            ]
         if method == "getTables":
             rows = [
                 {"TABLE_SCHEM": schema, "TABLE_NAME": name, "TABLE_TYPE": "TABLE"}
@@ -146,7 +162,9 @@ def found_by(driver: Described, dialect: Any, bounds: Bounds) -> list[str]:
     return [each.qualified_name for each in tables_by_driver(driver, dialect, bounds)]  # type: ignore[arg-type]
 
 
-def test_a_table_that_the_driver_does_not_describe_is_told_by_name(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_table_that_the_driver_does_not_describe_is_told_by_name(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     """Where the user named it that is an error."""
     driver = Described({("S", "KNOWN"): ["ID"], ("S", "DARK"): []})
     assert found_by(driver, STANDARD, Bounds()) == ["S.KNOWN"]
@@ -163,11 +181,21 @@ def test_a_table_that_the_driver_does_not_describe_is_told_by_name(caplog: pytes
         ("db2", ["SYSTEMS", "SYSOPS"], ["SYSIBM", "SYSCAT", "SYSSTAT", "SYSTOOLS", "NULLID"]),
         ("snowflake", ["PUBLIC", "SNOWFLAKE"], ["INFORMATION_SCHEMA"]),
         ("derby", ["APP", "SYSTEMS"], ["SYS", "SYSIBM", "SYSCS_UTIL"]),
-        ("oracle", ["APEX_SHOP", "SYSTEMS", "ODD1"], ["SYS", "APEX_240200", "FLOWS_FILES", "ODD[1]"]),
-        ("standard", ["SYSTEMS", "sysops", "pg_data"], ["SYS", "INFORMATION_SCHEMA", "pg_catalog", "_SYS_BIC"]),
+        (
+            "oracle",
+            ["APEX_SHOP", "SYSTEMS", "ODD1"],
+            ["SYS", "APEX_240200", "FLOWS_FILES", "ODD[1]"],
+        ),
+        (
+            "standard",
+            ["SYSTEMS", "sysops", "pg_data"],
+            ["SYS", "INFORMATION_SCHEMA", "pg_catalog", "_SYS_BIC"],
+        ),
     ],
 )
-def test_only_the_databases_own_schemas_are_left_out(name: str, kept: list[str], left_out: list[str]) -> None:
+def test_only_the_databases_own_schemas_are_left_out(
+    name: str, kept: list[str], left_out: list[str]
+) -> None:
     dialect = STANDARD if name == "standard" else known_dialects()[name]
     driver = Described({(schema, "T"): ["ID"] for schema in (*kept, *left_out)})
     assert found_by(driver, dialect, Bounds()) == [f"{schema}.T" for schema in kept]
@@ -177,7 +205,10 @@ def test_only_the_databases_own_schemas_are_left_out(name: str, kept: list[str],
 
 def test_many_tables_are_described_schema_by_schema_and_no_other_is_asked_for() -> None:
     asked: list[Any] = []
-    driver = Described({("A", f"T{n}"): ["ID"] for n in range(30)} | {("B", f"T{n}"): ["ID"] for n in range(30)}, asked)
+    driver = Described(
+        {("A", f"T{n}"): ["ID"] for n in range(30)} | {("B", f"T{n}"): ["ID"] for n in range(30)},
+        asked,
+    )
     assert len(found_by(driver, STANDARD, Bounds(schemas=("A",)))) == 30
     assert [each for method, each in asked if method == "getColumns"] == [(None, "A", "%", "%")]
 
@@ -191,15 +222,21 @@ def test_a_description_that_the_driver_cuts_is_asked_for_table_by_table() -> Non
     assert len([each for method, each in asked if method == "getColumns"]) == 1 + 30
 
 
-def test_a_list_of_tables_that_the_driver_cuts_is_asked_for_schema_by_schema(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_list_of_tables_that_the_driver_cuts_is_asked_for_schema_by_schema(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     """A schema whose own list is cut is named, for its other tables can't be found."""
-    tables = {("A", f"T{n}"): ["ID"] for n in range(8)} | {("B", f"T{n}"): ["ID"] for n in range(12)}
+    tables = {("A", f"T{n}"): ["ID"] for n in range(8)} | {
+        ("B", f"T{n}"): ["ID"] for n in range(12)
+    }
     driver = Described(tables)
     driver.listed_at_most = 10
     found = found_by(driver, replace(STANDARD, described_at_most=10), Bounds())
     assert [name for name in found if name.startswith("A.")] == [f"A.T{n}" for n in range(8)]
     assert len(found) == 18
-    assert caplog.messages == ["schema B: the driver lists 10 tables at most; further ones are not found"]
+    assert caplog.messages == [
+        "schema B: the driver lists 10 tables at most; further ones are not found"
+    ]
 
 
 def test_negative_patterns_leave_out_tables_and_schemas_and_one_that_meets_nothing_is_named(

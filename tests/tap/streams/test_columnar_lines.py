@@ -1,4 +1,6 @@
-"""RECORD lines that the columnar driver gives: the rows, bookmarks and refusals of Spark's, without a session."""
+"""RECORD lines that the columnar driver gives: the rows, bookmarks and refusals of Spark's, without
+a session.
+"""
 
 from __future__ import annotations
 
@@ -68,7 +70,9 @@ def test_no_row_is_lost_or_repeated_at_the_bookmark_whichever_reader_comes_next(
     assert first.values("public-t", "id") == Counter(range(1, 52))
     connection.execute("insert into t values (60, '2026-01-01 00:00:12', 1e20, 'tie')")
     connection.execute("update t set note = 'changed' where id = 49")
-    connection.execute("insert into t select n, '2026-01-02', 0.1, 'new' from generate_series(100, 170) n")
+    connection.execute(
+        "insert into t select n, '2026-01-02', 0.1, 'new' from generate_series(100, 170) n"
+    )
     second = run(database, first.final["value"], **settings, reader=readers[1]).succeeded()
     assert second.values("public-t", "id") == Counter([49, 51, 60, *range(100, 171)])
     third = run(database, second.final["value"], **settings, reader="jdbc").succeeded()
@@ -77,7 +81,9 @@ def test_no_row_is_lost_or_repeated_at_the_bookmark_whichever_reader_comes_next(
 
 def test_both_readers_send_the_same_records(shop: Any) -> None:
     database, _ = shop
-    by_arrow, by_jdbc = (records(run(database, reader=reader).succeeded()) for reader in ("arrow", "jdbc"))
+    by_arrow, by_jdbc = (
+        records(run(database, reader=reader).succeeded()) for reader in ("arrow", "jdbc")
+    )
     assert by_arrow == by_jdbc
     assert [each["note"] for each in by_arrow[:1]] == ['row "1\\\t']
 
@@ -102,7 +108,9 @@ def test_keys_for_detect_deletes_need_no_spark(shop: Any, tmp_path: Path) -> Non
         "batch_config": batch_config(tmp_path / "batches"),
     }
     messages = run(database, **settings).succeeded().messages
-    batches = [record["id"] for each in messages if each["type"] == "BATCH" for record in records_of(each)]
+    batches = [
+        record["id"] for each in messages if each["type"] == "BATCH" for record in records_of(each)
+    ]
     keys = [each["record"]["id"] for each in messages if each["type"] == "RECORD"]
     assert Counter(keys) == Counter(batches) == Counter(range(1, 52))
 
@@ -112,7 +120,9 @@ def test_bytes_come_in_base64_without_line_breaks(shop: Any) -> None:
     database, connection = shop
     connection.execute("alter table t add column data bytea")
     connection.execute("update t set data = decode(repeat('00ff', id * 10), 'hex') where id < 51")
-    found = {each["id"]: each["data"] for each in records(run(database, reader="arrow").succeeded())}
+    found = {
+        each["id"]: each["data"] for each in records(run(database, reader="arrow").succeeded())
+    }
     wanted = {number: base64.b64encode(b"\0\xff" * 10 * number).decode() for number in range(1, 51)}
     assert found == wanted | {51: None}
 
@@ -121,8 +131,13 @@ def test_a_driver_that_is_not_installed_leaves_it_to_jdbc_or_is_an_error_where_i
     shop: Any, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     database, _ = shop
-    monkeypatch.setattr(stream_reading, "find_spec", lambda name: None if name == "pyarrow" else name)
-    assert "reader arrow can't read it: pyarrow is not installed" in run(database, reader="arrow").failed()
+    monkeypatch.setattr(
+        stream_reading, "find_spec", lambda name: None if name == "pyarrow" else name
+    )
+    assert (
+        "reader arrow can't read it: pyarrow is not installed"
+        in run(database, reader="arrow").failed()
+    )
     with caplog.at_level("INFO"):
         assert len(records(run(database).succeeded())) == 51
     assert caplog.text.count("stream public-t: read over JDBC: pyarrow is not installed") == 1
@@ -138,7 +153,9 @@ def test_a_driver_that_can_t_connect_leaves_it_to_jdbc(
     connection.execute("create view seen as select * from t")
     monkeypatch.setattr(columnar_query, "_connected", connected)
     sent = run(database, tables=["t", "seen"], slice_rows=20).succeeded()
-    assert sent.values("public-t", "id") == sent.values("public-seen", "id") == Counter(range(1, 52))
+    assert (
+        sent.values("public-t", "id") == sent.values("public-seen", "id") == Counter(range(1, 52))
+    )
     assert caplog.text.count("read over JDBC from here on") == 1
     assert "no route" in run(database, reader="arrow").failed()
 
@@ -146,9 +163,12 @@ def test_a_driver_that_can_t_connect_leaves_it_to_jdbc(
 def test_rows_of_a_state_of_java_17_are_known(shop: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """0.1.0 printed floats by Java, and Java 17 prints more digits of some."""
     database, connection = shop
-    connection.execute("create table f (id integer primary key, k integer, small real, whole double precision)")
     connection.execute(
-        "insert into f select n, 1, 813694984 + n * 64, 22658735625207808 + n * 4 from generate_series(1, 3000) n"
+        "create table f (id integer primary key, k integer, small real, whole double precision)"
+    )
+    connection.execute(
+        "insert into f select n, 1, 813694984 + n * 64, 22658735625207808 + n * 4 from "
+        "generate_series(1, 3000) n"
     )
     settings: JSON = {"incremental_tables": ["f:k:integer!append"], "tables": ["f"]}
     with monkeypatch.context() as patched:
@@ -161,17 +181,26 @@ def test_rows_of_a_state_of_java_17_are_known(shop: Any, monkeypatch: pytest.Mon
         state = first.final["value"]
         del state["bookmarks"]["public-f"]["snapshot"]
         for each in ("jdbc", "arrow"):
-            second = run(database, state, reader=each, stream_options={"*": options}, **settings).succeeded()
+            second = run(
+                database, state, reader=each, stream_options={"*": options}, **settings
+            ).succeeded()
             found = second.values("public-f", "id")
             assert set(sent) <= set(found)
             assert len(found) < 100
-            third = run(database, second.final["value"], stream_options={"*": options}, **settings).succeeded()
+            third = run(
+                database, second.final["value"], stream_options={"*": options}, **settings
+            ).succeeded()
             assert third.values("public-f", "id") == Counter()
 
 
-def test_a_scan_whose_lines_are_on_their_way_is_not_begun_anew(shop: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_scan_whose_lines_are_on_their_way_is_not_begun_anew(
+    shop: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     database, connection = shop
-    connection.execute("create view many as select n as id, repeat('x', 1000) as v from generate_series(1, 20000) n")
+    connection.execute(
+        "create view many as select n as id, repeat('x', 1000) as v from generate_series(1, 20000) "
+        "n"
+    )
     fitted, seen = columnar_query._fitted, list[int]()
 
     def fitted_at_first(column: pa.Array, kind: pa.DataType) -> pa.Array:
@@ -187,7 +216,9 @@ def test_a_scan_whose_lines_are_on_their_way_is_not_begun_anew(shop: Any, monkey
         "set its type_overrides to text (reader jdbc names the value)"
     )
     seen.extend([1] * 4)
-    assert run(database, tables=["many"]).succeeded().values("public-many", "id") == Counter(range(1, 20_001))
+    assert run(database, tables=["many"]).succeeded().values("public-many", "id") == Counter(
+        range(1, 20_001)
+    )
 
 
 @pytest.mark.parametrize(
@@ -203,7 +234,9 @@ def test_a_value_that_no_lake_holds_is_refused_by_its_column_in_a_scan_too(
     database, connection = shop
     # At the end of the table, when lines are on their way.
     odd = f"cast(case n when 50000 then '{value}' end as {kind}) as odd, repeat('x', 500) as v"
-    connection.execute(f"create table many as select n as id, {odd} from generate_series(1, 50000) n")
+    connection.execute(
+        f"create table many as select n as id, {odd} from generate_series(1, 50000) n"
+    )
     told = run(database, tables=["many"]).failed()
     assert told == (
         f"stream public-many: column odd holds a value that does not fit: {why}; "
@@ -212,7 +245,9 @@ def test_a_value_that_no_lake_holds_is_refused_by_its_column_in_a_scan_too(
 
 
 @pytest.mark.parametrize("table", ["t", "seen"])
-def test_a_spool_that_can_t_be_written_to_is_one_line(shop: Any, monkeypatch: pytest.MonkeyPatch, table: str) -> None:
+def test_a_spool_that_can_t_be_written_to_is_one_line(
+    shop: Any, monkeypatch: pytest.MonkeyPatch, table: str
+) -> None:
     def opened(self: Any) -> Any:
         raise OSError(errno.ENOSPC, "No space left on device")
 
@@ -226,14 +261,19 @@ def test_a_connection_that_breaks_is_tried_again_and_its_lines_come_once(
     shop: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     database, connection = shop
-    connection.execute("insert into t select n, null, 1, repeat('long ', 2000) from generate_series(100, 20000) n")
+    connection.execute(
+        "insert into t select n, null, 1, repeat('long ', 2000) from generate_series(100, 20000) n"
+    )
     opened, begun = record_lines.RecordLines._opened, tmp_path / "begun"
 
     def opened_once(self: Any) -> Any:
         if not begun.exists():
             begun.touch()
             with psycopg.connect(database.dsn, autocommit=True) as killer:
-                killer.execute("select pg_terminate_backend(pid) from pg_stat_activity where query like 'COPY%'")
+                killer.execute(
+                    "select pg_terminate_backend(pid) from pg_stat_activity where query like "
+                    "'COPY%'"
+                )
         return opened(self)
 
     monkeypatch.setattr(record_lines.RecordLines, "_opened", opened_once)
@@ -258,7 +298,9 @@ def test_a_test_of_the_connection_reads_one_row(shop: Any, monkeypatch: pytest.M
     assert all(each.endswith(" LIMIT 1") for each in asked)
 
 
-def test_the_database_is_opened_once_for_all_slices_of_a_run(shop: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_database_is_opened_once_for_all_slices_of_a_run(
+    shop: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     database, connection = shop
     connection.execute("create table other as select * from t")
     opened: list[str] = []
@@ -271,5 +313,9 @@ def test_the_database_is_opened_once_for_all_slices_of_a_run(shop: Any, monkeypa
     monkeypatch.setattr(adbc_driver_postgresql, "connect", connecting)
     for runs in (1, 2):
         sent = run(database, tables=["t", "other"], slice_rows=5).succeeded()
-        assert sent.values("public-t", "id") == sent.values("public-other", "id") == Counter(range(1, 52))
+        assert (
+            sent.values("public-t", "id")
+            == sent.values("public-other", "id")
+            == Counter(range(1, 52))
+        )
         assert len(opened) == runs

@@ -1,4 +1,7 @@
-"""The setting `engine`: on one machine no session is made, unless the user wants Spark; both send the same."""
+"""The setting `engine`: on one machine no session is made, unless the user wants Spark.
+
+Both send the same.
+"""
 
 from __future__ import annotations
 
@@ -39,9 +42,19 @@ print(kind.getField("MODULE$").get(None).getActive().isEmpty())
 def source(tmp_path: Path) -> Path:
     path = tmp_path / "source.db"
     with closing(sqlite3.connect(path)) as connection:
-        connection.execute("create table t (id integer primary key, at timestamp, f double, g real, b blob, x text)")
+        connection.execute(
+            "create table t (id integer primary key, at timestamp, f double, g real, b blob, x "
+            "text)"
+        )
         values = [
-            (n, f"2026-01-0{1 + n // 400} 10:00:00", n / 3, -1e300 / (n + 1), bytes([n % 256]), f'"{n}\\')
+            (
+                n,
+                f"2026-01-0{1 + n // 400} 10:00:00",
+                n / 3,
+                -1e300 / (n + 1),
+                bytes([n % 256]),
+                f'"{n}\\',
+            )
             for n in range(800)
         ]
         connection.executemany("insert into t values (?, ?, ?, ?, ?, ?)", values)
@@ -50,7 +63,11 @@ def source(tmp_path: Path) -> Path:
 
 
 def config(source: Path, kind: str, engine: str) -> JSON:
-    settings: JSON = {"jdbc_url": f"jdbc:sqlite:{source}", "incremental_tables": ["t:at:timestamp"], "engine": engine}
+    settings: JSON = {
+        "jdbc_url": f"jdbc:sqlite:{source}",
+        "incremental_tables": ["t:at:timestamp"],
+        "engine": engine,
+    }
     if kind != "lines":
         settings["batch_config"] = batch_config(source.parent / engine, kind)
     return settings
@@ -63,7 +80,9 @@ def change(source: Path, statement: str) -> None:
 
 
 def records(sent: Sent) -> dict[int, Any]:
-    found = [each["record"] for each in unbatched(sent.succeeded().messages) if each["type"] == "RECORD"]
+    found = [
+        each["record"] for each in unbatched(sent.succeeded().messages) if each["type"] == "RECORD"
+    ]
     assert len(found) == len({each["id"] for each in found})
     return {each["id"]: each for each in found}
 
@@ -86,7 +105,9 @@ def test_local_run_has_no_spark_context(source: Path, kind: str) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_engine_spark_has_tasks(spark: SparkSession, source: Path, kind: str) -> None:
-    """With `engine: spark` rows pass through Spark's tasks, on this machine too, and are the same rows."""
+    """With `engine: spark` rows pass through Spark's tasks, on this machine too, and are the same
+    rows.
+    """
     known = {*spark.sparkContext.statusTracker().getJobIdsForGroup(None)}
     sent = run_tap(config(source, kind, "spark"))
     jobs = {*spark.sparkContext.statusTracker().getJobIdsForGroup(None)} - known
@@ -98,8 +119,12 @@ def test_engine_spark_has_tasks(spark: SparkSession, source: Path, kind: str) ->
 @pytest.mark.parametrize(("first", "second"), [("local", "spark"), ("spark", "local")])
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.usefixtures("spark")
-def test_each_engine_knows_what_the_other_has_sent(source: Path, kind: str, first: str, second: str) -> None:
-    """Of 400 rows at the bookmark, with floats and bytes, those come again that have changed, and no other."""
+def test_each_engine_knows_what_the_other_has_sent(
+    source: Path, kind: str, first: str, second: str
+) -> None:
+    """Of 400 rows at the bookmark, with floats and bytes, those come again that have changed, and
+    no other.
+    """
     began = run_tap(config(source, kind, first)).succeeded()
     change(source, "update t set x = 'changed' where id in (500, 20)")
     went_on = run_tap(config(source, kind, second), began.final["value"])
@@ -108,10 +133,16 @@ def test_each_engine_knows_what_the_other_has_sent(source: Path, kind: str, firs
     assert not records(again)
 
 
-@pytest.mark.parametrize(("first", "second"), [("local", "spark"), ("spark", "local"), ("local", "local")])
+@pytest.mark.parametrize(
+    ("first", "second"), [("local", "spark"), ("spark", "local"), ("local", "local")]
+)
 @pytest.mark.usefixtures("spark")
-def test_sums_of_buckets_are_the_same_on_both_engines(source: Path, first: str, second: str) -> None:
-    """Of so many rows at the bookmark that only sums of their fingerprints are kept, a few buckets come again."""
+def test_sums_of_buckets_are_the_same_on_both_engines(
+    source: Path, first: str, second: str
+) -> None:
+    """Of so many rows at the bookmark that only sums of their fingerprints are kept, a few buckets
+    come again.
+    """
     change(source, "update t set at = '2026-01-09 10:00:00'")
     change(source, "insert into t select id + 1000, at, f, g, b, x from t")
     began = run_tap(config(source, "lines", first)).succeeded()
@@ -124,25 +155,40 @@ def test_sums_of_buckets_are_the_same_on_both_engines(source: Path, first: str, 
 @pytest.mark.usefixtures("spark")
 @pytest.mark.parametrize(
     ("engine", "says"),
-    [("auto", "local: no cluster is named in the setting spark"), ("spark", "spark: the setting engine")],
+    [
+        ("auto", "local: no cluster is named in the setting spark"),
+        ("spark", "spark: the setting engine"),
+    ],
 )
-def test_start_line_says_the_engine(source: Path, caplog: pytest.LogCaptureFixture, engine: str, says: str) -> None:
+def test_start_line_says_the_engine(
+    source: Path, caplog: pytest.LogCaptureFixture, engine: str, says: str
+) -> None:
     """The line that says where each stream begins says what reads it, and why."""
     with caplog.at_level("INFO"):
         records(run_tap(config(source, "lines", engine)))
-    assert caplog.text.count(f"reading t from its first at (late rows: window of 300 s); engine {says}") == 1
+    assert (
+        caplog.text.count(
+            f"reading t from its first at (late rows: window of 300 s); engine {says}"
+        )
+        == 1
+    )
 
 
 @pytest.mark.usefixtures("spark")
 def test_analysed_expressions_are_kept_and_a_broken_file_is_replaced(
     source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The next run of a stream finds its expressions analysed; what can't be read is analysed again."""
+    """The next run of a stream finds its expressions analysed.
+
+    What can't be read is analysed again.
+    """
     monkeypatch.setattr(jdbc_reader, "cache_folder", lambda: tmp_path)
     expected = records(run_tap(config(source, "lines", "local")))
     (kept,) = (tmp_path / "expressions").iterdir()
     whole = kept.read_bytes()
-    monkeypatch.setattr(arrow_rows._Spark, "analysed", lambda *_: pytest.fail("it is analysed again"))
+    monkeypatch.setattr(
+        arrow_rows._Spark, "analysed", lambda *_: pytest.fail("it is analysed again")
+    )
     assert records(run_tap(config(source, "lines", "local"))) == expected
     monkeypatch.undo()
     monkeypatch.setattr(jdbc_reader, "cache_folder", lambda: tmp_path)
@@ -153,7 +199,9 @@ def test_analysed_expressions_are_kept_and_a_broken_file_is_replaced(
 
 
 @pytest.mark.usefixtures("spark")
-def test_key_of_a_mask_is_not_kept(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_key_of_a_mask_is_not_kept(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Expressions that contain the key of a mask are written to no file."""
     monkeypatch.setattr(jdbc_reader, "cache_folder", lambda: tmp_path)
     masked = {"mask_key": "0123456789abcdef", "stream_options": {"t": {"mask": {"x": "hash"}}}}
@@ -163,7 +211,9 @@ def test_key_of_a_mask_is_not_kept(source: Path, tmp_path: Path, monkeypatch: py
 
 @pytest.mark.parametrize("spark", [{"master": "spark://host:7077"}, {"remote": "sc://host"}])
 def test_engine_local_needs_no_cluster(spark: JSON) -> None:
-    """Where `engine` is `local`, this process reads, even if the config names a cluster for other programs."""
+    """Where `engine` is `local`, this process reads, even if the config names a cluster for other
+    programs.
+    """
     given = {"jdbc_url": "jdbc:sqlite:shop.db", "spark": spark}
     with pytest.raises(ConfigurationError, match="jdbc:sqlite"):
         TapSettings.from_config(given)

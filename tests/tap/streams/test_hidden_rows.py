@@ -20,7 +20,9 @@ grant select on plain, hidden to viewer_{name};
 
 @pytest.mark.usefixtures("spark")
 @pytest.mark.parametrize(("bypass", "rows"), [("", 1), ("bypassrls", 2)])
-def test_rows_that_row_level_security_may_hide_are_said(postgresql: Any, caplog: Any, bypass: str, rows: int) -> None:
+def test_rows_that_row_level_security_may_hide_are_said(
+    postgresql: Any, caplog: Any, bypass: str, rows: int
+) -> None:
     database = postgresql.new_database()
     with psycopg.connect(database.dsn, autocommit=True) as connection:
         connection.execute(SCRIPT.format(name=database.name, bypass=bypass))
@@ -29,9 +31,13 @@ def test_rows_that_row_level_security_may_hide_are_said(postgresql: Any, caplog:
     sent = run_tap({"jdbc_url": database.jdbc_url, **login}).succeeded()
 
     assert len(sent.values("public-hidden", "id")) == rows
-    said = [each.getMessage() for each in caplog.records if "row-level security" in each.getMessage()]
+    said = [
+        each.getMessage() for each in caplog.records if "row-level security" in each.getMessage()
+    ]
     assert len(said) == (0 if bypass else 1)
-    assert all("in public-hidden: rows that its policies hide do not arrive" in each for each in said)
+    assert all(
+        "in public-hidden: rows that its policies hide do not arrive" in each for each in said
+    )
 
 
 @pytest.mark.usefixtures("spark")

@@ -5,7 +5,8 @@ from collections import Counter
 from tap.dying import Pipe
 
 SCRIPT = [
-    'create table "ties" ("id" integer not null primary key, "v" varchar(20), "updated_at" timestamp not null)',
+    'create table "ties" ("id" integer not null primary key, "v" varchar(20), "updated_at" '
+    "timestamp not null)",
     'create table "keyless" ("v" varchar(20), "at" integer)',
     'create table "plain" ("id" integer not null primary key, "v" varchar(20))',
     'create index "ties_at" on "ties" ("updated_at")',
@@ -56,13 +57,16 @@ def life_of_a_pipeline(pipe, execute, prefix):
 
 def test_life_of_a_pipeline_on_postgresql(spark, postgres, tmp_path):
     tap, database = postgres(
-        ";".join(SCRIPT), incremental_tables=["public.ties:updated_at:timestamp", "public.keyless:at:integer"]
+        ";".join(SCRIPT),
+        incremental_tables=["public.ties:updated_at:timestamp", "public.keyless:at:integer"],
     )
     pipe = Pipe(tmp_path / "lake", tap.config)
     life_of_a_pipeline(pipe, lambda statements: database.execute(";".join(statements)), "public-")
 
 
 def test_life_of_a_pipeline_on_sqlite(spark, sqlite, tmp_path):
-    tap, database = sqlite(";".join(SCRIPT), incremental_tables=["ties:updated_at:timestamp", "keyless:at:integer"])
+    tap, database = sqlite(
+        ";".join(SCRIPT), incremental_tables=["ties:updated_at:timestamp", "keyless:at:integer"]
+    )
     pipe = Pipe(tmp_path / "lake", tap.config)
     life_of_a_pipeline(pipe, lambda statements: database.executescript(";".join(statements)), "")

@@ -1,4 +1,6 @@
-"""Masked columns: both readers, lines and batches make the same of them, in any database, of tables and of queries."""
+"""Masked columns: both readers, lines and batches make the same of them, in any database, of tables
+and of queries.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,9 @@ TYPES = {
 ROW: dict[str, st.SearchStrategy[Any]] = {
     "n": st.integers(-(2**63), 2**63 - 1),
     "cost": st.decimals(-(10**9), 10**9, places=2),
-    "wide": st.decimals(allow_nan=False, allow_infinity=False, min_value=-(10**20), max_value=10**20),
+    "wide": st.decimals(
+        allow_nan=False, allow_infinity=False, min_value=-(10**20), max_value=10**20
+    ),
     "share": st.floats(),
     "ok": st.booleans(),
     "fixed": st.text("ab é🔑'", max_size=6),
@@ -39,22 +43,33 @@ ROW: dict[str, st.SearchStrategy[Any]] = {
     "day": st.dates(),
     "wall": st.datetimes(),
     "seen": st.datetimes().map(lambda each: f"{each.isoformat()}Z"),
-    "tags": st.lists(st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"])), max_size=3),
-    "doc": st.dictionaries(st.sampled_from("abc"), st.integers() | st.none(), max_size=2).map(json.dumps),
+    "tags": st.lists(
+        st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"])), max_size=3
+    ),
+    "doc": st.dictionaries(st.sampled_from("abc"), st.integers() | st.none(), max_size=2).map(
+        json.dumps
+    ),
     "uid": st.uuids(),
 }
-CREATE = f"create table t (id int primary key, at int, {', '.join(f'{name} {kind}' for name, kind in TYPES.items())})"
+CREATE = (
+    "create table t (id int primary key, at int, "
+    f"{', '.join(f'{name} {kind}' for name, kind in TYPES.items())})"
+)
 
 
 def hashed(text: str) -> str:
     return hmac.digest(KEY.encode(), text.encode(), "sha256").hex()
 
 
-def masked(database: Any, masks: JSON, folder: Path | None = None, state: JSON | None = None, **config: Any) -> Sent:
+def masked(
+    database: Any, masks: JSON, folder: Path | None = None, state: JSON | None = None, **config: Any
+) -> Sent:
     options = {"*": {"mask": masks, **config.pop("options", {})}}
     if folder is not None:
         config["batch_config"] = batch_config(folder)
-    return run_tap(login(database, stream_options=options, mask_key=KEY, **config), state).succeeded()
+    return run_tap(
+        login(database, stream_options=options, mask_key=KEY, **config), state
+    ).succeeded()
 
 
 def rows_of(sent: Sent) -> list[JSON]:
@@ -64,13 +79,22 @@ def rows_of(sent: Sent) -> list[JSON]:
 
 
 @pytest.mark.parametrize("first", [0, 1, 2])
-def test_both_readers_mask_the_same_in_lines_and_in_batches(postgresql: Any, tmp_path: Path, first: int) -> None:
+def test_both_readers_mask_the_same_in_lines_and_in_batches(
+    postgresql: Any, tmp_path: Path, first: int
+) -> None:
     # Every column has each of the masks in one of the three.
-    masks = {name: ["hash", "last4", "redact"][(first + place) % 3] for place, name in enumerate(TYPES)}
+    masks = {
+        name: ["hash", "last4", "redact"][(first + place) % 3] for place, name in enumerate(TYPES)
+    }
     with filled(postgresql, CREATE) as (database, connection):
         # A row is cheap, an example is four runs.
         @settings(max_examples=1, suppress_health_check=list(HealthCheck))
-        @given(st.lists(st.fixed_dictionaries({name: st.none() | each for name, each in ROW.items()}), min_size=16))
+        @given(
+            st.lists(
+                st.fixed_dictionaries({name: st.none() | each for name, each in ROW.items()}),
+                min_size=16,
+            )
+        )
         def agree(rows: list[JSON]) -> None:
             connection.execute("truncate t")
             values = ", ".join(f"%({name})s" for name in TYPES)
@@ -83,7 +107,9 @@ def test_both_readers_mask_the_same_in_lines_and_in_batches(postgresql: Any, tmp
                     sent = masked(database, masks, place, reader=reader)
                     for row in rows_of(sent):
                         texts = shown[row["id"]][1:]
-                        assert [row[name] for name in TYPES] == list(map(_expected, masks.values(), texts))
+                        assert [row[name] for name in TYPES] == list(
+                            map(_expected, masks.values(), texts)
+                        )
 
         agree()
 
@@ -101,7 +127,9 @@ def _expected(kind: str, text: str | None) -> str | None:
 
 
 @pytest.mark.parametrize("reader", ["arrow", "jdbc"])
-def test_null_keeps_the_type_and_empties_the_column(postgresql: Any, tmp_path: Path, reader: str) -> None:
+def test_null_keeps_the_type_and_empties_the_column(
+    postgresql: Any, tmp_path: Path, reader: str
+) -> None:
     with filled(postgresql, CREATE) as (database, connection):
         literals = [
             "1",
@@ -123,7 +151,9 @@ def test_null_keeps_the_type_and_empties_the_column(postgresql: Any, tmp_path: P
         for place in (None, tmp_path):
             sent = masked(database, dict.fromkeys(TYPES, "null"), place, reader=reader)
             assert rows_of(sent) == [{"id": 1, "at": 1, **dict.fromkeys(TYPES)}]
-    schemas = [each["schema"] for one in (plain, sent) for each in one.messages if each["type"] == "SCHEMA"]
+    schemas = [
+        each["schema"] for one in (plain, sent) for each in one.messages if each["type"] == "SCHEMA"
+    ]
     assert schemas[0] == schemas[1]
 
 
@@ -141,7 +171,11 @@ def test_a_masked_key_joins_is_no_place_in_state_and_deletes_are_detected_by_it(
         masks = {"id": "hash", "person": "hash", "email": "redact"}
         sent = masked(database, masks, **options)
         people, orders = (
-            [each["record"] for each in sent.messages if each["type"] == "RECORD" and each["stream"] == stream]
+            [
+                each["record"]
+                for each in sent.messages
+                if each["type"] == "RECORD" and each["stream"] == stream
+            ]
             for stream in ("public-people", "public-orders")
         )
         assert (
@@ -150,7 +184,11 @@ def test_a_masked_key_joins_is_no_place_in_state_and_deletes_are_detected_by_it(
             == {hashed(str(9 * 10**9 + n)) for n in range(1, 31)}
         )
         assert b"90000000" not in sent.output
-        keys = [each["record"] for each in sent.messages if each["type"] == "RECORD" and "keys" in each["stream"]]
+        keys = [
+            each["record"]
+            for each in sent.messages
+            if each["type"] == "RECORD" and "keys" in each["stream"]
+        ]
         assert {row["id"] for row in keys if "id" in row} == {row["id"] for row in people}
         # Nothing is sent again, and what changes under a mask that hides it is no change.
         connection.execute("update people set email = 'other' where id = 9000000003")
@@ -158,7 +196,9 @@ def test_a_masked_key_joins_is_no_place_in_state_and_deletes_are_detected_by_it(
         for reader in ("jdbc", "arrow"):
             again = masked(database, masks, state=sent.final["value"], reader=reader, **options)
             changed = [
-                each["record"] for each in again.messages if each["type"] == "RECORD" and "keys" not in each["stream"]
+                each["record"]
+                for each in again.messages
+                if each["type"] == "RECORD" and "keys" not in each["stream"]
             ]
             assert [row.get("number") for row in changed] == ["o7"]
 
@@ -176,9 +216,16 @@ def test_queries_and_other_databases_are_masked_too(sqlite: Any) -> None:
     )
     sent = run_tap(tap.config).succeeded()
     rows = {
-        (each["stream"], each["record"]["id"]): each["record"] for each in sent.messages if each["type"] == "RECORD"
+        (each["stream"], each["record"]["id"]): each["record"]
+        for each in sent.messages
+        if each["type"] == "RECORD"
     }
-    assert rows["t", 1] == {"id": 1, "card": hashed("4111111111111111"), "blob": hashed("00FF"), "n": "***"}
+    assert rows["t", 1] == {
+        "id": 1,
+        "card": hashed("4111111111111111"),
+        "blob": hashed("00FF"),
+        "n": "***",
+    }
     assert rows["t", 2] == {"id": 2, "card": None, "blob": None, "n": None}
     assert rows["q", 1] == {"id": 1, "card": "1111"}
 
@@ -213,7 +260,10 @@ def test_no_error_of_the_server_quotes_a_value_where_a_stream_is_masked(
         config = login(database, reader=reader, tables=tables, slice_rows=10)
         assert '"planted"' in run_tap({**config, "stream_options": options}).failed()
         for stream in tables:
-            options[f"public-{stream}"] = {**options.get(f"public-{stream}", {}), "mask": {"note": "redact"}}
+            options[f"public-{stream}"] = {
+                **options.get(f"public-{stream}", {}),
+                "mask": {"note": "redact"},
+            }
         sent = run_tap({**config, "stream_options": options})
     assert "its words, which may quote what is masked, are in the server's log" in sent.failed()
     assert "planted" not in "".join(traceback.format_exception(sent.error))
@@ -225,7 +275,8 @@ def test_mariadb_masks_what_its_text_is(request: pytest.FixtureRequest, server: 
     with database.connect() as connection:
         cursor = connection.cursor()
         cursor.execute(
-            "create table t (id int primary key, n decimal(8,2), data binary(2), note varchar(40), day date)"
+            "create table t (id int primary key, n decimal(8,2), data binary(2), note varchar(40), "
+            "day date)"
         )
         cursor.execute("insert into t values (1, 1.5, x'00ff', 'ключ', '2026-01-02')")
         connection.commit()
@@ -236,7 +287,9 @@ def test_mariadb_masks_what_its_text_is(request: pytest.FixtureRequest, server: 
     assert row == {"day": None, **{name: hashed(text) for name, text in texts.items()}}
 
 
-def test_a_task_of_a_cluster_masks_too(postgresql: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_task_of_a_cluster_masks_too(
+    postgresql: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(columnar_writer, "SMALL_ROWS", 0)
     monkeypatch.setattr(opened_database.Database, "shares_disk", False)
     with filled(postgresql, "create table t as select 1 as id, 'a@x' as note") as (database, _):

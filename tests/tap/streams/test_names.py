@@ -1,4 +1,6 @@
-"""Names and kinds of tables as users have them, through tap and target: nothing user-given is ever read as SQL."""
+"""Names and kinds of tables as users have them, through tap and target: nothing user-given is ever
+read as SQL.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,9 @@ VALUES = ["\\'; DROP TABLE y; --", "'; DROP TABLE y; --", "\\", "''", "${x}", "?
 
 @pytest.fixture
 def database(postgresql: Any) -> Any:
-    """A database in which a backslash is an escape in any literal, for those who rely on the default."""
+    """A database in which a backslash is an escape in any literal, for those who rely on the
+    default.
+    """
     database = postgresql.new_database()
     with psycopg.connect(database.dsn, autocommit=True) as connection:
         connection.execute("create table y (id int primary key); insert into y values (1)")
@@ -49,18 +53,24 @@ def test_hostile_names_and_values_arrive_as_they_are_and_do_nothing(
     place, connection = database
     columns = sql.SQL(", ").join(sql.SQL("{} text").format(sql.Identifier(name)) for name in NAMES)
     # A column of dates under each name, too: its error text holds the name.
-    days = sql.SQL(", ").join(sql.SQL("{} date").format(sql.Identifier(f"{name}.")) for name in NAMES)
+    days = sql.SQL(", ").join(
+        sql.SQL("{} date").format(sql.Identifier(f"{name}.")) for name in NAMES
+    )
     schema = sql.Identifier('s"; DROP TABLE y; --')
     connection.execute(sql.SQL("create schema {}").format(schema))
     for name in NAMES[:2]:
         table = sql.SQL("{}.{}").format(schema, sql.Identifier(name))
         connection.execute(sql.SQL("create table {} ({}, {})").format(table, columns, days))
         for value in VALUES:
-            row = sql.SQL(", ").join([sql.Literal(value)] * len(NAMES) + [sql.Literal("2025-01-01")] * len(NAMES))
+            row = sql.SQL(", ").join(
+                [sql.Literal(value)] * len(NAMES) + [sql.Literal("2025-01-01")] * len(NAMES)
+            )
             connection.execute(sql.SQL("insert into {} values ({})").format(table, row))
     connection.execute(f"alter database {place.name} set standard_conforming_strings to off")
     options = {"*DROP*": {"replication_key": NAMES[1]}}
-    trip = RoundTrip(tmp_path, login(place, schemas=['s"; DROP TABLE y; --'], stream_options=options))
+    trip = RoundTrip(
+        tmp_path, login(place, schemas=['s"; DROP TABLE y; --'], stream_options=options)
+    )
     trip.run(with_state=True)
     # The bookmark is a hostile value now.
     assert trip.run(with_state=True).count(b'"RECORD"') == 0
@@ -72,7 +82,9 @@ def test_hostile_names_and_values_arrive_as_they_are_and_do_nothing(
     assert connection.execute("select * from y").fetchall() == [(1,)]
 
 
-def test_every_kind_of_table_arrives_once(spark: SparkSession, database: Any, tmp_path: Path) -> None:
+def test_every_kind_of_table_arrives_once(
+    spark: SparkSession, database: Any, tmp_path: Path
+) -> None:
     place, connection = database
     wide = ", ".join(f"c{number} int" for number in range(1, 1600))
     connection.execute(
@@ -106,7 +118,11 @@ def test_every_kind_of_table_arrives_once(spark: SparkSession, database: Any, tm
     lines = trip.run()
     assert lines.count(b'"SCHEMA"') == len(arriving)
     ((row,),) = (trip.table("public-wide").to_pylist(),)
-    assert {name: value for name, value in row.items() if value is not None} == {"id": 1, "c1": 2, "c1599": 3}
+    assert {name: value for name, value in row.items() if value is not None} == {
+        "id": 1,
+        "c1": 2,
+        "c1599": 3,
+    }
     assert trip.table("public-keyless")["v"].to_pylist() == ["twin", "twin", None]
     assert sorted(trip.table("public-logs")["id"].to_pylist()) == [1, 2]
     assert sorted(trip.table("public-parent")["id"].to_pylist()) == [1, 2]
@@ -119,7 +135,10 @@ def test_every_kind_of_table_arrives_once(spark: SparkSession, database: Any, tm
 def test_stream_maps_see_the_names_that_rename_gives_with_a_catalog_too(sqlite):
     options = {"t": {"rename": {"a": "b", "id": "key"}, "exclude_columns": ["b"]}}
     maps = {"t": {"__alias__": "s", "first": "b[0]"}}
-    script = "create table t (id integer primary key, a text, b text); insert into t values (1, 'xyz', 'no')"
+    script = (
+        "create table t (id integer primary key, a text, b text); insert into t values (1, "
+        "'xyz', 'no')"
+    )
     tap, _ = sqlite(script, stream_options=options, stream_maps=maps)
     path = tap.folder / "catalog.json"
     path.write_bytes(tap.run_here("--discover").output)

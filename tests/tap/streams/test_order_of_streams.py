@@ -89,7 +89,9 @@ class Reading:
         self.streams.given_up.append(self.plan)
 
 
-def test_no_stream_is_begun_before_all_slices_of_the_one_before_are_cut_and_only_a_few_are() -> None:
+def test_no_stream_is_begun_before_all_slices_of_the_one_before_are_cut_and_only_a_few_are() -> (
+    None
+):
     streams = Streams(["s0", "s1", "s2", "s3", "s4", "s5", "s6"])
     ahead, lanes = streams.ahead(n_jobs=16)
     with ahead:
@@ -118,7 +120,9 @@ def test_with_one_job_no_stream_is_begun_before_its_turn() -> None:
     assert lanes.made == 1
 
 
-def test_a_connection_that_is_lost_before_a_streams_turn_is_overcome_by_beginning_it_alone() -> None:
+def test_a_connection_that_is_lost_before_a_streams_turn_is_overcome_by_beginning_it_alone() -> (
+    None
+):
     streams = Streams(["a", "b", "c"], lost={"b"})
     ahead, _ = streams.ahead(n_jobs=4)
     with ahead:

@@ -14,7 +14,8 @@ where datname = current_database() and backend_type = 'client backend' and pid <
 """
 
 
-# The rows, the upper bound, and the writers of the rows where a transaction of the server (autovacuum) is open.
+# The rows, the upper bound, and the writers of the rows where a transaction of the server
+# (autovacuum) is open.
 MOST_SCANS = 3
 
 
@@ -45,7 +46,9 @@ def scans(database):
     while database.execute(OTHERS).fetchone() != (0,):
         pass
     database.execute("select pg_stat_force_next_flush()")
-    ((count,),) = database.execute("select seq_scan from pg_stat_user_tables where relname = 't'").fetchall()
+    ((count,),) = database.execute(
+        "select seq_scan from pg_stat_user_tables where relname = 't'"
+    ).fetchall()
     return count
 
 
@@ -74,7 +77,10 @@ def test_a_deselected_column_is_not_read(postgres):
     run = tap.run_here("--catalog", str(path)).succeeded()
 
     assert run.records("public-t") == [{"id": 1, "v": "one"}]
-    assert "its column secret can't be read: the user may not; run GRANT SELECT" in tap.run_here().failed()
+    assert (
+        "its column secret can't be read: the user may not; run GRANT SELECT"
+        in tap.run_here().failed()
+    )
 
 
 def test_a_full_table_is_cut_along_its_primary_key(postgres):
@@ -104,7 +110,9 @@ def test_decimals_pass_through_stream_maps_and_flattening_with_all_digits(postgr
         """,
         stream_maps={"public-t": {"more": "d * 2.5"}},
     )
-    exact = b'"a":1234567890123456789012345678.0123456789,"b":99999999999999999999999999999999999999'
+    exact = (
+        b'"a":1234567890123456789012345678.0123456789,"b":99999999999999999999999999999999999999'
+    )
 
     mapped = tap.run_here().succeeded().output
     tap.config |= {"stream_maps": {}, "flattening_enabled": True, "flattening_max_depth": 1}

@@ -20,14 +20,44 @@ from tap.opened import filled, login
 
 pytestmark = pytest.mark.usefixtures("spark")
 SOURCES = Path(tap_spark_jdbc.__file__).parent
-OURS = ("dialects/postgresql.py", "log", "snapshot", "plan", "extraction", "reading", "verify", "columnar")
+OURS = (
+    "dialects/postgresql.py",
+    "log",
+    "snapshot",
+    "plan",
+    "extraction",
+    "reading",
+    "verify",
+    "columnar",
+)
 SYSTEM = {"ctid", "xmin", "xmax", "cmin", "cmax", "tableoid", "oid"}
-MORE = ["n", "t0", "t1", "c0", "c1", "edge", "q", "s", "u", "t", "w", "old", "new", "value", "row", "k", "one", "few"]
+MORE = [
+    "n",
+    "t0",
+    "t1",
+    "c0",
+    "c1",
+    "edge",
+    "q",
+    "s",
+    "u",
+    "t",
+    "w",
+    "old",
+    "new",
+    "value",
+    "row",
+    "k",
+    "one",
+    "few",
+]
 TABLES = ["n", "t", "u", "q", "few", "edge", "select", "pg_class"]
 
 
 def words() -> list[str]:
-    """The words of all literals of the sources that hold SQL: at most so many as a table has columns."""
+    """The words of all literals of the sources that hold SQL: at most so many as a table has
+    columns.
+    """
     found = set(MORE)
     for place in OURS:
         path = SOURCES / place
@@ -40,7 +70,8 @@ def words() -> list[str]:
 
 def table_of(name: str, columns: list[str]) -> sql.Composed:
     made = sql.SQL(", ").join(
-        sql.SQL("{} {}").format(sql.Identifier(each), sql.SQL("text" if each in MORE else "int")) for each in columns
+        sql.SQL("{} {}").format(sql.Identifier(each), sql.SQL("text" if each in MORE else "int"))
+        for each in columns
     )
     return sql.SQL("create table {} (id int primary key, at timestamp, big text, {})").format(
         sql.Identifier("public", name), made
@@ -54,7 +85,9 @@ def value(number: int, column: str) -> str | int:
 
 def row(name: str, number: int, columns: list[str]) -> sql.Composed:
     values = sql.SQL(", ").join(sql.Literal(value(number, each)) for each in columns)
-    return sql.SQL("insert into {} values ({}, timestamp '2026-01-01' + {} * interval '1 s', {}, {})").format(
+    return sql.SQL(
+        "insert into {} values ({}, timestamp '2026-01-01' + {} * interval '1 s', {}, {})"
+    ).format(
         sql.Identifier("public", name), number, number // 2, sql.SQL("repeat('x', 5000)"), values
     )
 
@@ -97,11 +130,16 @@ def test_no_name_shadows_what_a_statement_is_made_of(
     if kind == "batches":
         settings["batch_config"] = batch_config(tmp_path)
     whole = rows(run_tap(login(database, **settings)))
-    by_key = {**settings, "incremental_tables": [f"public.{table}:at:timestamp" for table in TABLES]}
+    by_key = {
+        **settings,
+        "incremental_tables": [f"public.{table}:at:timestamp" for table in TABLES],
+    }
     first = run_tap(login(database, **by_key))
     for found in (whole, rows(first)):
         assert found == {
-            f"public-{table}": [expected(number, columns if place == 0 else MORE) for number in range(1, 9)]
+            f"public-{table}": [
+                expected(number, columns if place == 0 else MORE) for number in range(1, 9)
+            ]
             for place, table in enumerate(TABLES)
         }
     with psycopg.connect(database.dsn, autocommit=True) as connection:
@@ -112,7 +150,9 @@ def test_no_name_shadows_what_a_statement_is_made_of(
 
 
 @pytest.mark.parametrize("key", ["c0", "edge", "n"])
-def test_rows_are_sent_in_the_order_of_a_key_that_is_named_as_an_alias(named: tuple[Any, list[str]], key: str) -> None:
+def test_rows_are_sent_in_the_order_of_a_key_that_is_named_as_an_alias(
+    named: tuple[Any, list[str]], key: str
+) -> None:
     """The order of a replication key is the column's, not that of an alias of the same name."""
     database, _ = named
     options = {"public-few": {"replication_key": key, "key_properties": ["at"]}}
@@ -122,16 +162,24 @@ def test_rows_are_sent_in_the_order_of_a_key_that_is_named_as_an_alias(named: tu
     assert len(keys) == 8
 
 
-def test_changes_of_the_log_are_read_whatever_a_column_is_named(postgresql: PostgreSQL, tmp_path: Path) -> None:
-    """A changed key beside an unchanged large value is looked up in any table, with any names of columns."""
+def test_changes_of_the_log_are_read_whatever_a_column_is_named(
+    postgresql: PostgreSQL, tmp_path: Path
+) -> None:
+    """A changed key beside an unchanged large value is looked up in any table, with any names of
+    columns.
+    """
     with piped(postgresql, tmp_path, "select 1") as (pipe, connection):
         columns = words()
         for table, some in (("t", columns), ("u", MORE), ("n", MORE)):
             connection.execute(table_of(table, some))
             connection.execute(
-                sql.SQL("alter table {} alter big set storage external").format(sql.Identifier("public", table))
+                sql.SQL("alter table {} alter big set storage external").format(
+                    sql.Identifier("public", table)
+                )
             )
-            connection.execute(sql.SQL("alter table {} add moods text[]").format(sql.Identifier("public", table)))
+            connection.execute(
+                sql.SQL("alter table {} add moods text[]").format(sql.Identifier("public", table))
+            )
             connection.execute(row(table, 1, some))
         committed(pipe)
         for table in ("t", "u", "n"):
@@ -145,5 +193,11 @@ def test_changes_of_the_log_are_read_whatever_a_column_is_named(postgresql: Post
             if not each.get("deleted"):
                 changed[len(each)] = each
         for some in (columns, MORE):
-            moved = {**expected(1, some), "id": 2, "n": "moved", "moods": ["a"], "at": "2026-01-01T00:00:00.000000"}
+            moved = {
+                **expected(1, some),
+                "id": 2,
+                "n": "moved",
+                "moods": ["a"],
+                "at": "2026-01-01T00:00:00.000000",
+            }
             assert changed[len(moved)] == moved

@@ -11,8 +11,12 @@ from tap.opened import filled, login
 SIGNS = ("<", "<=", "=", "<>", ">=", ">")
 PAIRS = (("varchar", "varchar"), ("varchar", "text"), ("numeric", "integer"))
 NEVER = "".join(
-    f"create function never({left}, {right}) returns boolean language sql immutable as $$ select false $$;"
-    + "".join(f"create operator {sign} (leftarg = {left}, rightarg = {right}, function = never);" for sign in SIGNS)
+    f"create function never({left}, {right}) returns boolean language sql immutable as $$ select "
+    "false $$;"
+    + "".join(
+        f"create operator {sign} (leftarg = {left}, rightarg = {right}, function = never);"
+        for sign in SIGNS
+    )
     for left, right in PAIRS
 )
 TABLES = """
@@ -38,4 +42,6 @@ def test_operators_of_the_user_s_own_lose_no_rows(postgresql: PostgreSQL, reader
         config = {**login(database), "reader": reader, "slice_rows": 20, "stream_options": options}
         sent = run_tap(config).succeeded()
         found = [each["stream"] for each in sent.messages if each["type"] == "RECORD"]
-        assert {stream: found.count(stream) for stream in set(found)} == {f"public-{table}": 50 for table in "abcde"}
+        assert {stream: found.count(stream) for stream in set(found)} == {
+            f"public-{table}": 50 for table in "abcde"
+        }

@@ -1,4 +1,6 @@
-"""Many slices: STATE after each speaks only of rows that were sent, and a run may go on from any of them."""
+"""Many slices: STATE after each speaks only of rows that were sent, and a run may go on from any of
+them.
+"""
 
 from collections import Counter
 
@@ -14,7 +16,11 @@ def numbered(condition="1=1"):
     """60 rows; keys 0, 1, 2, ... in groups of 1 to 12 equal ones."""
     keys = [group for group in range(20) for _ in range(1 + (group * 5) % 12)][:ROWS]
     values = ", ".join(f"({number}, {key}, 'row {number}')" for number, key in enumerate(keys))
-    return f"create table t (id integer primary key, k integer, v text); insert into t values {values};", keys
+    return (
+        "create table t (id integer primary key, k integer, v text); insert into t values "
+        f"{values};",
+        keys,
+    )
 
 
 def messages_between_states(run):
@@ -29,20 +35,24 @@ def messages_between_states(run):
 
 def test_every_state_of_a_run_is_a_good_place_to_go_on(sqlite):
     script, keys = numbered()
-    tap, _ = sqlite(script + "create index t_k on t (k);", incremental_tables=["t:k:integer"], slice_rows=5)
+    tap, _ = sqlite(
+        script + "create index t_k on t (k);", incremental_tables=["t:k:integer"], slice_rows=5
+    )
 
     run = tap.run_here().succeeded()
 
     seen = list(messages_between_states(run))
     assert len(seen) > 8
     assert seen[-1][0] == Counter(range(ROWS))
-    # The first one behind the opening says that the rows without key are sent, of which there is none.
+    # The first one behind the opening says that the rows without key are sent, of which there is
+    # none.
     assert seen[0] == (Counter(), {"bookmarks": {}})
     whole_groups = []
     for sent, state in seen[1:-2]:
         value = state["bookmarks"]["t"]["replication_key_value"]
         below = Counter(number for number, key in enumerate(keys) if key < value)
-        # Inside of a large group the bookmark stands at the group, and the progress beside it says how far.
+        # Inside of a large group the bookmark stands at the group, and the progress beside it says
+        # how far.
         assert {keys[number] for number in sent - below} <= {value}
         assert sent & below == below
         whole_groups += [(sent, state)] if sent == below else []
@@ -69,7 +79,8 @@ def test_a_tie_group_larger_than_its_fingerprints_is_not_repeated(sqlite):
     count = 3 * MAX_BOUNDARY_HASHES
     values = ", ".join(f"({number}, 7, 'row {number}')" for number in range(count))
     tap, database = sqlite(
-        f"create table t (id integer primary key, k integer, v text); insert into t values {values};"
+        "create table t (id integer primary key, k integer, v text); insert into t values "
+        f"{values};"
         "create index t_k on t (k);",
         incremental_tables=["t:k:integer"],
         slice_rows=MAX_BOUNDARY_HASHES,
@@ -106,12 +117,16 @@ def test_start_end_lag_and_full(sqlite):
     tap.config["safety_lag_seconds"] = 2
     lagging = tap.run_here(state=first.final_state).succeeded()
     last = max(keys)
-    assert lagging.values("t", "id") == Counter(n for n, key in enumerate(keys) if last - 2 <= key < last)
+    assert lagging.values("t", "id") == Counter(
+        n for n, key in enumerate(keys) if last - 2 <= key < last
+    )
     assert "safety_lag_seconds" in lagging.errors
     assert lagging.final_state == first.final_state
     del tap.config["safety_lag_seconds"]
 
-    other = {"bookmarks": {**first.final_state["bookmarks"], "elsewhere": {"replication_key_value": 3}}}
+    other = {
+        "bookmarks": {**first.final_state["bookmarks"], "elsewhere": {"replication_key_value": 3}}
+    }
     full = tap.run_here("--full", state=other).succeeded()
     assert full.start == "full"
     assert full.values("t", "id") == first.values("t", "id")
@@ -119,7 +134,9 @@ def test_start_end_lag_and_full(sqlite):
 
     tap.config["stream_options"] = {"t": {"start_value": 2, "end_value": 5}}
     backfill = tap.run_here(state=first.final_state).succeeded()
-    assert backfill.values("t", "id") == Counter(number for number, key in enumerate(keys) if 2 <= key < 5)
+    assert backfill.values("t", "id") == Counter(
+        number for number, key in enumerate(keys) if 2 <= key < 5
+    )
     assert backfill.final_state == first.final_state
 
 

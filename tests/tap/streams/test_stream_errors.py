@@ -1,4 +1,7 @@
-"""What goes wrong with one stream is one line with its name; nothing is sent in silence of what was not asked for."""
+"""What goes wrong with one stream is one line with its name.
+
+Nothing is sent in silence of what was not asked for.
+"""
 
 from __future__ import annotations
 
@@ -25,15 +28,19 @@ NO_KEY = table("orders", columns={"id": "bigint", "Region": "text"})
 KEYED = {"root": {"replication-method": "INCREMENTAL", "replication-key": "updated_at"}}
 
 
-def test_a_table_or_key_that_is_gone_since_discovery_ends_the_run_by_name_and_is_never_sent_whole() -> None:
+def test_a_table_or_key_that_is_gone_since_discovery_ends_the_run_by_name_and_is_never_sent_whole() -> (
+    None
+):
     known = catalog(ORDERS, CLIENTS, **KEYED)
 
     with pytest.raises(
-        ConfigurationError, match=r"stream 'public-orders' of the catalog has no table .* discover anew"
+        ConfigurationError,
+        match=r"stream 'public-orders' of the catalog has no table .* discover anew",
     ):
         plan_streams([CLIENTS], settings_of(), known, text_moments=False)
     with pytest.raises(
-        ConfigurationError, match="stream public-orders: the catalog's replication key 'updated_at' is no"
+        ConfigurationError,
+        match="stream public-orders: the catalog's replication key 'updated_at' is no",
     ):
         plan_streams([NO_KEY, CLIENTS], settings_of(), known, text_moments=False)
 
@@ -42,9 +49,13 @@ def test_a_table_or_key_that_is_gone_since_discovery_ends_the_run_by_name_and_is
 def test_under_skip_the_other_streams_of_the_catalog_are_planned(found: list[Any]) -> None:
     refused: dict[str, str] = {}
     # A spec of the table that is gone is no mistake of the config.
-    settings = settings_of(on_stream_error="skip", incremental_tables=["public.orders:updated_at:timestamp"])
+    settings = settings_of(
+        on_stream_error="skip", incremental_tables=["public.orders:updated_at:timestamp"]
+    )
 
-    plans = plan_streams(found, settings, catalog(ORDERS, CLIENTS, **KEYED), text_moments=False, refused=refused)
+    plans = plan_streams(
+        found, settings, catalog(ORDERS, CLIENTS, **KEYED), text_moments=False, refused=refused
+    )
 
     assert [plan.stream for plan in plans] == ["public-clients"]
     assert list(refused) == ["public-orders"]
@@ -54,14 +65,18 @@ def test_under_skip_the_other_streams_of_the_catalog_are_planned(found: list[Any
 def shop(spark: SparkSession, tmp_path: Path) -> Iterator[sqlite3.Connection]:
     connection = sqlite3.connect(tmp_path / "shop.db", isolation_level=None)
     connection.executescript(
-        "create table a (id integer primary key, k text, v text); insert into a values (1, '5', 1), (2, '100', 2);"
-        "create index a_k on a (k); create table b (id integer primary key); insert into b values (1);"
+        "create table a (id integer primary key, k text, v text); insert into a values (1, '5', "
+        "1), (2, '100', 2);"
+        "create index a_k on a (k); create table b (id integer primary key); insert into b values "
+        "(1);"
     )
     yield connection
     connection.close()
 
 
-def test_a_column_that_is_dropped_while_the_run_goes_is_one_line(shop: sqlite3.Connection, tmp_path: Path) -> None:
+def test_a_column_that_is_dropped_while_the_run_goes_is_one_line(
+    shop: sqlite3.Connection, tmp_path: Path
+) -> None:
     config = {"jdbc_url": f"jdbc:sqlite:{tmp_path / 'shop.db'}", "tables": ["a", "b"]}
     tap = tap_of(config, OpeningState({}, "first"))
     assert list(tap.streams) == ["a", "b"]
@@ -80,7 +95,10 @@ def test_under_skip_a_bookmark_of_another_type_stays_and_the_other_streams_arriv
 ) -> None:
     # It was an integer: by the text's order '100' would lie below 42, and never be sent.
     saved = {"bookmarks": {"a": {"replication_key": "k", "replication_key_value": 42}}}
-    config = {"jdbc_url": f"jdbc:sqlite:{tmp_path / 'shop.db'}", "incremental_tables": ["a:k:string"]}
+    config = {
+        "jdbc_url": f"jdbc:sqlite:{tmp_path / 'shop.db'}",
+        "incremental_tables": ["a:k:string"],
+    }
 
     assert "stream a: the saved bookmark can't be used" in run_tap(config, saved).failed()
     sent = run_tap({**config, "on_stream_error": "skip"}, saved)
@@ -92,7 +110,9 @@ def test_under_skip_a_bookmark_of_another_type_stays_and_the_other_streams_arriv
 
 
 @pytest.mark.slow
-def test_standard_output_holds_singer_lines_alone_while_the_jvm_prints_and_where_it_can_t_start(sqlite: Any) -> None:
+def test_standard_output_holds_singer_lines_alone_while_the_jvm_prints_and_where_it_can_t_start(
+    sqlite: Any,
+) -> None:
     tap: Tap = sqlite("create table t (id integer primary key); insert into t values (1);")[0]
     options = "spark.driver.extraJavaOptions"
 

@@ -1,4 +1,6 @@
-"""With `detect_deletes` the keys of all rows follow the records, in a stream of their own that no STATE knows."""
+"""With `detect_deletes` the keys of all rows follow the records, in a stream of their own that no
+STATE knows.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ ORDERS = """
 
 
 def rows(numbers: range) -> str:
-    return ";".join(f"insert into orders values ('r{n % 2}', {n}, 'note {n}', {n})" for n in numbers)
+    return ";".join(
+        f"insert into orders values ('r{n % 2}', {n}, 'note {n}', {n})" for n in numbers
+    )
 
 
 def test_the_keys_of_all_rows_follow_the_records_of_an_increment(spark, sqlite) -> None:
@@ -34,7 +38,9 @@ def test_the_keys_of_all_rows_follow_the_records_of_an_increment(spark, sqlite) 
         (n, f"r{n % 2}") for n in (0, 1, 2, 5, 6, 7, 8, 9, 20, 21)
     ]
     # Announced before any record, sent behind all of them.
-    kinds = [(each["type"], each.get("stream")) for each in second.messages if each["type"] != "STATE"]
+    kinds = [
+        (each["type"], each.get("stream")) for each in second.messages if each["type"] != "STATE"
+    ]
     assert kinds[:2] == [("SCHEMA", "orders"), ("SCHEMA", "orders__keys")]
     assert kinds[2:4] == [("RECORD", "orders")] * 2
     assert set(kinds[4:]) == {("RECORD", "orders__keys")}
@@ -59,7 +65,12 @@ def test_the_dry_run_shows_the_keys_and_a_test_of_the_connection_sends_none(spar
 
 
 def test_keys_are_those_under_the_same_condition_wherever_the_run_starts() -> None:
-    options = {**DETECT, "where": "cost > 0", "start_value": "2025-01-01T00:00:00", "replication_key": "updated_at"}
+    options = {
+        **DETECT,
+        "where": "cost > 0",
+        "start_value": "2025-01-01T00:00:00",
+        "replication_key": "updated_at",
+    }
     keys = keys_plan(plan(stream_options={"public-orders": options}))
     assert (keys.where, keys.start_value, keys.replication_key) == ("cost > 0", None, None)
     assert [column.name for column in keys.columns] == ["id"]
@@ -69,11 +80,16 @@ def test_keys_are_those_under_the_same_condition_wherever_the_run_starts() -> No
     ("options", "text"),
     [
         ({"load_method": "append-only"}, "append-only never removes a row"),
-        ({"replication_key": "updated_at", "end_value": "2025-01-01T00:00:00"}, "a backfill of a range"),
+        (
+            {"replication_key": "updated_at", "end_value": "2025-01-01T00:00:00"},
+            "a backfill of a range",
+        ),
         ({}, "detect_deletes needs a primary key"),
     ],
 )
-def test_what_can_not_be_compared_is_refused_before_anything_is_read(options: dict, text: str) -> None:
+def test_what_can_not_be_compared_is_refused_before_anything_is_read(
+    options: dict, text: str
+) -> None:
     columns = COLUMNS if options else {"name": "text"}
     with pytest.raises(ConfigurationError, match=text):
         plans(table(columns=columns), stream_options={"public-*": {**DETECT, **options}})

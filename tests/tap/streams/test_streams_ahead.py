@@ -57,11 +57,19 @@ def shop(spark: SparkSession, tmp_path: Path) -> Iterator[sqlite3.Connection]:
 
 def config_of(folder: Path, **settings: Any) -> dict[str, Any]:
     by_key = {"default_replication_method": "INCREMENTAL", "default_replication_key": "k"}
-    return {"jdbc_url": f"jdbc:sqlite:{folder / 'shop.db'}", "slice_rows": 5, "n_jobs": 2, **by_key, **settings}
+    return {
+        "jdbc_url": f"jdbc:sqlite:{folder / 'shop.db'}",
+        "slice_rows": 5,
+        "n_jobs": 2,
+        **by_key,
+        **settings,
+    }
 
 
 def check_order(sent: Sent, stream: Callable[[int], str] = lambda number: f"t{number:02d}") -> None:
-    """Streams one after another, each SCHEMA before its rows, and no STATE ahead of what stands before it."""
+    """Streams one after another, each SCHEMA before its rows, and no STATE ahead of what stands
+    before it.
+    """
     seen: list[str] = []
     greatest: dict[str, int] = {}
     rows: Counter[str] = Counter()
@@ -75,7 +83,8 @@ def check_order(sent: Sent, stream: Callable[[int], str] = lambda number: f"t{nu
             greatest[name] = max(greatest.get(name, 0), message["record"]["k"])
         else:
             for name, bookmark in message["value"]["bookmarks"].items():
-                # All rows below a bookmark stand before it, at its own value as many as its boundary knows.
+                # All rows below a bookmark stand before it, at its own value as many as its
+                # boundary knows.
                 number = int(name[-2:])
                 value, at_value = bookmark["replication_key_value"], bookmark["boundary"]["rows"]
                 below = sum(number * 100 + n // 2 < value for n in range(rows_of(number)))
@@ -134,7 +143,11 @@ def test_a_stream_that_fails_before_its_turn_ends_the_run_in_its_place(
     failing = "t05"
     tap = tap_of({**config_of(tmp_path), "tables": ["*", failing]}, OpeningState({}, "first"))
     assert len(tap.streams) == TABLES
-    shop.execute(f"drop table {failing}" if fails_at == "its bounds" else f"alter table {failing} rename id to other")
+    shop.execute(
+        f"drop table {failing}"
+        if fails_at == "its bounds"
+        else f"alter table {failing} rename id to other"
+    )
 
     sent = send(tap)
 
@@ -146,7 +159,11 @@ def test_a_stream_that_fails_before_its_turn_ends_the_run_in_its_place(
     *_, last = [message for message in sent.messages if message["type"] == "STATE"]
     assert set(last["value"]["bookmarks"]) == {name for n, name in enumerate(before) if rows_of(n)}
     assert {message.get("stream") for message in sent.messages} <= {None, *before, failing}
-    assert not [message for message in sent.messages if message["type"] == "RECORD" and message["stream"] == failing]
+    assert not [
+        message
+        for message in sent.messages
+        if message["type"] == "RECORD" and message["stream"] == failing
+    ]
 
 
 def test_under_skip_streams_that_fail_before_their_turn_are_left_out_and_all_others_arrive(
@@ -156,7 +173,9 @@ def test_under_skip_streams_that_fail_before_their_turn_are_left_out_and_all_oth
     tap = tap_of(config_of(tmp_path, on_stream_error="skip"), OpeningState({}, "first"))
     assert len(tap.streams) == TABLES
     for number, stream in enumerate(failing):
-        shop.execute(f"drop table {stream}" if number % 2 else f"alter table {stream} rename id to other")
+        shop.execute(
+            f"drop table {stream}" if number % 2 else f"alter table {stream} rename id to other"
+        )
 
     sent = send(tap)
 
@@ -170,15 +189,22 @@ def test_under_skip_streams_that_fail_before_their_turn_are_left_out_and_all_oth
 
 
 def test_where_the_server_has_no_more_connections_the_streams_come_one_after_another(
-    spark: SparkSession, postgresql: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    spark: SparkSession,
+    postgresql: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     monkeypatch.setattr(lost_connection, "PAUSES", (0.1, 0.2, 0.5, 1.0, 2.0, 5.0))
     database = postgresql.new_database()
     with psycopg.connect(database.dsn, autocommit=True) as connection:
         connection.execute(script("public."))
-        # For the bounds, the snapshot, and two readers: where a second stream is begun, none is left to read by.
+        # For the bounds, the snapshot, and two readers: where a second stream is begun, none is
+        # left to read by.
         connection.execute("create role few login password 'few' connection limit 4")
-        connection.execute("grant usage on schema public to few; grant select on all tables in schema public to few")
+        connection.execute(
+            "grant usage on schema public to few; grant select on all tables in schema public to "
+            "few"
+        )
         try:
             config = config_of(Path(), **{**login(database), "user": "few", "password": "few"})
             sent = run_tap(config).succeeded()

@@ -29,10 +29,14 @@ def number(text: str, start: int, digits: int) -> int:
 
 
 @pytest.mark.parametrize("keys", [("id",), ()])
-def test_the_sums_of_postgresql_are_those_of_the_texts(postgresql: Any, keys: tuple[str, ...]) -> None:
+def test_the_sums_of_postgresql_are_those_of_the_texts(
+    postgresql: Any, keys: tuple[str, ...]
+) -> None:
     dialect = known_dialects()["postgresql"]
     columns = tuple(dialect.column(name, kind, nullable=True) for name, kind in TYPES.items())
-    sql = StreamSql(dialect, StreamPlan(Table("public", "t", columns), "public-t", columns, "FULL_TABLE"))
+    sql = StreamSql(
+        dialect, StreamPlan(Table("public", "t", columns), "public-t", columns, "FULL_TABLE")
+    )
     made = ChecksumSql(sql, Summing(tuple(TYPES), keys, 16))
     expected: dict[int, list[int]] = defaultdict(lambda: [0, 0, 0])
     for n in range(1, 201):
@@ -43,6 +47,10 @@ def test_the_sums_of_postgresql_are_those_of_the_texts(postgresql: Any, keys: tu
             expected[bucket][place] += part
     with filled(postgresql, SCRIPT) as (_, connection):
         found = connection.execute(made.sums(Slice())).fetchall()
-        assert {bucket: [int(each) for each in sums] for bucket, newer, *sums in found if not newer} == expected
-        (some,) = connection.execute(f"select count(*) from t where {made.condition([1, 2])}").fetchone() or (0,)
+        assert {
+            bucket: [int(each) for each in sums] for bucket, newer, *sums in found if not newer
+        } == expected
+        (some,) = connection.execute(
+            f"select count(*) from t where {made.condition([1, 2])}"
+        ).fetchone() or (0,)
         assert some == expected[1][0] + expected[2][0] > 0

@@ -10,12 +10,20 @@ from pathlib import Path
 from target_spark_lake.cli.new_pipeline import NewPipeline
 
 MAIN = "from target_spark_lake.cli.spark_lake import main; main()"
-SHOP = NewPipeline("shop", "jdbc:sqlite:shop.db", "./lake", incremental_tables=("orders:updated_at:timestamp",))
+SHOP = NewPipeline(
+    "shop", "jdbc:sqlite:shop.db", "./lake", incremental_tables=("orders:updated_at:timestamp",)
+)
 
 
 def spark_lake(*words: str, folder: Path, **variables: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-c", MAIN, "init", *words]
     environment = {**os.environ, **variables}
     return subprocess.run(
-        command, cwd=folder, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
+        command,
+        cwd=folder,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
     )

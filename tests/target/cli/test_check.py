@@ -28,12 +28,21 @@ if TYPE_CHECKING:
 SPARK_LAKE = Path(sys.executable).with_name("spark-lake")
 
 
-def checked(folder: Path, tap: dict[str, Any], **target: Any) -> tuple[int, dict[str, list[tuple[str, str]]]]:
+def checked(
+    folder: Path, tap: dict[str, Any], **target: Any
+) -> tuple[int, dict[str, list[tuple[str, str]]]]:
     """Exit code, and each subject's findings as outcome and text."""
     (folder / "tap.json").write_text(json.dumps(tap))
-    (folder / "target.json").write_text(json.dumps({"bucket": "lake", "pipeline": "shop", **target}))
+    (folder / "target.json").write_text(
+        json.dumps({"bucket": "lake", "pipeline": "shop", **target})
+    )
     done = subprocess.run(
-        [SPARK_LAKE, "check", "--json"], cwd=folder, capture_output=True, text=True, check=False, timeout=120
+        [SPARK_LAKE, "check", "--json"],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
     )
     found: dict[str, list[tuple[str, str]]] = {}
     for each in json.loads(done.stdout)["findings"]:
@@ -42,8 +51,13 @@ def checked(folder: Path, tap: dict[str, Any], **target: Any) -> tuple[int, dict
 
 
 @pytest.mark.slow
-def test_check_names_each_table_that_can_not_be_read(tmp_path: Path, postgresql: PostgreSQL) -> None:
-    """Server, rights, indexes and late rows; the exit code says that something is wrong. Nothing is left behind."""
+def test_check_names_each_table_that_can_not_be_read(
+    tmp_path: Path, postgresql: PostgreSQL
+) -> None:
+    """Server, rights, indexes and late rows; the exit code says that something is wrong.
+
+    Nothing is left behind.
+    """
     shop = postgresql.new_database()
     reader = f"reader_{shop.name}"
     with psycopg.connect(shop.dsn, autocommit=True) as connection:
@@ -53,12 +67,22 @@ def test_check_names_each_table_that_can_not_be_read(tmp_path: Path, postgresql:
         connection.execute(f"grant select on orders, lines to {reader}")
         connection.execute(f"grant select (id, at) on hidden to {reader}")
         try:
-            tap = {"jdbc_url": shop.jdbc_url, "user": reader, "password": "x1y2z3", "tables": ["public.*"]}
-            code, found = checked(tmp_path, {**tap, "incremental_tables": ["orders:at:datetime!upsert"]})
+            tap = {
+                "jdbc_url": shop.jdbc_url,
+                "user": reader,
+                "password": "x1y2z3",
+                "tables": ["public.*"],
+            }
+            code, found = checked(
+                tmp_path, {**tap, "incremental_tables": ["orders:at:datetime!upsert"]}
+            )
             assert code == 1
             refused = [text for outcome, text in found["tables"] if outcome == "problem"]
             assert len(refused) == 2
-            assert any("public-secret: it can't be read" in text and "GRANT SELECT" in text for text in refused)
+            assert any(
+                "public-secret: it can't be read" in text and "GRANT SELECT" in text
+                for text in refused
+            )
             assert any("public-hidden: its column v can't be read" in text for text in refused)
             assert ("ok", "2 of 4 can be read") in found["tables"]
             ((_, server),) = found["database"]
@@ -67,7 +91,9 @@ def test_check_names_each_table_that_can_not_be_read(tmp_path: Path, postgresql:
             ((_, index),) = found["indexes"]
             assert 'ON "public"."orders" ("at")' in index
             assert found["clock"] == [("ok", "the database's and this machine's agree")]
-            assert found["bucket"] == [("ok", f"{tmp_path}/lake can be written, and its conditional puts hold")]
+            assert found["bucket"] == [
+                ("ok", f"{tmp_path}/lake can be written, and its conditional puts hold")
+            ]
             assert "pooler" not in found
             assert not (tmp_path / "lake").exists()
             code, found = checked(tmp_path, {**tap, "tables": ["public.orders", "public.lines"]})
@@ -103,7 +129,9 @@ def test_check_shows_the_log_and_what_it_holds_back(tmp_path: Path, postgresql: 
             0,
             [("ok", "slot spark_tap_shop is not there yet; the first run makes it (public-t)")],
         )
-        done = subprocess.run([SPARK_LAKE, "run"], cwd=tmp_path, capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            [SPARK_LAKE, "run"], cwd=tmp_path, capture_output=True, text=True, check=False
+        )
         assert done.returncode == 0, done.stderr
         code, found = checked(tmp_path, tap)
         assert code == 0
@@ -113,7 +141,11 @@ def test_check_shows_the_log_and_what_it_holds_back(tmp_path: Path, postgresql: 
         connection.execute("select pg_drop_replication_slot('spark_tap_shop')")
         code, found = checked(tmp_path, tap)
         assert code == 1
-        assert any("slot spark_tap_shop is gone" in text for outcome, text in found["log"] if outcome == "problem")
+        assert any(
+            "slot spark_tap_shop is gone" in text
+            for outcome, text in found["log"]
+            if outcome == "problem"
+        )
 
 
 @pytest.mark.slow
@@ -124,7 +156,9 @@ def test_check_says_all_that_is_wrong_on_both_sides(tmp_path: Path, s3: S3) -> N
     code, found = checked(tmp_path, tap, bucket=s3.new_bucket(), storage_options=options)
     assert code == 1
     assert [outcome for outcome, _ in found["bucket"] + found["database"]] == ["problem", "problem"]
-    code, found = checked(tmp_path, {"jdbc_url": "jdbc:postgressql://h/x"}, bucket=s3.new_bucket(), staging="no")
+    code, found = checked(
+        tmp_path, {"jdbc_url": "jdbc:postgressql://h/x"}, bucket=s3.new_bucket(), staging="no"
+    )
     assert code == 1
     assert "did you mean 'postgresql'" in found["settings"][0][1]
     assert "staging" in found["settings"][1][1]
@@ -147,13 +181,17 @@ def test_check_knows_mysql(tmp_path: Path, mysql: MySQL) -> None:
     ("ahead", "outcome", "text"),
     [(0, "ok", "agree"), (10, "note", "10 s ahead of"), (-3600, "problem", "1 h behind")],
 )
-def test_clocks_are_compared(monkeypatch: pytest.MonkeyPatch, ahead: int, outcome: str, text: str) -> None:
+def test_clocks_are_compared(
+    monkeypatch: pytest.MonkeyPatch, ahead: int, outcome: str, text: str
+) -> None:
     def clock(*_: Any) -> KeyValue:
         moment = datetime.now(UTC).replace(tzinfo=None) + timedelta(seconds=ahead)
         return KeyValue.parse(moment.isoformat(), KeyType.DATETIME)
 
     monkeypatch.setattr(source_check, "database_clock", clock)
-    tap: Any = SimpleNamespace(database=SimpleNamespace(connection=None, source=SimpleNamespace(dialect=None)))
+    tap: Any = SimpleNamespace(
+        database=SimpleNamespace(connection=None, source=SimpleNamespace(dialect=None))
+    )
     table: Any = SimpleNamespace(columns=("a",), obstacles={})
     (found,) = source_check._clock(tap, [table])
     assert found.outcome == outcome

@@ -28,7 +28,9 @@ pytestmark = pytest.mark.usefixtures("without_jvm")
 
 @pytest.fixture
 def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lake:
-    """Two runs of `public-orders`, and the config that the page calls target.json, in the working folder."""
+    """Two runs of `public-orders`, and the config that the page calls target.json, in the working
+    folder.
+    """
     monkeypatch.chdir(tmp_path)
     made = Lake(tmp_path / "lake")
     Path("target.json").write_text(json.dumps({"bucket": "lake", "pipeline": "test"}))
@@ -37,7 +39,9 @@ def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lake:
         bookmark = {"replication_key": "updated_at", "replication_key_value": f"{day}.000000"}
         row = record("public-orders", id=1, updated_at=day)
         made.load(
-            {**described, "bookmark_properties": ["updated_at"]}, row, state(bookmarks={"public-orders": bookmark})
+            {**described, "bookmark_properties": ["updated_at"]},
+            row,
+            state(bookmarks={"public-orders": bookmark}),
         )
     return made
 
@@ -59,8 +63,12 @@ def commands() -> Iterator[tuple[str, argparse.ArgumentParser]]:
     yield from _below(command_parser(), ())
 
 
-def _below(parser: argparse.ArgumentParser, words: tuple[str, ...]) -> Iterator[tuple[str, argparse.ArgumentParser]]:
-    groups = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
+def _below(
+    parser: argparse.ArgumentParser, words: tuple[str, ...]
+) -> Iterator[tuple[str, argparse.ArgumentParser]]:
+    groups = [
+        action for action in parser._actions if isinstance(action, argparse._SubParsersAction)
+    ]
     if not groups:
         yield " ".join(words), parser
     for group in groups:
@@ -70,11 +78,16 @@ def _below(parser: argparse.ArgumentParser, words: tuple[str, ...]) -> Iterator[
 
 def test_every_command_of_the_page_does_what_it_says(lake: Lake, capsys: Any) -> None:
     blocks = re.findall(r"```sh\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
-    lines = [line for block in blocks for line in block.splitlines() if line.startswith("spark-lake ")]
+    lines = [
+        line for block in blocks for line in block.splitlines() if line.startswith("spark-lake ")
+    ]
     assert len(lines) > 15
-    # A healthy pipeline has no run to give up, and there is no database here to read: their own tests have these.
+    # A healthy pipeline has no run to give up, and there is no database here to read: their own
+    # tests have these.
     for line in (
-        each for each in lines if "--give-up-publishing" not in each and each.split()[1] not in ("run", "check")
+        each
+        for each in lines
+        if "--give-up-publishing" not in each and each.split()[1] not in ("run", "check")
     ):
         words = words_of(line, capsys)
         capsys.readouterr()
@@ -86,8 +99,12 @@ def test_every_command_of_the_page_does_what_it_says(lake: Lake, capsys: Any) ->
     assert (lake.folder / "raw/public-orders/_delta_log").exists()
 
 
-@pytest.mark.parametrize("leading", [["--config", "target.json", "--json"], ["--json", "--config=target.json"]])
-def test_flags_before_the_command_are_as_good_as_behind_it(lake: Lake, leading: list[str], capsys: Any) -> None:
+@pytest.mark.parametrize(
+    "leading", [["--config", "target.json", "--json"], ["--json", "--config=target.json"]]
+)
+def test_flags_before_the_command_are_as_good_as_behind_it(
+    lake: Lake, leading: list[str], capsys: Any
+) -> None:
     expected = runs(capsys)
     assert spark_lake.command([*leading, "runs"]) == 0
     assert json.loads(capsys.readouterr().out) == expected
@@ -112,7 +129,13 @@ def test_every_command_shows_an_example_that_its_flags_take_and_every_flag_is_ex
 
 
 def test_a_wrong_command_line_is_exit_code_2(capsys: Any) -> None:
-    for words in (["frobnicate"], ["runs", "x"], ["state"], ["state", "set", "--config", "x"], ["completion", "fish"]):
+    for words in (
+        ["frobnicate"],
+        ["runs", "x"],
+        ["state"],
+        ["state", "set", "--config", "x"],
+        ["completion", "fish"],
+    ):
         with pytest.raises(SystemExit) as left:
             spark_lake.command(words)
         assert left.value.code == 2
@@ -141,10 +164,21 @@ def test_the_config_is_target_json_where_none_is_named(
     assert spark_lake.command(["view"]) == 0
 
 
-def test_a_pipeline_that_never_ran_is_refused_with_the_near_name_and_leaves_nothing(lake: Lake, capsys: Any) -> None:
+def test_a_pipeline_that_never_ran_is_refused_with_the_near_name_and_leaves_nothing(
+    lake: Lake, capsys: Any
+) -> None:
     standing = sorted(lake.folder.rglob("*"))
     words = {
-        "state set": ["--stream", "s", "--value", "1", "--replication-key", "id", "--type", "integer"],
+        "state set": [
+            "--stream",
+            "s",
+            "--value",
+            "1",
+            "--replication-key",
+            "id",
+            "--type",
+            "integer",
+        ],
         "state restore": [A_RUN],
         "convert": ["--format", "delta"],
         "report": ["--output", "page.html"],
@@ -152,7 +186,9 @@ def test_a_pipeline_that_never_ran_is_refused_with_the_near_name_and_leaves_noth
     others = ("init", "check", "run", "completion", "verify", "log drop")
     named = [each.name for each in COMMANDS if each.name not in others]
     for name in named:
-        with pytest.raises(ConfigurationError, match=r"pipeline tset never ran in .* \(did you mean 'test'\?\)"):
+        with pytest.raises(
+            ConfigurationError, match=r"pipeline tset never ran in .* \(did you mean 'test'\?\)"
+        ):
             spark_lake.command([*name.split(), *words.get(name, ()), "--pipeline", "tset"])
     # As where the config's own has not run yet, and the command needs one that has.
     Path("target.json").write_text(json.dumps({"bucket": "lake", "pipeline": "tset"}))
@@ -186,5 +222,7 @@ spark spark-lake st
 spark spark-lake state re
 spark spark-lake state restore --be
 """
-    done = subprocess.run(["bash", "-c", ask], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(
+        ["bash", "-c", ask], capture_output=True, text=True, timeout=60, check=False
+    )
     assert done.stdout.split("\n")[:3] == ["status state", "reset restore", "--before"], done.stderr

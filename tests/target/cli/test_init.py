@@ -1,4 +1,6 @@
-"""`spark-lake init`: what it writes runs (the pages of docs/use/how-to do that), and each value arrives as given."""
+"""`spark-lake init`: what it writes runs (the pages of docs/use/how-to do that), and each value
+arrives as given.
+"""
 
 from __future__ import annotations
 
@@ -31,30 +33,48 @@ HOSTILE = NewPipeline(
 
 
 def flags_of(new: NewPipeline) -> list[str]:
-    flags = ["--jdbc-url", new.jdbc_url, "--bucket", new.bucket, f"--pipeline={new.pipeline}", f"--user={new.user}"]
+    flags = [
+        "--jdbc-url",
+        new.jdbc_url,
+        "--bucket",
+        new.bucket,
+        f"--pipeline={new.pipeline}",
+        f"--user={new.user}",
+    ]
     flags += ["--cron", str(new.cron), "--tables", *new.tables]
-    return flags + [word for spec in new.incremental_tables for word in ("--incremental-table", spec)]
+    return flags + [
+        word for spec in new.incremental_tables for word in ("--incremental-table", spec)
+    ]
 
 
 @pytest.mark.slow
-def test_hostile_values_arrive_as_they_are_in_the_configs_and_through_meltano(tmp_path: Path) -> None:
+def test_hostile_values_arrive_as_they_are_in_the_configs_and_through_meltano(
+    tmp_path: Path,
+) -> None:
     """Quotes, colons, signs of YAML, of shells, of cron and of Meltano's variables."""
     folder = tmp_path / 'it\'s 100% "here"'
     done = spark_lake(*flags_of(HOSTILE), "--directory", str(folder), "--json", folder=tmp_path)
     assert done.returncode == 0, done.stderr
     report = json.loads(done.stdout)
     tap, target = (json.loads((folder / name).read_text()) for name in ("tap.json", "target.json"))
-    assert (tap["jdbc_url"], tap["user"], tap["tables"]) == (HOSTILE.jdbc_url, HOSTILE.user, list(HOSTILE.tables))
+    assert (tap["jdbc_url"], tap["user"], tap["tables"]) == (
+        HOSTILE.jdbc_url,
+        HOSTILE.user,
+        list(HOSTILE.tables),
+    )
     assert (target["bucket"], target["pipeline"]) == (str(folder / "la ke's"), HOSTILE.pipeline)
     # The bucket is the target's.
     assert tap["batch_config"] == {"encoding": {"format": "parquet"}}
     assert report["variables"] == [tap["password"].strip("${}"), "TABLES"]
     assert report["notes"] == [
-        "the connection was not tried: set GR_SSE_X_1_D_PASSWORD and TABLES, then run `spark-lake check`"
+        "the connection was not tried: set GR_SSE_X_1_D_PASSWORD and TABLES, then run `spark-lake "
+        "check`"
     ]
 
     name = report["meltano"].removeprefix("meltano run ")
-    clean = {k: v for k, v in os.environ.items() if not k.startswith(("MELTANO_", "TAP_", "TARGET_"))}
+    clean = {
+        k: v for k, v in os.environ.items() if not k.startswith(("MELTANO_", "TAP_", "TARGET_"))
+    }
     variables = {**clean, "TABLES": "public.a", report["variables"][0]: "geheim$HOME"}
     seen = subprocess.run(
         [BIN / "meltano", "invoke", "--dump=config", f"tap-spark-jdbc--{name}"],
@@ -68,16 +88,34 @@ def test_hostile_values_arrive_as_they_are_in_the_configs_and_through_meltano(tm
     given_by_meltano = json.loads(seen.stdout)
     assert {k: given_by_meltano[k] for k in tap} == {
         **tap,
-        "batch_config": {"encoding": {"format": "parquet"}, "storage": {"root": "./la ke's/.dataspoc/staging/batches"}},
+        "batch_config": {
+            "encoding": {"format": "parquet"},
+            "storage": {"root": "./la ke's/.dataspoc/staging/batches"},
+        },
         "tables": [*HOSTILE.tables[:4], "public.a", "$${PLAIN}"],
         "password": "geheim$HOME",
     }
 
 
 def test_bad_values_are_named_all_at_once_and_nothing_is_written(tmp_path: Path) -> None:
-    flags = ["--jdbc-url", "postgresql://h/db", "--bucket", "b", "--pipeline", "p\nq", "--cron", "61 5 * * *"]
+    flags = [
+        "--jdbc-url",
+        "postgresql://h/db",
+        "--bucket",
+        "b",
+        "--pipeline",
+        "p\nq",
+        "--cron",
+        "61 5 * * *",
+    ]
     done = spark_lake(
-        *flags, "--path", "../x", "--incremental-table", "orders", "--load-method=upsert", folder=tmp_path
+        *flags,
+        "--path",
+        "../x",
+        "--incremental-table",
+        "orders",
+        "--load-method=upsert",
+        folder=tmp_path,
     )
     assert done.returncode == 1
     (line,) = done.stderr.splitlines()
@@ -95,11 +133,22 @@ def test_bad_values_are_named_all_at_once_and_nothing_is_written(tmp_path: Path)
 
 
 @pytest.mark.slow
-def test_the_configs_may_lie_anywhere_and_the_database_is_looked_for_where_the_tap_will_run(tmp_path: Path) -> None:
+def test_the_configs_may_lie_anywhere_and_the_database_is_looked_for_where_the_tap_will_run(
+    tmp_path: Path,
+) -> None:
     (tmp_path / "there").mkdir()
     with closing(sqlite3.connect(tmp_path / "there/shop.db")) as shop:
         shop.execute("CREATE TABLE t (id INTEGER PRIMARY KEY)")
-    flags = ["--jdbc-url", "jdbc:sqlite:shop.db", "--bucket", "lake", "--pipeline", "shop", "--directory", "there"]
+    flags = [
+        "--jdbc-url",
+        "jdbc:sqlite:shop.db",
+        "--bucket",
+        "lake",
+        "--pipeline",
+        "shop",
+        "--directory",
+        "there",
+    ]
     done = spark_lake(*flags, "--config", f"{tmp_path}/target.json", folder=tmp_path)
     assert (done.returncode, "was tried" in done.stdout) == (0, False), done.stdout
     assert json.loads((tmp_path / "target.json").read_text())["pipeline"] == "shop"
@@ -107,14 +156,27 @@ def test_the_configs_may_lie_anywhere_and_the_database_is_looked_for_where_the_t
 
 @pytest.mark.slow
 def test_rows_are_sent_as_files_unless_records_are_asked_for(tmp_path: Path) -> None:
-    flags = ["--jdbc-url", "jdbc:sqlite:none.db", "--bucket", "lake", "--pipeline", "shop", "--force"]
+    flags = [
+        "--jdbc-url",
+        "jdbc:sqlite:none.db",
+        "--bucket",
+        "lake",
+        "--pipeline",
+        "shop",
+        "--force",
+    ]
     for more, batches in (([], {"encoding": {"format": "parquet"}}), (["--records"], None)):
         assert spark_lake(*flags, *more, folder=tmp_path).returncode == 0
         assert json.loads((tmp_path / "tap.json").read_text()).get("batch_config") == batches
 
 
-def test_the_crontab_line_runs_as_cron_runs_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By `sh`, from another folder, with hardly a variable; a percent sign is the line's end to cron."""
+def test_the_crontab_line_runs_as_cron_runs_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By `sh`, from another folder, with hardly a variable.
+
+    A percent sign is the line's end to cron.
+    """
     programs = tmp_path / "bin %"
     programs.mkdir()
     (programs / "spark-lake").write_text('#!/bin/sh\necho "$0 $PWD $*"\n')
@@ -124,5 +186,10 @@ def test_the_crontab_line_runs_as_cron_runs_it(tmp_path: Path, monkeypatch: pyte
     report = init(NewPipeline(**{**vars(SHOP), "user": "me", "cron": "0 5 * * *"}), folder)
     assert report.crontab is not None
     assert "\n" not in report.crontab
-    subprocess.run(["/bin/sh", "-c", cron_command(report.crontab)], cwd="/", env={"PATH": "/usr/bin:/bin"}, check=True)
+    subprocess.run(
+        ["/bin/sh", "-c", cron_command(report.crontab)],
+        cwd="/",
+        env={"PATH": "/usr/bin:/bin"},
+        check=True,
+    )
     assert (folder / "shop.log").read_text() == f"{programs}/spark-lake {folder} run\n"

@@ -65,7 +65,9 @@ def test_a_meltano_yml_keeps_what_it_holds_comments_too(tmp_path: Path) -> None:
         "tap-spark-jdbc",
         "tap-spark-jdbc--shop",
     ]
-    assert project["jobs"] == [{"name": "shop", "tasks": ["tap-spark-jdbc--shop target-spark-lake--shop"]}]
+    assert project["jobs"] == [
+        {"name": "shop", "tasks": ["tap-spark-jdbc--shop target-spark-lake--shop"]}
+    ]
     assert project["schedules"][1] == {"name": "shop", "interval": "@daily", "job": "shop"}
     schema = json.loads((resources.files("meltano") / "schemas/meltano.schema.json").read_text())
     problems = jsonschema.validators.validator_for(schema)(schema).iter_errors(project)
@@ -83,10 +85,14 @@ def test_a_second_pipeline_joins_and_force_writes_one_anew_and_nothing_else(tmp_
     both = (tmp_path / "meltano.yml").read_text()
     init(NewPipeline(**{**vars(SHOP), "load_method": "upsert"}), tmp_path, force=True)
     changed = (tmp_path / "meltano.yml").read_text()
-    with pytest.raises(ConfigurationError, match=r"for the pipeline shop, and Shop\. would be called the same"):
+    with pytest.raises(
+        ConfigurationError, match=r"for the pipeline shop, and Shop\. would be called the same"
+    ):
         init(NewPipeline(**{**vars(SHOP), "pipeline": "Shop."}), tmp_path, force=True)
     assert set(first.splitlines()) < set(both.splitlines())
-    assert [line for line in changed.splitlines() if line not in both.splitlines()] == ["        load_method: upsert"]
+    assert [line for line in changed.splitlines() if line not in both.splitlines()] == [
+        "        load_method: upsert"
+    ]
     pipelines = yaml.safe_load(changed)["state_backend"]["lake"]["pipelines"]
     assert list(pipelines.values()) == ["shop", "shop", "books", "books"]
     assert "dev:tap-spark-jdbc--shop-to-target-spark-lake--shop" in pipelines
@@ -103,7 +109,9 @@ def test_a_second_pipeline_joins_and_force_writes_one_anew_and_nothing_else(tmp_
         ("meltano.yml", "jobs:\n- name: shop\n", "has the pipeline shop already (shop in jobs)"),
     ],
 )
-def test_what_is_there_is_never_written_over_unasked(tmp_path: Path, there: str, content: str, says: str) -> None:
+def test_what_is_there_is_never_written_over_unasked(
+    tmp_path: Path, there: str, content: str, says: str
+) -> None:
     (tmp_path / there).write_text(content)
     with pytest.raises(ConfigurationError) as failed:
         init(SHOP, tmp_path)
@@ -122,7 +130,9 @@ def test_programs_are_named_so_that_the_project_can_be_shared(tmp_path: Path) ->
 def test_any_text_is_read_back_from_yaml_as_it_was(text: str) -> None:
     config: dict[str, Any] = {"jdbc_url": text, "tables": [text, "x"]}
     programs = {"tap-spark-jdbc": text, "target-spark-lake": "t"}
-    written, _ = MeltanoEntry("p", config, {"bucket": "b"}, programs).added_to(WRITTEN, replace=False, origin="f")
+    written, _ = MeltanoEntry("p", config, {"bucket": "b"}, programs).added_to(
+        WRITTEN, replace=False, origin="f"
+    )
     (_, program, extractor) = yaml.safe_load(written)["plugins"]["extractors"]
     assert program["executable"] == text
     if "$" not in text:

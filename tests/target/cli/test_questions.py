@@ -1,4 +1,7 @@
-"""`spark-lake init` on a terminal asks, and checks each answer; by flags alone it tries the database and says so."""
+"""`spark-lake init` on a terminal asks, and checks each answer.
+
+By flags alone it tries the database and says so.
+"""
 
 from __future__ import annotations
 
@@ -17,13 +20,23 @@ from servers.mysql import MySQL
 from target.cli.init_command import MAIN, spark_lake
 
 
-def on_a_terminal(folder: Path, answers: Sequence[str], *words: str, **variables: str) -> tuple[int, str]:
+def on_a_terminal(
+    folder: Path, answers: Sequence[str], *words: str, **variables: str
+) -> tuple[int, str]:
     """Exit code and screen of a dialogue on a terminal of its own; `^C` is the key."""
     process, terminal = pty.fork()
     if process == 0:  # pragma: no cover
         os.chdir(folder)
-        os.execve(sys.executable, [sys.executable, "-c", MAIN, "init", *words], {**os.environ, **variables})
-    waiting, screen, answered = [b"\x03" if each == "^C" else f"{each}\n".encode() for each in answers], b"", 0
+        os.execve(
+            sys.executable,
+            [sys.executable, "-c", MAIN, "init", *words],
+            {**os.environ, **variables},
+        )
+    waiting, screen, answered = (
+        [b"\x03" if each == "^C" else f"{each}\n".encode() for each in answers],
+        b"",
+        0,
+    )
     while True:
         try:
             read = os.read(terminal, 4096)
@@ -35,7 +48,9 @@ def on_a_terminal(folder: Path, answers: Sequence[str], *words: str, **variables
             os.write(terminal, waiting.pop(0))
     os.close(terminal)
     assert waiting == [], screen.decode()
-    return os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]), screen.decode().replace("\r\n", "\n")
+    return os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]), screen.decode().replace(
+        "\r\n", "\n"
+    )
 
 
 @pytest.fixture
@@ -52,7 +67,9 @@ def shop(tmp_path: Path) -> Path:
 
 
 @pytest.mark.slow
-def test_on_a_terminal_each_answer_is_checked_and_tables_and_keys_are_chosen_from_what_is_there(shop: Path) -> None:
+def test_on_a_terminal_each_answer_is_checked_and_tables_and_keys_are_chosen_from_what_is_there(
+    shop: Path,
+) -> None:
     answers = [
         *(
             "a/b",
@@ -127,14 +144,18 @@ def test_tables_that_are_read_from_the_log(mysql: MySQL, tmp_path: Path) -> None
     assert "notes: it has no primary key, by which changes find their rows" in screen
     assert f"{database.name}.orders: -" not in screen
     config = json.loads((tmp_path / "tap.json").read_text())
-    assert config["stream_options"] == {f"{database.name}-orders": {"replication_method": "LOG_BASED"}}
+    assert config["stream_options"] == {
+        f"{database.name}-orders": {"replication_method": "LOG_BASED"}
+    }
     assert "incremental_tables" not in config
     assert screen.rstrip().endswith("A run can start.")
 
 
 def test_log_based_streams_by_flags(tmp_path: Path) -> None:
     flags = ["--jdbc-url", "jdbc:mysql://nowhere/shop", "--bucket", "lake", "--pipeline", "shop"]
-    done = spark_lake(*flags, "--log-based", "shop-o*", "--log-based", "shop-items", folder=tmp_path)
+    done = spark_lake(
+        *flags, "--log-based", "shop-o*", "--log-based", "shop-items", folder=tmp_path
+    )
     assert done.returncode == 0, done.stderr
     config = json.loads((tmp_path / "tap.json").read_text())
     by_log = {"replication_method": "LOG_BASED"}
@@ -149,7 +170,9 @@ def test_who_leaves_the_dialogue_has_written_nothing(shop: Path) -> None:
 
 
 @pytest.mark.slow
-def test_by_flags_alone_a_database_that_can_t_be_reached_is_said_and_the_files_are_written(tmp_path: Path) -> None:
+def test_by_flags_alone_a_database_that_can_t_be_reached_is_said_and_the_files_are_written(
+    tmp_path: Path,
+) -> None:
     flags = ["--jdbc-url", "jdbc:sqlite:nowhere/x.db", "--bucket", "lake", "--pipeline", "shop"]
     done = spark_lake(*flags, folder=tmp_path)
     assert done.returncode == 0, done.stderr

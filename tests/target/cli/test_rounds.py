@@ -1,4 +1,6 @@
-"""`spark-lake run --every` and `--at`: runs in a row by one process, each with all that a single run promises."""
+"""`spark-lake run --every` and `--at`: runs in a row by one process, each with all that a single
+run promises.
+"""
 
 from __future__ import annotations
 
@@ -60,7 +62,9 @@ class Loop:
     def children(self, name: str) -> list[int]:
         """The processes that it started whose command has this name in it."""
         listed = Path(f"/proc/{self.process.pid}/task")
-        found = [child for task in listed.iterdir() for child in (task / "children").read_text().split()]
+        found = [
+            child for task in listed.iterdir() for child in (task / "children").read_text().split()
+        ]
         return [int(each) for each in found if name in _command(each)]
 
 
@@ -75,7 +79,9 @@ def _command(process: str) -> str:
 @contextmanager
 def loop(folder: Path, *words: str) -> Iterator[Loop]:
     command = [SPARK_LAKE, "run", *words]
-    with subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
         running = Loop(process)
         try:
             yield running
@@ -102,7 +108,9 @@ def insert(folder: Path, first: int, end: int) -> None:
 
 def in_lake(folder: Path) -> list[int]:
     files = sorted((folder / "lake/raw").rglob("*.parquet"))
-    return sorted(each for file in files for each in pq.read_table(file, partitioning=None)["id"].to_pylist())
+    return sorted(
+        each for file in files for each in pq.read_table(file, partitioning=None)["id"].to_pylist()
+    )
 
 
 @pytest.mark.slow
@@ -125,7 +133,9 @@ def test_rounds_bring_what_is_new_by_one_jvm(folder: Path) -> None:
     assert not Path(f"/proc/{java}").exists()
     # A single run continues where the rounds ended.
     insert(folder, 150, 160)
-    done = subprocess.run([SPARK_LAKE, "run"], cwd=folder, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [SPARK_LAKE, "run"], cwd=folder, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr
     assert in_lake(folder) == list(range(160))
 
@@ -136,9 +146,17 @@ def test_a_round_leaves_no_session(tmp_path: Path, postgresql: PostgreSQL) -> No
     shop = postgresql.new_database()
     with psycopg.connect(shop.dsn, autocommit=True) as connection:
         for name in ("a", "b", "c"):
-            connection.execute(f"create table {name} as select n as id, now() as at from generate_series(1, 1000) n")
+            connection.execute(
+                f"create table {name} as select n as id, now() as at from generate_series(1, 1000) "
+                "n"
+            )
         specs = [f"public.{name}:at:timestamp!append" for name in ("a", "b", "c")]
-        tap = login(shop, reader="jdbc", incremental_tables=specs, batch_config={"encoding": {"format": "parquet"}})
+        tap = login(
+            shop,
+            reader="jdbc",
+            incremental_tables=specs,
+            batch_config={"encoding": {"format": "parquet"}},
+        )
         (tmp_path / "tap.json").write_text(json.dumps(tap))
         (tmp_path / "target.json").write_text(json.dumps({"bucket": "./lake", "pipeline": "shop"}))
         with loop(tmp_path, "--every", "1h") as running:
@@ -148,9 +166,14 @@ def test_a_round_leaves_no_session(tmp_path: Path, postgresql: PostgreSQL) -> No
 
 
 def killed_in_a_round(running: Loop) -> bool:
-    """Kills taps until a round fails by that: one may be over already. Whether the JVM of that round is gone."""
+    """Kills taps until a round fails by that: one may be over already.
+
+    Whether the JVM of that round is gone.
+    """
     for _ in range(ROUNDS):
-        while not ((taps := running.children("bin/tap-spark-jdbc")) and (javas := running.children("java"))):
+        while not (
+            (taps := running.children("bin/tap-spark-jdbc")) and (javas := running.children("java"))
+        ):
             pass
         with suppress(ProcessLookupError):
             os.kill(taps[0], signal.SIGKILL)
@@ -168,7 +191,10 @@ def test_a_failing_round_does_not_end_the_others(folder: Path) -> None:
         (folder / "shop.db").rename(folder / "away.db")
         while "exit code" not in running.next_round()[1]:
             pass
-        assert any("tap-spark-jdbc: can't connect to jdbc:sqlite:shop.db" in line for line in running.others)
+        assert any(
+            "tap-spark-jdbc: can't connect to jdbc:sqlite:shop.db" in line
+            for line in running.others
+        )
         assert not Path(f"/proc/{java}").exists()
         (folder / "away.db").rename(folder / "shop.db")
         insert(folder, 100, 110)
@@ -205,7 +231,11 @@ def test_rounds_begin_when_cron_would_or_so_long_after_one_another() -> None:
     noon = datetime(2026, 11, 27, 12, 0, 30).timestamp()
     assert Schedule.of("5m", None).next(noon) == noon + 300
     assert Schedule.of("5m", None).first(noon) == noon
-    for expression, following in (("*/15 * * * *", (12, 15)), ("@hourly", (13, 0)), ("30 6-22 * * mon-fri", (12, 30))):
+    for expression, following in (
+        ("*/15 * * * *", (12, 15)),
+        ("@hourly", (13, 0)),
+        ("30 6-22 * * mon-fri", (12, 30)),
+    ):
         schedule = Schedule.of(None, expression)
         assert datetime.fromtimestamp(schedule.first(noon)) == datetime(2026, 11, 27, *following)
 

@@ -53,7 +53,8 @@ def test_the_exit_code_is_the_pipe_s(
     assert spark_lake.command(["run", *words, "--config", "lake.json"]) == code
     words = {path.stem: path.read_text() for path in tmp_path.glob("*.words")}
     assert words["tap-spark-jdbc"] == (
-        "--config tap.json --state-from lake.json --stream a --stream b* --full --replace --log-level info\n"
+        "--config tap.json --state-from lake.json --stream a --stream b* --full --replace "
+        "--log-level info\n"
     )
     assert words["target-spark-lake"] == "--config lake.json --accept-shrink --log-level info\n"
 
@@ -70,7 +71,9 @@ def folder(tmp_path: Path) -> Iterator[Path]:
 
 @pytest.mark.slow
 def test_a_run_has_one_summary_and_says_its_state(folder: Path) -> None:
-    done = subprocess.run([SPARK_LAKE, "run"], cwd=folder, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [SPARK_LAKE, "run"], cwd=folder, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr
     assert done.stderr.count("Done! 100 records in 1 stream(s)") == 1
     assert "orders: 100 records loaded" in done.stderr
@@ -98,7 +101,9 @@ def test_a_table_that_shrinks_fails_until_it_is_accepted(folder: Path) -> None:
 
 
 def run(folder: Path, *flags: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([SPARK_LAKE, "run", *flags], cwd=folder, capture_output=True, text=True, check=False)
+    return subprocess.run(
+        [SPARK_LAKE, "run", *flags], cwd=folder, capture_output=True, text=True, check=False
+    )
 
 
 def ids(folder: Path, table: str = "orders") -> list[int]:
@@ -108,7 +113,11 @@ def ids(folder: Path, table: str = "orders") -> list[int]:
 @pytest.fixture
 def two_tables(folder: Path) -> Path:
     """Both are append-only and have a bookmark of 99, and a new row at the source."""
-    rewritten(folder / "tap.json", incremental_tables=["orders:id:integer", "items:id:integer"], safety_lag_rows=0)
+    rewritten(
+        folder / "tap.json",
+        incremental_tables=["orders:id:integer", "items:id:integer"],
+        safety_lag_rows=0,
+    )
     with closing(sqlite3.connect(folder / "shop.db")) as database:
         with database:
             database.execute("create table items as select id from orders")
@@ -126,7 +135,9 @@ def bookmarks(folder: Path) -> dict[str, int]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("full", [(), ("--full", "--replace")], ids=["increment", "full"])
-def test_a_part_of_the_streams_leaves_tables_and_bookmarks_of_the_others(two_tables: Path, full: tuple[str]) -> None:
+def test_a_part_of_the_streams_leaves_tables_and_bookmarks_of_the_others(
+    two_tables: Path, full: tuple[str]
+) -> None:
     """A full run replaces the tables of its streams alone, although they are append-only."""
     done = run(two_tables, *full, "--stream", "ord*")
     assert done.returncode == 0, done.stderr
@@ -138,7 +149,9 @@ def test_a_part_of_the_streams_leaves_tables_and_bookmarks_of_the_others(two_tab
 
 
 @pytest.mark.slow
-def test_a_full_run_of_append_only_tables_asks_whether_to_replace_or_to_append_again(two_tables: Path) -> None:
+def test_a_full_run_of_append_only_tables_asks_whether_to_replace_or_to_append_again(
+    two_tables: Path,
+) -> None:
     code, said = run_on_a_terminal(two_tables, "--full")
     assert code == 1
     assert "items, orders" in said
@@ -163,7 +176,9 @@ def run_on_a_terminal(folder: Path, *flags: str) -> tuple[int, str]:
     """The exit code, and what the terminal shows."""
     master, terminal = pty.openpty()
     fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", LINES, COLUMNS, 0, 0))
-    environment = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES")}
+    environment = {
+        name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES")
+    }
     with (
         subprocess.Popen(
             [SPARK_LAKE, "run", *flags],
@@ -196,7 +211,9 @@ def test_without_configs_the_command_that_writes_them_is_named(tmp_path: Path) -
     ("flags", "said"),
     [(("--stream", "ordres"), "orders"), (("--stream", "x*"), "x*"), (("--replace",), "--full")],
 )
-def test_what_no_run_can_mean_is_refused_with_what_is_meant(folder: Path, flags: tuple[str, ...], said: str) -> None:
+def test_what_no_run_can_mean_is_refused_with_what_is_meant(
+    folder: Path, flags: tuple[str, ...], said: str
+) -> None:
     done = run(folder, *flags)
     assert done.returncode == 1
     assert said in done.stderr
@@ -219,8 +236,13 @@ def test_a_signal_reaches_both_programs_and_nothing_is_published(folder: Path) -
 
 
 @pytest.mark.slow
-def test_the_bucket_is_said_once_and_secrets_are_in_env(tmp_path: Path, postgresql: PostgreSQL) -> None:
-    """YAML with comments, and a `.env` beside it that the environment overrides; it is not printed."""
+def test_the_bucket_is_said_once_and_secrets_are_in_env(
+    tmp_path: Path, postgresql: PostgreSQL
+) -> None:
+    """YAML with comments, and a `.env` beside it that the environment overrides.
+
+    It is not printed.
+    """
     shop = postgresql.new_database()
     with psycopg.connect(shop.dsn) as connection:
         connection.execute("create table orders as select generate_series(1, 100) as id")
@@ -236,11 +258,18 @@ def test_the_bucket_is_said_once_and_secrets_are_in_env(tmp_path: Path, postgres
     lines = [f"SHOP_{name}='{value}'\n" for name, value in {**variables, "LAKE": "lake"}.items()]
     (tmp_path / ".env").write_text("".join(lines))
     real = {**os.environ, "SHOP_DATABASE": shop.name}
-    done = subprocess.run([SPARK_LAKE, "run"], cwd=tmp_path, env=real, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [SPARK_LAKE, "run"], cwd=tmp_path, env=real, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr
     assert "public-orders: 100 records loaded" in done.stderr
     status = subprocess.run(
-        [SPARK_LAKE, "status", "--json"], cwd=tmp_path, env=real, capture_output=True, text=True, check=False
+        [SPARK_LAKE, "status", "--json"],
+        cwd=tmp_path,
+        env=real,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert json.loads(status.stdout)[0]["streams"].keys() == {"public-orders"}, status.stderr
     # Files went to the lake's own staging folder, so none was copied.
@@ -251,20 +280,32 @@ def test_the_bucket_is_said_once_and_secrets_are_in_env(tmp_path: Path, postgres
         cwd=tmp_path, env=real, capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert (alone.returncode, alone.stdout) == (1, "")
-    assert "batch_config.storage.root: is missing: start with --state-from target.json" in alone.stderr
+    assert (
+        "batch_config.storage.root: is missing: start with --state-from target.json" in alone.stderr
+    )
 
 
 @pytest.mark.slow
 def test_a_terminal_of_80_columns_shows_phases_tables_and_deletes_and_no_state(
     tmp_path: Path, postgresql: PostgreSQL
 ) -> None:
-    """Each phase is seen, however short; no number is cut; done streams are marked; the state is for programs."""
-    database, long = postgresql.new_database(), "a_table_with_a_name_that_is_far_too_long_for_80_columns"
+    """Each phase is seen, however short; no number is cut; done streams are marked.
+
+    The state is for programs.
+    """
+    database, long = (
+        postgresql.new_database(),
+        "a_table_with_a_name_that_is_far_too_long_for_80_columns",
+    )
     with psycopg.connect(database.dsn, autocommit=True) as connection:
         for table in ("orders", long):
             connection.execute(f"create table {table} (id integer primary key)")
             connection.execute(f"insert into {table} select generate_series(1, 3000)")
-        login = {"jdbc_url": database.jdbc_url, "user": database.user, "password": database.password}
+        login = {
+            "jdbc_url": database.jdbc_url,
+            "user": database.user,
+            "password": database.password,
+        }
         spec = {"replication_key": "id", "load_method": "upsert", "detect_deletes": True}
         options = {"public-orders": spec, f"public-{long}": {"load_method": "overwrite"}}
         (tmp_path / "tap.json").write_text(json.dumps({**login, "stream_options": options}))
@@ -280,12 +321,19 @@ def test_a_terminal_of_80_columns_shows_phases_tables_and_deletes_and_no_state(
         stream.feed(piece)
         seen.update(line.rstrip() for line in screen.display)
     for phase in ("connecting", "reading", "writing", "merging", "committing"):
-        assert any(re.fullmatch(rf"{phase}(, \d of 2 tables)? +\d+ s", line) for line in seen), (phase, seen)
+        assert any(re.fullmatch(rf"{phase}(, \d of 2 tables)? +\d+ s", line) for line in seen), (
+            phase,
+            seen,
+        )
     assert any(line.startswith("committing, 2 of 2 tables") for line in seen)
     live = [line for line in seen if line.startswith("✓ ")]
     assert any(re.match(r"✓ public-orders +\d+ rows?  11 deleted ", line) for line in live), seen
-    assert any(re.match(r"✓ public-a_tab\S*…\S*80_columns  3,000 rows ", line) for line in live), seen
+    assert any(re.match(r"✓ public-a_tab\S*…\S*80_columns  3,000 rows ", line) for line in live), (
+        seen
+    )
     assert re.search(r"public-orders: \d+ records loaded, 11 deleted, ", said)
     assert '"bookmarks"' not in said
-    (last, *_) = json.loads(subprocess.run([SPARK_LAKE, "runs", "--json"], cwd=tmp_path, capture_output=True).stdout)
+    (last, *_) = json.loads(
+        subprocess.run([SPARK_LAKE, "runs", "--json"], cwd=tmp_path, capture_output=True).stdout
+    )
     assert last["streams"]["public-orders"]["deleted"] == 11

@@ -35,12 +35,18 @@ def test_a_password_is_never_written_or_shown(flags: list[str], tmp_path: Path) 
 
 
 def test_secrets_are_references_to_the_environment(tmp_path: Path) -> None:
-    new = NewPipeline("9 lives", "jdbc:postgresql://h/db?password=${DB}", "s3://b", user="me", storage_keys=True)
+    new = NewPipeline(
+        "9 lives", "jdbc:postgresql://h/db?password=${DB}", "s3://b", user="me", storage_keys=True
+    )
     report = init(new, tmp_path)
     assert json.loads((tmp_path / "tap.json").read_text())["password"] == "${LAKE_9_LIVES_PASSWORD}"
     keys = {"key": "${LAKE_9_LIVES_STORAGE_KEY}", "secret": "${LAKE_9_LIVES_STORAGE_SECRET}"}
     assert json.loads((tmp_path / "target.json").read_text())["storage_options"] == keys
-    assert report.variables == ["DB", "LAKE_9_LIVES_PASSWORD", *(value.strip("${}") for value in keys.values())]
+    assert report.variables == [
+        "DB",
+        "LAKE_9_LIVES_PASSWORD",
+        *(value.strip("${}") for value in keys.values()),
+    ]
 
 
 def test_secrets_are_references_to_files(tmp_path: Path) -> None:
@@ -69,9 +75,15 @@ def test_secrets_are_references_to_files(tmp_path: Path) -> None:
         ("jdbc:mysql://(host=h,password=", ",user=u)/d"),
     ],
 )
-def test_a_secret_in_a_url_is_refused_and_a_reference_to_one_is_not(before: str, after: str) -> None:
+def test_a_secret_in_a_url_is_refused_and_a_reference_to_one_is_not(
+    before: str, after: str
+) -> None:
     def problems(secret: str) -> list[str]:
-        return [each for each in NewPipeline("p", before + secret + after, "./lake").problems() if "in plain" in each]
+        return [
+            each
+            for each in NewPipeline("p", before + secret + after, "./lake").problems()
+            if "in plain" in each
+        ]
 
     assert len(problems("hunter2")) == 1
     assert problems("${SHOP_KEY}") == problems("${file:/run/key}") == []

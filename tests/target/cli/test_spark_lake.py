@@ -20,7 +20,9 @@ from target_spark_lake.commit.pipeline_run import open_run
 
 @pytest.fixture
 def lake(tmp_path: Path) -> SmallLake:
-    (tmp_path / "target.json").write_text(json.dumps({"bucket": f"{tmp_path}/lake", "pipeline": PIPELINE}))
+    (tmp_path / "target.json").write_text(
+        json.dumps({"bucket": f"{tmp_path}/lake", "pipeline": PIPELINE})
+    )
     return SmallLake(f"{tmp_path}/lake", {})
 
 
@@ -52,9 +54,21 @@ def test_runs_and_state_tell_what_happened(lake: SmallLake) -> None:
     with pytest.raises(RuntimeError), open_and_fail(lake):
         raise RuntimeError("the source is gone")
     failed, second, first = answer(lake, "runs")
-    assert (failed["outcome"], second["outcome"], first["outcome"]) == ("failed", "succeeded", "succeeded")
+    assert (failed["outcome"], second["outcome"], first["outcome"]) == (
+        "failed",
+        "succeeded",
+        "succeeded",
+    )
     assert "the source is gone" in failed["error"]
-    assert set(second) == {"run_id", "started_at", "finished_at", "kind", "outcome", "streams", "error"}
+    assert set(second) == {
+        "run_id",
+        "started_at",
+        "finished_at",
+        "kind",
+        "outcome",
+        "streams",
+        "error",
+    }
     assert {run["kind"] for run in (failed, second, first)} == {"sync"}
     assert set(second["streams"]["grows"]) == {"records", "files", "bytes", "rejected", "deleted"}
     assert second["streams"]["grows"]["records"] == STEP
@@ -64,7 +78,10 @@ def test_runs_and_state_tell_what_happened(lake: SmallLake) -> None:
     assert state["pipeline"] == PIPELINE
     assert state["run_id"] == second["run_id"]
     assert state["bookmarks"]["grows"]["replication_key_value"] == 2 * STEP
-    assert [saved["run_id"] for saved in answer(lake, "state", "history")] == [second["run_id"], first["run_id"]]
+    assert [saved["run_id"] for saved in answer(lake, "state", "history")] == [
+        second["run_id"],
+        first["run_id"],
+    ]
 
 
 class open_and_fail:
@@ -82,7 +99,9 @@ class open_and_fail:
 
 
 @pytest.mark.slow
-def test_a_living_run_is_shown_as_running_and_unlock_refuses_it_without_force(lake: SmallLake) -> None:
+def test_a_living_run_is_shown_as_running_and_unlock_refuses_it_without_force(
+    lake: SmallLake,
+) -> None:
     run = open_run(lake.storage(), LAYOUT, lock_ttl_seconds=NO_BEATS)
     assert answer(lake, "runs")[0]["outcome"] == "running"
     for command in ("unlock", "recover"):
@@ -120,9 +139,11 @@ def test_recover_keeps_what_can_be_continued_and_says_so(lake: SmallLake) -> Non
     staged = lake.staged_paths()
     (dead, _) = answer(lake, "runs")
     recovered = answer(lake, "recover")
-    assert recovered == {"pipeline": PIPELINE, "finished": None, "rolled_back": [dead["run_id"]]} | {
-        "can_continue": dead["run_id"]
-    }
+    assert recovered == {
+        "pipeline": PIPELINE,
+        "finished": None,
+        "rolled_back": [dead["run_id"]],
+    } | {"can_continue": dead["run_id"]}
     told = " ".join(spark_lake(lake, "recover").stdout.split())
     assert f"The next run goes on from what run {dead['run_id']} staged." in told
     assert lake.staged_paths() == staged
@@ -163,7 +184,9 @@ def test_no_command_needs_spark(lake: SmallLake) -> None:
         "import sys; from target_spark_lake.cli.spark_lake import command; "
         f"command(['runs', '--config', '{config}']); assert 'pyspark' not in sys.modules"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False
+    )
     assert done.returncode == 0, done.stderr
 
 
@@ -174,6 +197,7 @@ def test_a_config_that_is_missing_is_one_clear_line(tmp_path: Path) -> None:
     assert done.returncode == 1
     assert (
         done.stderr
-        == f"spark-lake: --config {tmp_path}/none.json: No such file or directory; name it by --config, or let "
+        == f"spark-lake: --config {tmp_path}/none.json: No such file or directory; name it by "
+        "--config, or let "
         "`spark-lake init` write one\n"
     )

@@ -63,19 +63,33 @@ def test_every_change_of_the_state_is_a_run_that_can_be_undone(lake: SmallLake, 
         assert shown["bookmarks"] == becomes["bookmarks"]
         (newest, *_) = spark_lake(lake, capsys, "runs")
         assert newest["kind"].startswith("state ")
-        assert (newest["run_id"], newest["outcome"], newest["streams"]) == (shown["run_id"], "succeeded", {})
+        assert (newest["run_id"], newest["outcome"], newest["streams"]) == (
+            shown["run_id"],
+            "succeeded",
+            {},
+        )
         assert spark_lake(lake, capsys, "state", "history")[0]["run_id"] == shown["run_id"]
-        assert spark_lake(lake, capsys, "state", "restore", second)["bookmarks"] == state_of(2 * STEP)["bookmarks"]
-        assert spark_lake(lake, capsys, "state", "restore", shown["run_id"])["bookmarks"] == becomes["bookmarks"]
+        assert (
+            spark_lake(lake, capsys, "state", "restore", second)["bookmarks"]
+            == state_of(2 * STEP)["bookmarks"]
+        )
+        assert (
+            spark_lake(lake, capsys, "state", "restore", shown["run_id"])["bookmarks"]
+            == becomes["bookmarks"]
+        )
         spark_lake(lake, capsys, "state", "restore", second)
     assert lake.sync() == 3 * STEP
     lake.check_exact(3 * STEP)
 
 
-def test_a_state_that_is_kept_elsewhere_is_changed_restored_and_shown_there(tmp_path: Path, capsys) -> None:
+def test_a_state_that_is_kept_elsewhere_is_changed_restored_and_shown_there(
+    tmp_path: Path, capsys
+) -> None:
     config = tmp_path / "target.json"
     backend = {"uri": f"sqlite:///{tmp_path}/states.db", "table_name": "states"}
-    config.write_text(json.dumps({"bucket": f"{tmp_path}/lake", "pipeline": PIPELINE, "state_backend": backend}))
+    config.write_text(
+        json.dumps({"bucket": f"{tmp_path}/lake", "pipeline": PIPELINE, "state_backend": backend})
+    )
 
     def answer(*words: str) -> Any:
         capsys.readouterr()
@@ -93,13 +107,21 @@ def test_a_state_that_is_kept_elsewhere_is_changed_restored_and_shown_there(tmp_
 
     # A config that does not say so neither moves the state nor answers from what may be older.
     config.write_text(json.dumps({"bucket": f"{tmp_path}/lake", "pipeline": PIPELINE}))
-    for words in (["state", "show"], ["compact"], ["vacuum"], ["recover"], ["convert", "--format", "delta"]):
+    for words in (
+        ["state", "show"],
+        ["compact"],
+        ["vacuum"],
+        ["recover"],
+        ["convert", "--format", "delta"],
+    ):
         with pytest.raises(ConfigurationError, match="keeps its state in sqlite"):
             admin.command([*words, "--config", str(config)])
     assert not (tmp_path / "lake" / LAYOUT.state).exists()
 
 
-def test_what_a_run_did_to_a_state_that_a_person_had_edited_is_undone_by_restore_before(lake, capsys) -> None:
+def test_what_a_run_did_to_a_state_that_a_person_had_edited_is_undone_by_restore_before(
+    lake, capsys
+) -> None:
     lake.sync()
     write_state(lake, {**state_of(3), "note": "by hand"})
     change = spark_lake(lake, capsys, "state", "set", "--stream", "grows", "--value", "1")
@@ -117,40 +139,76 @@ def test_a_change_that_changes_nothing_leaves_no_run(lake: SmallLake, capsys) ->
     assert not lake.storage().list(LAYOUT.pipeline_staging)
 
 
-def test_a_bookmark_that_was_reset_or_never_there_is_set_where_its_key_is_known(lake: SmallLake, capsys) -> None:
+def test_a_bookmark_that_was_reset_or_never_there_is_set_where_its_key_is_known(
+    lake: SmallLake, capsys
+) -> None:
     lake.sync()
     spark_lake(lake, capsys, "state", "reset")
     spark_lake(lake, capsys, "state", "set", "--stream", "grows", "--value", "2")
     assert saved(lake) == state_of(2)
-    spark_lake(lake, capsys, "state", "set", "--stream", "whole", "--value", "3", "--replication-key", "id")
-    assert saved(lake)["bookmarks"]["whole"] == {"replication_key": "id", "replication_key_value": 3}
+    spark_lake(
+        lake, capsys, "state", "set", "--stream", "whole", "--value", "3", "--replication-key", "id"
+    )
+    assert saved(lake)["bookmarks"]["whole"] == {
+        "replication_key": "id",
+        "replication_key_value": 3,
+    }
     new = ("--stream", "new", "--value", "2025-01-20", "--replication-key", "day", "--type", "date")
     spark_lake(lake, capsys, "state", "set", *new)
-    assert saved(lake)["bookmarks"]["new"] == {"replication_key": "day", "replication_key_value": "2025-01-20"}
+    assert saved(lake)["bookmarks"]["new"] == {
+        "replication_key": "day",
+        "replication_key_value": "2025-01-20",
+    }
 
 
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (("set", "--stream", "grows", "--value", "x"), r"'x' is not an integer; .* give a value like 42"),
+        (
+            ("set", "--stream", "grows", "--value", "x"),
+            r"'x' is not an integer; .* give a value like 42",
+        ),
         (
             ("set", "--stream", "grow", "--value", "1"),
             r"never had a bookmark \(streams of .*: grows, keys, lists, parts, whole\)",
         ),
-        (("set", "--stream", "grow", "--value", "1", "--replication-key", "id"), "give it by --type TYPE"),
-        (("set", "--stream", "grows", "--value", "1", "--type", "number"), "unknown key type 'number'"),
-        (("set", "--stream", "parts", "--value", "1"), "in the tap's own form; edit the state itself"),
-        (("set", "--stream", "keys", "--value", "1"), "in the tap's own form; edit the state itself"),
-        (("set", "--stream", "lists", "--value", "1"), "in the tap's own form; edit the state itself"),
-        (("reset", "--stream", "grow"), r"no bookmark of stream grow \(it has: grows, keys, lists, parts\)"),
+        (
+            ("set", "--stream", "grow", "--value", "1", "--replication-key", "id"),
+            "give it by --type TYPE",
+        ),
+        (
+            ("set", "--stream", "grows", "--value", "1", "--type", "number"),
+            "unknown key type 'number'",
+        ),
+        (
+            ("set", "--stream", "parts", "--value", "1"),
+            "in the tap's own form; edit the state itself",
+        ),
+        (
+            ("set", "--stream", "keys", "--value", "1"),
+            "in the tap's own form; edit the state itself",
+        ),
+        (
+            ("set", "--stream", "lists", "--value", "1"),
+            "in the tap's own form; edit the state itself",
+        ),
+        (
+            ("reset", "--stream", "grow"),
+            r"no bookmark of stream grow \(it has: grows, keys, lists, parts\)",
+        ),
         (("restore", "nothing"), "no run nothing; `spark-lake state history` names"),
         (("restore", "../x"), r"no run \.\./x"),
     ],
 )
-def test_what_can_not_be_done_is_refused_and_leaves_no_run(lake: SmallLake, capsys, words, told) -> None:
+def test_what_can_not_be_done_is_refused_and_leaves_no_run(
+    lake: SmallLake, capsys, words, told
+) -> None:
     lake.sync()
     state = state_of(4)
-    state["bookmarks"]["parts"] = {"partitions": [{"replication_key_value": 1}], "replication_key_value": 1}
+    state["bookmarks"]["parts"] = {
+        "partitions": [{"replication_key_value": 1}],
+        "replication_key_value": 1,
+    }
     state["bookmarks"]["keys"] = {"replication_key": ["a", "b"], "replication_key_value": "x"}
     state["bookmarks"]["lists"] = {"replication_key": "a", "replication_key_value": [1]}
     write_state(lake, state)
@@ -161,7 +219,9 @@ def test_what_can_not_be_done_is_refused_and_leaves_no_run(lake: SmallLake, caps
     assert lake.sync() == 2 * STEP
 
 
-def test_a_foreign_taps_own_state_is_reset_and_restored_but_never_set(lake: SmallLake, capsys) -> None:
+def test_a_foreign_taps_own_state_is_reset_and_restored_but_never_set(
+    lake: SmallLake, capsys
+) -> None:
     run = open_run(lake.storage(), LAYOUT)
     change_state(run, lambda _: {"since": "2025"})
     with pytest.raises(ConfigurationError, match="has no bookmarks; edit the state itself"):
@@ -172,23 +232,34 @@ def test_a_foreign_taps_own_state_is_reset_and_restored_but_never_set(lake: Smal
     assert saved(lake) == {"since": "2025"}
 
 
-def test_no_command_changes_the_state_while_a_run_holds_the_pipeline(lake: SmallLake, capsys) -> None:
+def test_no_command_changes_the_state_while_a_run_holds_the_pipeline(
+    lake: SmallLake, capsys
+) -> None:
     lake.sync()
     (first,) = spark_lake(lake, capsys, "runs")
     run = open_run(lake.storage(), LAYOUT, lock_ttl_seconds=NO_BEATS)
-    for words in (("set", "--stream", "grows", "--value", "1"), ("reset",), ("restore", "--before", first["run_id"])):
+    for words in (
+        ("set", "--stream", "grows", "--value", "1"),
+        ("reset",),
+        ("restore", "--before", first["run_id"]),
+    ):
         with pytest.raises(LockedError, match="is held by process"):
             spark_lake(lake, capsys, "state", *words)
     assert saved(lake) == state_of(STEP)
     run.leave()
 
 
-def test_a_changed_state_is_not_gone_on_from_by_a_dead_runs_checkpoint(tmp_path: Path, capsys) -> None:
+def test_a_changed_state_is_not_gone_on_from_by_a_dead_runs_checkpoint(
+    tmp_path: Path, capsys
+) -> None:
     lake = ResumingLake(f"{tmp_path}/lake", {})
     lake.sync()
     lake.sync()
     with suppress(Died):
-        lake.sync(lake.faulty_files(lambda files: Faulty(files, 2, DIE_BEFORE, frozenset({"create"}))), dead_process())
+        lake.sync(
+            lake.faulty_files(lambda files: Faulty(files, 2, DIE_BEFORE, frozenset({"create"}))),
+            dead_process(),
+        )
     assert lake.checkpoint() is not None
     with pytest.raises(ConfigurationError):
         spark_lake(lake, capsys, "state", "set", "--stream", "grows", "--value", "x")
@@ -208,7 +279,9 @@ def test_a_changed_state_is_not_gone_on_from_by_a_dead_runs_checkpoint(tmp_path:
 
 def test_a_change_that_dies_at_any_step_is_done_whole_or_not_at_all(tmp_path: Path) -> None:
     lake, counted, dead = changed_lake(tmp_path / "all"), [], dead_process()
-    set_five(lake, lake.faulty_files(lambda files: counted.append(Counting(files)) or counted[0]), dead)
+    set_five(
+        lake, lake.faulty_files(lambda files: counted.append(Counting(files)) or counted[0]), dead
+    )
     writes = frozenset({"create", "exchange", "replace", "delete", "delete_all"})
     steps = sum(name in writes for name in counted[0].calls)
     assert steps > 4
@@ -244,11 +317,20 @@ def test_a_lower_value_keeps_what_of_open_transactions_is_still_to_come_and_a_gr
 ) -> None:
     lake.sync()
     seen = {"format_version": 1, "system": "7", "xmin": 740, "xmax": 745}
-    bookmark = {"replication_key": "id", "replication_key_value": 9, "boundary": {"rows": 1}, "snapshot": seen}
+    bookmark = {
+        "replication_key": "id",
+        "replication_key_value": 9,
+        "boundary": {"rows": 1},
+        "snapshot": seen,
+    }
     for value, kept in ((8, {"snapshot": seen}), (10, {})):
         write_state(lake, {"bookmarks": {"grows": bookmark}})
         spark_lake(lake, capsys, "state", "set", "--stream", "grows", "--value", str(value))
-        assert saved(lake)["bookmarks"]["grows"] == {"replication_key": "id", "replication_key_value": value, **kept}
+        assert saved(lake)["bookmarks"]["grows"] == {
+            "replication_key": "id",
+            "replication_key_value": value,
+            **kept,
+        }
 
 
 def test_a_malformed_state_is_refused_with_line_and_column_and_one_that_was_edited_by_hand_counts(
@@ -270,7 +352,10 @@ def test_a_failing_full_run_leaves_the_state_and_after_a_good_one_the_old_state_
     tmp_path: Path, capsys
 ) -> None:
     lake = lake_with_two_rows(tmp_path / "lake")
-    full = [{**lake.announced(increment())[0], "value": {}, "start": "full"}, *lake.announced(increment())[1:]]
+    full = [
+        {**lake.announced(increment())[0], "value": {}, "start": "full"},
+        *lake.announced(increment())[1:],
+    ]
     before = lake.state()
     with pytest.raises(Exception, match="the tap died"):
         lake.load(*full[:-1])
@@ -279,7 +364,10 @@ def test_a_failing_full_run_leaves_the_state_and_after_a_good_one_the_old_state_
     assert lake.state() == {"grows": 7} != before
     (good, failed, first) = spark_lake(lake, capsys, "runs", pipeline="test")
     assert (good["outcome"], failed["outcome"]) == ("succeeded", "failed")
-    assert spark_lake(lake, capsys, "state", "restore", first["run_id"], pipeline="test")["bookmarks"] == before
+    assert (
+        spark_lake(lake, capsys, "state", "restore", first["run_id"], pipeline="test")["bookmarks"]
+        == before
+    )
     assert lake.state() == before
     assert lake.announced(increment())[0]["value"] == before
     spark_lake(lake, capsys, "state", "restore", "--before", good["run_id"], pipeline="test")

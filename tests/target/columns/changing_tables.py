@@ -19,7 +19,10 @@ def sql(kind: str, json_type: str, **more: Any) -> JSON:
 
 INT, BIGINT = sql("INTEGER", "integer"), sql("BIGINT", "integer")
 REAL, DOUBLE = sql("REAL", "number"), sql("DOUBLE PRECISION", "number")
-DATE, MOMENT = sql("DATE", "string", format="date"), {"type": ["string", "null"], "format": "date-time"}
+DATE, MOMENT = (
+    sql("DATE", "string", format="date"),
+    {"type": ["string", "null"], "format": "date-time"},
+)
 
 
 def money(precision: int, scale: int) -> JSON:
@@ -46,10 +49,14 @@ def seen(spark, lake):
     def see(stream: str = "s") -> tuple[dict[str, str], list[JSON]]:
         columns, rows = seen_by_all(spark, lake.folder / "raw" / stream)
         own = [name for name in columns if not name.startswith("_sdc_")]
-        return {name: columns[name] for name in own}, [{name: row[name] for name in own} for row in rows]
+        return {name: columns[name] for name in own}, [
+            {name: row[name] for name in own} for row in rows
+        ]
 
     return see
 
 
 def load(lake: Lake, properties: JSON, *rows: JSON, **settings: Any) -> None:
-    lake.load(schema("s", {"id": INT, **properties}), *(record("s", **row) for row in rows), **settings)
+    lake.load(
+        schema("s", {"id": INT, **properties}), *(record("s", **row) for row in rows), **settings
+    )

@@ -30,11 +30,24 @@ def lake(spark, tmp_path) -> Lake:
     return Lake(tmp_path / "lake")
 
 
-def load(lake: Lake, by: list[str], properties: JSON, rows: Iterable[JSON], way: str = "local", **more: Any) -> None:
+def load(
+    lake: Lake,
+    by: list[str],
+    properties: JSON,
+    rows: Iterable[JSON],
+    way: str = "local",
+    **more: Any,
+) -> None:
     options = {"partition_by": by, **more.pop("options", {})}
     keys, annotations = more.pop("keys", ()), more.pop("annotations", {})
     message = schema("s", {**properties, "nested": NESTED}, keys, **annotations)
-    lake.load(message, *(record("s", **row) for row in rows), stream_options={"s": options}, staging=way, **more)
+    lake.load(
+        message,
+        *(record("s", **row) for row in rows),
+        stream_options={"s": options},
+        staging=way,
+        **more,
+    )
 
 
 def folders(lake: Lake, stream: str = "s") -> set[str]:
@@ -44,7 +57,11 @@ def folders(lake: Lake, stream: str = "s") -> set[str]:
 
 def seen(spark: Any, table: Path, columns: str, said: dict[str, pa.DataType]) -> Rows:
     """The rows on which all readers agree that are told the types of what folders say."""
-    kinds = {pa.string(): ("STRING", "VARCHAR"), pa.int64(): ("LONG", "BIGINT"), pa.date32(): ("DATE", "DATE")}
+    kinds = {
+        pa.string(): ("STRING", "VARCHAR"),
+        pa.int64(): ("LONG", "BIGINT"),
+        pa.date32(): ("DATE", "DATE"),
+    }
     names = [name.strip() for name in columns.split(",")]
     hive = pyarrow.dataset.partitioning(pa.schema(list(said.items())), flavor="hive")
     frame = pd.read_parquet(table, partitioning=hive, dtype_backend="pyarrow")
@@ -53,14 +70,18 @@ def seen(spark: Any, table: Path, columns: str, said: dict[str, pa.DataType]) ->
     files = f"{table}/**/*.parquet".replace("'", "''")
     with duckdb.connect() as connection:
         connection.execute("SET TimeZone = 'UTC'")
-        found = connection.sql(f"FROM read_parquet('{files}', hive_partitioning = true, hive_types = {{{types}}})")
+        found = connection.sql(
+            f"FROM read_parquet('{files}', hive_partitioning = true, hive_types = {{{types}}})"
+        )
         by_duckdb = _rows(found.to_arrow_table(), names)
     assert by_pandas == by_duckdb
     inside = spark.read.option("recursiveFileLookup", "true").parquet(table.as_uri()).schema
     for name, kind in said.items():
         inside = inside.add(name, kinds[kind][0].lower())
     with tempfile.TemporaryDirectory() as copy:
-        spark.read.schema(inside).parquet(table.as_uri()).write.mode("append").parquet(Path(copy).as_uri())
+        spark.read.schema(inside).parquet(table.as_uri()).write.mode("append").parquet(
+            Path(copy).as_uri()
+        )
         assert _rows(pa.parquet.read_table(copy), names) == by_duckdb
     return by_duckdb
 

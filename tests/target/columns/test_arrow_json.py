@@ -29,18 +29,28 @@ VALUES: list[tuple[pa.DataType, Any, Any]] = [
     (pa.binary(), b"\x00\xff", "AP8="),
     (pa.date32(), date(1, 1, 1), "0001-01-01"),
     (pa.timestamp("us"), datetime(2025, 1, 20, 15, 30, 0, 5), "2025-01-20T15:30:00.000005"),
-    (pa.timestamp("ms", "Europe/Berlin"), MOMENT.replace(microsecond=0), "2025-01-20T15:30:00.000Z"),
+    (
+        pa.timestamp("ms", "Europe/Berlin"),
+        MOMENT.replace(microsecond=0),
+        "2025-01-20T15:30:00.000Z",
+    ),
     (pa.timestamp("ns", "UTC"), MOMENT, "2025-01-20T15:30:00.000005Z"),
     (pa.time64("us"), time(1, 2, 3, 4), "01:02:03.000004"),
     (pa.null(), None, None),
     (pa.list_(pa.int8()), [1, None], [1, None]),
-    (pa.struct([("a", pa.date32()), ("ü", pa.list_(pa.float64()))]), {"a": None, "ü": [math.inf]}, None),
+    (
+        pa.struct([("a", pa.date32()), ("ü", pa.list_(pa.float64()))]),
+        {"a": None, "ü": [math.inf]},
+        None,
+    ),
     (pa.map_(pa.string(), pa.int8()), [("k", 1)], [["k", 1]]),
 ]
 
 
 @pytest.mark.parametrize(("kind", "value", "read"), VALUES, ids=lambda value: str(value)[:20])
-def test_a_value_is_the_json_that_means_it_and_null_is_null(kind: pa.DataType, value: Any, read: Any) -> None:
+def test_a_value_is_the_json_that_means_it_and_null_is_null(
+    kind: pa.DataType, value: Any, read: Any
+) -> None:
     expected = {"a": None, "ü": ["Infinity"]} if pa.types.is_struct(kind) else read
     name = 'col"\\ ü'
     rows = pa.RecordBatch.from_arrays([pa.array([value, None, value], kind)] * 2, [name, "other"])
@@ -52,4 +62,7 @@ def test_a_value_is_the_json_that_means_it_and_null_is_null(kind: pa.DataType, v
 
 
 def test_no_rows_are_no_text() -> None:
-    assert json_objects(pa.RecordBatch.from_arrays([pa.array([], pa.string())], ["a"])).to_pylist() == []
+    assert (
+        json_objects(pa.RecordBatch.from_arrays([pa.array([], pa.string())], ["a"])).to_pylist()
+        == []
+    )

@@ -9,7 +9,14 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from pyiceberg.transforms import BucketTransform, TruncateTransform
-from pyiceberg.types import DateType, IcebergType, LongType, StringType, TimestampType, TimestamptzType
+from pyiceberg.types import (
+    DateType,
+    IcebergType,
+    LongType,
+    StringType,
+    TimestampType,
+    TimestamptzType,
+)
 
 from singer_spark.singer.arrow_schema import arrow_type
 from singer_spark.singer.lake_type import Scalar
@@ -29,14 +36,33 @@ TEXTS = [
     *(str(RANDOM.random()) for _ in range(30)),
     None,
 ]
-NUMBERS = [0, 1, -1, -11, 10**12, -(2**63), 2**63 - 1, *(RANDOM.randrange(-(2**40), 2**40) for _ in range(30)), None]
-MOMENTS = [datetime(1, 1, 1), datetime(1969, 12, 31, 23, 59, 59, 999999), datetime(2026, 11, 24, 9, 8, 7, 654321), None]
+NUMBERS = [
+    0,
+    1,
+    -1,
+    -11,
+    10**12,
+    -(2**63),
+    2**63 - 1,
+    *(RANDOM.randrange(-(2**40), 2**40) for _ in range(30)),
+    None,
+]
+MOMENTS = [
+    datetime(1, 1, 1),
+    datetime(1969, 12, 31, 23, 59, 59, 999999),
+    datetime(2026, 11, 24, 9, 8, 7, 654321),
+    None,
+]
 CASES: list[tuple[str, IcebergType, list[Any]]] = [
     ("string", StringType(), TEXTS),
     ("bigint", LongType(), NUMBERS),
     ("date", DateType(), [None if each is None else each.date() for each in MOMENTS]),
     ("timestamp_ntz", TimestampType(), MOMENTS),
-    ("timestamp", TimestamptzType(), [None if each is None else each.replace(tzinfo=UTC) for each in MOMENTS]),
+    (
+        "timestamp",
+        TimestamptzType(),
+        [None if each is None else each.replace(tzinfo=UTC) for each in MOMENTS],
+    ),
 ]
 
 

@@ -69,12 +69,22 @@ DECLARED = {
         datetime(2026, 1, 3),
     ),
     "integers as doubles": ("double", BIGINT, 2**53 + 1, DOUBLE, 0.5, float(2**53), 0.5),
-    "an array of text": ("array<string>", elements(INT), [1, None], elements(TEXT), ["x"], ["1", None], ["x"]),
+    "an array of text": (
+        "array<string>",
+        elements(INT),
+        [1, None],
+        elements(TEXT),
+        ["x"],
+        ["1", None],
+        ["x"],
+    ),
 }
 
 
 @pytest.mark.parametrize("case", DECLARED)
-def test_a_declared_type_lets_a_table_become_what_it_would_not_by_itself(lake: Lake, seen, case: str) -> None:
+def test_a_declared_type_lets_a_table_become_what_it_would_not_by_itself(
+    lake: Lake, seen, case: str
+) -> None:
     kind, before, first, after, second, kept, added = DECLARED[case]
     load(lake, {"a": before}, {"id": 1, "a": first})
     load(lake, {"a": after}, {"id": 2, "a": second}, stream_options={"s": {"columns": {"a": kind}}})
@@ -82,7 +92,9 @@ def test_a_declared_type_lets_a_table_become_what_it_would_not_by_itself(lake: L
     assert seen() == ({"id": "int", "a": became}, [{"id": 1, "a": kept}, {"id": 2, "a": added}])
 
 
-def test_a_declared_type_is_that_of_a_new_table_and_values_are_read_as_it_says(lake: Lake, seen) -> None:
+def test_a_declared_type_is_that_of_a_new_table_and_values_are_read_as_it_says(
+    lake: Lake, seen
+) -> None:
     number = {"type": ["number", "null"]}
     columns = {"exact": "decimal(38,18)", "digits": "string", "whole": "int", "day": "date"}
     properties = {"exact": number, "digits": number, "whole": {"type": "integer"}, "day": TEXT}
@@ -139,27 +151,43 @@ def test_a_config_that_wrote_timestamp_for_one_with_a_zone_keeps_its_table(
     def options(kind: str) -> JSON:
         return {"stream_options": {"s": {"columns": {"a": kind}, "load_method": method}}}
 
-    load(lake, {"a": TEXT}, {"id": 1, "a": "2026-01-02T03:04:05+01:00"}, **options("TIMESTAMP WITH TIME ZONE"))
+    load(
+        lake,
+        {"a": TEXT},
+        {"id": 1, "a": "2026-01-02T03:04:05+01:00"},
+        **options("TIMESTAMP WITH TIME ZONE"),
+    )
     for _ in range(2):
         message = schema("s", {"id": INT, "a": TEXT})
-        lake.load(message, record("s", id=2, a="2026-01-02T03:04:05+02:00"), message, **options("timestamp"))
+        lake.load(
+            message,
+            record("s", id=2, a="2026-01-02T03:04:05+02:00"),
+            message,
+            **options("timestamp"),
+        )
     columns, rows = seen()
     assert columns["a"] == "timestamp"
     assert rows[-1]["a"] == datetime(2026, 1, 2, 1, 4, 5, tzinfo=UTC)
     assert "column(s) a keep their time zone; write TIMESTAMP WITH TIME ZONE" in caplog.text
     if method == "append-only":
-        with pytest.raises(SchemaError, match="column a is timestamp in the table and timestamp_ntz"):
+        with pytest.raises(
+            SchemaError, match="column a is timestamp in the table and timestamp_ntz"
+        ):
             load(lake, {"a": TEXT}, {"id": 3, "a": None}, **options("timestamp_ntz"))
 
 
 def test_a_declared_type_that_does_not_hold_the_column_is_refused(lake: Lake) -> None:
     load(lake, {"a": BIGINT}, {"id": 1, "a": 2**40})
     files = lake.files()
-    with pytest.raises(SchemaError, match="column a is bigint in the table and int in stream_options"):
+    with pytest.raises(
+        SchemaError, match="column a is bigint in the table and int in stream_options"
+    ):
         load(lake, {"a": INT}, {"id": 2}, stream_options={"s": {"columns": {"a": "int"}}})
     assert lake.files() == files
 
 
 def test_a_declared_type_that_is_none_is_refused_before_anything_starts(lake: Lake) -> None:
-    with pytest.raises(ConfigurationError, match=r"stream_options.s.columns.a: 'strng' is not a type"):
+    with pytest.raises(
+        ConfigurationError, match=r"stream_options.s.columns.a: 'strng' is not a type"
+    ):
         load(lake, {}, {"id": 1}, stream_options={"s": {"columns": {"a": "strng"}}})

@@ -7,18 +7,46 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from singer_spark.errors import SchemaError
-from singer_spark.singer.lake_type import Array, Field, LakeType, Scalar, Struct, columns_from_text, parse_type
+from singer_spark.singer.lake_type import (
+    Array,
+    Field,
+    LakeType,
+    Scalar,
+    Struct,
+    columns_from_text,
+    parse_type,
+)
 from singer_spark.singer.schema_mapping import lake_type
 from target_spark_lake.columns.declared_columns import read_as_declared
-from target_spark_lake.columns.evolution import DISCARD, EVOLVE, FREEZE, Evolution, EvolutionRules, evolve
+from target_spark_lake.columns.evolution import (
+    DISCARD,
+    EVOLVE,
+    FREEZE,
+    Evolution,
+    EvolutionRules,
+    evolve,
+)
 from target_spark_lake.columns.widening import wider
 
-SCALARS = ("boolean", "tinyint", "smallint", "int", "bigint", "float", "double", "string", "binary", "date")
+SCALARS = (
+    "boolean",
+    "tinyint",
+    "smallint",
+    "int",
+    "bigint",
+    "float",
+    "double",
+    "string",
+    "binary",
+    "date",
+)
 NAMES = ("a", "b", "c", "an odd: <name>", "`", "ä")
 
 
 def decimals() -> st.SearchStrategy[Scalar]:
-    numbers = st.integers(1, 38).flatmap(lambda precision: st.tuples(st.just(precision), st.integers(0, precision)))
+    numbers = st.integers(1, 38).flatmap(
+        lambda precision: st.tuples(st.just(precision), st.integers(0, precision))
+    )
     return numbers.map(lambda digits: Scalar("decimal", *digits))
 
 
@@ -28,21 +56,30 @@ def scalars() -> st.SearchStrategy[Scalar]:
 
 
 def structs(kinds: st.SearchStrategy[LakeType]) -> st.SearchStrategy[Struct]:
-    fields = st.lists(st.tuples(st.sampled_from(NAMES), kinds), min_size=1, max_size=4, unique_by=lambda each: each[0])
+    fields = st.lists(
+        st.tuples(st.sampled_from(NAMES), kinds),
+        min_size=1,
+        max_size=4,
+        unique_by=lambda each: each[0],
+    )
     return fields.map(lambda each: Struct(tuple(Field(name, kind) for name, kind in each)))
 
 
 TYPES = st.recursive(scalars(), lambda inner: inner.map(Array) | structs(inner), max_leaves=6)
 TABLES = structs(TYPES)
 # Of types that often go together.
-NUMBERS = structs(st.sampled_from([Scalar(name) for name in ("smallint", "int", "bigint")]) | decimals())
+NUMBERS = structs(
+    st.sampled_from([Scalar(name) for name in ("smallint", "int", "bigint")]) | decimals()
+)
 NEAR = structs(NUMBERS.map(Array) | NUMBERS | st.sampled_from([Scalar("int"), Scalar("bigint")]))
 
 
 def holds(wide: LakeType, narrow: LakeType) -> bool:
     """Whether every value of a type is one of the other, member by member, without a loss."""
     if isinstance(wide, Struct) and isinstance(narrow, Struct):
-        return all(each.name in wide.types and holds(wide.types[each.name], each.type) for each in narrow)
+        return all(
+            each.name in wide.types and holds(wide.types[each.name], each.type) for each in narrow
+        )
     if isinstance(wide, Array) and isinstance(narrow, Array):
         return holds(wide.element, narrow.element)
     if isinstance(wide, Scalar) and isinstance(narrow, Scalar):
@@ -51,7 +88,9 @@ def holds(wide: LakeType, narrow: LakeType) -> bool:
 
 
 def extremes(kind: Scalar) -> list[tuple[int, int] | str]:
-    """The values of a type that are hardest to hold, as digits before and behind the point, or as its name."""
+    """The values of a type that are hardest to hold, as digits before and behind the point, or as
+    its name.
+    """
     bits = {"tinyint": 7, "smallint": 15, "int": 31, "bigint": 63}.get(kind.name)
     if bits:
         return [(len(str(2**bits)), 0)]
@@ -65,7 +104,9 @@ def fits(value: tuple[int, int] | str, kind: Scalar) -> bool:
     return not isinstance(most, str) and before <= most[0] and behind <= most[1]
 
 
-def evolved(table: Struct, incoming: Struct, rules: EvolutionRules | None = None) -> Evolution | None:
+def evolved(
+    table: Struct, incoming: Struct, rules: EvolutionRules | None = None
+) -> Evolution | None:
     try:
         return evolve("s", table, incoming, rules or EvolutionRules())
     except SchemaError:
@@ -73,7 +114,9 @@ def evolved(table: Struct, incoming: Struct, rules: EvolutionRules | None = None
 
 
 @given(st.one_of(st.tuples(NEAR, NEAR), st.tuples(NUMBERS, NUMBERS), st.tuples(TABLES, TABLES)))
-def test_the_columns_that_come_out_hold_both_and_are_the_same_the_second_time(both: tuple[Struct, Struct]) -> None:
+def test_the_columns_that_come_out_hold_both_and_are_the_same_the_second_time(
+    both: tuple[Struct, Struct],
+) -> None:
     table, incoming = both
     evolution = evolved(table, incoming)
     assume(evolution is not None)
@@ -98,8 +141,12 @@ def in_order(old: LakeType, new: LakeType) -> bool:
     """Whether the members that were there stand first, in their order."""
     if isinstance(old, Struct) and isinstance(new, Struct):
         first = list(new.types)[: len(old.fields)]
-        return first == list(old.types) and all(in_order(each.type, new.types[each.name]) for each in old)
-    return not (isinstance(old, Array) and isinstance(new, Array)) or in_order(old.element, new.element)
+        return first == list(old.types) and all(
+            in_order(each.type, new.types[each.name]) for each in old
+        )
+    return not (isinstance(old, Array) and isinstance(new, Array)) or in_order(
+        old.element, new.element
+    )
 
 
 def unordered(kind: LakeType) -> object:
@@ -109,7 +156,9 @@ def unordered(kind: LakeType) -> object:
 
 
 @given(scalars(), scalars(), scalars())
-def test_three_types_join_to_one_in_whatever_order(one: Scalar, other: Scalar, third: Scalar) -> None:
+def test_three_types_join_to_one_in_whatever_order(
+    one: Scalar, other: Scalar, third: Scalar
+) -> None:
     def join(*kinds: Scalar | None) -> Scalar | None:
         first, second = kinds
         return wider(first, second) if first and second else None
@@ -120,7 +169,9 @@ def test_three_types_join_to_one_in_whatever_order(one: Scalar, other: Scalar, t
 
 
 @given(st.one_of(st.tuples(NEAR, NEAR), st.tuples(TABLES, TABLES)))
-def test_freeze_lets_nothing_through_that_would_change_the_table(both: tuple[Struct, Struct]) -> None:
+def test_freeze_lets_nothing_through_that_would_change_the_table(
+    both: tuple[Struct, Struct],
+) -> None:
     table, incoming = both
     evolution = evolved(table, incoming, EvolutionRules(FREEZE))
     assert evolved(table, table, EvolutionRules(FREEZE)) == Evolution(table)
@@ -154,7 +205,9 @@ def test_a_type_is_read_back_from_its_text(kind: LakeType) -> None:
     assert parse_type(str(kind)) == kind
 
 
-@pytest.mark.parametrize("text", ["", "strng", "decimal", "decimal(39,0)", "array<int", "struct<>", "int int", "int,"])
+@pytest.mark.parametrize(
+    "text", ["", "strng", "decimal", "decimal(39,0)", "array<int", "struct<>", "int int", "int,"]
+)
 def test_what_is_no_type_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="is not a type"):
         parse_type(text)
@@ -190,7 +243,9 @@ def test_what_is_no_type_is_refused(text: str) -> None:
         ),
     ],
 )
-def test_types_are_widened_by_themselves_only_without_a_loss(old: str, new: str, result: str | None) -> None:
+def test_types_are_widened_by_themselves_only_without_a_loss(
+    old: str, new: str, result: str | None
+) -> None:
     evolution = evolved(columns_from_text({"x": old}), columns_from_text({"x": new}))
     assert (None if evolution is None else str(evolution.columns.types["x"])) == result
 
@@ -221,14 +276,22 @@ def test_types_are_widened_by_themselves_only_without_a_loss(old: str, new: str,
 def test_a_declared_type_permits_what_is_not_automatic_but_never_a_narrower_one(
     old: str | None, new: str | None, declared: str, result: str | None
 ) -> None:
-    one, other = (columns_from_text({"k": "int"} | ({"x": kind} if kind else {})) for kind in (old, new))
-    evolution = evolved(one, other, EvolutionRules(EVOLVE, {"x": parse_type(declared), "unknown": Scalar("int")}))
+    one, other = (
+        columns_from_text({"k": "int"} | ({"x": kind} if kind else {})) for kind in (old, new)
+    )
+    evolution = evolved(
+        one, other, EvolutionRules(EVOLVE, {"x": parse_type(declared), "unknown": Scalar("int")})
+    )
     assert (None if evolution is None else str(evolution.columns.types["x"])) == result
 
 
 def test_an_error_names_every_column_both_types_and_the_ways_out() -> None:
-    old = columns_from_text({"a": "bigint", "s": "struct<l:array<struct<d:date>>>", "n": "int", "Case": "int"})
-    new = columns_from_text({"a": "string", "s": "struct<l:array<struct<d:timestamp>>>", "n": "double", "case": "int"})
+    old = columns_from_text(
+        {"a": "bigint", "s": "struct<l:array<struct<d:date>>>", "n": "int", "Case": "int"}
+    )
+    new = columns_from_text(
+        {"a": "string", "s": "struct<l:array<struct<d:timestamp>>>", "n": "double", "case": "int"}
+    )
     with pytest.raises(SchemaError) as raised:
         evolve("orders", old, new, EvolutionRules())
     said = str(raised.value)
@@ -247,7 +310,12 @@ def test_freeze_says_all_that_changed() -> None:
     new = columns_from_text({"a": "bigint", "added": "date", "s": "struct<x:int,z:int>"})
     with pytest.raises(SchemaError) as raised:
         evolve("s", old, new, EvolutionRules(FREEZE))
-    for said in ("column a from int to bigint", "new column added (date)", "new column s.z (int)", "gone no longer"):
+    for said in (
+        "column a from int to bigint",
+        "new column added (date)",
+        "new column s.z (int)",
+        "gone no longer",
+    ):
         assert said in str(raised.value)
     narrower = columns_from_text({"s": "struct<y:smallint,x:int>", "gone": "int", "a": "tinyint"})
     assert evolve("s", old, narrower, EvolutionRules(FREEZE)).columns == old

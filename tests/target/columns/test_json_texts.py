@@ -1,4 +1,6 @@
-"""Columns whose values may be texts or something else hold JSON throughout: no two values become one."""
+"""Columns whose values may be texts or something else hold JSON throughout: no two values become
+one.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,20 @@ from target.loading import JSON, Lake, record, schema, state
 ANYTHING: JSON = {"type": ["string", "number", "boolean", "object", "array", "null"]}
 ADDRESS = {"type": ["string", "null"], "format": "uri"}
 ID = {"type": "integer"}
-VALUES: list[Any] = [1, "1", True, "true", {"a": 1}, '{"a":1}', [1], "[1]", "null", "", 'a"b\\é', 1.5]
+VALUES: list[Any] = [
+    1,
+    "1",
+    True,
+    "true",
+    {"a": 1},
+    '{"a":1}',
+    [1],
+    "[1]",
+    "null",
+    "",
+    'a"b\\é',
+    1.5,
+]
 
 
 @pytest.fixture
@@ -46,7 +61,12 @@ def as_0_1_0(lake: Lake, stream: str = "s") -> None:
 def test_every_value_can_be_parsed_and_none_looks_like_another(lake: Lake, way: str) -> None:
     properties, settings = WAYS[way]
     rows = [record("s", id=n, v=value) for n, value in enumerate(VALUES)]
-    lake.load(schema("s", {"id": ID, "v": ANYTHING, **properties}), *rows, record("s", id=99, v=None), **settings)
+    lake.load(
+        schema("s", {"id": ID, "v": ANYTHING, **properties}),
+        *rows,
+        record("s", id=99, v=None),
+        **settings,
+    )
     texts = [text for _, text in lake.rows("s", "id, v")]
     assert texts[-1] is None
     assert [json.loads(text) for text in texts[:-1]] == VALUES
@@ -66,7 +86,11 @@ def test_spark_keeps_them_as_this_process_does(spark: object, tmp_path: Path) ->
 def test_members_and_elements_are_kept_apart_too(lake: Lake) -> None:
     mixed = {"type": ["string", "integer", "null"]}
     inner = {"type": "object", "properties": {"a/b": mixed, "c": {"type": "array", "items": mixed}}}
-    lake.load(schema("s", {"v": inner}), record("s", v={"a/b": "1", "c": [1, "1", None]}), record("s", v={"a/b": 1}))
+    lake.load(
+        schema("s", {"v": inner}),
+        record("s", v={"a/b": "1", "c": [1, "1", None]}),
+        record("s", v={"a/b": 1}),
+    )
     assert sorted(map(str, lake.rows("s", "v"))) == [
         """({'a/b': '"1"', 'c': ['1', '"1"', None]},)""",
         "({'a/b': '1', 'c': None},)",
@@ -86,29 +110,43 @@ def test_members_and_elements_are_kept_apart_too(lake: Lake) -> None:
     ids=json.dumps,
 )
 def test_what_can_only_be_a_text_has_no_quotes(lake: Lake, plain: JSON) -> None:
-    lake.load(schema("s", {"v": plain}, definitions={"text": {"type": "string"}}), record("s", v="1"))
+    lake.load(
+        schema("s", {"v": plain}, definitions={"text": {"type": "string"}}), record("s", v="1")
+    )
     assert lake.rows("s", "v") == [("1",)]
 
 
 def test_a_text_that_the_user_asks_for_has_no_quotes(lake: Lake) -> None:
     asked = {"stream_options": {"s": {"columns": {"v": "TEXT", "w": "TEXT", "x": "TEXT"}}}}
     properties = {"v": ANYTHING, "w": {}, "x": {"anyOf": [{"type": "string"}, ID]}}
-    lake.load(schema("s", properties), record("s", v="a", w="b", x="c"), record("s", v=1, w=2, x=3), **asked)
+    lake.load(
+        schema("s", properties),
+        record("s", v="a", w="b", x="c"),
+        record("s", v=1, w=2, x=3),
+        **asked,
+    )
     assert lake.rows("s", "v, w, x") == [("1", "2", "3"), ("a", "b", "c")]
 
 
 @pytest.mark.slow
-def test_a_key_of_several_types_keeps_its_values_apart_and_one_value_is_one_row(spark: object, tmp_path: Path) -> None:
+def test_a_key_of_several_types_keeps_its_values_apart_and_one_value_is_one_row(
+    spark: object, tmp_path: Path
+) -> None:
     lake = Lake(tmp_path / "lake")
     keys: list[Any] = [1, "1", True, "true", {"a": 1, "b": 2}, '{"a":1,"b":2}', 100, 0.5, 0]
     again = ["1.0", '{"b":2.0,"a":1}', "1e2", "5E-1", "-0"]
     head = b'{"type": "RECORD", "stream": "s", "record": {"n": -1, "id": '
     message = schema("s", {"id": ANYTHING, "n": ID}, ("id",))
-    lake.load(message, *(record("s", id=key, n=n) for n, key in enumerate(keys)), load_method="upsert")
+    lake.load(
+        message, *(record("s", id=key, n=n) for n, key in enumerate(keys)), load_method="upsert"
+    )
     assert len(lake.rows("s", "id")) == len(keys)
     lake.load(message, *(head + text.encode() + b"}}\n" for text in again), load_method="upsert")
     new = sorted(text for text, n in lake.rows("s", "id, n") if n == -1)
-    assert (len(lake.rows("s", "id")), new) == (len(keys), sorted(["1", '{"a":1,"b":2}', "100", "0.5", "0"]))
+    assert (len(lake.rows("s", "id")), new) == (
+        len(keys),
+        sorted(["1", '{"a":1,"b":2}', "100", "0.5", "0"]),
+    )
 
 
 @pytest.mark.parametrize(
@@ -139,35 +177,52 @@ def test_one_value_of_a_key_is_one_row_also_without_texts_among_its_values(
     assert lake.rows("s", "id") == [(text,)]
 
 
-def test_a_table_of_0_1_0_stays_as_it_is_and_says_so(lake: Lake, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_table_of_0_1_0_stays_as_it_is_and_says_so(
+    lake: Lake, caplog: pytest.LogCaptureFixture
+) -> None:
     """Its columns take texts as they are, in this run and all later ones; a new column does not."""
     lake.load(schema("s", {"v": {"type": "string"}}), record("s", v="old"))
     as_0_1_0(lake)
     for n in (1, 2):
         caplog.clear()
         with caplog.at_level(logging.WARNING):
-            lake.load(schema("s", {"v": ANYTHING, "w": ANYTHING}), record("s", v=f"new {n}", w="w"), record("s", v=n))
+            lake.load(
+                schema("s", {"v": ANYTHING, "w": ANYTHING}),
+                record("s", v=f"new {n}", w="w"),
+                record("s", v=n),
+            )
         (told,) = [each.message for each in caplog.records if each.levelno == logging.WARNING]
         assert "column(s) v of its table, which version 0.1.0 began" in told
     found = lake.rows("s", "v, w")
     assert found == [("1", None), ("2", None), ("new 1", '"w"'), ("new 2", '"w"'), ("old", None)]
 
 
-def test_a_key_of_such_a_table_is_refused_at_the_schema_unless_the_user_wants_texts(lake: Lake) -> None:
+def test_a_key_of_such_a_table_is_refused_at_the_schema_unless_the_user_wants_texts(
+    lake: Lake,
+) -> None:
     upsert = {"load_method": "upsert"}
     lake.load(schema("s", {"id": {"type": "string"}}, ("id",)), record("s", id="1"), **upsert)
     as_0_1_0(lake)
     now = schema("s", {"id": {"type": ["string", "integer"]}}, ("id",))
-    with pytest.raises(SchemaError, match=r'column\(s\) id may be text or something else.*columns: \{"id": "TEXT"\}'):
+    with pytest.raises(
+        SchemaError,
+        match=r'column\(s\) id may be text or something else.*columns: \{"id": "TEXT"\}',
+    ):
         lake.load(now, record("s", id=2), **upsert)
     assert lake.rows("s", "id") == [("1",)]
-    lake.load(now, record("s", id=2), stream_options={"s": {"columns": {"id": "TEXT"}, "load_method": "append-only"}})
+    lake.load(
+        now,
+        record("s", id=2),
+        stream_options={"s": {"columns": {"id": "TEXT"}, "load_method": "append-only"}},
+    )
     assert lake.rows("s", "id") == [("1",), ("2",)]
 
 
 def test_a_column_of_texts_gets_no_other_values_beside_them(lake: Lake) -> None:
     lake.load(schema("s", {"v": {"type": "string"}}), record("s", v="1"))
-    with pytest.raises(SchemaError, match=r"column\(s\) v may be text or something else.*nothing was written"):
+    with pytest.raises(
+        SchemaError, match=r"column\(s\) v may be text or something else.*nothing was written"
+    ):
         lake.load(schema("s", {"v": ANYTHING}), record("s", v=1))
     assert lake.rows("s", "v") == [("1",)]
     lake.load(schema("s", {"v": ANYTHING}), record("s", v=1), load_method="overwrite")
@@ -177,14 +232,22 @@ def test_a_column_of_texts_gets_no_other_values_beside_them(lake: Lake) -> None:
 def test_a_column_of_json_stays_one_when_only_texts_come(lake: Lake) -> None:
     """Also one that held objects alone, whose later texts get quotes."""
     lake.load(schema("s", {"v": ANYTHING, "o": {"type": "object"}}), record("s", v=1, o={}))
-    lake.load(schema("s", {"v": {"type": "string"}, "o": {"type": ["string", "object"]}}), record("s", v="1", o="{}"))
+    lake.load(
+        schema("s", {"v": {"type": "string"}, "o": {"type": ["string", "object"]}}),
+        record("s", v="1", o="{}"),
+    )
     assert lake.rows("s", "v, o") == [('"1"', '"{}"'), ("1", "{}")]
 
 
 @pytest.mark.parametrize("validates", [True, False])
 def test_texts_of_a_typed_file_get_quotes(lake: Lake, tap: BatchRun, validates: bool) -> None:
     rows = pa.table({"v": pa.array(["1", '{"a":1}', None])})
-    lake.load(schema("s", {"v": ANYTHING}), tap.parquet("s", rows), record("s", v=1), validate_records=validates)
+    lake.load(
+        schema("s", {"v": ANYTHING}),
+        tap.parquet("s", rows),
+        record("s", v=1),
+        validate_records=validates,
+    )
     assert lake.rows("s", "v") == [('"1"',), ('"{\\"a\\":1}"',), ("1",), (None,)]
 
 
@@ -204,6 +267,13 @@ def test_a_run_that_died_is_continued_in_its_own_way(lake: Lake) -> None:
 def test_types_that_a_schema_admits() -> None:
     loop = {"definitions": {"a": {"$ref": "#/definitions/b"}, "b": {"$ref": "#/definitions/a"}}}
     assert admitted_types({"$ref": "#/definitions/a"}, loop) == admitted_types({}, {})
-    assert admitted_types({"type": ["number", "string"], "enum": [1, "a", True]}, {}) == {"integer", "number", "string"}
-    assert admitted_types({"oneOf": [{"type": "string"}, {"const": None}]}, {}) == {"string", "null"}
+    assert admitted_types({"type": ["number", "string"], "enum": [1, "a", True]}, {}) == {
+        "integer",
+        "number",
+        "string",
+    }
+    assert admitted_types({"oneOf": [{"type": "string"}, {"const": None}]}, {}) == {
+        "string",
+        "null",
+    }
     assert admitted_types(False, {}) == frozenset()

@@ -1,4 +1,6 @@
-"""Tables of an earlier version, whose columns of numbers have other types than they would get today, go on."""
+"""Tables of an earlier version, whose columns of numbers have other types than they would get
+today, go on.
+"""
 
 from __future__ import annotations
 
@@ -9,14 +11,21 @@ import pytest
 
 from target.loading import JSON, Lake, record, schema
 
-UNBOUNDED: JSON = {"type": ["null", "number"], "multipleOf": 1e-38, "maximum": 10**62, "minimum": -(10**62)}
+UNBOUNDED: JSON = {
+    "type": ["null", "number"],
+    "multipleOf": 1e-38,
+    "maximum": 10**62,
+    "minimum": -(10**62),
+}
 UNSIGNED: JSON = {"type": ["null", "integer"], "minimum": 0, "maximum": 2**64 - 1}
 WHOLE = {"x-replication-method": "FULL_TABLE", "x-extent": "full"}
 pytestmark = pytest.mark.usefixtures("without_jvm")
 
 
 def of_an_earlier_version(lake: Lake, **beside: object) -> None:
-    """A table of which one column had a decimal without a digit before the point, and the other one a bigint."""
+    """A table of which one column had a decimal without a digit before the point, and the other one
+    a bigint.
+    """
     old = {
         "n": {"type": ["null", "number"], "x-sql-datatype": "DECIMAL(38,38)"},
         "u": {"type": ["null", "integer"]},
@@ -31,7 +40,9 @@ def test_both_are_read_for_what_they_are_in_a_new_table(tmp_path) -> None:
 
 
 @pytest.mark.parametrize("table_format", ["parquet", "delta"])
-def test_a_column_keeps_its_decimal_and_a_bigint_is_widened(spark, tmp_path, monkeypatch, table_format: str) -> None:
+def test_a_column_keeps_its_decimal_and_a_bigint_is_widened(
+    spark, tmp_path, monkeypatch, table_format: str
+) -> None:
     monkeypatch.setattr("target_spark_lake.target.start_session", lambda *_: spark)
     lake = Lake(tmp_path / "lake")
     of_an_earlier_version(lake, format=table_format)
@@ -50,7 +61,9 @@ def test_a_column_that_may_not_change_keeps_its_bigint(tmp_path, settings: JSON)
     for _ in range(2):
         lake.load(schema("s", {"n": UNBOUNDED, "u": UNSIGNED}), record("s", n=0.5, u=2), **settings)
     read = f"read_parquet('{lake.folder}/raw/s/**/*.parquet', hive_partitioning = false)"
-    assert duckdb.sql(f"SELECT count(*), any_value(typeof(n)) FROM {read}").fetchall() == [(3, "DECIMAL(38,38)")]
+    assert duckdb.sql(f"SELECT count(*), any_value(typeof(n)) FROM {read}").fetchall() == [
+        (3, "DECIMAL(38,38)")
+    ]
 
 
 def test_a_table_that_is_made_anew_gets_the_types_of_today(tmp_path) -> None:

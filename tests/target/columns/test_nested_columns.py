@@ -23,7 +23,11 @@ LAKES: dict[str, type[Lake]] = {"parquet": Lake, "delta": DeltaLake, "iceberg": 
 
 
 def objects(levels: int, inner: Any = ID) -> Any:
-    return inner if levels == 0 else {"type": ["object", "null"], "properties": {"a": objects(levels - 1, inner)}}
+    return (
+        inner
+        if levels == 0
+        else {"type": ["object", "null"], "properties": {"a": objects(levels - 1, inner)}}
+    )
 
 
 def arrays(levels: int) -> Any:
@@ -31,7 +35,9 @@ def arrays(levels: int) -> Any:
 
 
 def in_turn(levels: int) -> Any:
-    return ID if levels == 0 else {"type": ["array", "null"], "items": objects(1, in_turn(levels - 1))}
+    return (
+        ID if levels == 0 else {"type": ["array", "null"], "items": objects(1, in_turn(levels - 1))}
+    )
 
 
 def value(levels: int, array: bool) -> Any:
@@ -54,8 +60,19 @@ pytestmark = pytest.mark.usefixtures("without_jvm")
 def test_deep_columns(tmp_path: Path, format: str) -> None:
     """Objects and arrays below a depth are JSON text, and each reader opens the table."""
     lake = LAKES[format](tmp_path / "lake")
-    properties = {"id": ID, "o": objects(100), "l": arrays(60), "t": in_turn(40), "flat": objects(MOST_LEVELS)}
-    row = {"id": 1, "o": value(100, array=False), "l": value(60, array=True), "flat": value(MOST_LEVELS, array=False)}
+    properties = {
+        "id": ID,
+        "o": objects(100),
+        "l": arrays(60),
+        "t": in_turn(40),
+        "flat": objects(MOST_LEVELS),
+    }
+    row = {
+        "id": 1,
+        "o": value(100, array=False),
+        "l": value(60, array=True),
+        "flat": value(MOST_LEVELS, array=False),
+    }
     for _ in range(2):
         lake.load(schema("s", properties), record("s", **row))
     ((whole, lists, turns, flat), *_) = lake.rows("s", "o, l, t, flat")
@@ -67,7 +84,9 @@ def test_deep_columns(tmp_path: Path, format: str) -> None:
         assert pyarrow.parquet.ParquetFile(path).schema_arrow.names
         assert polars.read_parquet(path).height == 1
         with reader() as connection:
-            assert connection.sql(f"SELECT count(*) FROM read_parquet('{path}')").fetchall() == [(1,)]
+            assert connection.sql(f"SELECT count(*) FROM read_parquet('{path}')").fetchall() == [
+                (1,)
+            ]
     if format == "delta":
         assert DeltaTable(str(lake.folder / "raw/s")).schema().fields
 
@@ -89,8 +108,12 @@ def test_unopenable_columns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     """What readers could not open is an error with stream and column before anything is written."""
     lake = Lake(tmp_path / "lake")
     monkeypatch.setattr(declared_columns, "MOST_LEVELS", 1000)
-    with pytest.raises(SchemaError, match=r"stream s: column\(s\) o of its table are nested so deeply"):
-        lake.load(schema("s", {"id": ID, "o": objects(99)}), record("s", id=1, o=value(99, array=False)))
+    with pytest.raises(
+        SchemaError, match=r"stream s: column\(s\) o of its table are nested so deeply"
+    ):
+        lake.load(
+            schema("s", {"id": ID, "o": objects(99)}), record("s", id=1, o=value(99, array=False))
+        )
     assert lake.tables() == []
 
 
@@ -99,6 +122,10 @@ def test_staged_files_are_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     lake = Lake(tmp_path / "lake")
     monkeypatch.setattr(declared_columns, "MOST_LEVELS", 1000)
     monkeypatch.setattr("target_spark_lake.load.settling._check_depth", lambda *_: None)
-    with pytest.raises(StorageError, match=r"s/00000/plain\.parquet, which was just written, can't be opened"):
-        lake.load(schema("s", {"id": ID, "o": objects(99)}), record("s", id=1, o=value(99, array=False)))
+    with pytest.raises(
+        StorageError, match=r"s/00000/plain\.parquet, which was just written, can't be opened"
+    ):
+        lake.load(
+            schema("s", {"id": ID, "o": objects(99)}), record("s", id=1, o=value(99, array=False))
+        )
     assert lake.tables() == []

@@ -1,4 +1,6 @@
-"""Changes of a schema that do not fit, or that `schema_evolution` does not let in: nothing of them is written."""
+"""Changes of a schema that do not fit, or that `schema_evolution` does not let in: nothing of them
+is written.
+"""
 
 from __future__ import annotations
 
@@ -7,14 +9,40 @@ import logging
 import pytest
 
 from singer_spark.errors import SchemaError
-from target.columns.changing_tables import BIGINT, DATE, DOUBLE, FULL, INT, MOMENT, TEXT, lake, members, money, seen
+from target.columns.changing_tables import (
+    BIGINT,
+    DATE,
+    DOUBLE,
+    FULL,
+    INT,
+    MOMENT,
+    TEXT,
+    lake,
+    members,
+    money,
+    seen,
+)
 from target.loading import JSON, Lake, record, schema, state
 
 __all__ = ["lake", "seen"]
 
 INCOMPATIBLE = [
-    ({"a": BIGINT}, {"a": 1}, {"a": TEXT}, {"a": "x"}, "a is bigint in the table and string in", '"a": "string"'),
-    ({"a": TEXT}, {"a": "x"}, {"a": BIGINT}, {"a": 1}, "a is string in the table and bigint in", '"a": "string"'),
+    (
+        {"a": BIGINT},
+        {"a": 1},
+        {"a": TEXT},
+        {"a": "x"},
+        "a is bigint in the table and string in",
+        '"a": "string"',
+    ),
+    (
+        {"a": TEXT},
+        {"a": "x"},
+        {"a": BIGINT},
+        {"a": 1},
+        "a is string in the table and bigint in",
+        '"a": "string"',
+    ),
     (
         {"a": DATE},
         {"a": "2026-01-02"},
@@ -23,9 +51,30 @@ INCOMPATIBLE = [
         "a is date",
         "TIMESTAMP WITH TIME ZONE",
     ),
-    ({"a": BIGINT}, {"a": 1}, {"a": DOUBLE}, {"a": 0.5}, "a is bigint in the table and double", '"a": "double"'),
-    ({"o": members(x=INT)}, {}, {"o": members(x=TEXT)}, {}, "o.x is int in the table", '"o": "struct<x:string>"'),
-    ({"o": members(x=INT)}, {}, {"o": members(X=INT)}, {}, "'o.x' and 'o.X' differ only by case", "Ways out"),
+    (
+        {"a": BIGINT},
+        {"a": 1},
+        {"a": DOUBLE},
+        {"a": 0.5},
+        "a is bigint in the table and double",
+        '"a": "double"',
+    ),
+    (
+        {"o": members(x=INT)},
+        {},
+        {"o": members(x=TEXT)},
+        {},
+        "o.x is int in the table",
+        '"o": "struct<x:string>"',
+    ),
+    (
+        {"o": members(x=INT)},
+        {},
+        {"o": members(X=INT)},
+        {},
+        "'o.x' and 'o.X' differ only by case",
+        "Ways out",
+    ),
 ]
 
 
@@ -44,16 +93,27 @@ def test_an_incompatible_change_fails_before_anything_is_written(
 
 
 def test_an_incompatible_schema_in_mid_stream_publishes_nothing_of_the_run(lake: Lake) -> None:
-    messages = [record("s", id=1, a=1), schema("s", {"id": INT, "a": TEXT}), record("s", id=2, a="x"), state(n=1)]
+    messages = [
+        record("s", id=1, a=1),
+        schema("s", {"id": INT, "a": TEXT}),
+        record("s", id=2, a="x"),
+        state(n=1),
+    ]
     with pytest.raises(SchemaError, match="column a is int in the table and string"):
         lake.load(schema("s", {"id": INT, "a": INT}), *messages)
     assert (lake.files(), lake.state()) == ([], None)
 
 
 @pytest.mark.parametrize("method", [{}, FULL])
-def test_freeze_fails_at_any_change_before_anything_is_written(lake: Lake, seen, method: JSON) -> None:
+def test_freeze_fails_at_any_change_before_anything_is_written(
+    lake: Lake, seen, method: JSON
+) -> None:
     def frozen(number: int, **properties: JSON) -> None:
-        messages = [schema("s", {"id": INT, **properties}, **method), record("s", id=number), state(n=number)]
+        messages = [
+            schema("s", {"id": INT, **properties}, **method),
+            record("s", id=number),
+            state(n=number),
+        ]
         lake.load(*messages, schema_evolution="freeze")
 
     frozen(1, a=BIGINT)
@@ -63,7 +123,9 @@ def test_freeze_fails_at_any_change_before_anything_is_written(lake: Lake, seen,
         ({"a": money(38, 2)}, r"column a from bigint to decimal\(38,2\)"),
         ({}, "column a no longer comes"),
     ):
-        with pytest.raises(SchemaError, match=f"{said}.*schema_evolution is freeze; nothing was written"):
+        with pytest.raises(
+            SchemaError, match=f"{said}.*schema_evolution is freeze; nothing was written"
+        ):
             frozen(2, **change)
     assert (lake.files(), lake.state()) == (files, {"n": 1})
     frozen(3, a=INT)
@@ -82,4 +144,8 @@ def test_discard_leaves_new_columns_out_and_says_so(lake: Lake, seen, caplog, me
     columns, rows = seen()
     assert columns == {"id": "int", "o": "struct<x:bigint>", "gone": "string"}
     assert rows[-1] == {"id": 1, "o": {"x": 1}, "gone": None}
-    assert any("column(s) o.z, new left out" in each.message for each in caplog.records if each.levelname == "WARNING")
+    assert any(
+        "column(s) o.z, new left out" in each.message
+        for each in caplog.records
+        if each.levelname == "WARNING"
+    )

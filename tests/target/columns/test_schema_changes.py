@@ -1,4 +1,6 @@
-"""Tables whose schema moves, end to end: Spark, DuckDB and pandas find one schema and the same rows."""
+"""Tables whose schema moves, end to end: Spark, DuckDB and pandas find one schema and the same
+rows.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,15 @@ __all__ = ["lake", "seen"]
 
 CHANGES = {
     "a new column": ({}, {}, {"b": TEXT}, {"b": "x"}, {"b": "string"}, {"b": None}, {"b": "x"}),
-    "a dropped column": ({"a": TEXT}, {"a": "x"}, {}, {"a": "ignored"}, {"a": "string"}, {"a": "x"}, {"a": None}),
+    "a dropped column": (
+        {"a": TEXT},
+        {"a": "x"},
+        {},
+        {"a": "ignored"},
+        {"a": "string"},
+        {"a": "x"},
+        {"a": None},
+    ),
     "another name": (
         {"old": TEXT},
         {"old": "x"},
@@ -41,9 +51,33 @@ CHANGES = {
         {"old": "x", "new": None},
         {"old": None, "new": "y"},
     ),
-    "int to bigint": ({"a": INT}, {"a": 1}, {"a": BIGINT}, {"a": 2**40}, {"a": "bigint"}, {"a": 1}, {"a": 2**40}),
-    "bigint, then int": ({"a": BIGINT}, {"a": 2**40}, {"a": INT}, {"a": 1}, {"a": "bigint"}, {"a": 2**40}, {"a": 1}),
-    "float to double": ({"a": REAL}, {"a": 0.5}, {"a": DOUBLE}, {"a": 0.1}, {"a": "double"}, {"a": 0.5}, {"a": 0.1}),
+    "int to bigint": (
+        {"a": INT},
+        {"a": 1},
+        {"a": BIGINT},
+        {"a": 2**40},
+        {"a": "bigint"},
+        {"a": 1},
+        {"a": 2**40},
+    ),
+    "bigint, then int": (
+        {"a": BIGINT},
+        {"a": 2**40},
+        {"a": INT},
+        {"a": 1},
+        {"a": "bigint"},
+        {"a": 2**40},
+        {"a": 1},
+    ),
+    "float to double": (
+        {"a": REAL},
+        {"a": 0.5},
+        {"a": DOUBLE},
+        {"a": 0.1},
+        {"a": "double"},
+        {"a": 0.5},
+        {"a": 0.1},
+    ),
     "more digits before the point": (
         {"a": money(10, 2)},
         {"a": 1.25},
@@ -93,7 +127,9 @@ CHANGES = {
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_after_a_change_all_readers_see_one_schema_and_every_row(lake: Lake, seen, change: str) -> None:
+def test_after_a_change_all_readers_see_one_schema_and_every_row(
+    lake: Lake, seen, change: str
+) -> None:
     before, first, after, second, columns, kept, added = CHANGES[change]
     load(lake, before, {"id": 1, **first})
     load(lake, after, {"id": 2, **second})
@@ -102,8 +138,15 @@ def test_after_a_change_all_readers_see_one_schema_and_every_row(lake: Lake, see
     assert seen()[1][2] == {"id": 3, **added}
 
 
-def test_a_table_goes_through_many_changes_and_keeps_the_order_of_its_columns(lake: Lake, seen) -> None:
-    steps: list[JSON] = [{"b": INT, "a": TEXT}, {"a": TEXT, "b": INT}, {"c": INT, "a": TEXT}, {"b": BIGINT, "d": REAL}]
+def test_a_table_goes_through_many_changes_and_keeps_the_order_of_its_columns(
+    lake: Lake, seen
+) -> None:
+    steps: list[JSON] = [
+        {"b": INT, "a": TEXT},
+        {"a": TEXT, "b": INT},
+        {"c": INT, "a": TEXT},
+        {"b": BIGINT, "d": REAL},
+    ]
     for number, properties in enumerate(steps, 1):
         load(lake, properties, {"id": number})
     columns, rows = seen()
@@ -115,7 +158,9 @@ def test_a_table_goes_through_many_changes_and_keeps_the_order_of_its_columns(la
         ("d", "float"),
     ]
     assert [row["id"] for row in rows] == [1, 2, 3, 4]
-    assert len({pyarrow.parquet.read_schema(file) for file in (lake.folder / "raw/s").iterdir()}) == 1
+    assert (
+        len({pyarrow.parquet.read_schema(file) for file in (lake.folder / "raw/s").iterdir()}) == 1
+    )
 
 
 def test_a_run_that_changes_no_column_rewrites_nothing(lake: Lake) -> None:
@@ -125,7 +170,9 @@ def test_a_run_that_changes_no_column_rewrites_nothing(lake: Lake) -> None:
     assert set(before) < set(lake.files())
 
 
-def test_a_schema_sent_again_in_mid_stream_gives_one_type_to_all_of_the_runs_rows(lake: Lake, seen) -> None:
+def test_a_schema_sent_again_in_mid_stream_gives_one_type_to_all_of_the_runs_rows(
+    lake: Lake, seen
+) -> None:
     lake.load(
         schema("s", {"id": INT, "a": INT, "o": members(x=INT)}),
         record("s", id=1, a=1, o={"x": 1}),
@@ -143,7 +190,9 @@ def test_a_schema_sent_again_in_mid_stream_gives_one_type_to_all_of_the_runs_row
     ]
 
 
-def test_an_overwrite_takes_any_new_schema_and_has_one_type_for_all_of_its_rows(lake: Lake, seen) -> None:
+def test_an_overwrite_takes_any_new_schema_and_has_one_type_for_all_of_its_rows(
+    lake: Lake, seen
+) -> None:
     lake.load(schema("s", {"id": INT, "a": INT}, **FULL), record("s", id=1, a=1))
     lake.load(
         schema("s", {"a": TEXT, "b": INT}, **FULL),
@@ -180,12 +229,21 @@ def test_a_table_on_s3_takes_a_new_column_and_a_wider_type(spark, s3) -> None:
     bucket = s3.new_bucket()
     config = {"bucket": bucket, "pipeline": "test", "storage_options": s3.storage_options}
     for number, properties in enumerate(({"a": INT}, {"a": BIGINT, "b": TEXT})):
-        messages = [schema("s", {"id": INT, **properties}), record("s", id=number, a=number), state(n=number)]
+        messages = [
+            schema("s", {"id": INT, **properties}),
+            record("s", id=number, a=number),
+            state(n=number),
+        ]
         TargetSparkLake(config=config).listen(io.BytesIO(to_bytes(*messages)))
     files = s3.filesystem()
-    tables = [pyarrow.parquet.read_table(files.open(path)) for path in files.glob(f"{bucket}/raw/s/*.parquet")]
+    tables = [
+        pyarrow.parquet.read_table(files.open(path))
+        for path in files.glob(f"{bucket}/raw/s/*.parquet")
+    ]
     assert [str(table.schema.field("a").type) for table in tables] == ["int64", "int64"]
-    assert sorted((row["id"], row["a"], row["b"]) for each in tables for row in each.to_pylist()) == [
+    assert sorted(
+        (row["id"], row["a"], row["b"]) for each in tables for row in each.to_pylist()
+    ) == [
         (0, 0, None),
         (1, 1, None),
     ]

@@ -1,4 +1,6 @@
-"""Row groups copied as bytes between files: whatever wrote them, and whatever is written beside them."""
+"""Row groups copied as bytes between files: whatever wrote them, and whatever is written beside
+them.
+"""
 
 from __future__ import annotations
 
@@ -88,7 +90,9 @@ def chunks(file: Any) -> list[bytes]:
 def statistics(file: Any) -> list[Any]:
     metadata = pq.read_metadata(file)
     groups = map(metadata.row_group, range(metadata.num_row_groups))
-    known = [group.column(place).statistics for group in groups for place in range(metadata.num_columns)]
+    known = [
+        group.column(place).statistics for group in groups for place in range(metadata.num_columns)
+    ]
     return [each and each.to_dict() for each in known]
 
 
@@ -109,17 +113,25 @@ OPTIONS = st.fixed_dictionaries(
 
 @settings(max_examples=60, deadline=None)
 @given(
-    files=st.lists(st.tuples(st.lists(st.tuples(st.integers(0, 40), st.booleans()), max_size=4), OPTIONS), max_size=3)
+    files=st.lists(
+        st.tuples(st.lists(st.tuples(st.integers(0, 40), st.booleans()), max_size=4), OPTIONS),
+        max_size=3,
+    )
 )
 def test_files_of_copied_and_new_row_groups_hold_the_rows_of_both(
-    files: list[tuple[list[tuple[int, bool]], dict[str, Any]]], tmp_path_factory: pytest.TempPathFactory
+    files: list[tuple[list[tuple[int, bool]], dict[str, Any]]],
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
-    """Random files of random row groups, some of which are copied: all rows, in order, with right statistics."""
+    """Random files of random row groups, some of which are copied: all rows, in order, with right
+    statistics.
+    """
     path, first, expected, bounds = tmp_path_factory.mktemp("copied") / "a.parquet", 0, [], []
     with LakeFile(path, COLUMNS, "zstd") as file:
         for groups, options in files:
             source = io.BytesIO()
-            with pq.ParquetWriter(source, file.schema, store_decimal_as_integer=True, **options) as writer:
+            with pq.ParquetWriter(
+                source, file.schema, store_decimal_as_integer=True, **options
+            ) as writer:
                 for number, _ in groups:
                     writer.write_table(rows(first, number))
                     expected.append(rows(first, number))
@@ -159,9 +171,14 @@ def test_spark_duckdb_and_pandas_read_files_with_copied_row_groups(
 ) -> None:
     """Row groups of Arrow, Spark and DuckDB in one file, with new ones before or after them."""
     pq.write_table(rows(0, 50), tmp_path / "rows")
-    spark.read.parquet((tmp_path / "rows").as_uri()).coalesce(1).write.parquet((tmp_path / "spark").as_uri())
+    spark.read.parquet((tmp_path / "rows").as_uri()).coalesce(1).write.parquet(
+        (tmp_path / "spark").as_uri()
+    )
     [by_spark] = (tmp_path / "spark").glob("*.parquet")
-    sources = [by_spark.open("rb"), written(rows(50, 50), data_page_version="2.0", write_page_index=True)]
+    sources = [
+        by_spark.open("rb"),
+        written(rows(50, 50), data_page_version="2.0", write_page_index=True),
+    ]
     (tmp_path / "table").mkdir()
     with LakeFile(tmp_path / "table/a.parquet", COLUMNS, "zstd") as file:
         if not begins_with_copy:
@@ -175,11 +192,15 @@ def test_spark_duckdb_and_pandas_read_files_with_copied_row_groups(
     sources[0].close()
     columns, found = seen_by_all(spark, tmp_path / "table")
     assert columns == TYPES
-    assert found == sorted(rows(0, 150).to_pylist(), key=lambda row: [str(value) for value in row.values()])
+    assert found == sorted(
+        rows(0, 150).to_pylist(), key=lambda row: [str(value) for value in row.values()]
+    )
 
 
 def test_row_groups_that_are_stored_otherwise_are_decoded(tmp_path: Path) -> None:
-    """Other columns, order, types or nullability, encrypted or damaged files, and bounds without a known order."""
+    """Other columns, order, types or nullability, encrypted or damaged files, and bounds without a
+    known order.
+    """
     columns = footer_for(COLUMNS)
     table = rows(0, 10)
     required = pa.schema([table.schema.field(0).with_nullable(False), *list(table.schema)[1:]])
@@ -197,7 +218,9 @@ def test_row_groups_that_are_stored_otherwise_are_decoded(tmp_path: Path) -> Non
     file = written(table)
     damaged = file.getvalue()[:4] + file.getvalue()[40:]
     assert [each for each in stored_groups(io.BytesIO(damaged), columns) if each] == []
-    duckdb.sql("COPY (SELECT 1::BIGINT AS id) TO '" + str(tmp_path / "duckdb") + "' (FORMAT parquet)")
+    duckdb.sql(
+        "COPY (SELECT 1::BIGINT AS id) TO '" + str(tmp_path / "duckdb") + "' (FORMAT parquet)"
+    )
     with (tmp_path / "duckdb").open("rb") as source:
         found = stored_groups(source, footer_for(columns_from_text({"id": "bigint"})))
     assert len(found) <= 1
@@ -235,7 +258,11 @@ def test_small_row_groups_are_written_together_again(monkeypatch: pytest.MonkeyP
 
 
 def test_rows_before_a_copied_row_group_are_written_first_if_they_are_many() -> None:
-    stored, few, many = StoredGroup(io.BytesIO(), {}), pa.record_batch({"n": [1]}), pa.record_batch({"n": [*range(4)]})
+    stored, few, many = (
+        StoredGroup(io.BytesIO(), {}),
+        pa.record_batch({"n": [1]}),
+        pa.record_batch({"n": [*range(4)]}),
+    )
     found = list(lake_parquet.gathered([few, stored, many, stored, few], 64))
     assert [each if each is stored else each["n"].to_pylist() for each in found] == [
         stored,

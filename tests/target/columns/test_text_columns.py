@@ -1,4 +1,7 @@
-"""Columns of text: what came is there as it came, whatever way it took; what was a number before has one spelling."""
+"""Columns of text: what came is there as it came, whatever way it took.
+
+What was a number before has one spelling.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +33,9 @@ TEXT = {"type": ["string", "null"]}
 ADDRESS = {"type": ["string", "null"], "format": "uri"}
 DECLARED = {"stream_options": {"s": {"columns": {"v": "string"}}}}
 
-numbers = st.from_regex(r"-?(0|[1-9][0-9]{0,24})(\.[0-9]{1,24})?([eE][+-]?[0-9]{1,3})?", fullmatch=True)
+numbers = st.from_regex(
+    r"-?(0|[1-9][0-9]{0,24})(\.[0-9]{1,24})?([eE][+-]?[0-9]{1,3})?", fullmatch=True
+)
 
 
 @given(numbers)
@@ -44,12 +49,30 @@ def spelled(seed: int, count: int) -> list[str]:
     rng = random.Random(seed)
 
     def one() -> str:
-        whole = rng.choice(["0", str(rng.randrange(1, 10)), str(rng.randrange(1, 10 ** rng.randrange(1, 30)))])
-        fraction = rng.choice(["", "", "." + "".join(rng.choices("0123456789", k=rng.randrange(1, 25)))])
-        exponent = rng.choice(["", "", rng.choice("eE") + rng.choice(["", "+", "-"]) + str(rng.randrange(420))])
+        whole = rng.choice(
+            ["0", str(rng.randrange(1, 10)), str(rng.randrange(1, 10 ** rng.randrange(1, 30)))]
+        )
+        fraction = rng.choice(
+            ["", "", "." + "".join(rng.choices("0123456789", k=rng.randrange(1, 25)))]
+        )
+        exponent = rng.choice(
+            ["", "", rng.choice("eE") + rng.choice(["", "+", "-"]) + str(rng.randrange(420))]
+        )
         return rng.choice(["", "-"]) + whole + fraction + exponent
 
-    first = ["0.0000000001", "1E-10", "1e-10", "1.50", "-0", "-0.0", "1e400", "-1e400", "1.0E+2", "0", "5e-324"]
+    first = [
+        "0.0000000001",
+        "1E-10",
+        "1e-10",
+        "1.50",
+        "-0",
+        "-0.0",
+        "1e400",
+        "-1e400",
+        "1.0E+2",
+        "0",
+        "5e-324",
+    ]
     return [*first, *(one() for _ in range(count))]
 
 
@@ -68,7 +91,9 @@ WAYS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 # PySpark leaves the sockets of its answers to the garbage collector.
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
 @pytest.mark.parametrize("way", WAYS)
-def test_a_number_in_a_column_of_text_is_there_as_it_came(spark: object, tmp_path: Path, way: str) -> None:
+def test_a_number_in_a_column_of_text_is_there_as_it_came(
+    spark: object, tmp_path: Path, way: str
+) -> None:
     lake = Lake(tmp_path / "lake")
     properties, settings = WAYS[way]
     texts = spelled(len(way), 200)
@@ -78,12 +103,21 @@ def test_a_number_in_a_column_of_text_is_there_as_it_came(spark: object, tmp_pat
     assert lake.rows("s", "id, v") == list(enumerate(texts))
 
 
-def test_a_text_that_came_as_text_is_there_as_it_came_by_arrow_and_in_batches(lake: Lake, tmp_path: Path) -> None:
+def test_a_text_that_came_as_text_is_there_as_it_came_by_arrow_and_in_batches(
+    lake: Lake, tmp_path: Path
+) -> None:
     texts = spelled(7, 100)
-    lake.load(schema("s", {"id": ID, "v": TEXT}), *(record("s", id=n, v=text) for n, text in enumerate(texts)))
+    lake.load(
+        schema("s", {"id": ID, "v": TEXT}),
+        *(record("s", id=n, v=text) for n, text in enumerate(texts)),
+    )
     assert lake.rows("s", "id, v") == list(enumerate(texts))
     file = tmp_path / "rows.jsonl.gz"
-    file.write_bytes(gzip.compress(b"".join(b'{"id":%d,"v":%s}\n' % (n, t.encode()) for n, t in enumerate(texts))))
+    file.write_bytes(
+        gzip.compress(
+            b"".join(b'{"id":%d,"v":%s}\n' % (n, t.encode()) for n, t in enumerate(texts))
+        )
+    )
     encoding = {"format": "jsonl", "compression": "gzip"}
     batch = {"type": "BATCH", "stream": "b", "encoding": encoding, "manifest": [file.as_uri()]}
     lake.load(schema("b", {"id": ID, "v": NUMBER_OR_TEXT}), batch, batch_roots=[str(tmp_path)])
@@ -100,26 +134,42 @@ PLAIN = [None if each is None else format(Decimal(repr(each)), "f") for each in 
 KEPT = [text if text is None or "." not in text else text.rstrip("0").rstrip(".") for text in PLAIN]
 
 
-@pytest.mark.parametrize("kind", [Lake, DeltaLake, IcebergLake], ids=["parquet", "delta", "iceberg"])
+@pytest.mark.parametrize(
+    "kind", [Lake, DeltaLake, IcebergLake], ids=["parquet", "delta", "iceberg"]
+)
 @pytest.mark.parametrize("method", ["append-only", "upsert"])
 def test_old_rows_of_a_column_that_becomes_text_have_plain_digits(
     spark: object, tmp_path: Path, method: str, kind: type[Lake]
 ) -> None:
     lake = kind(tmp_path / "lake")
-    old = schema("s", {"id": ID, "v": NUMBER, "m": {**NUMBER, "x-sql-datatype": "DECIMAL(20,12)"}}, ("id",))
-    lake.load(old, *(record("s", id=n, v=each, m=each if n < 3 else None) for n, each in enumerate(FRACTIONS)))
-    declared = {"stream_options": {"s": {"columns": {"v": "string", "m": "string"}, "load_method": method}}}
-    lake.load(old, b'{"type":"RECORD","stream":"s","record":{"id":99,"v":1E-10,"m":1.50}}\n', **declared)
+    old = schema(
+        "s", {"id": ID, "v": NUMBER, "m": {**NUMBER, "x-sql-datatype": "DECIMAL(20,12)"}}, ("id",)
+    )
+    lake.load(
+        old,
+        *(record("s", id=n, v=each, m=each if n < 3 else None) for n, each in enumerate(FRACTIONS)),
+    )
+    declared = {
+        "stream_options": {"s": {"columns": {"v": "string", "m": "string"}, "load_method": method}}
+    }
+    lake.load(
+        old, b'{"type":"RECORD","stream":"s","record":{"id":99,"v":1E-10,"m":1.50}}\n', **declared
+    )
     assert [v for _, v in lake.rows("s", "id, v")] == [*KEPT, "1E-10"]
     exact = ["5.000000000000", "0.000000000100", "12.500000000000"]
     assert [m for _, m in lake.rows("s", "id, m")] == [*exact, *[None] * 6, "1.50"]
 
 
 @given(st.lists(st.one_of(st.none(), st.floats()), max_size=20), st.booleans())
-def test_a_fraction_of_a_typed_file_has_plain_digits_that_mean_it_and_one_spelling(values: list, narrow: bool) -> None:
+def test_a_fraction_of_a_typed_file_has_plain_digits_that_mean_it_and_one_spelling(
+    values: list, narrow: bool
+) -> None:
     kind = pa.float32() if narrow else pa.float64()
     if narrow:
-        values = [None if v is None or abs(v) > 3e38 else struct.unpack("f", struct.pack("f", v))[0] for v in values]
+        values = [
+            None if v is None or abs(v) > 3e38 else struct.unpack("f", struct.pack("f", v))[0]
+            for v in values
+        ]
     for text, value in zip(fraction_texts(pa.array(values, kind)).to_pylist(), values, strict=True):
         if value is None:
             assert text is None

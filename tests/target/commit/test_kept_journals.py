@@ -1,4 +1,6 @@
-"""Journals of former runs: few are kept, the last commit among them, and a pile of them makes no run slow."""
+"""Journals of former runs: few are kept, the last commit among them, and a pile of them makes no
+run slow.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,9 @@ def test_the_history_is_bounded_and_keeps_the_last_commit(lake: SmallLake) -> No
     assert storage.exists(LAYOUT.journal(committed.run_id))
 
 
-def failed_runs(lake: SmallLake, number: int, after: str = "20200101T000000000000Z-00000000") -> None:
+def failed_runs(
+    lake: SmallLake, number: int, after: str = "20200101T000000000000Z-00000000"
+) -> None:
     """Journals of failed runs, as an older version has left them."""
     body = f'{{"format_version":1,"phase":"aborted","last_committed":"{after}","state":null}}'
     folder = Path(lake.url) / LAYOUT.runs
@@ -44,8 +48,12 @@ def journals(lake: SmallLake) -> list[str]:
     return run_ids(lake.storage(), LAYOUT.runs)
 
 
-def test_runs_that_fail_pile_no_journals_up(lake: SmallLake, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What good runs left stays until the next one succeeds: nobody knows yet which state will be restored."""
+def test_runs_that_fail_pile_no_journals_up(
+    lake: SmallLake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What good runs left stays until the next one succeeds: nobody knows yet which state will be
+    restored.
+    """
     monkeypatch.setattr(journal, "KEPT_RUNS", 3)
     good = [lake.sync() and journals(lake)[0] for _ in range(3)]
     failed = []
@@ -61,7 +69,9 @@ def test_runs_that_fail_pile_no_journals_up(lake: SmallLake, monkeypatch: pytest
 
 @pytest.mark.slow
 @pytest.mark.parametrize("ends_well", [True, False])
-def test_a_pile_of_journals_makes_no_run_slow_and_is_gone_after_some(lake: SmallLake, ends_well: bool) -> None:
+def test_a_pile_of_journals_makes_no_run_slow_and_is_gone_after_some(
+    lake: SmallLake, ends_well: bool
+) -> None:
     lake.sync()
     failed_runs(lake, 3 * KEPT_RUNS, journals(lake)[0])
     counting: list[Counting] = []

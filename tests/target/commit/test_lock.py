@@ -43,12 +43,16 @@ def test_a_second_run_is_told_who_holds_the_pipeline_since_when(storage: Storage
     held = take_lock(storage, LAYOUT, NO_BEATS)
     process = held.entry.process
     since = held.entry.since.strftime("%Y-%m-%dT%H:%M:%S")
-    with pytest.raises(LockedError, match=rf"held by process {process.pid} on {process.host} since {since}.*unlock"):
+    with pytest.raises(
+        LockedError, match=rf"held by process {process.pid} on {process.host} since {since}.*unlock"
+    ):
         take_lock(storage, LAYOUT, NO_BEATS)
     held.release()
 
 
-def test_a_released_lock_is_taken_at_once_with_a_greater_number_and_run_id(storage: Storage) -> None:
+def test_a_released_lock_is_taken_at_once_with_a_greater_number_and_run_id(
+    storage: Storage,
+) -> None:
     first = take_lock(storage, LAYOUT, NO_BEATS)
     first.release()
     second = take_lock(storage, LAYOUT, NO_BEATS)
@@ -67,7 +71,9 @@ def test_a_dead_process_of_this_machine_loses_the_pipeline_at_once(storage: Stor
     assert entry.process == Process.this()
 
 
-def test_a_holder_elsewhere_keeps_the_pipeline_while_it_shows_life_and_loses_it_after(tmp_path: Path) -> None:
+def test_a_holder_elsewhere_keeps_the_pipeline_while_it_shows_life_and_loses_it_after(
+    tmp_path: Path,
+) -> None:
     storage = Storage(str(tmp_path))
     lock = take_lock(storage, LAYOUT, NO_BEATS, process=ELSEWHERE)
     assert lock.entry.is_held()
@@ -78,7 +84,9 @@ def test_a_holder_elsewhere_keeps_the_pipeline_while_it_shows_life_and_loses_it_
     lock.stop()
 
 
-def test_a_living_process_of_this_machine_keeps_the_pipeline_however_silent_it_is(tmp_path: Path) -> None:
+def test_a_living_process_of_this_machine_keeps_the_pipeline_however_silent_it_is(
+    tmp_path: Path,
+) -> None:
     lock = take_lock(Storage(str(tmp_path)), LAYOUT, NO_BEATS)
     assert replace(lock.entry, beat=datetime.now(UTC) - timedelta(days=365)).is_held()
     lock.release()
@@ -96,7 +104,9 @@ def test_signs_of_life_come_by_themselves(tmp_path: Path) -> None:
     assert entry.beat > entry.since
 
 
-def test_life_is_shown_whatever_a_beat_raised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_life_is_shown_whatever_a_beat_raised(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """No failure ends the signs of life, be it one that no store is known to have."""
     storage = Storage(f"{tmp_path}/lake")
     lock, failed = take_lock(storage, LAYOUT, 0.1), threading.Event()
@@ -112,7 +122,10 @@ def test_life_is_shown_whatever_a_beat_raised(tmp_path: Path, monkeypatch: pytes
     assert failed.wait(10)
     before = newest_entry(storage, LAYOUT)
     assert before is not None
-    until(lambda: (now := newest_entry(storage, LAYOUT)) and now.beat > before.beat, "the next sign of life")
+    until(
+        lambda: (now := newest_entry(storage, LAYOUT)) and now.beat > before.beat,
+        "the next sign of life",
+    )
     lock.release()
 
 
@@ -207,7 +220,9 @@ def test_pipelines_whose_names_the_disk_takes_for_one_share_nothing(tmp_path: Pa
         folder = tmp_path / ".dataspoc" / kind
         folder.mkdir(exist_ok=True)
         (folder / "P").symlink_to("p")
-    with pytest.raises(ConfigurationError, match="share its folders with pipeline p; give it another name"):
+    with pytest.raises(
+        ConfigurationError, match="share its folders with pipeline p; give it another name"
+    ):
         take_lock(storage, Layout("P"), NO_BEATS)
     take_lock(storage, LAYOUT, NO_BEATS).release()
 

@@ -29,10 +29,16 @@ __all__ = ["lake"]
 def test_the_journal_tells_the_whole_commit(lake: SmallLake) -> None:
     lake.sync()
     run = opened(lake)
-    reports = run.commit(Commit((lake.appended(run, 2 * STEP), lake.overwritten(run, 2 * STEP)), state_of(2 * STEP)))
+    reports = run.commit(
+        Commit((lake.appended(run, 2 * STEP), lake.overwritten(run, 2 * STEP)), state_of(2 * STEP))
+    )
     body = journal_of(lake, run.run_id)
     assert body["format_version"] == 1
-    assert (body["pipeline"], body["phase"], body["outcome"]) == (PIPELINE, "published", "succeeded")
+    assert (body["pipeline"], body["phase"], body["outcome"]) == (
+        PIPELINE,
+        "published",
+        "succeeded",
+    )
     assert body["state"] == state_of(2 * STEP)
     assert body["previous_state"] == state_of(STEP)
     assert len(body["publish"]) == 3
@@ -77,7 +83,9 @@ def test_publishing_again_changes_nothing(lake: SmallLake) -> None:
 
 
 @pytest.mark.parametrize("damage", ["missing", "cut"])
-def test_a_staged_file_that_is_not_whole_stops_the_run_before_its_commit(lake: SmallLake, damage: str) -> None:
+def test_a_staged_file_that_is_not_whole_stops_the_run_before_its_commit(
+    lake: SmallLake, damage: str
+) -> None:
     lake.sync()
     run = opened(lake)
     change = lake.appended(run, 2 * STEP)
@@ -118,11 +126,19 @@ def test_an_error_after_the_commit_does_not_undo_it(lake: SmallLake) -> None:
 
 def test_overwrite_retires_the_files_of_the_table_and_nothing_else(lake: SmallLake) -> None:
     storage = lake.storage()
-    stays = ("raw/whole2/a.parquet", "raw/whole/notes.txt", "raw/whole/nested-table/a.parquet", "raw/grows/a.parquet")
+    stays = (
+        "raw/whole2/a.parquet",
+        "raw/whole/notes.txt",
+        "raw/whole/nested-table/a.parquet",
+        "raw/grows/a.parquet",
+    )
     for path in (*stays, "raw/whole/day=1/hour=2/a.parquet", "raw/whole/b.parquet"):
         storage.replace(path, b"x")
     run = opened(lake)
-    assert run.table_files("raw/whole") == ("raw/whole/b.parquet", "raw/whole/day=1/hour=2/a.parquet")
+    assert run.table_files("raw/whole") == (
+        "raw/whole/b.parquet",
+        "raw/whole/day=1/hour=2/a.parquet",
+    )
     run.fail(RuntimeError("only looked"))
     assert all(storage.exists(path) for path in stays)
 
@@ -175,7 +191,9 @@ def test_a_malformed_saved_state_stops_the_run_and_frees_the_pipeline(lake: Smal
 def test_a_commit_of_a_run_that_was_undone_is_refused_whatever_it_staged(lake: SmallLake) -> None:
     run = opened(lake)
     change = lake.appended(run, STEP)
-    open_run(lake.storage(), LAYOUT, lock_ttl_seconds=NO_BEATS, force=True).fail(RuntimeError("enough"))
+    open_run(lake.storage(), LAYOUT, lock_ttl_seconds=NO_BEATS, force=True).fail(
+        RuntimeError("enough")
+    )
     lake.storage().replace(change.staged[0].path, b"x" * change.staged[0].bytes)
     lake.storage().replace(change.staged[1].path, b"x" * change.staged[1].bytes)
     with pytest.raises(LockedError):
@@ -213,7 +231,9 @@ def test_an_append_on_s3_takes_the_same_requests_whatever_the_table_holds(s3: S3
         for number in range(files):
             lake.storage().replace(f"raw/grows/old-{number}.parquet", b"")
         counting: list[Counting] = []
-        storage = lake.faulty_requests(lambda inner, counting=counting: counting.append(Counting(inner)) or counting[0])
+        storage = lake.faulty_requests(
+            lambda inner, counting=counting: counting.append(Counting(inner)) or counting[0]
+        )
         run = open_run(storage, LAYOUT, lock_ttl_seconds=NO_BEATS)
         run.commit(Commit((lake.appended(run, 2 * STEP),), state_of(2 * STEP)))
         requests.append(sorted(counting[0].calls))

@@ -28,10 +28,18 @@ def umask(request: pytest.FixtureRequest) -> Iterator[int]:
 
 @pytest.mark.parametrize("kind", [Lake, IcebergLake])
 def test_private_files(tmp_path: Path, umask: int, kind: type[Lake]) -> None:
-    """Others can't read journals, rejected records and the catalog; tables and the state are as the umask says."""
+    """Others can't read journals, rejected records and the catalog.
+
+    Tables and the state are as the umask says.
+    """
     lake = kind(tmp_path / "lake")
     lake.load(
-        *(schema("s", {"id": INT}), record("s", id=1), record("s", id="x"), state(bookmarks={"s": {"id": 1}})),
+        *(
+            schema("s", {"id": INT}),
+            record("s", id=1),
+            record("s", id="x"),
+            state(bookmarks={"s": {"id": 1}}),
+        ),
         on_invalid_record="quarantine",
     )
     modes = {
@@ -39,7 +47,9 @@ def test_private_files(tmp_path: Path, umask: int, kind: type[Lake]) -> None:
         for path in lake.folder.rglob("*")
         if path.is_file()
     }
-    private = {path for path in modes if path.startswith((".dataspoc/runs/", ".dataspoc/rejected/"))}
+    private = {
+        path for path in modes if path.startswith((".dataspoc/runs/", ".dataspoc/rejected/"))
+    }
     private |= {path for path in modes if path.endswith("catalog.db")}
     assert len(private) == (3 if kind is IcebergLake else 2)
     assert {modes[path] for path in private} == {0o660 & ~umask}
@@ -50,8 +60,13 @@ def test_private_files(tmp_path: Path, umask: int, kind: type[Lake]) -> None:
 
 @pytest.mark.parametrize("name", ["p" * 241, "é" * 41])
 def test_long_pipeline_names(tmp_path: Path, name: str) -> None:
-    """A pipeline's name that no folder can have is an error of the config; a bucket elsewhere takes it."""
-    with pytest.raises(ConfigurationError, match=r"pipeline: its folders' names would have 24\d bytes"):
+    """A pipeline's name that no folder can have is an error of the config.
+
+    A bucket elsewhere takes it.
+    """
+    with pytest.raises(
+        ConfigurationError, match=r"pipeline: its folders' names would have 24\d bytes"
+    ):
         TargetSettings.from_config({"bucket": str(tmp_path / "lake"), "pipeline": name})
     assert TargetSettings.from_config({"bucket": "s3://lake", "pipeline": name}).pipeline == name
     lake = Lake(tmp_path / "lake")

@@ -22,7 +22,10 @@ def places(folder: Path) -> dict[str, tuple[dict[str, Any], str]]:
             {"uri": f"sqlite:///{folder}/s.db", "table_name": "t"},
             f"sqlite:///{folder}/s.db?table=t&pipeline=test",
         ),
-        "folder": ({"uri": f"file://{folder}/states"}, f"{folder}/states/.dataspoc/state/test/state.json"),
+        "folder": (
+            {"uri": f"file://{folder}/states"},
+            f"{folder}/states/.dataspoc/state/test/state.json",
+        ),
     }
 
 

@@ -43,13 +43,22 @@ def test_of_two_pipelines_that_claim_a_new_table_the_second_is_refused_and_a_fai
     second.commit(Commit((TableChange("t", "raw/t", (), record=mine),), {}))
     with pytest.raises(ConfigurationError, match="belongs to pipeline another"):
         first.commit(
-            Commit((TableChange("u", "raw/u", (), record=record), TableChange("t", "raw/t", (), record=record)))
+            Commit(
+                (
+                    TableChange("u", "raw/u", (), record=record),
+                    TableChange("t", "raw/t", (), record=record),
+                )
+            )
         )
     first.fail(RuntimeError("refused"))
     assert second.table_record("u", "raw/u") is None
     kept = opened(lake, Layout("another")).table_record("t", "raw/t")
     assert kept is not None
-    assert (kept.columns, kept.load_method, kept.claimed_by) == ({"id": "bigint"}, "append-only", second.run_id)
+    assert (kept.columns, kept.load_method, kept.claimed_by) == (
+        {"id": "bigint"},
+        "append-only",
+        second.run_id,
+    )
 
 
 def test_two_streams_that_would_share_a_table_are_refused(lake: SmallLake) -> None:
@@ -66,7 +75,9 @@ def test_a_store_that_takes_no_claim_and_shows_none_fails_the_run(
     """Else it would ask for ever."""
     create = Storage.create
     monkeypatch.setattr(
-        Storage, "create", lambda self, path, data: not path.startswith(TABLES) and create(self, path, data)
+        Storage,
+        "create",
+        lambda self, path, data: not path.startswith(TABLES) and create(self, path, data),
     )
     with pytest.raises(StorageError, match=r"accepts no claim of table raw/\w+ \(.*; run again"):
         lake.sync()

@@ -1,4 +1,6 @@
-"""A store that ignores conditional puts: refused when the pipeline is locked, unless the user takes the risk."""
+"""A store that ignores conditional puts: refused when the pipeline is locked, unless the user takes
+the risk.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +48,9 @@ def load(config: dict[str, Any], *ids: int) -> None:
 def test_such_a_store_is_refused_before_anything_is_staged_and_the_pipeline_is_free_again(
     config: dict[str, Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with pytest.raises(StorageError, match=r"two runs could both win there; .* accept_unconditional_storage"):
+    with pytest.raises(
+        StorageError, match=r"two runs could both win there; .* accept_unconditional_storage"
+    ):
         load(config, 1)
     storage = Storage(config["bucket"], config["storage_options"])
     assert [file.path for file in storage.list("")] == [f"{LAYOUT.locks}/000000000001.json"]
@@ -61,7 +65,10 @@ def test_who_takes_the_risk_loads_exactly_what_came(config: dict[str, Any], tmp_
     load(config, 1, 2)
     load(config, 3)
     storage = Storage(config["bucket"], config["storage_options"])
-    tables = [pyarrow.parquet.read_table(io.BytesIO(storage.read(file.path) or b"")) for file in storage.list("raw/s")]
+    tables = [
+        pyarrow.parquet.read_table(io.BytesIO(storage.read(file.path) or b""))
+        for file in storage.list("raw/s")
+    ]
     assert sorted(id for table in tables for id in table["id"].to_pylist()) == [1, 2, 3]
     assert json.loads(storage.read(LAYOUT.state) or b"") == {"last": 3}
     path = tmp_path / "target.json"

@@ -16,11 +16,40 @@ from target_spark_lake.state.meltano_pipeline import pipeline_under_meltano
 
 LEAST = {"bucket": "lake", "pipeline": "p"}
 CONTRACT = {
-    *("bucket", "path", "pipeline", "format", "load_method", "hard_delete", "max_deletes_percent", "stream_options"),
-    *("compression", "target_file_mb", "auto_compact", "add_record_metadata", "validate_records", "on_invalid_record"),
+    *(
+        "bucket",
+        "path",
+        "pipeline",
+        "format",
+        "load_method",
+        "hard_delete",
+        "max_deletes_percent",
+        "stream_options",
+    ),
+    *(
+        "compression",
+        "target_file_mb",
+        "auto_compact",
+        "add_record_metadata",
+        "validate_records",
+        "on_invalid_record",
+    ),
     *("catalog", "namespace", "engine", "staging", "max_shrink_percent"),
-    *("max_invalid_records", "schema_evolution", "resume", "lock_ttl_seconds", "accept_any_start", "state_backend"),
-    *("accept_unconditional_storage", "batch_max_expanded_mb", "batch_roots", "metrics_file", "notify"),
+    *(
+        "max_invalid_records",
+        "schema_evolution",
+        "resume",
+        "lock_ttl_seconds",
+        "accept_any_start",
+        "state_backend",
+    ),
+    *(
+        "accept_unconditional_storage",
+        "batch_max_expanded_mb",
+        "batch_roots",
+        "metrics_file",
+        "notify",
+    ),
     "max_lag_minutes",
     *("storage_options", "spark"),
 }
@@ -40,7 +69,9 @@ def test_every_setting_is_there_with_its_description_and_the_default_that_the_co
     for name, schema in PROPERTIES.items():
         if "default" in schema:
             default = schema["default"]
-            assert getattr(settings, name) == (tuple(default) if isinstance(default, list) else default), name
+            assert getattr(settings, name) == (
+                tuple(default) if isinstance(default, list) else default
+            ), name
 
 
 def test_every_bad_setting_is_named_at_once() -> None:
@@ -53,14 +84,24 @@ def test_every_bad_setting_is_named_at_once() -> None:
     }
     with pytest.raises(ConfigurationError) as raised:
         TargetSettings.from_config(config)
-    for name in ("bucket", "pipeline", "format", "target_file_mb", "loadmethod", "load_method", "memory"):
+    for name in (
+        "bucket",
+        "pipeline",
+        "format",
+        "target_file_mb",
+        "loadmethod",
+        "load_method",
+        "memory",
+    ):
         assert name in str(raised.value)
     assert "\n" not in str(raised.value)
 
 
 def test_an_unknown_setting_is_an_error_with_the_nearest_name_beside_all_other_problems() -> None:
     with pytest.raises(ConfigurationError) as raised:
-        TargetSettings.from_config({"bucket": "lake", "loadmethod": "upsert", "quarantine": 1, "format": "csv"})
+        TargetSettings.from_config(
+            {"bucket": "lake", "loadmethod": "upsert", "quarantine": 1, "format": "csv"}
+        )
     assert str(raised.value).split("; ") == [
         "config: format: must be one of parquet, delta, iceberg, not 'csv'",
         "loadmethod: no such setting (did you mean 'load_method'?)",
@@ -70,7 +111,12 @@ def test_an_unknown_setting_is_an_error_with_the_nearest_name_beside_all_other_p
 
 
 def test_a_data_root_is_checked_together_with_all_else() -> None:
-    config = {"bucket": "lake", "pipeline": "p", "path": "../x", "stream_options": {"s": {"path": ".dataspoc"}}}
+    config = {
+        "bucket": "lake",
+        "pipeline": "p",
+        "path": "../x",
+        "stream_options": {"s": {"path": ".dataspoc"}},
+    }
     with pytest.raises(ConfigurationError) as raised:
         TargetSettings.from_config({**config, "format": "csv"})
     told = str(raised.value)
@@ -83,7 +129,13 @@ def test_every_setting_that_the_sdk_adds_to_a_target_stays_known() -> None:
     of_the_sdk: dict = {"properties": {}}
     Target.append_builtin_config.__func__(AnyTarget, of_the_sdk)
     names = set(of_the_sdk["properties"])
-    assert {"stream_maps", "flattening_enabled", "batch_size_rows", "validate_records", "batch_config"} <= names
+    assert {
+        "stream_maps",
+        "flattening_enabled",
+        "batch_size_rows",
+        "validate_records",
+        "batch_config",
+    } <= names
     assert names | {"default_target_schema"} <= set(OF_THE_SDK) | set(PROPERTIES)
     others = {name: True for name in (*names, "default_target_schema") if name not in PROPERTIES}
     assert TargetSettings.from_config({**LEAST, **others}).bucket == "lake"
@@ -93,8 +145,14 @@ def test_every_setting_that_the_sdk_adds_to_a_target_stays_known() -> None:
     ("backend", "words"),
     [
         ({"uri": "sqlite:x.db"}, "state_backend.uri: give a file, sqlite:///relative.db"),
-        ({"uri": "sqlite:///x.db", "table_name": "a.b"}, "state_backend.table_name: SQLite has no schemas"),
-        ({"uri": "sqlite:///x.db", "table_name": ""}, "state_backend.table_name: '' is not a table's name"),
+        (
+            {"uri": "sqlite:///x.db", "table_name": "a.b"},
+            "state_backend.table_name: SQLite has no schemas",
+        ),
+        (
+            {"uri": "sqlite:///x.db", "table_name": ""},
+            "state_backend.table_name: '' is not a table's name",
+        ),
         ({"uri": "sqlite:///x.db?pipeline=p"}, "settings of their own"),
         ({"uri": "s3://b", "table_name": "t"}, "only a database has tables"),
         ({"uri": ""}, "state_backend.uri: is empty"),
@@ -106,7 +164,9 @@ def test_every_setting_that_the_sdk_adds_to_a_target_stays_known() -> None:
         ),
     ],
 )
-def test_a_wrong_state_backend_is_a_config_error_that_shows_no_password(backend: dict[str, object], words: str) -> None:
+def test_a_wrong_state_backend_is_a_config_error_that_shows_no_password(
+    backend: dict[str, object], words: str
+) -> None:
     with pytest.raises(ConfigurationError, match=words) as raised:
         TargetSettings.from_config({**LEAST, "state_backend": backend})
     assert "hunter2" not in str(raised.value)
@@ -114,9 +174,14 @@ def test_a_wrong_state_backend_is_a_config_error_that_shows_no_password(backend:
 
 @pytest.mark.parametrize("given", ["60", Decimal("60"), "60.0", "6e1", 60])
 def test_number_from_the_environment(given: object) -> None:
-    """A number may come as text, from a variable, or as the exact number of the SDK's JSON; a clock takes it."""
+    """A number may come as text, from a variable, or as the exact number of the SDK's JSON.
+
+    A clock takes it.
+    """
     config = {"bucket": "lake", "pipeline": "p", "lock_ttl_seconds": given}
-    assert threading.Event().wait(TargetSettings.from_config(config).lock_ttl_seconds * 1e-6) is False
+    assert (
+        threading.Event().wait(TargetSettings.from_config(config).lock_ttl_seconds * 1e-6) is False
+    )
 
 
 @pytest.mark.parametrize("given", ["soon", "nan", "inf", float("nan"), Decimal("NaN"), "-1", "0"])
@@ -126,7 +191,10 @@ def test_number_that_is_none(given: object) -> None:
 
 
 def test_options_of_a_stream_are_those_of_all_patterns_that_match_a_later_one_wins() -> None:
-    options = {"public-*": {"load_method": "overwrite", "key_properties": ["id"]}, "*orders": {"path": "o"}}
+    options = {
+        "public-*": {"load_method": "overwrite", "key_properties": ["id"]},
+        "*orders": {"path": "o"},
+    }
     settings = TargetSettings.from_config(
         {**LEAST, "stream_options": {**options, "public-orders": {"load_method": "append-only"}}}
     )
@@ -138,9 +206,18 @@ def test_options_of_a_stream_are_those_of_all_patterns_that_match_a_later_one_wi
 
 
 def test_dotted_names_that_meltano_made_nested_are_names_again() -> None:
-    nested = {"conf": {"spark": {"sql": {"shuffle": {"partitions": 4}}, "ui": {"enabled": True}}, "spark.x": "1"}}
+    nested = {
+        "conf": {
+            "spark": {"sql": {"shuffle": {"partitions": 4}}, "ui": {"enabled": True}},
+            "spark.x": "1",
+        }
+    }
     settings = TargetSettings.from_config({**LEAST, "spark": nested})
-    assert settings.spark.conf == {"spark.sql.shuffle.partitions": "4", "spark.ui.enabled": "true", "spark.x": "1"}
+    assert settings.spark.conf == {
+        "spark.sql.shuffle.partitions": "4",
+        "spark.ui.enabled": "true",
+        "spark.x": "1",
+    }
 
 
 def test_secrets_of_the_storage_are_hidden_everywhere() -> None:
@@ -154,11 +231,24 @@ def test_secrets_of_the_storage_are_hidden_everywhere() -> None:
 
 
 def test_bad_receivers_are_named_at_once_and_nothing_of_their_urls_is_shown() -> None:
-    urls = ["ftp://h/hunter2", "https:///hunter2", "https://h/hunter2 x", "https://u:hunter2@h/", "http://h:hunter2/x"]
+    urls = [
+        "ftp://h/hunter2",
+        "https:///hunter2",
+        "https://h/hunter2 x",
+        "https://u:hunter2@h/",
+        "http://h:hunter2/x",
+    ]
     urls += ["hunter2", "https://[hunter2", "https://h/hunter2\n"]
-    others = [{"on": ["failed"]}, {"url": "https://h/hunter2", "on": ["hunter2"]}, {"url": ["hunter2"]}, "hunter2"]
+    others = [
+        {"on": ["failed"]},
+        {"url": "https://h/hunter2", "on": ["hunter2"]},
+        {"url": ["hunter2"]},
+        "hunter2",
+    ]
     with pytest.raises(ConfigurationError) as raised:
-        TargetSettings.from_config({"pipeline": "p", "notify": [*({"url": url} for url in urls), *others]})
+        TargetSettings.from_config(
+            {"pipeline": "p", "notify": [*({"url": url} for url in urls), *others]}
+        )
     told = str(raised.value).removeprefix("config: ").split("; ")
     assert {each.partition(":")[0] for each in told} == {
         "bucket",
@@ -173,11 +263,19 @@ def test_bad_receivers_are_named_at_once_and_nothing_of_their_urls_is_shown() ->
 
 def test_of_a_receivers_url_only_scheme_and_host_are_ever_shown() -> None:
     url = "https://hooks.example:8443/services/T1/xoxb-1234567890123456?code=hunter2"
-    settings = TargetSettings.from_config({**LEAST, "notify": [{"url": url}, {"url": "https://plain.example/"}]})
+    settings = TargetSettings.from_config(
+        {**LEAST, "notify": [{"url": url}, {"url": "https://plain.example/"}]}
+    )
     assert "hooks" not in repr(settings)
-    assert [each.place for each in settings.notify] == ["https://hooks.example:8443", "https://plain.example"]
+    assert [each.place for each in settings.notify] == [
+        "https://hooks.example:8443",
+        "https://plain.example",
+    ]
     assert [each.on for each in settings.notify] == [("failed", "recovered")] * 2
-    told = f"no {url}, /services/T1/xoxb-1234567890123456?code=hunter2, xoxb-1234567890123456 at https://plain.example/"
+    told = (
+        f"no {url}, /services/T1/xoxb-1234567890123456?code=hunter2, xoxb-1234567890123456 at "
+        "https://plain.example/"
+    )
     assert redact(told) == "no *****, *****, ***** at https://plain.example/"
 
 
@@ -204,20 +302,48 @@ RUN = {
         ({}, [], None),
         ({"MELTANO_LOADER_NAME": "target-spark-lake", "MELTANO_ENVIRONMENT": "dev"}, [], None),
         (RUN, ["meltano", "run"], "dev.tap-spark-jdbc-to-target-spark-lake"),
-        (RUN, ["meltano", "run", "--state-id-suffix", "x"], "dev.tap-spark-jdbc-to-target-spark-lake.x"),
-        (RUN, ["meltano", "run", "--state-id-suffix=y"], "dev.tap-spark-jdbc-to-target-spark-lake.y"),
-        ({**RUN, "MELTANO_RUN_STATE_ID_SUFFIX": "z"}, [], "dev.tap-spark-jdbc-to-target-spark-lake.z"),
-        ({**RUN, "SINGER_SDK_LOG_CONFIG": "/p/.meltano/run/elt/a/b/c.json", "MELTANO_STATE_ID": "s:1"}, [], "s.1"),
-        ({**RUN, "SINGER_SDK_LOG_CONFIG": "/p/.meltano/run/elt/a/b/c.json"}, ["meltano", "el", "--state-id=t"], "t"),
+        (
+            RUN,
+            ["meltano", "run", "--state-id-suffix", "x"],
+            "dev.tap-spark-jdbc-to-target-spark-lake.x",
+        ),
+        (
+            RUN,
+            ["meltano", "run", "--state-id-suffix=y"],
+            "dev.tap-spark-jdbc-to-target-spark-lake.y",
+        ),
+        (
+            {**RUN, "MELTANO_RUN_STATE_ID_SUFFIX": "z"},
+            [],
+            "dev.tap-spark-jdbc-to-target-spark-lake.z",
+        ),
+        (
+            {
+                **RUN,
+                "SINGER_SDK_LOG_CONFIG": "/p/.meltano/run/elt/a/b/c.json",
+                "MELTANO_STATE_ID": "s:1",
+            },
+            [],
+            "s.1",
+        ),
+        (
+            {**RUN, "SINGER_SDK_LOG_CONFIG": "/p/.meltano/run/elt/a/b/c.json"},
+            ["meltano", "el", "--state-id=t"],
+            "t",
+        ),
         ({**RUN, "SINGER_SDK_LOG_CONFIG": "/p/.meltano/run/elt/a/b/c.json"}, [], None),
     ],
 )
-def test_the_pipeline_under_meltano_is_its_state_id(environ: dict, arguments: list[str], pipeline: str | None) -> None:
+def test_the_pipeline_under_meltano_is_its_state_id(
+    environ: dict, arguments: list[str], pipeline: str | None
+) -> None:
     assert pipeline_under_meltano(environ, arguments) == pipeline
 
 
 def test_a_state_id_suffix_of_the_meltano_environment_counts(tmp_path) -> None:
-    (tmp_path / "meltano.yml").write_text("environments:\n- name: dev\n  state_id_suffix: ${TEAM}-1\n")
+    (tmp_path / "meltano.yml").write_text(
+        "environments:\n- name: dev\n  state_id_suffix: ${TEAM}-1\n"
+    )
     environ = {**RUN, "MELTANO_PROJECT_ROOT": str(tmp_path), "TEAM": "blue"}
     assert pipeline_under_meltano(environ, []) == "dev.tap-spark-jdbc-to-target-spark-lake.blue-1"
 

@@ -14,7 +14,9 @@ from target_spark_lake.table_logs.delta_log.snapshot import log_file
 
 def give_column(lake: DeltaLake, kind: str = "string") -> None:
     """A column, a comment, a property, a table name; and a value in each row."""
-    lake.table("s").alter.add_columns([Field("theirs", PrimitiveType(kind), metadata={"comment": "reviewed by"})])
+    lake.table("s").alter.add_columns(
+        [Field("theirs", PrimitiveType(kind), metadata={"comment": "reviewed by"})]
+    )
     lake.table("s").alter.set_table_properties({"delta.logRetentionDuration": "interval 7 days"})
     lake.table("s").alter.set_table_name("orders")
     lake.table("s").update(updates={"theirs": "concat('row ', cast(id as string))"})
@@ -25,13 +27,20 @@ def fields(lake: DeltaLake) -> dict[str, Any]:
 
 
 def rewrite_schema(lake: DeltaLake, change: Any, **details: Any) -> None:
-    """A version in which someone else says something else of the columns; `change` gets them as a list."""
+    """A version in which someone else says something else of the columns.
+
+    `change` gets them as a list.
+    """
     found = lake.table("s")
     said = json.loads(found.schema().to_json())
     change(said["fields"])
     old = found.metadata()
     metadata = {
-        **{"id": str(old.id), "format": {"provider": "parquet", "options": {}}, "createdTime": old.created_time},
+        **{
+            "id": str(old.id),
+            "format": {"provider": "parquet", "options": {}},
+            "createdTime": old.created_time,
+        },
         **{"schemaString": json.dumps(said), "partitionColumns": old.partition_columns},
         **{"configuration": old.configuration, **details},
     }

@@ -1,4 +1,7 @@
-"""Tables that keep every run, and those that have the last one alone; and which of them a stream gets."""
+"""Tables that keep every run, and those that have the last one alone.
+
+And which of them a stream gets.
+"""
 
 from __future__ import annotations
 
@@ -55,10 +58,18 @@ def test_an_overwrite_without_records_leaves_an_empty_table_with_its_columns(lak
     ],
 )
 def test_the_load_method_is_decided_by_option_then_annotation_then_a_whole_table_then_setting(
-    lake: Lake, option: str | None, annotation: str | None, setting: str | None, method: str | None, kept: int
+    lake: Lake,
+    option: str | None,
+    annotation: str | None,
+    setting: str | None,
+    method: str | None,
+    kept: int,
 ) -> None:
     annotations = {"x-load-method": annotation, "x-replication-method": method}
-    settings = {"load_method": setting, "stream_options": {"s": {"load_method": option}} if option else None}
+    settings = {
+        "load_method": setting,
+        "stream_options": {"s": {"load_method": option}} if option else None,
+    }
     for n in range(2):
         lake.load(
             schema("s", ID, **{name: value for name, value in annotations.items() if value}),
@@ -114,13 +125,19 @@ def test_a_lake_on_s3_is_loaded_appended_and_overwritten(spark, s3, capsys) -> N
     config["storage_options"] = s3.storage_options
     for n in (1, 2):
         messages = [schema("log", ID), schema("dim", ID, **FULL)]
-        messages += [record(stream, id=id) for stream in ("log", "dim") for id in (n, float(n + 10))]
+        messages += [
+            record(stream, id=id) for stream in ("log", "dim") for id in (n, float(n + 10))
+        ]
         TargetSparkLake(config=config).listen(io.BytesIO(to_bytes(*messages, state(n=n))))
     files = s3.filesystem()
 
     def ids(stream: str) -> list[int]:
         paths = files.glob(f"{bucket}/raw/{stream}/*.parquet")
-        return sorted(id for path in paths for id in pyarrow.parquet.read_table(files.open(path))["id"].to_pylist())
+        return sorted(
+            id
+            for path in paths
+            for id in pyarrow.parquet.read_table(files.open(path))["id"].to_pylist()
+        )
 
     assert (ids("log"), ids("dim")) == ([1, 2, 11, 12], [2, 12])
     assert json.loads(files.cat(f"{bucket}/.dataspoc/state/test/state.json")) == {"n": 2}
@@ -131,6 +148,10 @@ def test_a_lake_on_s3_is_loaded_appended_and_overwritten(spark, s3, capsys) -> N
 def test_a_small_target_file_mb_makes_several_files_of_an_append(lake: Lake) -> None:
     text = "x" * 1_000
     rows = [record("s", id=number, text=f"{number}{text}") for number in range(6_000)]
-    lake.load(schema("s", {"id": {"type": "integer"}, "text": {"type": "string"}}), *rows, target_file_mb=1)
+    lake.load(
+        schema("s", {"id": {"type": "integer"}, "text": {"type": "string"}}),
+        *rows,
+        target_file_mb=1,
+    )
     assert len([path for path in lake.files() if path.startswith("raw/s/")]) == 2
     assert lake.rows("s", "count(*), count(DISTINCT id)") == [(6_000, 6_000)]

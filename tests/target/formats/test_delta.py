@@ -1,4 +1,6 @@
-"""Delta tables: the same rows as on plain Parquet, one version a run, and readers that know nothing of this program."""
+"""Delta tables: the same rows as on plain Parquet, one version a run, and readers that know nothing
+of this program.
+"""
 
 from __future__ import annotations
 
@@ -79,31 +81,50 @@ def test_new_columns_and_the_rows_that_have_them_come_in_one_version_and_no_file
     assert actions(lake, 1, "metaData")[0]["id"] == actions(lake, 0, "metaData")[0]["id"]
 
 
-def test_a_wider_type_comes_with_its_rewritten_files_in_one_version(spark: object, lake: DeltaLake) -> None:
+def test_a_wider_type_comes_with_its_rewritten_files_in_one_version(
+    spark: object, lake: DeltaLake
+) -> None:
     narrow, wide = ({**INT, "x-sql-datatype": name} for name in ("INTEGER", "BIGINT"))
     lake.load(items(properties={"id": INT, "n": narrow}), record("s", id=1, n=1))
-    lake.load(items(properties={"id": INT, "n": wide, "new": INT}), record("s", id=2, n=1 << 40, new=1))
+    lake.load(
+        items(properties={"id": INT, "n": wide, "new": INT}), record("s", id=2, n=1 << 40, new=1)
+    )
     assert version(lake) == 1
     assert (len(actions(lake, 1, "remove")), len(actions(lake, 1, "add"))) == (1, 2)
     assert lake.rows("s", "id, n, new") == [(1, 1, None), (2, 1 << 40, 1)]
 
 
-def test_readers_skip_files_by_what_the_log_says_and_polars_finds_the_rows(spark: object, lake: DeltaLake) -> None:
+def test_readers_skip_files_by_what_the_log_says_and_polars_finds_the_rows(
+    spark: object, lake: DeltaLake
+) -> None:
     amount = {"type": ["number", "null"], "x-sql-datatype": "DECIMAL(20,3)"}
     tiny = {"type": ["number", "null"], "x-sql-datatype": "DECIMAL(20,10)"}
     day = {"type": ["string", "null"], "format": "date"}
     properties = {**ITEM, "moment": NAIVE, "day": day, "amount": amount, "tiny": tiny}
-    moments = ["0001-01-01T00:00:00.000000", "1969-12-31T23:59:59.999999", "2024-05-06T07:08:09.123456"]
+    moments = [
+        "0001-01-01T00:00:00.000000",
+        "1969-12-31T23:59:59.999999",
+        "2024-05-06T07:08:09.123456",
+    ]
     for id, moment in enumerate(moments):
-        row = record("s", id=id, name=f"n{id}", moment=moment, day=moment[:10], amount=id - 1.125, tiny=1e-9)
+        row = record(
+            "s", id=id, name=f"n{id}", moment=moment, day=moment[:10], amount=id - 1.125, tiny=1e-9
+        )
         lake.load(items(properties=properties), row, record("s", id=id))
-    told = sorted(pa.table(lake.table("s").get_add_actions(flatten=True)).to_pylist(), key=lambda each: each["min.id"])
+    told = sorted(
+        pa.table(lake.table("s").get_add_actions(flatten=True)).to_pylist(),
+        key=lambda each: each["min.id"],
+    )
     assert [each["num_records"] for each in told] == [2] * 3
     assert {each["null_count.name"] for each in told} == {1}
     assert {each["null_count.tiny"] for each in told} == {1}
     for side in ("min", "max"):
-        assert [each[f"{side}.moment"].isoformat(timespec="microseconds") for each in told] == moments
-        assert [each[f"{side}.day"].isoformat() for each in told] == [moment[:10] for moment in moments]
+        assert [
+            each[f"{side}.moment"].isoformat(timespec="microseconds") for each in told
+        ] == moments
+        assert [each[f"{side}.day"].isoformat() for each in told] == [
+            moment[:10] for moment in moments
+        ]
         assert [str(each[f"{side}.amount"]) for each in told] == ["-1.125", "-0.125", "0.875"]
         assert [each[f"{side}.name"] for each in told] == ["n0", "n1", "n2"]
     table = polars.scan_delta(str(lake.folder / "raw/s"))
@@ -112,7 +133,9 @@ def test_readers_skip_files_by_what_the_log_says_and_polars_finds_the_rows(spark
         assert found.select("id").collect().rows() == [(id,)]
 
 
-def test_readers_in_a_loop_meet_exactly_the_old_or_the_new_table(spark: object, lake: DeltaLake) -> None:
+def test_readers_in_a_loop_meet_exactly_the_old_or_the_new_table(
+    spark: object, lake: DeltaLake
+) -> None:
     rounds, ids, over = 4, range(4), threading.Event()
     wrong: list[object] = []
 
@@ -134,7 +157,10 @@ def test_readers_in_a_loop_meet_exactly_the_old_or_the_new_table(spark: object, 
     reader.start()
     try:
         for turn in range(1, rounds + 1):
-            lake.load(items("upsert" if turn % 2 else "overwrite"), *(item(id, f"turn {turn}") for id in ids))
+            lake.load(
+                items("upsert" if turn % 2 else "overwrite"),
+                *(item(id, f"turn {turn}") for id in ids),
+            )
     finally:
         over.set()
         reader.join()
@@ -160,12 +186,15 @@ def test_a_table_of_one_format_is_not_loaded_as_the_other(lake: DeltaLake) -> No
     plain.load(items(), item(1, "a"))
     before = plain.files()
     with pytest.raises(
-        ConfigurationError, match=r"kept as parquet, and format is delta; .*spark-lake convert --stream s "
+        ConfigurationError,
+        match=r"kept as parquet, and format is delta; .*spark-lake convert --stream s ",
     ):
         lake.load(items(), item(2, "b"))
     assert plain.files() == before
     lake.load(items(stream="d"), item(1, "a", "d"))
-    with pytest.raises(ConfigurationError, match="kept as delta, and format is parquet; set format: delta"):
+    with pytest.raises(
+        ConfigurationError, match="kept as delta, and format is parquet; set format: delta"
+    ):
         plain.load(items(stream="d"), item(2, "b", "d"))
     assert lake.rows("d", "id") == [(1,)]
 
@@ -174,11 +203,15 @@ def test_a_table_of_one_format_is_not_loaded_as_the_other(lake: DeltaLake) -> No
 def test_a_folder_with_foreign_files_becomes_no_table(lake: DeltaLake) -> None:
     write_deltalake(lake.folder / "raw/s", pa.table({"id": [1]}))
     for each in (lake, Lake(lake.folder)):
-        with pytest.raises(ConfigurationError, match="raw/s holds a Delta table that no pipeline of this lake made"):
+        with pytest.raises(
+            ConfigurationError, match="raw/s holds a Delta table that no pipeline of this lake made"
+        ):
             each.load(items(), item(2, "b"))
     (lake.folder / "raw/p").mkdir()
     polars.DataFrame({"id": [1]}).write_parquet(lake.folder / "raw/p/x.parquet")
-    with pytest.raises(ConfigurationError, match="raw/p holds Parquet files that no table of this lake has"):
+    with pytest.raises(
+        ConfigurationError, match="raw/p holds Parquet files that no table of this lake has"
+    ):
         lake.load(items(stream="p"), item(2, "b", "p"))
     assert lake.table("s").version() == 0
 
@@ -186,9 +219,14 @@ def test_a_folder_with_foreign_files_becomes_no_table(lake: DeltaLake) -> None:
 @pytest.mark.usefixtures("without_jvm")
 def test_what_readers_of_delta_can_not_open_is_refused_by_name(lake: DeltaLake) -> None:
     odd = {"id": INT, "unit price": INT}
-    with pytest.raises(SchemaError, match=r"stream s: Delta takes no column name with a space .*'unit price'; rename"):
+    with pytest.raises(
+        SchemaError,
+        match=r"stream s: Delta takes no column name with a space .*'unit price'; rename",
+    ):
         lake.load(items(properties=odd), record("s", **{"id": 1, "unit price": 2}))
-    with pytest.raises(ConfigurationError, match="percent sign, as raw/a%2Fb has; rename the stream"):
+    with pytest.raises(
+        ConfigurationError, match="percent sign, as raw/a%2Fb has; rename the stream"
+    ):
         lake.load(items(stream="a/b"), item(1, "a", "a/b"))
     assert not any(path.startswith("raw/") for path in lake.files())
 
@@ -198,13 +236,17 @@ def test_what_others_made_of_a_table_is_kept_or_refused(lake: DeltaLake) -> None
     lake.load(items(), item(1, "a"))
     lake.table("s").alter.set_table_properties({"delta.logRetentionDuration": "interval 7 days"})
     lake.load(items(properties={**ITEM, "new": INT}), item(2, "b"))
-    assert lake.table("s").metadata().configuration == {"delta.logRetentionDuration": "interval 7 days"}
+    assert lake.table("s").metadata().configuration == {
+        "delta.logRetentionDuration": "interval 7 days"
+    }
     lake.table("s").alter.set_table_properties({"delta.appendOnly": "true"})
     lake.load(items(), item(3, "c"))
     with pytest.raises(ConfigurationError, match=r"table raw/s has the property delta\.appendOnly"):
         lake.load(items("overwrite"), item(4, "d"))
     lake.table("s").alter.add_constraint({"positive": "id > 0"})
-    with pytest.raises(StorageError, match=r"raw/s was given what this program can't keep: .*; take it back"):
+    with pytest.raises(
+        StorageError, match=r"raw/s was given what this program can't keep: .*; take it back"
+    ):
         lake.load(items(), item(5, "e"))
     assert lake.rows("s", "id") == [(1,), (2,), (3,)]
 
@@ -214,22 +256,35 @@ def test_a_lost_log_is_an_error_and_no_new_table(lake: DeltaLake) -> None:
     lake.load(items(), item(1, "a"))
     log = lake.folder / "raw/s/_delta_log"
     log.rename(lake.folder / "kept")
-    with pytest.raises(StorageError, match="the log of Delta table raw/s is gone: restore _delta_log"):
+    with pytest.raises(
+        StorageError, match="the log of Delta table raw/s is gone: restore _delta_log"
+    ):
         lake.load(items(), item(2, "b"))
     (lake.folder / "kept").rename(log)
     lake.load(items(), item(2, "b"))
     assert lake.rows("s", "id") == [(1,), (2,)]
 
 
-def test_a_table_of_parquet_is_converted_in_place_by_one_command(spark: object, lake: DeltaLake) -> None:
+def test_a_table_of_parquet_is_converted_in_place_by_one_command(
+    spark: object, lake: DeltaLake
+) -> None:
     plain = Lake(lake.folder)
     nested = {**ITEM, "more": {"type": ["object", "null"], "properties": {"n": INT, "at": NAIVE}}}
     plain.load(
-        items("append-dedup", nested), *(record("s", id=id, name="a", more={"n": id}) for id in range(3)), state(x=1)
+        items("append-dedup", nested),
+        *(record("s", id=id, name="a", more={"n": id}) for id in range(3)),
+        state(x=1),
     )
-    plain.load(items("append-dedup", {**nested, "new": INT}), record("s", id=1, name="b", new=7), state(x=2))
+    plain.load(
+        items("append-dedup", {**nested, "new": INT}),
+        record("s", id=1, name="b", new=7),
+        state(x=2),
+    )
     plain.load(schema("other", ITEM, ("id",), **{"x-load-method": "overwrite", "x-extent": "full"}))
-    rows, history = plain.rows("s", "id, name, more.n, new"), plain.rows("s__history", "id, name, new")
+    rows, history = (
+        plain.rows("s", "id, name, more.n, new"),
+        plain.rows("s__history", "id, name, new"),
+    )
     files = {path: path.stat().st_ino for path in (lake.folder / "raw").rglob("*.parquet")}
     convert(lake, "--stream", "s")
     assert {path: path.stat().st_ino for path in (lake.folder / "raw").rglob("*.parquet")} == files
@@ -242,13 +297,20 @@ def test_a_table_of_parquet_is_converted_in_place_by_one_command(spark: object, 
     assert lake.rows("other") == []
     convert(lake)
     lake.load(items("append-dedup"), item(2, "c"), item(5, "c"))
-    assert lake.rows("s", "id, name, new") == [(0, "a", None), (1, "b", 7), (2, "c", None), (5, "c", None)]
+    assert lake.rows("s", "id, name, new") == [
+        (0, "a", None),
+        (1, "b", 7),
+        (2, "c", None),
+        (5, "c", None),
+    ]
     assert len(lake.rows("s__history")) == len(history) + 2
 
 
 def test_a_conversion_of_what_is_not_there_or_held_is_one_clear_line(lake: DeltaLake) -> None:
     lake.load(items("upsert"), item(1, "a"))
-    with pytest.raises(ConfigurationError, match="pipeline test has no table of stream t to convert"):
+    with pytest.raises(
+        ConfigurationError, match="pipeline test has no table of stream t to convert"
+    ):
         convert(lake, "--stream", "t")
 
 
@@ -273,7 +335,11 @@ def test_delta_tables_on_s3(spark: object, s3: S3, tmp_path: Path) -> None:
     lake.load(items("upsert"), item(3, "b"), item(11, "b"), **settings)
     write_checkpoint(Storage(bucket, s3.storage_options), "raw data/ü/s")
     options = {
-        **{"aws_endpoint_url": s3.endpoint, "aws_access_key_id": s3.key, "aws_secret_access_key": s3.secret},
+        **{
+            "aws_endpoint_url": s3.endpoint,
+            "aws_access_key_id": s3.key,
+            "aws_secret_access_key": s3.secret,
+        },
         **{"aws_region": "us-east-1", "aws_allow_http": "true"},
     }
     table = DeltaTable(f"{bucket}/raw%20data/%C3%BC/s", storage_options=options)
@@ -288,6 +354,8 @@ def test_delta_tables_on_s3(spark: object, s3: S3, tmp_path: Path) -> None:
 def test_rows_that_others_write_meanwhile_are_kept(lake: DeltaLake) -> None:
     lake.load(items(), item(1, "a"))
     theirs = CommitProperties(app_transactions=[Transaction("theirs", 1 << 62)])
-    write_deltalake(lake.table("s"), lake.table("s").to_pyarrow_table(), mode="append", commit_properties=theirs)
+    write_deltalake(
+        lake.table("s"), lake.table("s").to_pyarrow_table(), mode="append", commit_properties=theirs
+    )
     lake.load(items(), item(3, "a"))
     assert lake.rows("s", "id") == [(1,), (1,), (3,)]

@@ -1,4 +1,6 @@
-"""Readers of a Delta table find by a filter what they find by reading all rows, whatever its log says of its files."""
+"""Readers of a Delta table find by a filter what they find by reading all rows, whatever its log
+says of its files.
+"""
 
 from __future__ import annotations
 
@@ -31,11 +33,22 @@ def typed(*kinds: str, **more: Any) -> dict[str, Any]:
 # Of each type: its schema, and the values of each file; numbers of decimals are texts here.
 TYPES: dict[str, tuple[dict[str, Any], list[list[Any]]]] = {
     "bigint": (typed("integer"), [[-(1 << 63), None, 0], [(1 << 63) - 1, 1], [None, None]]),
-    "int": (typed("integer", **{"x-sql-datatype": "INTEGER"}), [[-(1 << 31), 0], [(1 << 31) - 1, None]]),
+    "int": (
+        typed("integer", **{"x-sql-datatype": "INTEGER"}),
+        [[-(1 << 31), 0], [(1 << 31) - 1, None]],
+    ),
     "boolean": (typed("boolean"), [[True, None], [False], [True, False], [None]]),
     "double": (
         typed("number", **{"x-sql-datatype": "DOUBLE"}),
-        [[1.5, -2.0, None], [0.0, -0.0], ["NaN", 3.0], ["Infinity", "-Infinity"], [5e-324, 1.7e308], [None], ["NaN"]],
+        [
+            [1.5, -2.0, None],
+            [0.0, -0.0],
+            ["NaN", 3.0],
+            ["Infinity", "-Infinity"],
+            [5e-324, 1.7e308],
+            [None],
+            ["NaN"],
+        ],
     ),
     "real": (typed("number", **{"x-sql-datatype": "REAL"}), [[1.5, None], ["NaN"], [-0.0, 3.4e38]]),
     "text": (
@@ -62,14 +75,25 @@ TYPES: dict[str, tuple[dict[str, Any], list[list[Any]]]] = {
             [None],
         ],
     ),
-    "date": (typed("string", format="date"), [["0001-01-01", None], ["9999-12-31", "1970-01-01"], ["1582-10-10"]]),
+    "date": (
+        typed("string", format="date"),
+        [["0001-01-01", None], ["9999-12-31", "1970-01-01"], ["1582-10-10"]],
+    ),
     "instant": (
         typed("string", format="date-time"),
-        [["0001-01-01T00:00:00Z", None], ["2026-02-03T04:05:06.000001Z"], ["9999-12-31T23:59:59.999999Z"]],
+        [
+            ["0001-01-01T00:00:00Z", None],
+            ["2026-02-03T04:05:06.000001Z"],
+            ["9999-12-31T23:59:59.999999Z"],
+        ],
     ),
     "moment": (
         typed("string", format="date-time", **{"x-sql-datatype": "TIMESTAMP"}),
-        [["0001-01-01T00:00:00", None], ["2026-02-03T04:05:06.000001"], ["9999-12-31T23:59:59.999999"]],
+        [
+            ["0001-01-01T00:00:00", None],
+            ["2026-02-03T04:05:06.000001"],
+            ["9999-12-31T23:59:59.999999"],
+        ],
     ),
 }
 COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
@@ -111,7 +135,9 @@ def probes_of(stream: str, rows: pa.Table) -> list[pa.Scalar]:
 
 @pytest.mark.parametrize("stream", TYPES)
 def test_delta_filters(lake: DeltaLake, stream: str) -> None:
-    """A filter on a Delta table finds in each reader the rows that it finds without the log's statistics."""
+    """A filter on a Delta table finds in each reader the rows that it finds without the log's
+    statistics.
+    """
     table = lake.table(stream)
     plain = pyarrow.dataset.dataset(files_of(table), schema=pa.schema(table.schema().to_arrow()))
     rows = plain.to_table()
@@ -119,7 +145,9 @@ def test_delta_filters(lake: DeltaLake, stream: str) -> None:
     probes = probes_of(stream, rows)
     assert list(by_arrow(table.to_pyarrow_dataset(), probes)) == list(by_arrow(plain, probes))
     lazy = polars.scan_delta(str(lake.folder / "raw" / stream))
-    assert list(by_polars(lazy, probes)) == list(by_polars(polars.scan_parquet(files_of(table)), probes))
+    assert list(by_polars(lazy, probes)) == list(
+        by_polars(polars.scan_parquet(files_of(table)), probes)
+    )
     assert list(by_duckdb(table.to_pyarrow_dataset(), probes)) == list(by_duckdb(plain, probes))
 
 
@@ -135,30 +163,51 @@ def by_arrow(data: pyarrow.dataset.Dataset, probes: list[pa.Scalar]) -> Iterator
 def by_polars(data: polars.LazyFrame, probes: list[pa.Scalar]) -> Iterator[Finding]:
     column, dtype = polars.col("v"), data.collect_schema()["v"]
     for probe in probes:
-        literal = polars.lit(polars.from_arrow(pa.array([probe.as_py()], probe.type)).cast(dtype)[0], dtype=dtype)
+        literal = polars.lit(
+            polars.from_arrow(pa.array([probe.as_py()], probe.type)).cast(dtype)[0], dtype=dtype
+        )
         for name, compare in COMPARISONS.items():
             yield str(probe)[-20:], name, data.filter(compare(column, literal)).collect().height
     yield "", "IS NULL", data.filter(column.is_null()).collect().height
     yield "", "IS NOT NULL", data.filter(column.is_not_null()).collect().height
 
 
-def by_duckdb(data: pyarrow.dataset.Dataset | pa.Table, probes: list[pa.Scalar]) -> Iterator[Finding]:
+def by_duckdb(
+    data: pyarrow.dataset.Dataset | pa.Table, probes: list[pa.Scalar]
+) -> Iterator[Finding]:
     with reader() as connection:
         connection.register("found", data)
         for probe in probes:
             for name in COMPARISONS:
                 query = f"SELECT count(*) FROM found WHERE v {name} ?"
-                yield str(probe)[-20:], name, connection.execute(query, [probe.as_py()]).fetchone()[0]
+                yield (
+                    str(probe)[-20:],
+                    name,
+                    connection.execute(query, [probe.as_py()]).fetchone()[0],
+                )
         for name in ("IS NULL", "IS NOT NULL"):
-            yield "", name, connection.execute(f"SELECT count(*) FROM found WHERE v {name}").fetchone()[0]
+            yield (
+                "",
+                name,
+                connection.execute(f"SELECT count(*) FROM found WHERE v {name}").fetchone()[0],
+            )
 
 
 # Spark's literals of each type, with those that are in no file.
 IN_SPARK = {
     "double": ["double('NaN')", "double('Infinity')", "1.5D", "0D", "-0D", "2D"],
     "boolean": ["true", "false"],
-    "text": [repr(PASSAGE + "éb"), repr("a" * 256), repr("z" * 256), repr("x" * 5000), "repeat('\U0010ffff', 300)"],
-    "decimal": [f"CAST('{each}' AS DECIMAL(38,10))" for each in ("0.0000000001", "1234567890123456", "0.123456789")],
+    "text": [
+        repr(PASSAGE + "éb"),
+        repr("a" * 256),
+        repr("z" * 256),
+        repr("x" * 5000),
+        "repeat('\U0010ffff', 300)",
+    ],
+    "decimal": [
+        f"CAST('{each}' AS DECIMAL(38,10))"
+        for each in ("0.0000000001", "1234567890123456", "0.123456789")
+    ],
     "instant": ["TIMESTAMP '2026-02-03 04:05:06.000001Z'"],
 }
 NULLS = ["v IS NULL", "v IS NOT NULL"]
@@ -168,18 +217,25 @@ def test_delta_filters_in_spark(lake: DeltaLake) -> None:
     """A filter on a Delta table finds in Spark the rows that it finds in the files."""
 
     def conditions(stream: str) -> list[str]:
-        return [f"v {name} {literal}" for literal in IN_SPARK[stream] for name in ("=", "<", ">")] + NULLS
+        return [
+            f"v {name} {literal}" for literal in IN_SPARK[stream] for name in ("=", "<", ">")
+        ] + NULLS
 
     folder, statements = lake.folder / "raw", []
     for stream in IN_SPARK:
-        # Each condition by a scan of its own, which the log's statistics narrow; the files are read once, and whole.
+        # Each condition by a scan of its own, which the log's statistics narrow; the files are read
+        # once, and whole.
         statements.append(
             " UNION ALL ".join(
-                f"SELECT {number} AS n, count(*) AS rows FROM delta.`{folder / stream}` WHERE {condition}"
+                f"SELECT {number} AS n, count(*) AS rows FROM delta.`{folder / stream}` WHERE "
+                f"{condition}"
                 for number, condition in enumerate(conditions(stream))
             )
         )
-        counts = (f"count_if({condition}) AS n{number}" for number, condition in enumerate(conditions(stream)))
+        counts = (
+            f"count_if({condition}) AS n{number}"
+            for number, condition in enumerate(conditions(stream))
+        )
         statements.append(f"SELECT {', '.join(counts)} FROM parquet.`{folder / stream}`")
     found = rows_by_spark("target.spark_delta", statements)
     for by_log, by_files in zip(found[::2], found[1::2], strict=True):
@@ -190,7 +246,11 @@ def test_filters_on_a_column_that_came_later(tmp_path: Path) -> None:
     """Files from before it hold NULL there, and their statistics say so."""
     lake = DeltaLake(tmp_path / "lake")
     lake.load(schema("s", {"id": {"type": "integer"}}), *(record("s", id=n) for n in (1, 2)))
-    later = {"id": {"type": "integer"}, "text": {"type": ["string", "null"]}, "part": {"type": ["number", "null"]}}
+    later = {
+        "id": {"type": "integer"},
+        "text": {"type": ["string", "null"]},
+        "part": {"type": ["number", "null"]},
+    }
     lake.load(schema("s", later), record("s", id=3, text="x", part=0.5))
     table = DeltaTable(str(lake.folder / "raw/s"))
     assert len(table.file_uris()) == 2

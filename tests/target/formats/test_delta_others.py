@@ -1,4 +1,6 @@
-"""Delta tables that others change between our runs: what they gave a table stays, or the run is refused by name."""
+"""Delta tables that others change between our runs: what they gave a table stays, or the run is
+refused by name.
+"""
 
 from __future__ import annotations
 
@@ -43,18 +45,28 @@ def lake(tmp_path: Path) -> DeltaLake:
 
 
 @pytest.mark.parametrize("method", KEPT)
-def test_a_column_that_someone_else_added_stays_with_its_values(spark: object, lake: DeltaLake, method: str) -> None:
+def test_a_column_that_someone_else_added_stays_with_its_values(
+    spark: object, lake: DeltaLake, method: str
+) -> None:
     lake.load(items(method), item(1, "a"), item(2, "a"))
     give_column(lake)
     described = fields(lake)
     wider = {**ITEM, "new": INT}
     lake.load(items(method, wider), record("s", id=2, name="b", new=5), item(3, "b"))
     lake.load(items(method, wider), item(3, "c"))
-    found = {row: theirs for *row, theirs in lake.rows("s", "id, name, theirs") for row in [tuple(row)]}
+    found = {
+        row: theirs for *row, theirs in lake.rows("s", "id, name, theirs") for row in [tuple(row)]
+    }
     assert (
         found
         == {
-            "append-only": {(1, "a"): "row 1", (2, "a"): "row 2", (2, "b"): None, (3, "b"): None, (3, "c"): None},
+            "append-only": {
+                (1, "a"): "row 1",
+                (2, "a"): "row 2",
+                (2, "b"): None,
+                (3, "b"): None,
+                (3, "c"): None,
+            },
             "upsert": {(1, "a"): "row 1", (2, "b"): "row 2", (3, "c"): None},
             "append-dedup": {(1, "a"): "row 1", (2, "b"): "row 2", (3, "c"): None},
             "overwrite": {(3, "c"): None},
@@ -63,7 +75,10 @@ def test_a_column_that_someone_else_added_stays_with_its_values(spark: object, l
     )
     assert {name: fields(lake)[name] for name in described} == described
     told = lake.table("s").metadata()
-    assert (told.name, told.configuration) == ("orders", {"delta.logRetentionDuration": "interval 7 days"})
+    assert (told.name, told.configuration) == (
+        "orders",
+        {"delta.logRetentionDuration": "interval 7 days"},
+    )
     if method == "append-dedup":
         assert "theirs" not in lake.types("s__history")
 
@@ -75,11 +90,15 @@ def test_null_in_a_column_that_someone_made_not_null_fails_by_name_before_anythi
     lake.load(items(method), item(1, "a"))
     rewrite_schema(lake, not_null("name"))
     before, version = lake.files(), lake.table("s").version()
-    with pytest.raises(RecordError, match=r"stream s: column\(s\) name of Delta table raw/s are NOT NULL, and rows"):
+    with pytest.raises(
+        RecordError, match=r"stream s: column\(s\) name of Delta table raw/s are NOT NULL, and rows"
+    ):
         lake.load(items(method), item(1, None), item(2, "b"))
     assert (lake.files(), lake.table("s").version()) == (before, version)
     lake.load(items(method, {**ITEM, "new": INT}), record("s", id=1, name="b", new=1))
-    assert lake.rows("s", "id, name") == {"append-only": [(1, "a"), (1, "b")]}.get(method, [(1, "b")])
+    assert lake.rows("s", "id, name") == {"append-only": [(1, "a"), (1, "b")]}.get(
+        method, [(1, "b")]
+    )
     assert fields(lake)["name"]["nullable"] is False
 
 
@@ -101,7 +120,9 @@ def test_members_that_are_not_null_are_refused_by_name(lake: DeltaLake) -> None:
         columns[2]["type"]["fields"][0]["nullable"] = False
 
     rewrite_schema(lake, require)
-    with pytest.raises(SchemaError, match=r"in column\(s\) more of Delta table raw/s .* members NOT NULL"):
+    with pytest.raises(
+        SchemaError, match=r"in column\(s\) more of Delta table raw/s .* members NOT NULL"
+    ):
         lake.load(items(properties=nested), record("s", id=2, more={"n": None}))
 
 
@@ -109,17 +130,24 @@ def test_members_that_are_not_null_are_refused_by_name(lake: DeltaLake) -> None:
 @pytest.mark.parametrize(
     ("metadata", "named"),
     [
-        ({"delta.invariants": '{"expression":{"expression":"id > 0"}}'}, "column id: delta.invariants"),
+        (
+            {"delta.invariants": '{"expression":{"expression":"id > 0"}}'},
+            "column id: delta.invariants",
+        ),
         ({"delta.generationExpression": "1"}, "column id: delta.generationExpression"),
         ({"delta.identity.start": 1}, "column id: delta.identity.start"),
         ({"delta.columnMapping.physicalName": "x"}, "column id: delta.columnMapping.physicalName"),
         ({"CURRENT_DEFAULT": "7"}, "column id: CURRENT_DEFAULT"),
     ],
 )
-def test_what_columns_ask_of_their_writers_is_refused_by_name(lake: DeltaLake, metadata: Any, named: str) -> None:
+def test_what_columns_ask_of_their_writers_is_refused_by_name(
+    lake: DeltaLake, metadata: Any, named: str
+) -> None:
     lake.load(items(), item(1, "a"))
     rewrite_schema(lake, lambda columns: columns[0]["metadata"].update(metadata))
-    with pytest.raises(StorageError, match=f"raw/s was given what this program can't keep: {named}; take it back"):
+    with pytest.raises(
+        StorageError, match=f"raw/s was given what this program can't keep: {named}; take it back"
+    ):
         lake.load(items(), item(2, "b"))
 
 
@@ -127,7 +155,9 @@ def test_what_columns_ask_of_their_writers_is_refused_by_name(lake: DeltaLake, m
 def test_a_constraint_is_refused_also_where_the_protocol_does_not_name_it(lake: DeltaLake) -> None:
     lake.load(items(), item(1, "a"))
     rewrite_schema(lake, lambda _: None, configuration={"delta.constraints.positive": "id > 0"})
-    with pytest.raises(StorageError, match=r"can't keep: delta\.constraints\.positive; take it back"):
+    with pytest.raises(
+        StorageError, match=r"can't keep: delta\.constraints\.positive; take it back"
+    ):
         lake.load(items(), item(2, "b"))
 
 
@@ -135,7 +165,9 @@ def test_a_constraint_is_refused_also_where_the_protocol_does_not_name_it(lake: 
 def test_a_column_of_a_type_that_no_lake_column_has_is_refused_by_name(lake: DeltaLake) -> None:
     lake.load(items(), item(1, "a"))
     lake.table("s").alter.add_columns([Field("theirs", MapType("string", "long"))])
-    with pytest.raises(SchemaError, match="someone else gave its Delta table column theirs of type map, which"):
+    with pytest.raises(
+        SchemaError, match="someone else gave its Delta table column theirs of type map, which"
+    ):
         lake.load(items(), item(2, "b"))
     assert "theirs" in fields(lake)
 
@@ -148,7 +180,9 @@ def test_a_column_that_the_stream_gets_too_is_one_column_or_refused(lake: DeltaL
     assert lake.rows("s", "id, theirs") == [(1, "row 1"), (2, "ours")]
     assert fields(lake)["theirs"]["metadata"] == {"comment": "reviewed by"}
     lake.table("s").alter.add_columns([Field("other", PrimitiveType("string"))])
-    with pytest.raises(SchemaError, match="column other is string in the table and bigint in the new schema"):
+    with pytest.raises(
+        SchemaError, match="column other is string in the table and bigint in the new schema"
+    ):
         lake.load(items(properties={**ITEM, "other": INT}), record("s", id=3, other=3))
     with pytest.raises(SchemaError, match="columns 'other' and 'OTHER' differ only by case"):
         lake.load(items(properties={**ITEM, "OTHER": TEXT}), record("s", id=3, OTHER="x"))
@@ -156,7 +190,9 @@ def test_a_column_that_the_stream_gets_too_is_one_column_or_refused(lake: DeltaL
 
 
 @pytest.mark.parametrize("method", ["append-only", "upsert"])
-def test_a_type_that_someone_else_changed_holds_the_rows_of_both(spark: object, lake: DeltaLake, method: str) -> None:
+def test_a_type_that_someone_else_changed_holds_the_rows_of_both(
+    spark: object, lake: DeltaLake, method: str
+) -> None:
     small = {**INT, "x-sql-datatype": "INTEGER"}
     stream = items(method, {"id": INT, "n": small})
     lake.load(stream, record("s", id=1, n=1), record("s", id=2, n=2))
@@ -185,7 +221,9 @@ def test_after_a_restore_by_someone_else_the_table_goes_on_from_there(
 
 
 @pytest.mark.parametrize("method", ["append-only", "upsert"])
-def test_members_of_an_object_that_someone_else_added_stay(spark: object, lake: DeltaLake, method: str) -> None:
+def test_members_of_an_object_that_someone_else_added_stay(
+    spark: object, lake: DeltaLake, method: str
+) -> None:
     nested = {**ITEM, "more": {"type": ["object", "null"], "properties": {"n": INT}}}
     lake.load(items(method, nested), *(record("s", id=id, more={"n": id}) for id in (1, 2)))
     theirs = pa.table({"id": [5], "more": [{"n": 5, "theirs": "five"}]})
@@ -198,7 +236,9 @@ def test_members_of_an_object_that_someone_else_added_stay(spark: object, lake: 
 
 @pytest.mark.usefixtures("without_jvm")
 @pytest.mark.parametrize("mode", ["freeze", "discard"])
-def test_a_column_of_someone_else_is_no_change_of_the_stream_s_schema(lake: DeltaLake, mode: str) -> None:
+def test_a_column_of_someone_else_is_no_change_of_the_stream_s_schema(
+    lake: DeltaLake, mode: str
+) -> None:
     lake.load(items(), item(1, "a"))
     give_column(lake)
     for id in (2, 3):
@@ -207,7 +247,9 @@ def test_a_column_of_someone_else_is_no_change_of_the_stream_s_schema(lake: Delt
 
 
 @pytest.mark.usefixtures("without_jvm")
-def test_a_batch_file_of_the_stream_s_columns_is_taken_as_it_is_beside_others(lake: DeltaLake) -> None:
+def test_a_batch_file_of_the_stream_s_columns_is_taken_as_it_is_beside_others(
+    lake: DeltaLake,
+) -> None:
     tap = BatchRun(lake.folder)
     for id in range(3):
         batch = tap.parquet("s", pa.table({"id": pa.array([id], pa.int64()), "name": ["a"]}))
@@ -221,7 +263,9 @@ def test_a_batch_file_of_the_stream_s_columns_is_taken_as_it_is_beside_others(la
 
 def panic(*_: object, **__: object) -> None:
     """As pyo3 makes them: a panic of Rust is no `Exception`."""
-    raise type("PanicException", (BaseException,), {"__module__": "pyo3_runtime"})("index out of bounds")
+    raise type("PanicException", (BaseException,), {"__module__": "pyo3_runtime"})(
+        "index out of bounds"
+    )
 
 
 @pytest.mark.usefixtures("without_jvm")
@@ -231,7 +275,9 @@ def test_a_panic_of_delta_rs_after_the_commit_is_a_warning_and_a_signal_is_none(
     lake.load(items(), item(1, "a"))
     storage = Storage(str(lake.folder))
     monkeypatch.setattr(DeltaTable, "create_checkpoint", panic)
-    monkeypatch.setattr("target_spark_lake.table_logs.delta_log.delta_tables.CHECKPOINT_VERSIONS", 1)
+    monkeypatch.setattr(
+        "target_spark_lake.table_logs.delta_log.delta_tables.CHECKPOINT_VERSIONS", 1
+    )
     lake.load(items(), item(2, "b"))
     assert "No checkpoint of Delta table raw/s was written" in caplog.text
     assert lake.rows("s", "id") == [(1,), (2,)]
@@ -256,20 +302,28 @@ def test_a_panic_of_delta_rs_that_reads_a_log_is_an_error_of_one_line(
     lake.load(items(), item(1, "a"))
     with monkeypatch.context() as patched:
         patched.setattr(DeltaTable, call, panic)
-        with pytest.raises(StorageError, match="the log of Delta table raw/s can't be read: index out of bounds"):
+        with pytest.raises(
+            StorageError, match="the log of Delta table raw/s can't be read: index out of bounds"
+        ):
             lake.load(items(), item(2, "b"))
     lake.load(items(), item(3, "c"))
     assert lake.rows("s", "id") == [(1,), (3,)]
 
 
-def test_a_commit_that_was_never_made_is_taken_back_without_its_joined_files(tmp_path: Path) -> None:
+def test_a_commit_that_was_never_made_is_taken_back_without_its_joined_files(
+    tmp_path: Path,
+) -> None:
     # What it would have joined is removed with it: the small files stay the table's.
     write_deltalake(str(tmp_path / "raw/s"), pa.table({"id": [1]}))
     storage = Storage(str(tmp_path))
     found = read_snapshot(storage, "raw/s")
     assert found is not None
-    commit = DeltaCommit("raw/s", "20261121T201129116506Z-1", "spark-lake/test", 7, 0, 0, None, (), (), ())
-    commit = replace(commit, joined=(AddedFile("joined.parquet", 1),), joined_from=tuple(found.files))
+    commit = DeltaCommit(
+        "raw/s", "20261121T201129116506Z-1", "spark-lake/test", 7, 0, 0, None, (), (), ()
+    )
+    commit = replace(
+        commit, joined=(AddedFile("joined.parquet", 1),), joined_from=tuple(found.files)
+    )
     assert take_back(storage, commit.undone_by("20261121T201130116506Z-2")) == 1
     now = read_snapshot(storage, "raw/s")
     assert now is not None and now.files.keys() == found.files.keys()

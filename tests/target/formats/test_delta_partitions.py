@@ -1,4 +1,6 @@
-"""Delta tables with partitions: the log says the values, and whatever they are, its readers find the rows."""
+"""Delta tables with partitions: the log says the values, and whatever they are, its readers find
+the rows.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,19 @@ from servers.s3 import S3
 from singer_spark.errors import ConfigurationError, StorageError
 from singer_spark.storage.storage import Storage
 from target.delta_lake import DeltaLake, actions, convert
-from target.formats.partitioned_delta import INT, ROW, TEXT, Rows, in_order, lake, load, row, said, seen, tuples
+from target.formats.partitioned_delta import (
+    INT,
+    ROW,
+    TEXT,
+    Rows,
+    in_order,
+    lake,
+    load,
+    row,
+    said,
+    seen,
+    tuples,
+)
 from target.loading import JSON, Lake, record, schema
 from target_spark_lake.cli.snapshot_view import SPARK, SnapshotView
 from target_spark_lake.columns.partitioning import Partitioning
@@ -29,13 +43,30 @@ __all__ = ["lake"]
 DATE: JSON = {"type": ["string", "null"], "format": "date", "x-sql-datatype": "DATE"}
 TRUTH: JSON = {"type": ["boolean", "null"]}
 HOSTILE = [
-    *("DE", "a/b=c %", "100%", "%2F", "😀 é e\u0301", "..", ".", "_x", "a b+c", "007", "null", "NULL", " ", "true"),
+    *(
+        "DE",
+        "a/b=c %",
+        "100%",
+        "%2F",
+        "😀 é e\u0301",
+        "..",
+        ".",
+        "_x",
+        "a b+c",
+        "007",
+        "null",
+        "NULL",
+        " ",
+        "true",
+    ),
     *("q?*[x]{}#'\"\\^:", "line\nbreak\ttab", "2026-11-21", "x" * 240, "é" * 120, None),
 ]
 
 
 @pytest.mark.usefixtures("without_jvm")
-def test_whatever_text_partitions_a_delta_table_its_readers_get_it_back_and_find_it(lake: DeltaLake) -> None:
+def test_whatever_text_partitions_a_delta_table_its_readers_get_it_back_and_find_it(
+    lake: DeltaLake,
+) -> None:
     load(lake, ["c"], *(row(n, text) for n, text in enumerate(HOSTILE)))
     expected = [(n, text, "a") for n, text in enumerate(HOSTILE)]
     assert seen(lake) == in_order(expected)
@@ -48,27 +79,48 @@ def test_whatever_text_partitions_a_delta_table_its_readers_get_it_back_and_find
     folders = {path.parent.name for path in (lake.folder / "raw/s").rglob("*.parquet")}
     assert {f"c={quote(text, safe='')}" for text in HOSTILE if text and len(text) < 100} <= folders
     # What the folders say stands nowhere else.
-    assert all("c" not in json.loads(each["stats"])["nullCount"] for each in actions(lake, 0, "add"))
+    assert all(
+        "c" not in json.loads(each["stats"])["nullCount"] for each in actions(lake, 0, "add")
+    )
     load(lake, ["c"], row(99, "a/b=c %"))
     assert seen(lake) == in_order([*expected, (99, "a/b=c %", "a")])
 
 
 @pytest.mark.usefixtures("without_jvm")
 def test_numbers_dates_and_truths_partition_a_delta_table_with_their_types(lake: DeltaLake) -> None:
-    values = [(1, -(2**63), "0001-01-01", True), (2, 2**63 - 1, "9999-12-31", False), (3, None, None, None)]
+    values = [
+        (1, -(2**63), "0001-01-01", True),
+        (2, 2**63 - 1, "9999-12-31", False),
+        (3, None, None, None),
+    ]
     properties = {"id": INT, "n": {**INT, "x-sql-datatype": "BIGINT"}, "d": DATE, "b": TRUTH}
     rows = [dict(zip(properties, each, strict=True)) for each in values]
     load(lake, ["n", "d", "b"], *rows, properties=properties)
     load(lake, ["n", "d", "b"], {**rows[0], "id": 4}, properties=properties)
     assert said(lake, 1, "add") == [{"n": "-9223372036854775808", "d": "0001-01-01", "b": "true"}]
     first = (-(2**63), date(1, 1, 1), True)
-    expected = [(1, *first), (2, 2**63 - 1, date(9999, 12, 31), False), (3, None, None, None), (4, *first)]
+    expected = [
+        (1, *first),
+        (2, 2**63 - 1, date(9999, 12, 31), False),
+        (3, None, None, None),
+        (4, *first),
+    ]
     assert seen(lake, "id, n, d, b") == in_order(expected)
 
 
-def test_a_merge_moves_rows_to_their_new_partitions_in_one_version(spark: object, lake: DeltaLake) -> None:
+def test_a_merge_moves_rows_to_their_new_partitions_in_one_version(
+    spark: object, lake: DeltaLake
+) -> None:
     for method in ("upsert", "append-dedup"):
-        load(lake, ["c"], row(1, "a/b=c %"), row(2, "a/b=c %"), row(3, None), row(4, "FR"), method=method)
+        load(
+            lake,
+            ["c"],
+            row(1, "a/b=c %"),
+            row(2, "a/b=c %"),
+            row(3, None),
+            row(4, "FR"),
+            method=method,
+        )
     later = [row(1, "😀", "b"), row(3, "FR", "b"), row(5, None, "b"), row(6, "a/b=c %", "b")]
     load(lake, ["c"], *later, method="append-dedup")
     expected = [
@@ -89,7 +141,14 @@ def test_a_merge_moves_rows_to_their_new_partitions_in_one_version(spark: object
     assert lake.table("s").optimize.compact()["numFilesAdded"] == 2
     load(lake, ["c"], row(4, "%2F", "c"), row(2, None, "c"), method="upsert")
     after = {
-        each[0]: each for each in [*expected, (7, "a/b=c %", "a"), (8, "FR", "a"), (4, "%2F", "c"), (2, None, "c")]
+        each[0]: each
+        for each in [
+            *expected,
+            (7, "a/b=c %", "a"),
+            (8, "FR", "a"),
+            (4, "%2F", "c"),
+            (2, None, "c"),
+        ]
     }
     assert seen(lake) == in_order(after.values())
 
@@ -98,7 +157,9 @@ def test_a_merge_moves_rows_to_their_new_partitions_in_one_version(spark: object
 def test_only_an_overwrite_gives_a_delta_table_other_partitions(lake: DeltaLake) -> None:
     load(lake, ["c"], row(1, "DE"), row(2, None))
     for by in ([], ["v"], ["c", "v"]):
-        with pytest.raises(ConfigurationError, match=r"table raw/s is partitioned by c, partition_by says"):
+        with pytest.raises(
+            ConfigurationError, match=r"table raw/s is partitioned by c, partition_by says"
+        ):
             load(lake, by, row(3, "DE"))
     load(lake, ["v"], row(3, "FR", "x/y"), method="overwrite")
     assert lake.table("s").metadata().partition_columns == ["v"]
@@ -122,11 +183,15 @@ def test_columns_of_a_partitioned_delta_table_come_and_widen_the_one_that_partit
     load(lake, ["n"], {"id": 2, "n": 1 << 40, "m": 1 << 40, "new": "b"}, properties=wider)
     expected: Rows = [(1, 7, 1, None), (2, 1 << 40, 1 << 40, "b")]
     assert seen(lake, "id, n, m, new") == expected
-    load(lake, ["n"], {"id": 1, "n": 1 << 41, "m": 2, "new": "c"}, properties=wider, method="upsert")
+    load(
+        lake, ["n"], {"id": 1, "n": 1 << 41, "m": 2, "new": "c"}, properties=wider, method="upsert"
+    )
     assert seen(lake, "id, n, m, new") == [(1, 1 << 41, 2, "c"), expected[1]]
 
 
-def test_a_partitioned_table_of_parquet_is_converted_with_its_folders(spark: object, lake: DeltaLake) -> None:
+def test_a_partitioned_table_of_parquet_is_converted_with_its_folders(
+    spark: object, lake: DeltaLake
+) -> None:
     plain = Lake(lake.folder)
     load(plain, ["c", "id"], *(row(n, text) for n, text in enumerate(HOSTILE)))
     files = sorted((lake.folder / "raw").rglob("*.parquet"))
@@ -145,32 +210,46 @@ def test_a_file_in_folders_that_are_not_the_table_s_is_not_converted(lake: Delta
     stray = lake.folder / "raw/s/v=b" / found.name
     stray.parent.mkdir()
     stray.write_bytes(found.read_bytes())
-    with pytest.raises(ConfigurationError, match="lies in other hive folders than partition_by says"):
+    with pytest.raises(
+        ConfigurationError, match="lies in other hive folders than partition_by says"
+    ):
         convert(lake)
     assert lake.tables() == []
 
 
 @pytest.mark.usefixtures("without_jvm")
-def test_a_delta_table_that_others_partitioned_anew_is_not_written_as_it_was(lake: DeltaLake) -> None:
+def test_a_delta_table_that_others_partitioned_anew_is_not_written_as_it_was(
+    lake: DeltaLake,
+) -> None:
     load(lake, ["c"], row(1, "DE"))
     theirs = lake.table("s").to_pyarrow_table()
     before = _commit(1, ("c",), ("c",), remove=())
-    moving = _commit(1, ("v",), ("c",), remove=tuple(each["path"] for each in actions(lake, 0, "add")))
+    moving = _commit(
+        1, ("v",), ("c",), remove=tuple(each["path"] for each in actions(lake, 0, "add"))
+    )
     write_deltalake(lake.table("s"), theirs, mode="append")
     storage = Storage(str(lake.folder))
     # The run lays the table out anew, and their new file does not say the new partitions.
     with pytest.raises(StorageError, match=r"whose partitions differ .*RESTORE TABLE"):
         publish_commit(storage, moving)
-    write_deltalake(lake.table("s"), theirs, mode="overwrite", schema_mode="overwrite", partition_by=["v"])
+    write_deltalake(
+        lake.table("s"), theirs, mode="overwrite", schema_mode="overwrite", partition_by=["v"]
+    )
     with pytest.raises(StorageError, match=r"whose partitions differ .*RESTORE TABLE"):
         publish_commit(storage, before)
-    with pytest.raises(ConfigurationError, match="table raw/s is partitioned by v, partition_by says c"):
+    with pytest.raises(
+        ConfigurationError, match="table raw/s is partitioned by v, partition_by says c"
+    ):
         load(lake, ["c"], row(2, "DE"))
     assert seen(lake) == [(1, "DE", "a")]
 
 
-def _commit(number: int, after: tuple[str, ...], before: tuple[str, ...], remove: tuple[str, ...]) -> DeltaCommit:
-    return DeltaCommit("raw/s", "run", "someone", number, 0, 0, None, (), (), remove, True, after, before)
+def _commit(
+    number: int, after: tuple[str, ...], before: tuple[str, ...], remove: tuple[str, ...]
+) -> DeltaCommit:
+    return DeltaCommit(
+        "raw/s", "run", "someone", number, 0, 0, None, (), (), remove, True, after, before
+    )
 
 
 def test_a_journal_keeps_the_partitions_of_a_commit_and_one_from_before_has_none() -> None:
@@ -179,8 +258,12 @@ def test_a_journal_keeps_the_partitions_of_a_commit_and_one_from_before_has_none
     body = json.loads(json.dumps(commit.to_body()))
     assert DeltaCommit.from_body(body) == commit
     old = {name: value for name, value in body.items() if not name.startswith("partitioned")}
-    old["add"] = [{name: value for name, value in file.items() if name != "partition"} for file in body["add"]]
-    assert DeltaCommit.from_body(old) == replace(_commit(1, (), (), ()), add=(AddedFile("c=DE/a.parquet", 1),))
+    old["add"] = [
+        {name: value for name, value in file.items() if name != "partition"} for file in body["add"]
+    ]
+    assert DeltaCommit.from_body(old) == replace(
+        _commit(1, (), (), ()), add=(AddedFile("c=DE/a.parquet", 1),)
+    )
 
 
 def test_the_view_of_a_partitioned_delta_table_reads_the_log() -> None:
@@ -195,7 +278,11 @@ def test_a_partitioned_delta_table_on_s3(spark: object, s3: S3, tmp_path: Path) 
     bucket, lake = s3.new_bucket(), DeltaLake(tmp_path)
     texts = ["a/b=c %", "%2F", "😀", "+ ", "{<|`>}", None]
     options = {
-        **{"aws_endpoint_url": s3.endpoint, "aws_access_key_id": s3.key, "aws_secret_access_key": s3.secret},
+        **{
+            "aws_endpoint_url": s3.endpoint,
+            "aws_access_key_id": s3.key,
+            "aws_secret_access_key": s3.secret,
+        },
         **{"aws_region": "us-east-1", "aws_allow_http": "true"},
     }
     settings = {"bucket": bucket, "storage_options": s3.storage_options}
@@ -206,5 +293,10 @@ def test_a_partitioned_delta_table_on_s3(spark: object, s3: S3, tmp_path: Path) 
     expected = in_order([(n, "%2F" if n == 0 else text) for n, text in enumerate(texts)])
     table = DeltaTable(f"{bucket}/raw/s", storage_options=options)
     assert in_order(tuples(table.to_pyarrow_table(), ["id", "c"])) == expected
-    found = polars.scan_delta(f"{bucket}/raw/s", storage_options=options).select("id", "c").collect().rows()
+    found = (
+        polars.scan_delta(f"{bucket}/raw/s", storage_options=options)
+        .select("id", "c")
+        .collect()
+        .rows()
+    )
     assert in_order(found) == expected

@@ -10,7 +10,10 @@ from servers.s3 import S3
 from singer_spark.storage.storage import Storage
 from target_spark_lake.table_logs.delta_log.snapshot import open_table
 
-SCHEMA = {"type": "struct", "fields": [{"name": "id", "type": "long", "nullable": True, "metadata": {}}]}
+SCHEMA = {
+    "type": "struct",
+    "fields": [{"name": "id", "type": "long", "nullable": True, "metadata": {}}],
+}
 ENTRIES = (
     {"protocol": {"minReaderVersion": 1, "minWriterVersion": 2}},
     {

@@ -1,4 +1,6 @@
-"""Delta tables in folders of times: to their readers these are columns of the table, of the stream they are none."""
+"""Delta tables in folders of times: to their readers these are columns of the table, of the stream
+they are none.
+"""
 
 from __future__ import annotations
 
@@ -38,16 +40,23 @@ def made_of(year: int, month: int, day: int, hour: int) -> tuple[Any, ...]:
 
 
 def fields(lake: DeltaLake) -> dict[str, str]:
-    return {field["name"]: field["type"] for field in json.loads(lake.table("s").schema().to_json())["fields"]}
+    return {
+        field["name"]: field["type"]
+        for field in json.loads(lake.table("s").schema().to_json())["fields"]
+    }
 
 
 @pytest.mark.usefixtures("without_jvm")
-def test_folders_of_times_are_columns_to_readers_of_delta_and_none_of_the_stream(lake: DeltaLake) -> None:
+def test_folders_of_times_are_columns_to_readers_of_delta_and_none_of_the_stream(
+    lake: DeltaLake,
+) -> None:
     first = [at(1, "0001-01-01T00:30:00Z"), at(2, "9999-12-31T23:59:59Z"), at(3, None)]
     load(lake, UNITS, *first, properties=TIMED)
     load(lake, UNITS, at(4, "2026-11-21T23:30:00-01:00"), properties=TIMED)
     moments = {1: (1, 1, 1, 0), 2: (9999, 12, 31, 23), 4: (2026, 11, 22, 0)}
-    expected = [(id, *made_of(*moment)) for id, moment in moments.items()] + [(3, None, None, None, None)]
+    expected = [(id, *made_of(*moment)) for id, moment in moments.items()] + [
+        (3, None, None, None, None)
+    ]
     columns = f"id, {', '.join(MADE)}"
     assert seen(lake, columns) == in_order(expected)
     assert lake.table("s").metadata().partition_columns == MADE
@@ -58,16 +67,25 @@ def test_folders_of_times_are_columns_to_readers_of_delta_and_none_of_the_stream
     assert ("metaData" in kinds(lake, 0), "metaData" in kinds(lake, 1)) == (True, False)
     # The time stays in the files, and the log tells its bounds; readers find the files of a day.
     assert "t" in json.loads(actions(lake, 1, "add")[0]["stats"])["maxValues"]
-    assert len(lake.table("s").file_uris(file_pruning_predicate=[("t_day", "=", "2026-11-22")])) == 1
+    assert (
+        len(lake.table("s").file_uris(file_pruning_predicate=[("t_day", "=", "2026-11-22")])) == 1
+    )
     scan = polars.scan_delta(str(lake.folder / "raw/s"))
     for id, year, _, day, _ in expected:
         of_day = polars.col("t_day").eq_missing(day) & polars.col("t_year").eq_missing(year)
         assert scan.filter(of_day).select("id").collect().rows() == [(id,)]
     # A column of the stream that comes later stands before them; one of such a name is refused.
-    load(lake, UNITS, {**at(5, "2026-11-22T00:59:00Z"), "new": "n"}, properties={**TIMED, "new": TEXT})
+    load(
+        lake,
+        UNITS,
+        {**at(5, "2026-11-22T00:59:00Z"), "new": "n"},
+        properties={**TIMED, "new": TEXT},
+    )
     assert ("n", 5, *made_of(2026, 11, 22, 0)) in seen(lake, f"new, {columns}")
     assert list(fields(lake))[-5:] == ["new", *MADE]
-    with pytest.raises(ConfigurationError, match="its folders would be named t_day, as a column of the table is"):
+    with pytest.raises(
+        ConfigurationError, match="its folders would be named t_day, as a column of the table is"
+    ):
         load(lake, UNITS, at(6, None), properties={**TIMED, "T_Day": TEXT})
     # What somebody else compacts, and what the command does, stays the table's.
     assert lake.table("s").optimize.compact()["numFilesAdded"] == 1
@@ -77,7 +95,13 @@ def test_folders_of_times_are_columns_to_readers_of_delta_and_none_of_the_stream
     assert [(done.retired, done.published) for done in compacted(lake)] == [(2, 1)]
     assert seen(lake, columns) == before
     # Another layout takes them along.
-    load(lake, ["c", "month(t)"], {**at(8, "2026-11-22T00:59:00Z"), "c": "DE"}, method="overwrite", properties=TIMED)
+    load(
+        lake,
+        ["c", "month(t)"],
+        {**at(8, "2026-11-22T00:59:00Z"), "c": "DE"},
+        method="overwrite",
+        properties=TIMED,
+    )
     assert seen(lake, "id, c, t_month") == [(8, "DE", "2026-11")]
     assert not {"t_year", "t_day", "t_hour"} & {*fields(lake)}
     load(lake, [], at(9, None), method="overwrite", properties=TIMED)
@@ -91,20 +115,41 @@ def kinds(lake: DeltaLake, number: int) -> set[str]:
 
 
 def compacted(lake: DeltaLake) -> tuple[CompactedTable, ...]:
-    settings = TargetSettings.from_config({"bucket": str(lake.folder), "pipeline": "test", "format": "delta"})
-    return compact(open_run(Storage(str(lake.folder)), Layout("test"), lock_ttl_seconds=600), settings)
+    settings = TargetSettings.from_config(
+        {"bucket": str(lake.folder), "pipeline": "test", "format": "delta"}
+    )
+    return compact(
+        open_run(Storage(str(lake.folder)), Layout("test"), lock_ttl_seconds=600), settings
+    )
 
 
-def test_a_merge_moves_a_row_to_the_delta_partition_of_its_new_day(spark: object, lake: DeltaLake) -> None:
+def test_a_merge_moves_a_row_to_the_delta_partition_of_its_new_day(
+    spark: object, lake: DeltaLake
+) -> None:
     night, morning = "2026-11-21T23:59:59Z", "2026-11-22T00:00:00Z"
-    load(lake, ["day(t)"], at(1, night), at(2, night), at(3, None), at(4, morning), properties=TIMED, method="upsert")
-    later = [{**each, "new": "n"} for each in (at(1, morning, "b"), at(3, night, "b"), at(4, None, "b"))]
+    load(
+        lake,
+        ["day(t)"],
+        at(1, night),
+        at(2, night),
+        at(3, None),
+        at(4, morning),
+        properties=TIMED,
+        method="upsert",
+    )
+    later = [
+        {**each, "new": "n"} for each in (at(1, morning, "b"), at(3, night, "b"), at(4, None, "b"))
+    ]
     load(lake, ["day(t)"], *later, properties={**TIMED, "new": TEXT}, method="upsert")
     days = [date(2026, 11, 22), date(2026, 11, 21), date(2026, 11, 21), None]
     news = [("b", "n"), ("a", None), ("b", "n"), ("b", "n")]
-    expected = [(id, *new, day) for id, (new, day) in enumerate(zip(news, days, strict=True), start=1)]
+    expected = [
+        (id, *new, day) for id, (new, day) in enumerate(zip(news, days, strict=True), start=1)
+    ]
     assert seen(lake, "id, v, new, t_day") == expected
-    assert in_order(said(lake, 1, "remove")) == in_order([{"t_day": day} for day in ("2026-11-21", "2026-11-22", None)])
+    assert in_order(said(lake, 1, "remove")) == in_order(
+        [{"t_day": day} for day in ("2026-11-21", "2026-11-22", None)]
+    )
     assert list(fields(lake))[-2:] == ["new", "t_day"]
     (told,) = {each["t_day"] for each in said(lake, 1, "add")} - {"2026-11-21", "2026-11-22"}
     assert told is None

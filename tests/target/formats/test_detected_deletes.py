@@ -1,4 +1,6 @@
-"""Rows that are gone from the source: the target is told the keys that are there, and deletes the others."""
+"""Rows that are gone from the source: the target is told the keys that are there, and deletes the
+others.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,9 @@ def lake(spark: object, tmp_path: Path) -> Lake:
 
 
 def items(method: str = "upsert", keys: tuple[str, ...] = ("id",), **annotations: Any) -> dict:
-    message = schema("s", ITEM, keys, **{"x-load-method": method, "x-extent": "delta", **annotations})
+    message = schema(
+        "s", ITEM, keys, **{"x-load-method": method, "x-extent": "delta", **annotations}
+    )
     return {**message, "bookmark_properties": ["clock"]}
 
 
@@ -48,7 +52,9 @@ def test_rows_whose_keys_the_source_lacks_are_removed(lake: Lake) -> None:
     # 3 is deleted, 11 came later than the records, 12 is new, 2 is changed.
     there = [id for id in range(13) if id != 3]
     lake.load(items(), item(2, 2, "b"), item(12), *present(*there), hard_delete=True)
-    assert lake.rows("s", "id, name") == [(id, "b" if id == 2 else "a") for id in (0, 1, 2, 4, 5, 6, 7, 8, 9, 12)]
+    assert lake.rows("s", "id, name") == [
+        (id, "b" if id == 2 else "a") for id in (0, 1, 2, 4, 5, 6, 7, 8, 9, 12)
+    ]
     assert lake.tables() == ["s"]
     # Without a record too.
     lake.load(items(), *present(*range(1, 13)), hard_delete=True)
@@ -71,19 +77,31 @@ def test_without_hard_delete_they_are_marked_and_keep_their_mark(lake: Lake) -> 
     assert lake.rows("s", MARKED) == [(0, "b", False), *((id, "a", id == 1) for id in range(1, 10))]
 
 
-def test_a_row_of_this_run_stays_until_the_next_one_and_a_late_older_one_counts_as_seen(lake: Lake) -> None:
+def test_a_row_of_this_run_stays_until_the_next_one_and_a_late_older_one_counts_as_seen(
+    lake: Lake,
+) -> None:
     lake.load(items(), *(item(id, 5) for id in range(10)))
-    lake.load(items(), item(20), item(3, 4, "late"), *present(*(id for id in range(10) if id != 3)), hard_delete=True)
+    lake.load(
+        items(),
+        item(20),
+        item(3, 4, "late"),
+        *present(*(id for id in range(10) if id != 3)),
+        hard_delete=True,
+    )
     assert lake.rows("s", "id, name") == [*((id, "a") for id in range(10)), (20, "a")]
     lake.load(items(), *present(*(id for id in range(10) if id != 3)), hard_delete=True)
     assert lake.rows("s", "id") == [(id,) for id in range(10) if id != 3]
 
 
 def test_a_run_that_would_delete_more_than_allowed_fails_before_its_commit(lake: Lake) -> None:
-    lake.load(items(), *map(item, range(10)), {"type": "STATE", "value": {"at": 1}}, hard_delete=True)
+    lake.load(
+        items(), *map(item, range(10)), {"type": "STATE", "value": {"at": 1}}, hard_delete=True
+    )
     before = lake.files(), lake.rows("s"), lake.state()
     run = [items(), item(11, 2), *present(*range(3, 12)), {"type": "STATE", "value": {"at": 2}}]
-    with pytest.raises(RecordError, match=r"3 of the table's 10 rows gone from the source \(30.0 percent\)"):
+    with pytest.raises(
+        RecordError, match=r"3 of the table's 10 rows gone from the source \(30.0 percent\)"
+    ):
         lake.load(*run, hard_delete=True)
     assert (lake.files(), lake.rows("s"), lake.state()) == before
     lake.load(*run, hard_delete=True, max_deletes_percent=30)
@@ -112,8 +130,12 @@ def test_an_empty_source_empties_the_table_only_where_all_may_go(lake: Lake) -> 
     lake.load({**items(), "stream": "new"}, {**announced(of="new")}, record("new__keys", id=1))
 
 
-@pytest.mark.parametrize(("gone", "living", "limit"), [(0, 0, 0), (0, 5, 0), (2, 10, 20), (1, 200, 0.5), (5, 5, 100)])
-def test_the_limit_itself_is_allowed_and_one_more_is_not(gone: int, living: int, limit: float) -> None:
+@pytest.mark.parametrize(
+    ("gone", "living", "limit"), [(0, 0, 0), (0, 5, 0), (2, 10, 20), (1, 200, 0.5), (5, 5, 100)]
+)
+def test_the_limit_itself_is_allowed_and_one_more_is_not(
+    gone: int, living: int, limit: float
+) -> None:
     keys = PresentKeys((), Struct(()), limit)
     keys.refuse_too_many("s", gone, living)
     if limit < 100:
@@ -132,7 +154,9 @@ def test_composite_keys_are_compared_as_one(lake: Lake) -> None:
 
 
 def test_keys_are_the_values_that_the_lake_has_of_them(lake: Lake) -> None:
-    """Also where jsonschema has the last word on a line (1.0), and of types that Arrow reads from text."""
+    """Also where jsonschema has the last word on a line (1.0), and of types that Arrow reads from
+    text.
+    """
     properties = {
         "at": {"type": "string", "format": "date-time", "x-sql-datatype": "TIMESTAMP"},
         "price": {"type": "number", "x-sql-datatype": "DECIMAL(12,2)"},
@@ -150,7 +174,9 @@ def test_keys_are_the_values_that_the_lake_has_of_them(lake: Lake) -> None:
 
 def test_keys_fit_a_table_whose_key_was_widened_before_or_is_by_this_run(lake: Lake) -> None:
     def load(kind: str, *ids: int, there: range | None = None) -> None:
-        message = schema("s", {"id": {**INT, "x-sql-datatype": kind}}, ("id",), **{"x-load-method": "upsert"})
+        message = schema(
+            "s", {"id": {**INT, "x-sql-datatype": kind}}, ("id",), **{"x-load-method": "upsert"}
+        )
         keys = [] if there is None else present(*there)
         lake.load(message, *(record("s", id=id) for id in ids), *keys, hard_delete=True)
 
@@ -171,17 +197,23 @@ def test_only_files_that_hold_such_a_row_are_written_anew(lake: Lake) -> None:
     assert [Path(path).name for path in journal["retire"]] == [files[1].name]
     assert journal["streams"]["s"]["records"] == 0
     lake.load(items(), *present(*there))
-    assert json.loads(max((lake.folder / ".dataspoc/runs/test").iterdir()).read_text())["retire"] == []
+    assert (
+        json.loads(max((lake.folder / ".dataspoc/runs/test").iterdir()).read_text())["retire"] == []
+    )
 
 
 def test_the_history_of_append_dedup_keeps_every_version(lake: Lake) -> None:
     lake.load(items("append-dedup"), *map(item, range(10)))
     lake.load(items("append-dedup"), item(5, 2, "b"), *present(*range(1, 10)), hard_delete=True)
     assert lake.rows("s", "id, name") == [(id, "b" if id == 5 else "a") for id in range(1, 10)]
-    assert lake.rows("s__history", "id, name") == sorted([*((id, "a") for id in range(10)), (5, "b")])
+    assert lake.rows("s__history", "id, name") == sorted(
+        [*((id, "a") for id in range(10)), (5, "b")]
+    )
 
 
-def test_together_with_stale_rows_versions_and_deleted_records_each_row_goes_once(lake: Lake) -> None:
+def test_together_with_stale_rows_versions_and_deleted_records_each_row_goes_once(
+    lake: Lake,
+) -> None:
     full = items("overwrite-delete-stale", **{"x-extent": "full"})
     lake.load(full, *map(item, range(10)))
     # What a full run did not send goes anyhow, and is not a detected delete.
@@ -201,28 +233,63 @@ def test_together_with_stale_rows_versions_and_deleted_records_each_row_goes_onc
 
 def test_a_table_that_held_every_version_loses_a_key_with_all_of_its_rows(lake: Lake) -> None:
     lake.load(
-        items("append-only"), *map(item, range(10)), item(0, 2, "b"), record("s", id=None, clock=1, name="no key")
+        items("append-only"),
+        *map(item, range(10)),
+        item(0, 2, "b"),
+        record("s", id=None, clock=1, name="no key"),
     )
     lake.load(items(), item(20), *present(*range(1, 10)), hard_delete=True)
-    assert lake.rows("s", "id, name") == [*((id, "a") for id in range(1, 10)), (20, "a"), (None, "no key")]
+    assert lake.rows("s", "id, name") == [
+        *((id, "a") for id in range(1, 10)),
+        (20, "a"),
+        (None, "no key"),
+    ]
 
 
 def test_the_same_schema_again_changes_nothing(lake: Lake) -> None:
     lake.load(items(), *map(item, range(10)))
     again = [items(), announced()]
-    lake.load(*again, item(10), *again, record("s__keys", id=1), *again, *present(*range(2, 11)), hard_delete=True)
+    lake.load(
+        *again,
+        item(10),
+        *again,
+        record("s__keys", id=1),
+        *again,
+        *present(*range(2, 11)),
+        hard_delete=True,
+    )
     assert lake.rows("s", "id") == [(id,) for id in range(1, 11)]
 
 
 @pytest.mark.parametrize(
     ("messages", "error", "text"),
     [
-        ([items("append-only"), announced()], ConfigurationError, "load_method append-only never removes a row"),
-        ([items(), announced(("name",))], ConfigurationError, "present keys by name, and the table's key is id"),
-        ([announced(), items()], ProtocolError, "s__keys: its SCHEMA says x-keys-of 's', which is not a stream"),
+        (
+            [items("append-only"), announced()],
+            ConfigurationError,
+            "load_method append-only never removes a row",
+        ),
+        (
+            [items(), announced(("name",))],
+            ConfigurationError,
+            "present keys by name, and the table's key is id",
+        ),
+        (
+            [announced(), items()],
+            ProtocolError,
+            "s__keys: its SCHEMA says x-keys-of 's', which is not a stream",
+        ),
         ([items(), announced(), announced(of="s__keys")], ProtocolError, "which is not a stream"),
-        ([items(), announced(), {**announced(), "stream": "more"}], ProtocolError, "a second SCHEMA"),
-        ([items(), announced(), schema("s__keys", {"id": INT}, ("id",))], ProtocolError, "x-keys-of None"),
+        (
+            [items(), announced(), {**announced(), "stream": "more"}],
+            ProtocolError,
+            "a second SCHEMA",
+        ),
+        (
+            [items(), announced(), schema("s__keys", {"id": INT}, ("id",))],
+            ProtocolError,
+            "x-keys-of None",
+        ),
         (
             [items(), *present(1, 2), record("s__keys", id=None)],
             RecordError,
@@ -251,7 +318,16 @@ def test_a_tap_that_dies_among_its_keys_deletes_nothing_and_the_next_one_sends_t
     lake.load(items(), *map(item, range(10)), hard_delete=True)
     state = {"type": "STATE", "value": {"bookmarks": {"s": 1}}}
     other = schema("other", {"id": INT})
-    body = [items(), announced(), item(10, 2), state, *present(*range(1, 11))[1:], other, record("other", id=1), state]
+    body = [
+        items(),
+        announced(),
+        item(10, 2),
+        state,
+        *present(*range(1, 11))[1:],
+        other,
+        record("other", id=1),
+        state,
+    ]
     lines = lake.announced(body)
     with pytest.raises(ProtocolError, match="the tap died"):
         lake.load(*lines[:9], hard_delete=True)
@@ -261,7 +337,14 @@ def test_a_tap_that_dies_among_its_keys_deletes_nothing_and_the_next_one_sends_t
     assert set(checkpoint.target["streams"]) == {"s"}
     # As our tap does: the records go on, the keys begin anew.
     opening = {"type": "STATE", "final": False, "start": "resume", "value": checkpoint.state}
-    rest = [items(), announced(), *present(*range(1, 11))[1:], other, record("other", id=1), {**state, "final": True}]
+    rest = [
+        items(),
+        announced(),
+        *present(*range(1, 11))[1:],
+        other,
+        record("other", id=1),
+        {**state, "final": True},
+    ]
     lake.load({**opening, "resume": checkpoint.resume}, *rest, hard_delete=True)
     assert lake.rows("s", "id") == [(id,) for id in range(1, 11)]
     assert [path for path in lake.files() if "/staging/" in path] == []

@@ -1,4 +1,6 @@
-"""Current rows in tables whose schema moves: one row for each key and one schema, whatever comes together."""
+"""Current rows in tables whose schema moves: one row for each key and one schema, whatever comes
+together.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,9 @@ def seen(spark, lake):
     def see(stream: str = "s", *, metadata: bool = False) -> tuple[dict[str, str], list[JSON]]:
         columns, rows = seen_by_all(spark, lake.folder / "raw" / stream)
         own = [name for name in columns if metadata or not name.startswith("_sdc_")]
-        return {name: columns[name] for name in own}, [{name: row[name] for name in own} for row in rows]
+        return {name: columns[name] for name in own}, [
+            {name: row[name] for name in own} for row in rows
+        ]
 
     return see
 
@@ -43,13 +47,21 @@ def row(**values: Any) -> JSON:
 
 
 @pytest.mark.parametrize(
-    ("method", "metadata"), [("upsert", False), ("append-dedup", True), ("overwrite-delete-stale", True)]
+    ("method", "metadata"),
+    [("upsert", False), ("append-dedup", True), ("overwrite-delete-stale", True)],
 )
-def test_a_merge_may_bring_new_and_wider_columns(lake: Lake, seen, method: str, metadata: bool) -> None:
+def test_a_merge_may_bring_new_and_wider_columns(
+    lake: Lake, seen, method: str, metadata: bool
+) -> None:
     settings = {"add_record_metadata": metadata, "hard_delete": True}
     lake.load(items(method, id=INT, a=INT), *(row(id=n, a=n) for n in range(3)), **settings)
     lake.load(items(method, id=INT, a=INT), *(row(id=n, a=n) for n in range(100, 103)), **settings)
-    lake.load(items(method, id=INT, a=BIGINT, b=TEXT), row(id=1, a=2**40, b="x"), row(id=3, b="new"), **settings)
+    lake.load(
+        items(method, id=INT, a=BIGINT, b=TEXT),
+        row(id=1, a=2**40, b="x"),
+        row(id=3, b="new"),
+        **settings,
+    )
     expected = [
         {"id": 0, "a": 0, "b": None},
         {"id": 1, "a": 2**40, "b": "x"},
@@ -86,7 +98,9 @@ def test_a_key_may_become_text(lake: Lake, seen) -> None:
 # PySpark leaves the sockets of its answers to the garbage collector.
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
 @pytest.mark.parametrize(("method", "metadata"), [("upsert", True), ("append-dedup", False)])
-def test_the_last_received_wins_across_schemas_of_one_run(lake: Lake, seen, method: str, metadata: bool) -> None:
+def test_the_last_received_wins_across_schemas_of_one_run(
+    lake: Lake, seen, method: str, metadata: bool
+) -> None:
     """Lines are Spark's or jsonschema's (1.0), so rows say where they stood in their batch."""
     first = items(method, id=INT, a=INT, o=OBJECT)
     second = items(method, id=INT, o=OBJECT, a=BIGINT, b=TEXT)
@@ -108,23 +122,37 @@ def test_the_last_received_wins_across_schemas_of_one_run(lake: Lake, seen, meth
         assert len(seen("s__history")[1]) == 36
 
 
-def test_marks_get_a_column_once_there_are_any_and_files_that_stay_have_it_too(lake: Lake, seen) -> None:
+def test_marks_get_a_column_once_there_are_any_and_files_that_stay_have_it_too(
+    lake: Lake, seen
+) -> None:
     options = {"add_record_metadata": False}
     lake.load(items("upsert", id=INT, a=TEXT), *(row(id=n, a="x") for n in range(2)), **options)
-    lake.load(items("upsert", id=INT, a=TEXT), *(row(id=n, a="x") for n in range(100, 102)), **options)
+    lake.load(
+        items("upsert", id=INT, a=TEXT), *(row(id=n, a="x") for n in range(100, 102)), **options
+    )
     assert list(seen(metadata=True)[0]) == ["id", "a"]
     lake.load(items("upsert", id=INT, a=TEXT), row(id=1, _sdc_deleted_at=DELETED), **options)
     columns, rows = seen(metadata=True)
     assert columns == {"id": "int", "a": "string", "_sdc_deleted_at": "timestamp"}
     assert {each["id"] for each in rows if each["_sdc_deleted_at"]} == {1}
-    assert len({pyarrow.parquet.read_schema(file).remove_metadata() for file in (lake.folder / "raw/s").iterdir()}) == 1
+    assert (
+        len(
+            {
+                pyarrow.parquet.read_schema(file).remove_metadata()
+                for file in (lake.folder / "raw/s").iterdir()
+            }
+        )
+        == 1
+    )
     for mode in ("freeze", "discard"):
         again = items("upsert", id=INT, a=TEXT)
         lake.load(again, row(id=101, a=mode), schema_evolution=mode, **options)
         assert {each["a"] for each in seen()[1] if each["id"] == 101} == {mode}
 
 
-def test_a_table_of_every_version_becomes_one_of_current_rows_while_its_schema_moves(lake: Lake, seen) -> None:
+def test_a_table_of_every_version_becomes_one_of_current_rows_while_its_schema_moves(
+    lake: Lake, seen
+) -> None:
     lake.load(items("append-only", id=INT, a=INT), row(id=1, a=1), row(id=1, a=2), row(id=2, a=1))
     lake.load(items("append-dedup", id=INT, a=BIGINT, b=TEXT), row(id=2, a=2**40, b="x"))
     assert seen()[1] == [{"id": 1, "a": 2, "b": None}, {"id": 2, "a": 2**40, "b": "x"}]
@@ -161,12 +189,19 @@ def test_a_new_column_is_put_behind_files_in_which_no_row_changes(lake: Lake) ->
 
 
 def test_what_was_received_last_is_still_known_after_the_columns_changed(lake: Lake, seen) -> None:
-    """Files that were brought to the new columns have new names; their rows stay older than those of the run."""
+    """Files that were brought to the new columns have new names.
+
+    Their rows stay older than those of the run.
+    """
     for number in range(12):
         lake.load(items("append-only", id=INT, a=INT), row(id=1, a=number))
     lake.load(items("append-only", id=INT, a=BIGINT), row(id=2, a=0))
     for stop in (12, 13):
-        lake.load(items("append-only", id=INT, a=BIGINT, **{f"c{stop}": TEXT}), row(id=1, a=stop), row(id=2, a=stop))
+        lake.load(
+            items("append-only", id=INT, a=BIGINT, **{f"c{stop}": TEXT}),
+            row(id=1, a=stop),
+            row(id=2, a=stop),
+        )
     lake.load(items("append-only", id=INT, a=BIGINT, d=TEXT), row(id=3, a=0))
     lake.load(items("upsert", id=INT, a=BIGINT), row(id=4, a=0))
     assert [(each["id"], each["a"]) for each in seen()[1]] == [(1, 13), (2, 13), (3, 0), (4, 0)]

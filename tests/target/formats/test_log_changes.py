@@ -1,4 +1,6 @@
-"""Changes from a database's log: values that did not change stay, a table that comes whole loses what is gone."""
+"""Changes from a database's log: values that did not change stay, a table that comes whole loses
+what is gone.
+"""
 
 from __future__ import annotations
 
@@ -30,11 +32,18 @@ def lake(spark, tmp_path, request) -> Lake:
 
 def changes(extent: str = "delta", *, unchanged: bool = False, **annotations: Any) -> JSON:
     properties = {**OURS, "_sdc_unchanged": TEXT} if unchanged else OURS
-    return schema("s", properties, ("id",), **{"x-replication-method": "LOG_BASED", "x-extent": extent, **annotations})
+    return schema(
+        "s",
+        properties,
+        ("id",),
+        **{"x-replication-method": "LOG_BASED", "x-extent": extent, **annotations},
+    )
 
 
 def row(lsn: int | None, **values: Any) -> JSON:
-    return record("s", **values, **({} if lsn is None else {"_sdc_lsn": lsn, "_sdc_deleted_at": None}))
+    return record(
+        "s", **values, **({} if lsn is None else {"_sdc_lsn": lsn, "_sdc_deleted_at": None})
+    )
 
 
 def partial(lsn: int, *unchanged: str, **values: Any) -> JSON:
@@ -85,7 +94,9 @@ def test_a_value_that_the_log_leaves_out_is_that_of_the_row_before(lake: Lake, h
         (9, "never seen", None),
     ]
     assert kept(lake, "id, note, body") == living
-    assert kept(lake, "id, note, body", marked=True) == ([] if hard else [(6, "before its end", "body 6")])
+    assert kept(lake, "id, note, body", marked=True) == (
+        [] if hard else [(6, "before its end", "body 6")]
+    )
     assert set(lake.rows("s", "_sdc_unchanged")) == {(None,)}
 
 
@@ -101,9 +112,15 @@ def test_the_history_says_which_values_were_not_there(lake: Lake) -> None:
 @pytest.mark.parametrize("lake", ["iceberg"], indirect=True)
 def test_a_table_that_is_read_anew_holds_what_the_source_holds(lake: Lake) -> None:
     said = {"x-load-method": "append-dedup"}
-    lake.load(changes("full", **said), *(row(None, id=key, note="old", body="b") for key in (1, 2, 3)))
+    lake.load(
+        changes("full", **said), *(row(None, id=key, note="old", body="b") for key in (1, 2, 3))
+    )
     lake.load(changes(**said), row(50, id=3, note="logged", body="b"), gone(51, 2))
-    lake.load(changes("full", **said), row(None, id=1, note="new", body="b"), row(None, id=4, note="new", body="b"))
+    lake.load(
+        changes("full", **said),
+        row(None, id=1, note="new", body="b"),
+        row(None, id=4, note="new", body="b"),
+    )
     assert lake.rows("s", "id, note") == [(1, "new"), (4, "new")]
     lake.load(changes(**said), gone(60, 1))
     assert kept(lake, "id") == [(4,)]
@@ -115,18 +132,40 @@ def test_truncate_ends_what_came_before_it_in_the_run_and_in_the_table(lake: Lak
     truncate = {"type": "ACTIVATE_VERSION", "stream": "s", "version": 20}
     lake.load(changes(), row(10, id=2, note="before", body=None), truncate, after, hard_delete=True)
     assert lake.rows("s", "id, note") == [(3, "after")]
-    lake.load(changes(), row(40, id=3, note="later", body=None), row(41, id=4, note="new", body=None), hard_delete=True)
+    lake.load(
+        changes(),
+        row(40, id=3, note="later", body=None),
+        row(41, id=4, note="new", body=None),
+        hard_delete=True,
+    )
     assert lake.rows("s", "id, note") == [(3, "later"), (4, "new")]
 
 
 def test_the_log_based_messages_of_another_tap_load_with_their_deletes(lake: Lake) -> None:
-    """Those of three runs of MeltanoLabs' tap-postgres, recorded: its key of replication is the place in the log."""
-    lines = (Path(__file__).parents[2] / "compat/tap-postgres-log-based.jsonl").read_bytes().splitlines(keepends=True)
+    """Those of three runs of MeltanoLabs' tap-postgres, recorded: its key of replication is the
+    place in the log.
+    """
+    lines = (
+        (Path(__file__).parents[2] / "compat/tap-postgres-log-based.jsonl")
+        .read_bytes()
+        .splitlines(keepends=True)
+    )
     settings = {"load_method": "append-dedup", "hard_delete": True}
-    at, later = datetime(2026, 1, 2, 3, 4, 5, 123456, UTC), datetime(2026, 2, 3, 4, 5, 6, tzinfo=UTC)
-    one, two, three = (1, "one", 12.5, True, at), (2, "two", None, None, None), (3, "three", -0.01, False, later)
+    at, later = (
+        datetime(2026, 1, 2, 3, 4, 5, 123456, UTC),
+        datetime(2026, 2, 3, 4, 5, 6, tzinfo=UTC),
+    )
+    one, two, three = (
+        (1, "one", 12.5, True, at),
+        (2, "two", None, None, None),
+        (3, "three", -0.01, False, later),
+    )
     one_changed = (1, "changed", 12.5, True, at)
-    runs = [(lines[:4], [one, two]), (lines[4:10], [one_changed, three]), (lines[10:], [one_changed])]
+    runs = [
+        (lines[:4], [one, two]),
+        (lines[4:10], [one_changed, three]),
+        (lines[10:], [one_changed]),
+    ]
     for messages, rows in runs:
         lake.load(*messages, **settings)
         assert lake.rows("public-orders", 'id, note, amount, paid, "at"') == rows
@@ -145,18 +184,41 @@ def test_the_log_based_messages_of_another_tap_load_with_their_deletes(lake: Lak
         ("s__history", {"load_method": "append-dedup", "hard_delete": True}),
     ],
 )
-def test_a_delete_is_no_version_where_no_metadata_is_wanted(lake: Lake, table: str, settings: JSON) -> None:
-    lake.load(changes("full"), row(None, id=1, note="a", body=None), **settings, add_record_metadata=False)
-    lake.load(changes(), row(50, id=1, note="b", body=None), gone(51, 1), **settings, add_record_metadata=False)
+def test_a_delete_is_no_version_where_no_metadata_is_wanted(
+    lake: Lake, table: str, settings: JSON
+) -> None:
+    lake.load(
+        changes("full"), row(None, id=1, note="a", body=None), **settings, add_record_metadata=False
+    )
+    lake.load(
+        changes(),
+        row(50, id=1, note="b", body=None),
+        gone(51, 1),
+        **settings,
+        add_record_metadata=False,
+    )
     assert sorted(lake.rows(table, "_sdc_lsn, note, _sdc_deleted_at is not null"), key=str) == [
         (50, "b", False), (51, None, True), (None, "a", False),
     ]  # fmt: skip
-    columns = duckdb.sql(f"DESCRIBE SELECT * FROM read_parquet('{lake.folder}/raw/{table}/*.parquet')").fetchall()
-    assert {name for name, *_ in columns if name.startswith("_sdc")} == {"_sdc_lsn", "_sdc_deleted_at"}
+    columns = duckdb.sql(
+        f"DESCRIBE SELECT * FROM read_parquet('{lake.folder}/raw/{table}/*.parquet')"
+    ).fetchall()
+    assert {name for name, *_ in columns if name.startswith("_sdc")} == {
+        "_sdc_lsn",
+        "_sdc_deleted_at",
+    }
 
 
 def test_an_idle_run_changes_nothing(lake: Lake) -> None:
-    lake.load(changes("full"), row(None, id=1, note="a", body=None), state(bookmarks={"s": {"lsn": "0/1"}}))
-    before = {path: path.stat().st_mtime_ns for path in (lake.folder / "raw").rglob("*") if path.is_file()}
+    lake.load(
+        changes("full"),
+        row(None, id=1, note="a", body=None),
+        state(bookmarks={"s": {"lsn": "0/1"}}),
+    )
+    before = {
+        path: path.stat().st_mtime_ns for path in (lake.folder / "raw").rglob("*") if path.is_file()
+    }
     lake.load(changes(), state(bookmarks={"s": {"lsn": "0/2"}}))
-    assert {path: path.stat().st_mtime_ns for path in (lake.folder / "raw").rglob("*") if path.is_file()} == before
+    assert {
+        path: path.stat().st_mtime_ns for path in (lake.folder / "raw").rglob("*") if path.is_file()
+    } == before

@@ -10,7 +10,11 @@ import pytest
 from pyiceberg.catalog import MetastoreCatalog
 from pyiceberg.table import Transaction
 from pyiceberg.table.snapshots import Snapshot, SnapshotLogEntry
-from pyiceberg.table.update.snapshot import _ManifestMergeManager, _OverwriteFiles, _SnapshotProducer
+from pyiceberg.table.update.snapshot import (
+    _ManifestMergeManager,
+    _OverwriteFiles,
+    _SnapshotProducer,
+)
 
 from target.iceberg_lake import IcebergLake
 from target.loading import record, schema
@@ -18,7 +22,9 @@ from target_spark_lake.table_logs.iceberg_log.producer import MOST_MANIFESTS
 
 
 def test_pyiceberg_is_the_version_that_was_read() -> None:
-    assert version("pyiceberg") == "0.12.0", "read its producers again, then name the new version here"
+    assert version("pyiceberg") == "0.12.0", (
+        "read its producers again, then name the new version here"
+    )
 
 
 def test_the_producers_have_the_members_that_are_used() -> None:
@@ -26,11 +32,22 @@ def test_the_producers_have_the_members_that_are_used() -> None:
     assert {"operation", "transaction", "io", "snapshot_properties"} <= set(made)
     assert "_process_manifests" in vars(_SnapshotProducer)
     assert issubclass(_OverwriteFiles, _SnapshotProducer)
-    assert {"append_data_file", "delete_data_file", "commit", "snapshot_id"} <= set(dir(_SnapshotProducer))
+    assert {"append_data_file", "delete_data_file", "commit", "snapshot_id"} <= set(
+        dir(_SnapshotProducer)
+    )
     merging = list(inspect.signature(_ManifestMergeManager.__init__).parameters)
-    assert merging[1:] == ["target_size_bytes", "min_count_to_merge", "merge_enabled", "snapshot_producer"]
+    assert merging[1:] == [
+        "target_size_bytes",
+        "min_count_to_merge",
+        "merge_enabled",
+        "snapshot_producer",
+    ]
     assert hasattr(_ManifestMergeManager, "merge_manifests")
-    assert list(inspect.signature(Transaction._apply).parameters) == ["self", "updates", "requirements"]
+    assert list(inspect.signature(Transaction._apply).parameters) == [
+        "self",
+        "updates",
+        "requirements",
+    ]
     assert isinstance(Transaction.table_metadata, property)
     # Without producers it tries once, and deletes nothing.
     source = inspect.getsource(Transaction.commit_transaction)
@@ -46,7 +63,12 @@ def test_the_producers_have_the_members_that_are_used() -> None:
 def test_manifests_stay_few_however_many_runs_there_were(tmp_path: Path) -> None:
     lake = IcebergLake(tmp_path / "lake")
     message = schema("s", {"id": {"type": "integer"}}, ("id",))
-    replacing = schema("s", {"id": {"type": "integer"}}, ("id",), **{"x-load-method": "overwrite", "x-extent": "full"})
+    replacing = schema(
+        "s",
+        {"id": {"type": "integer"}},
+        ("id",),
+        **{"x-load-method": "overwrite", "x-extent": "full"},
+    )
     for number in range(MOST_MANIFESTS + 4):
         lake.load(message, record("s", id=number))
     table = lake.table("s")

@@ -1,4 +1,6 @@
-"""Rows that a tap sends again, as it says (`x-sent-since`): a table that keeps every version has each once."""
+"""Rows that a tap sends again, as it says (`x-sent-since`): a table that keeps every version has
+each once.
+"""
 
 from __future__ import annotations
 
@@ -14,10 +16,20 @@ every_format = pytest.mark.parametrize("lake", ["parquet", "delta", "iceberg"], 
 
 @every_format
 def test_repeated_row_is_left_out(lake: Lake) -> None:
-    """By its whole content, from the key on that the SCHEMA names; others are versions of their own."""
+    """By its whole content, from the key on that the SCHEMA names.
+
+    Others are versions of their own.
+    """
     lake.load(items("append-only"), item(1, 1, "a"), item(2, 5, "b"), item(3, 7, None))
     again = items("append-only", **{"x-sent-since": 5})
-    lake.load(again, item(1, 1, "a"), item(2, 5, "b"), item(3, 7, "changed"), item(3, 7, None), item(4, 8, "new"))
+    lake.load(
+        again,
+        item(1, 1, "a"),
+        item(2, 5, "b"),
+        item(3, 7, "changed"),
+        item(3, 7, None),
+        item(4, 8, "new"),
+    )
     assert sorted(lake.rows("s", "id, clock, name"), key=repr) == [
         (1, 1, "a"),
         (1, 1, "a"),
@@ -40,7 +52,9 @@ def test_history_repeats_no_version(lake: Lake) -> None:
 
 def test_identical_rows_without_a_key_are_counted(lake: Lake) -> None:
     keyless = {**items("append-only", **{"x-sent-since": 5}), "key_properties": []}
-    lake.load({**items("append-only"), "key_properties": []}, item(None, 5, "a"), item(None, 5, "a"))
+    lake.load(
+        {**items("append-only"), "key_properties": []}, item(None, 5, "a"), item(None, 5, "a")
+    )
     lake.load(keyless, item(None, 5, "a"), item(None, 5, "a"), item(None, 5, "a"))
     assert lake.rows("s", "name") == [("a",)] * 3
 

@@ -1,4 +1,6 @@
-"""A table that comes whole with far fewer rows than it has: with a limit, the run fails before its commit."""
+"""A table that comes whole with far fewer rows than it has: with a limit, the run fails before its
+commit.
+"""
 
 from __future__ import annotations
 
@@ -16,13 +18,23 @@ METHODS = ("overwrite", "overwrite-delete-stale")
 
 
 def whole(rows: int, method: str = "overwrite") -> list[JSON]:
-    annotations = {"x-replication-method": "FULL_TABLE", "x-extent": "full", "x-load-method": method}
-    return [schema("t", ID, ("id",), **annotations), *(record("t", id=id) for id in range(rows)), state(rows=rows)]
+    annotations = {
+        "x-replication-method": "FULL_TABLE",
+        "x-extent": "full",
+        "x-load-method": method,
+    }
+    return [
+        schema("t", ID, ("id",), **annotations),
+        *(record("t", id=id) for id in range(rows)),
+        state(rows=rows),
+    ]
 
 
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("kind", [Lake, DeltaLake, IcebergLake])
-def test_a_table_that_shrinks_too_far_fails_before_its_commit(tmp_path: Path, kind: type[Lake], method: str) -> None:
+def test_a_table_that_shrinks_too_far_fails_before_its_commit(
+    tmp_path: Path, kind: type[Lake], method: str
+) -> None:
     lake = kind(tmp_path / "lake")
     lake.load(*whole(10, method), max_shrink_percent=50)
     before = lake.files(), lake.state()
@@ -49,8 +61,12 @@ def test_increments_are_not_concerned(tmp_path: Path) -> None:
         lake.load(delta, record("d", id=9), max_shrink_percent=0)
 
 
-@pytest.mark.parametrize(("before", "after", "limit"), [(0, 0, 0), (5, 9, 0), (10, 8, 20), (7, 0, 100)])
-def test_the_limit_itself_is_allowed_and_one_more_is_not(before: int, after: int, limit: float) -> None:
+@pytest.mark.parametrize(
+    ("before", "after", "limit"), [(0, 0, 0), (5, 9, 0), (10, 8, 20), (7, 0, 100)]
+)
+def test_the_limit_itself_is_allowed_and_one_more_is_not(
+    before: int, after: int, limit: float
+) -> None:
     refuse_shrink("t", before, after, limit)
     if limit < 100 and before > after:
         with pytest.raises(ShrunkTableError):

@@ -1,4 +1,6 @@
-"""Where BATCH messages may name files, and which files a run removes: those that a message names, and no other."""
+"""Where BATCH messages may name files, and which files a run removes: those that a message names,
+and no other.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +47,9 @@ def naming(url: str) -> JSON:
 def texts_of(lake: Lake) -> str:
     """What runs said in journals, states and quarantine."""
     folders = [lake.folder / ".dataspoc" / name for name in ("runs/test", "rejected", "state/test")]
-    return "".join(path.read_text() for folder in folders for path in folder.rglob("*") if path.is_file())
+    return "".join(
+        path.read_text() for folder in folders for path in folder.rglob("*") if path.is_file()
+    )
 
 
 OUTSIDE = {
@@ -69,7 +73,9 @@ OUTSIDE = {
     "a line end": "{lake}/x\n/../secret.txt",
     "a link to a file": "{lake}/link.txt",
     "a link to a folder": "file://{lake}/folder/secret.txt",
-    "a link in the place of batches": "file://{lake}/.dataspoc/staging/batches/" + RUN + "/s/000000/part-0.jsonl",
+    "a link in the place of batches": "file://{lake}/.dataspoc/staging/batches/"
+    + RUN
+    + "/s/000000/part-0.jsonl",
     "a folder whose name goes on": "{lake}-more/secret.txt",
     "http": "http://127.0.0.1:9/secret.txt",
     "https in capitals": "HTTPS://user:pass-word@127.0.0.1:9/secret.txt?token=hidden-token",
@@ -81,7 +87,9 @@ OUTSIDE = {
     "its own state": "{lake}/.dataspoc/state/test/state.json",
     "its own state by an encoded name": "file://{lake}/%2edataspoc/state/test/state.json",
     "another lake's state": "{lake}/inner/.dataspoc/state/p/state.json",
-    "what a run has staged": "{lake}/.dataspoc/staging/runs/other/" + RUN + "/s/000000/part-0.jsonl",
+    "what a run has staged": "{lake}/.dataspoc/staging/runs/other/"
+    + RUN
+    + "/s/000000/part-0.jsonl",
     "a folder of the same name in capitals": "{lake}/.DataSpoc/state/test/state.json",
 }
 
@@ -93,7 +101,10 @@ def test_a_file_outside_of_the_batch_roots_is_refused_by_name_and_never_read(
     monkeypatch.chdir(tmp_path)
     hidden = [tmp_path / "secret.txt", tmp_path / "lake-more/secret.txt"]
     hidden += [lake.folder / ".dataspoc/staging/runs/other" / RUN / "s/000000/part-0.jsonl"]
-    hidden += [lake.folder / "inner/.dataspoc/state/p/state.json", lake.folder / ".DataSpoc/state/test/state.json"]
+    hidden += [
+        lake.folder / "inner/.dataspoc/state/p/state.json",
+        lake.folder / ".DataSpoc/state/test/state.json",
+    ]
     batch = lake.folder / ".dataspoc/staging/batches" / RUN / "s/000000/part-0.jsonl"
     for path in (*hidden, batch):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -108,7 +119,11 @@ def test_a_file_outside_of_the_batch_roots_is_refused_by_name_and_never_read(
             lake.load(S, naming(url), state(s=1), on_invalid_record="quarantine")
         text = str(told.value)
         assert text.startswith("stream s: batch file "), name
-        assert (" is refused: " in text, f"(batch_roots: {lake.folder})" in text, "\n" in text) == (True, True, False)
+        assert (" is refused: " in text, f"(batch_roots: {lake.folder})" in text, "\n" in text) == (
+            True,
+            True,
+            False,
+        )
         assert not any(word in text for word in (SECRET, "pass-word", "hidden-token")), name
     assert not any(word in texts_of(lake) for word in (SECRET, "pass-word", "hidden-token"))
     assert texts_of(lake).count(" is refused: ") == len(OUTSIDE)
@@ -136,7 +151,9 @@ def test_batch_roots_say_which_places_count_and_the_bucket_is_one_only_where_it_
     for number, url in enumerate(spelled, 1):
         lake.load(S, naming(url), state(s=number), batch_roots=roots)
     assert lake.rows("s", "id") == [(0,), (1,), (1,)]
-    with pytest.raises(ProtocolError, match=r"in\.jsonl is refused: .*add that folder to the target's batch_roots"):
+    with pytest.raises(
+        ProtocolError, match=r"in\.jsonl is refused: .*add that folder to the target's batch_roots"
+    ):
         lake.load(S, naming(f"{lake.folder}/in.jsonl"), batch_roots=roots)
     with pytest.raises(ProtocolError, match=r"is refused: .*\(batch_roots: none\)"):
         lake.load(S, naming(spelled[0]), batch_roots=[])
@@ -153,7 +170,16 @@ def test_what_is_no_plain_file_is_refused_and_nobody_waits_for_it(lake: Lake, ki
 
 
 @pytest.mark.parametrize(
-    "root", ["http://host/x", "HTTPS://host", "", "simplecache::s3://b", "s3://", "s3://b/../c", "file://host/x"]
+    "root",
+    [
+        "http://host/x",
+        "HTTPS://host",
+        "",
+        "simplecache::s3://b",
+        "s3://",
+        "s3://b/../c",
+        "file://host/x",
+    ],
 )
 def test_a_root_that_can_be_none_is_an_error_before_anything_is_read(root: str) -> None:
     with pytest.raises(ConfigurationError, match="batch_roots: "):
@@ -185,7 +211,12 @@ def test_of_a_bucket_only_keys_below_the_roots_count(
     bucket, other = s3.new_bucket(), s3.new_bucket()
     names = {"bucket": bucket, "other": other, "plain": bucket[5:], "plain_other": other[5:]}
     files, lake = s3.filesystem(), Lake(tmp_path)
-    for key in (f"{bucket}/x.jsonl", f"{bucket}/lake-more/x.jsonl", f"{other}/x.jsonl", f"{other}/ab/x.jsonl"):
+    for key in (
+        f"{bucket}/x.jsonl",
+        f"{bucket}/lake-more/x.jsonl",
+        f"{other}/x.jsonl",
+        f"{other}/ab/x.jsonl",
+    ):
         files.pipe(key, SECRET.encode())
     for key in (f"{bucket}/lake/x.jsonl", f"{other}/a/x.jsonl"):
         files.pipe(key, LINE)
@@ -211,8 +242,14 @@ def test_addresses_are_shown_without_secrets_and_in_one_line() -> None:
 
 
 def neighbours(folder: Path) -> list[Path]:
-    """Files that no message names: beside a named one, in other folders of a tap's run, and around it."""
-    paths = [folder / "s/000000/part-other.jsonl", folder / "s/000000/keep.txt", folder / "t/000000/part-0.jsonl"]
+    """Files that no message names: beside a named one, in other folders of a tap's run, and around
+    it.
+    """
+    paths = [
+        folder / "s/000000/part-other.jsonl",
+        folder / "s/000000/keep.txt",
+        folder / "t/000000/part-0.jsonl",
+    ]
     paths += [folder / "keep.txt", folder.parent / "keep.txt"]
     for path in paths:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -227,7 +264,9 @@ def test_a_run_removes_of_a_batch_folder_only_what_a_message_named(
 ) -> None:
     tap = BatchRun(lake.folder, f"x-{RUN}")
     if place != "in the place of batches":
-        tap.folder = (lake.folder if place == "elsewhere in the bucket" else tmp_path) / f"neighbour-{RUN}"
+        tap.folder = (
+            lake.folder if place == "elsewhere in the bucket" else tmp_path
+        ) / f"neighbour-{RUN}"
     named = tap.lines("s", [{"id": 1}]) if kind == "jsonl" else tap.parquet("s", numbers(1))
     around = neighbours(tap.folder)
     lake.load(S, named, state(s=1), batch_roots=[str(tmp_path)])
@@ -237,7 +276,9 @@ def test_a_run_removes_of_a_batch_folder_only_what_a_message_named(
 
 
 @pytest.mark.parametrize("folder", [f"x-{RUN}/a/b", f"{RUN}/s/000000", "raw/s"])
-def test_a_file_that_has_not_the_very_names_of_a_taps_batch_is_read_and_stays(lake: Lake, folder: str) -> None:
+def test_a_file_that_has_not_the_very_names_of_a_taps_batch_is_read_and_stays(
+    lake: Lake, folder: str
+) -> None:
     path = lake.folder / folder / "data.jsonl"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(LINE)

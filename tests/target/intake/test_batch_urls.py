@@ -40,7 +40,12 @@ def found(storage: Storage, bytes_: int) -> BatchPlaces:
 
 
 def message(rows: object) -> BatchMessage:
-    said = {"stream": "s", "encoding": {"format": "jsonl"}, "manifest": [URL], "files": [{"rows": rows}]}
+    said = {
+        "stream": "s",
+        "encoding": {"format": "jsonl"},
+        "manifest": [URL],
+        "files": [{"rows": rows}],
+    }
     return BatchMessage.of(said)
 
 
@@ -53,7 +58,11 @@ def message(rows: object) -> BatchMessage:
         (lambda storage: found(storage, 4).find("s", BatchFile(URL)), "was named before"),
         (
             lambda storage: list(
-                json_lines(message(1), BatchFile(URL), BatchPlace(storage, "file", 4, in_bucket=True, is_ours=True))
+                json_lines(
+                    message(1),
+                    BatchFile(URL),
+                    BatchPlace(storage, "file", 4, in_bucket=True, is_ours=True),
+                )
             ),
             "is a Parquet file",
         ),

@@ -33,8 +33,16 @@ def cut(path: Path) -> None:
 
 
 BROKEN: dict[str, tuple[str, Any, str]] = {
-    "a missing file": ("parquet", lambda _, path: path.unlink(), r"stream s: batch file file://\S+ is missing"),
-    "another size": ("parquet", lambda _, path: cut(path), r"has \d+ bytes, the tap wrote \d+: it is not whole"),
+    "a missing file": (
+        "parquet",
+        lambda _, path: path.unlink(),
+        r"stream s: batch file file://\S+ is missing",
+    ),
+    "another size": (
+        "parquet",
+        lambda _, path: cut(path),
+        r"has \d+ bytes, the tap wrote \d+: it is not whole",
+    ),
     "a Parquet file that is cut": (
         "parquet",
         lambda _, path: cut(path) or {"files": None},
@@ -92,7 +100,11 @@ BROKEN: dict[str, tuple[str, Any, str]] = {
     ),
     "no encoding": ("jsonl", lambda *_: {"encoding": None}, "has the format None"),
     "no manifest": ("jsonl", lambda *_: {"manifest": "x"}, "is not a list of URLs"),
-    "files that don't fit the manifest": ("jsonl", lambda *_: {"files": []}, "does not match its manifest of 1"),
+    "files that don't fit the manifest": (
+        "jsonl",
+        lambda *_: {"files": []},
+        "does not match its manifest of 1",
+    ),
     "a count that is none": ("jsonl", lambda *_: {"files": [{"rows": -1}]}, "gives rows -1 for"),
     "a file twice": (
         "parquet",
@@ -102,7 +114,8 @@ BROKEN: dict[str, tuple[str, Any, str]] = {
     "a store that is not to be reached": (
         "jsonl",
         lambda *_: {"manifest": ["s3://nowhere/x.jsonl.gz"]},
-        "stream s: batch file s3://nowhere/x.jsonl.gz can't be reached with the target's storage_options",
+        "stream s: batch file s3://nowhere/x.jsonl.gz can't be reached with the target's "
+        "storage_options",
     ),
     "a kind of store that nobody knows": (
         "jsonl",
@@ -133,7 +146,9 @@ def test_a_batch_that_is_not_what_it_says_fails_the_run_by_stream_and_file(
     lake.load(S, record("s", id=0), state(s=0))
     with pytest.raises((ProtocolError, StorageError), match=error) as told:
         roots = [str(lake.folder), "s3://nowhere", "nosuch://place"]
-        lake.load(S, broken(tap, name, change), state(s=1), storage_options=no_network, batch_roots=roots)
+        lake.load(
+            S, broken(tap, name, change), state(s=1), storage_options=no_network, batch_roots=roots
+        )
     assert "secret-of-mine" not in str(told.value)
     assert (lake.rows("s", "id"), lake.state()) == ([(0,)], {"s": 0})
 

@@ -37,10 +37,16 @@ def blank_lines(path: Path, megabytes: int) -> Path:
 
 @pytest.mark.usefixtures("without_jvm")
 def test_expanding_batches(tmp_path: Path) -> None:
-    """A compressed batch file that expands over the limit is an error with file and setting; blank lines count."""
+    """A compressed batch file that expands over the limit is an error with file and setting.
+
+    Blank lines count.
+    """
     lake, path = Lake(tmp_path / "lake"), blank_lines(tmp_path / "bomb.jsonl.gz", 8)
     settings = {"batch_roots": [str(tmp_path)]}
-    problem = r"stream s: batch file .*bomb\.jsonl\.gz expands from \d+ bytes to more than 3 MB.* batch_max_expanded_mb"
+    problem = (
+        r"stream s: batch file .*bomb\.jsonl\.gz expands from \d+ bytes to more than 3 MB.* "
+        r"batch_max_expanded_mb"
+    )
     message = schema("s", {"id": {"type": "integer"}})
     with pytest.raises(ProtocolError, match=problem):
         lake.load(message, batch(path), batch_max_expanded_mb=3, **settings)
@@ -51,15 +57,21 @@ def test_expanding_batches(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("most_mb", "fits"), [(4, True), (1, False)])
-def test_the_limit_by_default(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most_mb: int, fits: bool) -> None:
+def test_the_limit_by_default(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most_mb: int, fits: bool
+) -> None:
     """By default the limit is 100 times the file's size, or a number of megabytes if that is more."""
     monkeypatch.setattr(batch_lines, "LIKELY_EXPANDED_MB", most_mb)
     path = blank_lines(tmp_path / "bomb.jsonl.gz", 2)
-    place = BatchPlace(Storage(str(tmp_path)), path.name, path.stat().st_size, in_bucket=False, is_ours=False)
+    place = BatchPlace(
+        Storage(str(tmp_path)), path.name, path.stat().st_size, in_bucket=False, is_ours=False
+    )
     assert place.size * 100 < MEGABYTE
     message = BatchMessage.of(batch(path))
     if fits:
-        assert sum(lines.rows for lines in json_lines(message, BatchFile(path.as_uri()), place)) == 1
+        assert (
+            sum(lines.rows for lines in json_lines(message, BatchFile(path.as_uri()), place)) == 1
+        )
     else:
         with pytest.raises(ProtocolError, match="expands from"):
             list(json_lines(message, BatchFile(path.as_uri()), place))

@@ -24,7 +24,10 @@ def lake(tmp_path: Path) -> Lake:
 
 def test_bytes_of_a_text_column_are_its_text(lake: Lake, tap: BatchRun) -> None:
     array = pa.array([b"\xc3\xa9", None, b""], pa.binary())
-    text, coded = {"type": ["string", "null"]}, {"type": ["string", "null"], "contentEncoding": "base64"}
+    text, coded = (
+        {"type": ["string", "null"]},
+        {"type": ["string", "null"], "contentEncoding": "base64"},
+    )
     batch = tap.parquet("s", pa.table({"text": array, "coded": array}))
     lake.load(schema("s", {"text": text, "coded": coded}), batch)
     assert set(lake.rows("s", "text, coded")) == {("é", b"\xc3\xa9"), (None, None), ("", b"")}
@@ -41,8 +44,12 @@ FOREIGN = {
 }
 
 
-def test_a_parquet_file_of_another_writer_is_loaded_by_way_of_records(lake: Lake, tap: BatchRun) -> None:
-    """As singer-sdk writes them: moments as text, columns without a value, no metadata columns, other orders."""
+def test_a_parquet_file_of_another_writer_is_loaded_by_way_of_records(
+    lake: Lake, tap: BatchRun
+) -> None:
+    """As singer-sdk writes them: moments as text, columns without a value, no metadata columns,
+    other orders.
+    """
     rows = pa.table(
         {
             "none": pa.nulls(2),
@@ -56,17 +63,26 @@ def test_a_parquet_file_of_another_writer_is_loaded_by_way_of_records(lake: Lake
         }
     )
     lake.load(schema("s", FOREIGN, ("id",)), tap.parquet("s", rows, metadata=False, told=False))
-    first, second = lake.rows("s", 'id, "at", amount, weight, name, "none", flag, _sdc_extracted_at')
+    first, second = lake.rows(
+        "s", 'id, "at", amount, weight, name, "none", flag, _sdc_extracted_at'
+    )
     moment = datetime.fromisoformat("2025-01-20T15:30:00.123456+00:00")
     assert first == (1, moment, Decimal("12.50"), 1e300, 'a "q" \\ \n\tü', None, True, EXTRACTED)
     assert second == (2, None, None, 0.1, None, None, None, EXTRACTED)
 
 
-def test_moments_of_other_units_and_zones_stay_the_instants_that_they_are(lake: Lake, tap: BatchRun) -> None:
+def test_moments_of_other_units_and_zones_stay_the_instants_that_they_are(
+    lake: Lake, tap: BatchRun
+) -> None:
     moment = datetime.fromisoformat("2025-01-20T15:30:00.123456+00:00")
-    kinds = {"ns": pa.timestamp("ns", "UTC"), "berlin": pa.timestamp("us", "Europe/Berlin"), "s": pa.timestamp("s")}
+    kinds = {
+        "ns": pa.timestamp("ns", "UTC"),
+        "berlin": pa.timestamp("us", "Europe/Berlin"),
+        "s": pa.timestamp("s"),
+    }
     values = {
-        name: pa.array([moment if kind.tz else moment.replace(tzinfo=None)], kind) for name, kind in kinds.items()
+        name: pa.array([moment if kind.tz else moment.replace(tzinfo=None)], kind)
+        for name, kind in kinds.items()
     }
     properties = {name: {"type": "string", "format": "date-time"} for name in kinds}
     properties["s"]["x-sql-datatype"] = "TIMESTAMP"
@@ -85,14 +101,21 @@ def test_moments_of_other_units_and_zones_stay_the_instants_that_they_are(lake: 
     ids=["lines", "no last newline", "blank lines", "metadata and unknown members"],
 )
 @pytest.mark.parametrize("compression", ["gzip", "none"])
-def test_json_lines_become_records(lake: Lake, tap: BatchRun, data: bytes, compression: str) -> None:
+def test_json_lines_become_records(
+    lake: Lake, tap: BatchRun, data: bytes, compression: str
+) -> None:
     lake.load(S, tap.lines("s", data, compression=compression))
-    assert lake.rows("s", "id, name, _sdc_extracted_at") == [(1, None, EXTRACTED), (2, None, EXTRACTED)]
+    assert lake.rows("s", "id, name, _sdc_extracted_at") == [
+        (1, None, EXTRACTED),
+        (2, None, EXTRACTED),
+    ]
     assert lake.rows("s", "_sdc_batched_at > '2026-01-01'::timestamptz")[0] == (True,)
     assert not tap.folder.exists()
 
 
-def test_json_lines_longer_than_what_is_read_at_once_are_whole(lake: Lake, tap: BatchRun, monkeypatch) -> None:
+def test_json_lines_longer_than_what_is_read_at_once_are_whole(
+    lake: Lake, tap: BatchRun, monkeypatch
+) -> None:
     monkeypatch.setattr("target_spark_lake.intake.batch_lines.PIECE_BYTES", 7)
     rows = [{"id": number, "name": "n" * number} for number in range(20)]
     lake.load(S, tap.lines("s", rows))

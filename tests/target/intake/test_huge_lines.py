@@ -38,11 +38,20 @@ def test_memory_of_a_huge_line(tmp_path: Path, kind: str) -> None:
     lake, (declared, value) = Lake(tmp_path / "lake"), VALUES[kind]
     properties = {"id": {"type": "integer"}, "v": declared}
     line = b'{"type":"RECORD","stream":"s","record":{"id":1,"v":' + value().encode() + b"}}\n"
-    message = {"type": "SCHEMA", "stream": "s", "schema": {"properties": properties}, "key_properties": []}
+    message = {
+        "type": "SCHEMA",
+        "stream": "s",
+        "schema": {"properties": properties},
+        "key_properties": [],
+    }
     (tmp_path / "input").write_bytes(to_bytes(message) + line)
-    (tmp_path / "config.json").write_text(json.dumps({"bucket": str(lake.folder), "pipeline": "test"}))
+    (tmp_path / "config.json").write_text(
+        json.dumps({"bucket": str(lake.folder), "pipeline": "test"})
+    )
     command = [sys.executable, "-c", PEAK, str(TARGET), "--config", str(tmp_path / "config.json")]
     with (tmp_path / "input").open("rb") as source:
-        done = subprocess.run(command, stdin=source, stdout=subprocess.PIPE, check=True, timeout=120)
+        done = subprocess.run(
+            command, stdin=source, stdout=subprocess.PIPE, check=True, timeout=120
+        )
     assert int(done.stdout.split()[-1]) * 1024 < 8 * len(line)
     assert lake.rows("s", "id") == [(1,)]

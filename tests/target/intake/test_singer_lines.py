@@ -1,4 +1,6 @@
-"""The intake: any cut of the input gives the same groups, and no line is lost, changed or taken for another."""
+"""The intake: any cut of the input gives the same groups, and no line is lost, changed or taken for
+another.
+"""
 
 from __future__ import annotations
 
@@ -9,14 +11,36 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from singer_spark.errors import ProtocolError
-from target_spark_lake.intake.singer_lines import LONG_LINE, DeadTapError, LineRouter, Message, RecordLines
+from target_spark_lake.intake.singer_lines import (
+    LONG_LINE,
+    DeadTapError,
+    LineRouter,
+    Message,
+    RecordLines,
+)
 
-HOSTILE = ['"', "\\", '{"type":"RECORD"', "\u2028", "}", "\r", "é", "😀", "\x00", '","stream":"b"', "\n"]
-TEXT = st.lists(st.one_of(st.sampled_from(HOSTILE), st.characters(exclude_categories=["Cs"])), max_size=6).map("".join)
+HOSTILE = [
+    '"',
+    "\\",
+    '{"type":"RECORD"',
+    "\u2028",
+    "}",
+    "\r",
+    "é",
+    "😀",
+    "\x00",
+    '","stream":"b"',
+    "\n",
+]
+TEXT = st.lists(
+    st.one_of(st.sampled_from(HOSTILE), st.characters(exclude_categories=["Cs"])), max_size=6
+).map("".join)
 
 
 def render(message: dict, style: int) -> bytes:
-    """A message as different taps write it: compact, spaced, ASCII, other order of keys, type in lower case."""
+    """A message as different taps write it: compact, spaced, ASCII, other order of keys, type in
+    lower case.
+    """
     if style == 3:
         message = dict(reversed(message.items()))
     if style == 4:
@@ -40,7 +64,9 @@ INPUT = st.lists(st.tuples(MESSAGES, st.integers(0, 4)), max_size=30)
 
 
 def route(pieces: list[bytes]) -> list[tuple[str, object]]:
-    """All records and messages one by one, so that only their order and content count, not how they were grouped."""
+    """All records and messages one by one, so that only their order and content count, not how they
+    were grouped.
+    """
     router = LineRouter()
     routed = [item for piece in pieces for item in router.feed(piece)] + list(router.close())
     flat: list[tuple[str, object]] = []
@@ -61,7 +87,9 @@ def test_any_cut_of_the_input_gives_every_message_once_in_its_order(messages, da
     pieces = [raw[a:b] for a, b in zip([0, *cuts], [*cuts, len(raw)], strict=True)]
 
     expected = [
-        (f"RECORD {m['stream']}", m["record"]) if m["type"] == "RECORD" else (m["type"], render_value(m, style))
+        (f"RECORD {m['stream']}", m["record"])
+        if m["type"] == "RECORD"
+        else (m["type"], render_value(m, style))
         for m, style in messages
     ]
     assert route(pieces) == expected
@@ -72,7 +100,9 @@ def render_value(message: dict, style: int) -> dict:
 
 
 def test_lines_of_a_learned_head_pass_in_one_piece() -> None:
-    lines = b"".join(render({"type": "RECORD", "stream": "a", "record": {"n": n}}, 0) for n in range(1000))
+    lines = b"".join(
+        render({"type": "RECORD", "stream": "a", "record": {"n": n}}, 0) for n in range(1000)
+    )
     routed = list(LineRouter().feed(lines))
     assert [item.rows for item in routed if isinstance(item, RecordLines)] == [1, 999]
     assert b"".join(item.data for item in routed if isinstance(item, RecordLines)) == lines
@@ -82,25 +112,44 @@ def test_each_group_knows_the_number_of_its_first_line() -> None:
     def record(stream: str) -> bytes:
         return render({"type": "RECORD", "stream": stream, "record": {}}, 0)
 
-    lines = record("a") + b"\n" + record("a") * 3 + record("b") + render({"type": "STATE", "value": {}}, 0)
+    lines = (
+        record("a")
+        + b"\n"
+        + record("a") * 3
+        + record("b")
+        + render({"type": "STATE", "value": {}}, 0)
+    )
     routed = list(LineRouter().feed(lines))
-    assert [item.first_line if isinstance(item, RecordLines) else item.line for item in routed] == [1, 3, 6, 7]
+    assert [item.first_line if isinstance(item, RecordLines) else item.line for item in routed] == [
+        1,
+        3,
+        6,
+        7,
+    ]
 
 
 def test_the_last_line_may_lack_its_newline_and_the_first_may_have_a_byte_order_mark() -> None:
-    raw = b"\xef\xbb\xbf" + render({"type": "RECORD", "stream": "a", "record": {"n": 1}}, 0).rstrip(b"\n")
+    raw = b"\xef\xbb\xbf" + render({"type": "RECORD", "stream": "a", "record": {"n": 1}}, 0).rstrip(
+        b"\n"
+    )
     assert route([raw]) == [("RECORD a", {"n": 1})]
 
 
 @pytest.mark.parametrize("size", range(1, 70))
-def test_input_that_ends_inside_a_line_is_a_taps_death_and_nothing_of_that_line_passes(size: int) -> None:
+def test_input_that_ends_inside_a_line_is_a_taps_death_and_nothing_of_that_line_passes(
+    size: int,
+) -> None:
     """Also in a line of a learned head, of which nobody looks at the rest before it is staged."""
-    line = render({"type": "RECORD", "stream": "a", "record": {"text": "some words", "n": 12345}}, 0)
+    line = render(
+        {"type": "RECORD", "stream": "a", "record": {"text": "some words", "n": 12345}}, 0
+    )
     assert len(line) > size + 1
     router = LineRouter()
     whole = list(router.feed(line * 2 + line[:size]))
     assert sum(item.rows for item in whole if isinstance(item, RecordLines)) == 2
-    with pytest.raises(DeadTapError, match=r"input line 3 is not JSON .* the input ends there, the tap died"):
+    with pytest.raises(
+        DeadTapError, match=r"input line 3 is not JSON .* the input ends there, the tap died"
+    ):
         list(router.close())
 
 
@@ -123,7 +172,9 @@ def test_a_malformed_line_is_named_by_its_number(line: bytes, said: str) -> None
 
 def test_a_line_that_names_two_streams_leads_no_other_line_astray() -> None:
     head = b'{"type":"RECORD","stream":"t","record":'
-    found = route([head + b'{"id":1},"stream":"s"}\n', head + b'{"id":2}}\n', head + b'{"id":3}}\n'])
+    found = route(
+        [head + b'{"id":1},"stream":"s"}\n', head + b'{"id":2}}\n', head + b'{"id":3}}\n']
+    )
     assert found == [("RECORD s", {"id": 1}), ("RECORD t", {"id": 2}), ("RECORD t", {"id": 3})]
 
 
@@ -132,5 +183,7 @@ def test_a_long_line_passes_unparsed_unless_it_may_name_its_stream_twice() -> No
     found = route([head + text + b',"stream":"s"}\n', head + text + b"}\n", head + b'{"id":2}}\n'])
     assert [name for name, _ in found] == ["RECORD s", "RECORD t", "RECORD t"]
     # What is not JSON is found by the stage that parses it, as for every line of a learned head.
-    ((stream, data, rows),) = ((each.stream, each.data, each.rows) for each in LineRouter().feed(head + text + b"\n"))
+    ((stream, data, rows),) = (
+        (each.stream, each.data, each.rows) for each in LineRouter().feed(head + text + b"\n")
+    )
     assert (stream, data, rows) == ("t", head + text + b"\n", 1)

@@ -13,7 +13,9 @@ from target_spark_lake.intake.spool import SpooledBatch, batch_bytes
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(st.lists(st.one_of(st.just("mark"), st.integers(1, 5)), max_size=12))
-def test_a_batch_that_is_cut_back_is_what_it_was_at_its_mark(tmp_path: Path, steps: list[object]) -> None:
+def test_a_batch_that_is_cut_back_is_what_it_was_at_its_mark(
+    tmp_path: Path, steps: list[object]
+) -> None:
     batch = SpooledBatch(tmp_path / "batch.jsonl")
     number, kept = 0, 0
     for step in steps:
@@ -40,6 +42,11 @@ def test_a_batch_that_is_cut_back_is_what_it_was_at_its_mark(tmp_path: Path, ste
 
 def test_batches_grow_with_their_stream_but_not_beyond_the_file_size_aimed_at() -> None:
     mb = 1 << 20
-    assert [batch_bytes(before * mb, 128) // mb for before in (0, 90, 300, 10_000)] == [32, 32, 100, 256]
+    assert [batch_bytes(before * mb, 128) // mb for before in (0, 90, 300, 10_000)] == [
+        32,
+        32,
+        100,
+        256,
+    ]
     assert [batch_bytes(before * mb, 16) // mb for before in (0, 300, 10_000)] == [32, 64, 64]
     assert batch_bytes(0, 1) == 4 * mb

@@ -11,8 +11,16 @@ from target_spark_lake.load.batches import RecordBeforeSchemaError
 pytestmark = pytest.mark.usefixtures("without_jvm")
 
 ID = {"id": {"type": "integer"}}
-MAPPED = [{"stream_maps": {"s": {"more": "'x'"}}}, {"flattening_enabled": True, "flattening_max_depth": 2}]
-BATCH = {"type": "BATCH", "stream": "s", "encoding": {"format": "jsonl"}, "manifest": ["file:///nowhere"]}
+MAPPED = [
+    {"stream_maps": {"s": {"more": "'x'"}}},
+    {"flattening_enabled": True, "flattening_max_depth": 2},
+]
+BATCH = {
+    "type": "BATCH",
+    "stream": "s",
+    "encoding": {"format": "jsonl"},
+    "manifest": ["file:///nowhere"],
+}
 
 
 @pytest.mark.parametrize("settings", MAPPED)
@@ -20,7 +28,9 @@ BATCH = {"type": "BATCH", "stream": "s", "encoding": {"format": "jsonl"}, "manif
 def test_what_comes_before_its_schema_is_refused(tmp_path, early: dict, settings: dict) -> None:
     lake = Lake(tmp_path / "lake")
     with pytest.raises(RecordBeforeSchemaError, match="stream s came before its SCHEMA"):
-        lake.load(schema("other", ID), early, schema("s", ID), record("s", id=2), state(x=1), **settings)
+        lake.load(
+            schema("other", ID), early, schema("s", ID), record("s", id=2), state(x=1), **settings
+        )
     assert lake.state() is None
 
 

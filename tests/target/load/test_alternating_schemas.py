@@ -31,13 +31,21 @@ def files(lake: Lake) -> int:
 
 @pytest.mark.parametrize("method", ["append-only", "upsert", "overwrite"])
 def test_alternating_schemas(spark: object, lake: Lake, method: str) -> None:
-    """SCHEMAs that alternate record by record make one file, and of a key the last received row stays."""
+    """SCHEMAs that alternate record by record make one file, and of a key the last received row
+    stays.
+    """
     messages: list[Any] = []
     for number in range(300):
         properties = (WHOLE, SHORT, OTHER, WIDER)[number % 4]
         messages.append(schema("s", properties, ("id",), **{"x-load-method": method}))
         values = {"note": f"n{number}", "body": "b", "amount": number / 100}
-        messages.append(record("s", id=number // 50, **{name: values[name] for name in properties if name in values}))
+        messages.append(
+            record(
+                "s",
+                id=number // 50,
+                **{name: values[name] for name in properties if name in values},
+            )
+        )
     lake.load(*messages)
     assert files(lake) == 1
     rows = lake.rows("s", "id, note, body, amount::double")
@@ -67,11 +75,16 @@ def test_rows_keep_their_order_under_alternating_schemas(lake: Lake) -> None:
 
 @pytest.mark.usefixtures("without_jvm")
 def test_each_record_is_judged_by_its_own_schema(lake: Lake) -> None:
-    """Under alternating SCHEMAs a record is valid by the one before it, and its rejected records are its own."""
+    """Under alternating SCHEMAs a record is valid by the one before it, and its rejected records
+    are its own.
+    """
     strict = {"id": INT, "note": {"type": "string", "maxLength": 2}}
     messages: list[Any] = []
     for number in range(20):
-        messages += [schema("s", (strict, SHORT)[number % 2]), record("s", id=number, note="x" * (number % 5))]
+        messages += [
+            schema("s", (strict, SHORT)[number % 2]),
+            record("s", id=number, note="x" * (number % 5)),
+        ]
     lake.load(*messages, on_invalid_record="quarantine")
     bad = {number for number in range(20) if number % 2 == 0 and number % 5 > 2}
     assert {id for (id,) in lake.rows("s", "id")} == set(range(20)) - bad

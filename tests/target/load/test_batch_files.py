@@ -1,4 +1,6 @@
-"""Batches in a run: in one order with records, into tables of any load method, and their files are taken or left."""
+"""Batches in a run: in one order with records, into tables of any load method, and their files are
+taken or left.
+"""
 
 from __future__ import annotations
 
@@ -26,15 +28,27 @@ def test_the_target_says_that_it_takes_batches() -> None:
 
 def test_records_and_batches_of_one_stream_keep_their_order(lake: Lake, tap: BatchRun) -> None:
     """Names of files tell which row was received last; within a file its rows do."""
-    body = [record("s", id=1), tap.parquet("s", numbers(2, 3), files=2), record("s", id=4), record("s", id=5)]
-    body += [tap.lines("s", [{"id": 6}, {"id": 7}]), tap.parquet("s", numbers(8)), record("s", id=9)]
+    body = [
+        record("s", id=1),
+        tap.parquet("s", numbers(2, 3), files=2),
+        record("s", id=4),
+        record("s", id=5),
+    ]
+    body += [
+        tap.lines("s", [{"id": 6}, {"id": 7}]),
+        tap.parquet("s", numbers(8)),
+        record("s", id=9),
+    ]
     lake.load(S, *body)
     found = [pq.ParquetFile(path).read(["id"])["id"].to_pylist() for path in table_files(lake)]
     assert [id for ids in found for id in ids] == list(range(1, 10))
 
 
 def test_an_overwrite_by_batches_leaves_exactly_their_rows(lake: Lake, tap: BatchRun) -> None:
-    whole = {**S, "schema": {**S["schema"], "x-replication-method": "FULL_TABLE", "x-extent": "full"}}
+    whole = {
+        **S,
+        "schema": {**S["schema"], "x-replication-method": "FULL_TABLE", "x-extent": "full"},
+    }
     lake.load(whole, record("s", id=1), record("s", id=2))
     lake.load(whole, tap.parquet("s", numbers(7)))
     assert lake.rows("s", "id") == [(7,)]
@@ -64,7 +78,9 @@ def test_files_of_somebody_else_are_read_and_stay(lake: Lake, tmp_path: Path) ->
     assert all(path.exists() for path in paths)
 
 
-def test_a_batch_run_outside_of_the_bucket_is_copied_in_and_then_removed(lake: Lake, tmp_path: Path) -> None:
+def test_a_batch_run_outside_of_the_bucket_is_copied_in_and_then_removed(
+    lake: Lake, tmp_path: Path
+) -> None:
     tap = BatchRun(tmp_path / "elsewhere")
     body = [tap.parquet("s", numbers(1, 2), files=2), tap.lines("s", [{"id": 3}])]
     lake.load(S, *body, batch_roots=[str(tmp_path / "elsewhere")])
@@ -74,7 +90,9 @@ def test_a_batch_run_outside_of_the_bucket_is_copied_in_and_then_removed(lake: L
 
 def test_stream_maps_change_the_records_of_batches(lake: Lake, tap: BatchRun) -> None:
     maps = {"s": {"name": "name + '!'", "__alias__": "t"}}
-    lake.load(S, tap.parquet("s", numbers(1)), tap.lines("s", [{"id": 2, "name": "y"}]), stream_maps=maps)
+    lake.load(
+        S, tap.parquet("s", numbers(1)), tap.lines("s", [{"id": 2, "name": "y"}]), stream_maps=maps
+    )
     assert lake.rows("t", "id, name") == [(1, "x!"), (2, "y!")]
 
 

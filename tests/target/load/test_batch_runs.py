@@ -1,4 +1,6 @@
-"""Runs of BATCH messages: every load method and format, going on after a tap died, and what becomes of the files."""
+"""Runs of BATCH messages: every load method and format, going on after a tap died, and what becomes
+of the files.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,16 @@ from pyspark.sql import functions
 from singer_spark.errors import ProtocolError
 from singer_spark.singer.schema_mapping import stream_columns
 from singer_spark.spark.lake_columns import spark_columns
-from target.batch_making import EVERY_TYPE, EVERY_VALUE, METADATA, RUN, BatchRun, S, message, with_metadata
+from target.batch_making import (
+    EVERY_TYPE,
+    EVERY_VALUE,
+    METADATA,
+    RUN,
+    BatchRun,
+    S,
+    message,
+    with_metadata,
+)
 from target.delta_lake import DeltaLake
 from target.iceberg_lake import IcebergLake
 from target.loading import JSON, Lake, record, schema, state
@@ -29,7 +40,9 @@ COMPARED = ("id", "amount", "key", "data")
 
 
 def rows(*ids: int, name: str) -> pa.Table:
-    return pa.table({"id": pa.array(ids, pa.int64()), "name": pa.array([name] * len(ids), pa.string())})
+    return pa.table(
+        {"id": pa.array(ids, pa.int64()), "name": pa.array([name] * len(ids), pa.string())}
+    )
 
 
 def age(folder: Path, seconds: float) -> None:
@@ -47,7 +60,9 @@ def command(lake: Lake, *words: str) -> None:
 
 def batches_left(lake: Lake) -> list[str]:
     folder = lake.folder / ".dataspoc/staging/batches"
-    return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
+    return sorted(
+        path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()
+    )
 
 
 @pytest.mark.parametrize(
@@ -78,10 +93,17 @@ def test_batches_are_loaded_by_every_method_as_records_are(
     lake.load(whole, *body, **settings)
     current = [(1, "adopted"), (2, "record"), (3, "fitted"), (4, "lines"), (5, "lines")]
     every = [(number, "old") for number in range(1, 7)]
-    every += [*((number, "adopted") for number in (1, 2, 3, 4)), (2, "record"), (3, "fitted"), (4, "fitted")]
+    every += [
+        *((number, "adopted") for number in (1, 2, 3, 4)),
+        (2, "record"),
+        (3, "fitted"),
+        (4, "fitted"),
+    ]
     every += [(4, "lines"), (5, "lines")]
     stale = [] if method == "overwrite-delete-stale" else [(6, "old")]
-    assert lake.rows("s", "id, name") == (sorted(every) if method == "append-only" else [*current, *stale])
+    assert lake.rows("s", "id, name") == (
+        sorted(every) if method == "append-only" else [*current, *stale]
+    )
     if method == "append-dedup":
         assert lake.rows("s__history", "id, name") == sorted(every)
     assert batches_left(lake) == []
@@ -97,15 +119,23 @@ def test_a_file_that_spark_wrote_as_the_tap_does_is_taken_as_it_is(
     columns = spark_columns(stream_columns({"properties": EVERY_TYPE}, "s"))
     made = spark.createDataFrame([tuple(EVERY_VALUE.values())], columns)
     for name, (kind, value) in METADATA.items():
-        made = made.withColumn(name, functions.lit(value).cast("bigint" if kind == pa.int64() else "timestamp"))
+        made = made.withColumn(
+            name, functions.lit(value).cast("bigint" if kind == pa.int64() else "timestamp")
+        )
     folder = lake.folder / f".dataspoc/staging/batches/{RUN}/s/000001"
     made.coalesce(1).write.option("compression", "zstd").parquet(folder.as_uri())
     (path,) = folder.glob("*.parquet")
     inode = path.stat().st_ino
     lake.load(schema("s", EVERY_TYPE, ("id",)), message("s", "parquet", [path], [1]))
     (file,) = (lake.folder / "raw/s").iterdir()
-    assert (file.stat().st_ino, folder.exists(), file.name.endswith(".zstd.parquet")) == (inode, False, True)
-    assert lake.rows("s", "id, amount, key, data") == [tuple(EVERY_VALUE[name] for name in COMPARED)]
+    assert (file.stat().st_ino, folder.exists(), file.name.endswith(".zstd.parquet")) == (
+        inode,
+        False,
+        True,
+    )
+    assert lake.rows("s", "id, amount, key, data") == [
+        tuple(EVERY_VALUE[name] for name in COMPARED)
+    ]
 
 
 def test_the_keys_of_detected_deletes_may_come_in_batches(spark: object, tmp_path: Path) -> None:
@@ -115,7 +145,9 @@ def test_the_keys_of_detected_deletes_may_come_in_batches(spark: object, tmp_pat
     tap = BatchRun(lake.folder)
     lake.load(upsert, tap.parquet("s", rows(1, 2, 3, 4, 5, 6, name="x")))
     tap = BatchRun(lake.folder)
-    present = tap.parquet("s__keys", pa.table({"id": pa.array([1, 2, 3, 4, 5], pa.int64())}), metadata=False)
+    present = tap.parquet(
+        "s__keys", pa.table({"id": pa.array([1, 2, 3, 4, 5], pa.int64())}), metadata=False
+    )
     lake.load(upsert, keys, present, hard_delete=True)
     assert lake.rows("s", "id") == [(number,) for number in (1, 2, 3, 4, 5)]
 
@@ -124,7 +156,10 @@ def slices(tap: BatchRun) -> list[JSON]:
     """What a tap of four slices sends, each by a file."""
     body = [S]
     for number in range(1, 5):
-        body += [tap.parquet("s", rows(2 * number, 2 * number + 1, name="x")), state(s=2 * number + 1)]
+        body += [
+            tap.parquet("s", rows(2 * number, 2 * number + 1, name="x")),
+            state(s=2 * number + 1),
+        ]
     return body
 
 
@@ -148,7 +183,9 @@ def die(lake: Lake, lines: int, run: str = "20261121T000000000001Z-00000001") ->
 @pytest.mark.slow
 @pytest.mark.usefixtures("checkpoints_at_once", "without_jvm")
 @pytest.mark.parametrize("lines", range(3, 11))
-def test_a_run_that_goes_on_takes_over_the_files_that_a_dead_one_had_adopted(tmp_path: Path, lines: int) -> None:
+def test_a_run_that_goes_on_takes_over_the_files_that_a_dead_one_had_adopted(
+    tmp_path: Path, lines: int
+) -> None:
     lake = Lake(tmp_path / "lake")
     lake.load(S, record("s", id=1), state(s=1))
     first = BatchRun(lake.folder, "20261121T000000000001Z-00000001")
@@ -169,7 +206,9 @@ def test_a_run_that_goes_on_takes_over_the_files_that_a_dead_one_had_adopted(tmp
 
 
 @pytest.mark.usefixtures("without_jvm")
-def test_recover_and_good_runs_leave_what_a_checkpoint_names_however_old_it_is(tmp_path: Path) -> None:
+def test_recover_and_good_runs_leave_what_a_checkpoint_names_however_old_it_is(
+    tmp_path: Path,
+) -> None:
     lake = Lake(tmp_path / "lake")
     lake.load(S, record("s", id=1), state(s=1))
     die(lake, 6)
@@ -186,11 +225,17 @@ def test_recover_and_good_runs_leave_what_a_checkpoint_names_however_old_it_is(t
 
 @pytest.mark.usefixtures("without_jvm")
 @pytest.mark.parametrize("by", ["recover", "a good run"])
-def test_batch_files_that_no_run_took_go_once_nothing_new_of_their_tap_came_for_a_day(tmp_path: Path, by: str) -> None:
-    """A tap on another machine may still be at work: its files stay while the last of them is younger."""
+def test_batch_files_that_no_run_took_go_once_nothing_new_of_their_tap_came_for_a_day(
+    tmp_path: Path, by: str
+) -> None:
+    """A tap on another machine may still be at work: its files stay while the last of them is
+    younger.
+    """
     lake = Lake(tmp_path / "lake")
     lake.load(S, record("s", id=1), state(s=1))
-    old, alive, young = (BatchRun(lake.folder, f"20261121T00000000000{n}Z-0000000{n}") for n in range(3))
+    old, alive, young = (
+        BatchRun(lake.folder, f"20261121T00000000000{n}Z-0000000{n}") for n in range(3)
+    )
     single = lake.folder / ".dataspoc/staging/batches/tap--s-1.json.gz"
     for tap in (old, alive, young):
         for number in range(2):
@@ -225,7 +270,11 @@ def test_batches_on_s3_are_moved_inside_the_store_and_read_from_other_buckets(
     bucket, other = s3.new_bucket(), s3.new_bucket()
     files, lake = s3.filesystem(), Lake(tmp_path)
     place = f"{bucket[5:]}/lake/.dataspoc/staging/batches/20261121T000000000001Z-00000001/s/000000"
-    paths = [f"{place}/part-0.parquet", f"{place}/part-1.parquet", f"{other[5:]}/a b/part=1.parquet"]
+    paths = [
+        f"{place}/part-0.parquet",
+        f"{place}/part-1.parquet",
+        f"{other[5:]}/a b/part=1.parquet",
+    ]
     for number, path in enumerate(paths):
         with files.open(path, "wb") as output:
             pq.write_table(with_metadata(rows(number, name="x")), output, compression="zstd")
@@ -251,11 +300,18 @@ def test_batches_on_s3_are_moved_inside_the_store_and_read_from_other_buckets(
 
 @pytest.mark.usefixtures("without_jvm")
 @pytest.mark.parametrize("metadata", [True, False], ids=["adopted", "written anew"])
-def test_files_of_rows_that_were_committed_late_are_staged_as_such(tmp_path: Path, metadata: bool) -> None:
+def test_files_of_rows_that_were_committed_late_are_staged_as_such(
+    tmp_path: Path, metadata: bool
+) -> None:
     lake = Lake(tmp_path / "lake")
     tap = BatchRun(lake.folder)
     late = {**S, "schema": {**S["schema"], "x-late-rows": True}}
-    body = [S, tap.parquet("s", rows(1, name="x")), late, tap.parquet("s", rows(2, name="x"), metadata=metadata)]
+    body = [
+        S,
+        tap.parquet("s", rows(1, name="x")),
+        late,
+        tap.parquet("s", rows(2, name="x"), metadata=metadata),
+    ]
     with pytest.raises(ProtocolError, match="the tap died"):
         lake.load(*lake.announced([*body, state(s=2), state(s=2)])[:-2])
     checkpoint = lake.checkpoint()

@@ -20,7 +20,10 @@ def run(lake: Lake, number: int, extent: str | None = "delta", **settings: objec
     """A run that brings one row, of a tap that keeps a bookmark of it."""
     said = {"x-extent": extent} if extent else {}
     last: JSON = {"type": "STATE", "value": {"bookmarks": {"s": {"replication_key_value": number}}}}
-    lake.load(*lake.announced([schema("s", ID, ("id",), **said), record("s", id=number), last]), **settings)
+    lake.load(
+        *lake.announced([schema("s", ID, ("id",), **said), record("s", id=number), last]),
+        **settings,
+    )
 
 
 def held(lake: Lake, folder: str) -> list[str]:
@@ -35,11 +38,15 @@ def test_a_delta_does_not_begin_a_table_while_the_stream_has_one_elsewhere(
 ) -> None:
     lake = Lake(tmp_path / "lake")
     run(lake, 1, extent)
-    with pytest.raises(ConfigurationError, match=r"in table raw/s, not in other/s.*state reset --stream s"):
+    with pytest.raises(
+        ConfigurationError, match=r"in table raw/s, not in other/s.*state reset --stream s"
+    ):
         run(lake, 2, extent, **settings)
     assert lake.state()["bookmarks"]["s"] == {"replication_key_value": 1}
     assert held(lake, "other") == []
-    state_editing.reset(open_run(Storage(str(lake.folder), {}), Layout("test"), command="state reset"), "s")
+    state_editing.reset(
+        open_run(Storage(str(lake.folder), {}), Layout("test"), command="state reset"), "s"
+    )
     run(lake, 2, **settings)
     run(lake, 3, **settings)
     assert len(held(lake, "other")) == 2
@@ -50,7 +57,10 @@ def test_where_the_record_of_its_table_is_damaged_a_delta_begins_none_elsewhere(
     run(lake, 1)
     table = lake.folder / ".dataspoc/tables/raw/s.json"
     table.write_text("{")
-    with pytest.raises(StorageError, match=r"stream s: its rows so far may be in table raw/s, .*raw/s.json is damaged"):
+    with pytest.raises(
+        StorageError,
+        match=r"stream s: its rows so far may be in table raw/s, .*raw/s.json is damaged",
+    ):
         run(lake, 2, path="other")
     assert held(lake, "other") == []
     # Another stream's table is no matter of this one.

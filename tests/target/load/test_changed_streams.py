@@ -1,4 +1,6 @@
-"""A stream that changed at its source or in the config: said by the run that meets it, also one without rows."""
+"""A stream that changed at its source or in the config: said by the run that meets it, also one
+without rows.
+"""
 
 from __future__ import annotations
 
@@ -24,9 +26,14 @@ def lake(tmp_path: Path) -> Lake:
     return lake
 
 
-def load(lake: Lake, properties: JSON, key: tuple[str, ...], *rows: JSON, **settings: object) -> None:
+def load(
+    lake: Lake, properties: JSON, key: tuple[str, ...], *rows: JSON, **settings: object
+) -> None:
     """A run of a tap that keeps a bookmark."""
-    messages = [schema("s", properties, key, **{"x-extent": "delta"}), *(record("s", **row) for row in rows)]
+    messages = [
+        schema("s", properties, key, **{"x-extent": "delta"}),
+        *(record("s", **row) for row in rows),
+    ]
     end = state(bookmarks={"s": {"replication_key_value": len(rows)}})
     lake.load(*lake.announced([*messages, end]), load_method="upsert", **settings)
 
@@ -44,7 +51,10 @@ def test_a_lost_column_and_another_key_are_said_once_as_what_they_mean(
     without = {name: AB[name] for name in "ab"}
     load(lake, without, ("a", "b"), *rows)
     gone, key = said(caplog)
-    assert gone == "stream s: column w is gone from the source, or not selected; rows from before keep it"
+    assert (
+        gone
+        == "stream s: column w is gone from the source, or not selected; rows from before keep it"
+    )
     assert key.startswith("stream s: the merge key changes from (a) to (a, b)")
     load(lake, without, ("a", "b"), *rows)
     load(lake, without, ("a", "b"), {"a": 1, "b": 2})
@@ -73,7 +83,9 @@ def test_a_renamed_column_is_said_with_the_setting_that_keeps_one_column(
     ],
     ids=["path", "stream's path", "folders", "freeze"],
 )
-def test_a_refusal_comes_in_the_run_that_reads_the_changed_config(lake: Lake, settings: JSON, kind: type) -> None:
+def test_a_refusal_comes_in_the_run_that_reads_the_changed_config(
+    lake: Lake, settings: JSON, kind: type
+) -> None:
     """Not only with the next row; and it comes again until it is mended."""
     for _ in range(2):
         with pytest.raises(kind):
@@ -87,9 +99,16 @@ def test_a_stream_that_comes_whole_into_another_place_says_where_its_rows_were(
 ) -> None:
     lake = Lake(tmp_path / "lake")
     for path in ("raw", "other", "other"):
-        lake.load(schema("s", AB, ("a",), **{"x-extent": "full"}), record("s", a=1), load_method="overwrite", path=path)
+        lake.load(
+            schema("s", AB, ("a",), **{"x-extent": "full"}),
+            record("s", a=1),
+            load_method="overwrite",
+            path=path,
+        )
     (line,) = said(caplog)
-    assert line.startswith("stream s: its table is other/s from now on; raw/s, where its rows were so far, stays")
+    assert line.startswith(
+        "stream s: its table is other/s from now on; raw/s, where its rows were so far, stays"
+    )
 
 
 def test_a_format_that_a_table_can_not_go_back_to_is_refused_without_rows(tmp_path: Path) -> None:
@@ -99,12 +118,16 @@ def test_a_format_that_a_table_can_not_go_back_to_is_refused_without_rows(tmp_pa
         load(lake, AB, ("a",), format="parquet")
 
 
-def test_a_run_without_changes_reads_no_record_of_a_table(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_without_changes_reads_no_record_of_a_table(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Nor does the first run after 0.1.0, whose journals do not know the streams."""
     journals = sorted((lake.folder / ".dataspoc/runs/test").glob("*.json"))
     body = json.loads(journals[-1].read_text())
     assert list(body.pop("shapes")) == ["s"]
-    monkeypatch.setattr("target_spark_lake.commit.pipeline_run.read_record", lambda *_: pytest.fail("it was read"))
+    monkeypatch.setattr(
+        "target_spark_lake.commit.pipeline_run.read_record", lambda *_: pytest.fail("it was read")
+    )
     load(lake, AB, ("a",))
     journals[-1].write_text(json.dumps(body))
     for path in sorted((lake.folder / ".dataspoc/runs/test").glob("*.json")):

@@ -70,7 +70,10 @@ def test_a_foreign_taps_state_leaves_a_run_and_every_command_as_it_came(
     load(lake, OTHER, 2, **settings)
     assert saved() == OTHER
     history = shown(lake, capfd, "state", "history", **settings)
-    assert [text_of(each["bookmarks"]) for each in history] == [bookmarks.replace("1.10", "1.1"), bookmarks]
+    assert [text_of(each["bookmarks"]) for each in history] == [
+        bookmarks.replace("1.10", "1.1"),
+        bookmarks,
+    ]
     restored = shown(lake, capfd, "state", "restore", first["run_id"], **settings)
     assert text_of(restored["bookmarks"]) == bookmarks
     assert saved() == STATE
@@ -79,7 +82,9 @@ def test_a_foreign_taps_state_leaves_a_run_and_every_command_as_it_came(
     assert saved() == STATE.replace(',"a":{}', "")
 
 
-def test_the_order_of_a_states_members_is_the_last_ones(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_the_order_of_a_states_members_is_the_last_ones(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     """What is printed is what is saved."""
     lake = Lake(tmp_path / "lake")
     for number, state in enumerate(('{"a":1,"b":2}', '{"b":2,"a":1}')):
@@ -150,14 +155,20 @@ def test_what_meltano_makes_of_numbers_does_not_replace_what_a_run_committed(
     assert got is not None
     json.dumps(got.to_dict(), allow_nan=True)
     heard = json.loads(text_of(lake_state(lake)))
-    with click.Context(click.Command("meltano")) as meltano, click.Context(click.Command("run"), meltano, "run"):
+    with (
+        click.Context(click.Command("meltano")) as meltano,
+        click.Context(click.Command("run"), meltano, "run"),
+    ):
         states.update(MeltanoState(state_id, {"singer_state": heard}, {}))
         states.update(MeltanoState(state_id, {}, {"singer_state": heard}))
     states.set(MeltanoState(state_id, completed_state=json.loads(got.json())["completed"]))
     assert text_of(lake_state(lake)) == STATE
     # Also where a later run has moved on by then.
     load(lake, '{"a":1}', 2)
-    with click.Context(click.Command("meltano")) as meltano, click.Context(click.Command("run"), meltano, "run"):
+    with (
+        click.Context(click.Command("meltano")) as meltano,
+        click.Context(click.Command("run"), meltano, "run"),
+    ):
         states.update(MeltanoState(state_id, {"singer_state": heard}, {}))
     assert text_of(lake_state(lake)) == '{"a":1}'
 

@@ -18,8 +18,12 @@ from target_spark_lake.staging.batch_plan import BatchPlan
 STREAMS = ("s", "beside")
 
 
-def stream(*bookmark_properties: str, method: str = "overwrite", extent: str | None = None) -> StreamSchema:
-    return StreamSchema("s", {"properties": {}}, ("id",), method, extent, bookmark_properties=bookmark_properties)
+def stream(
+    *bookmark_properties: str, method: str = "overwrite", extent: str | None = None
+) -> StreamSchema:
+    return StreamSchema(
+        "s", {"properties": {}}, ("id",), method, extent, bookmark_properties=bookmark_properties
+    )
 
 
 def read_schema(bookmark_properties: object) -> StreamSchema:
@@ -39,7 +43,14 @@ def read_schema(bookmark_properties: object) -> StreamSchema:
         ([], {"bookmarks": {"s": {"log_pos": 4}}}, False),
         ([], {"bookmarks": {"s": 4}}, False),
         ([], {"bookmarks": {"s": {}, "other": {"replication_key_value": None}}}, True),
-        ([], {"bookmarks": {"s": {"partitions": [{"context": {"shop": 1}}]}}, "currently_syncing": "s"}, True),
+        (
+            [],
+            {
+                "bookmarks": {"s": {"partitions": [{"context": {"shop": 1}}]}},
+                "currently_syncing": "s",
+            },
+            True,
+        ),
         ([], {"bookmarks": {"s": {"partitions": [{"context": {"shop": 1}, "log_pos": 4}]}}}, False),
         ([], {"bookmarks": {"beside": {"replication_key_value": 1}}}, True),
         ([], {"bookmarks": {"other": {"replication_key_value": 1}}}, False),
@@ -56,13 +67,16 @@ def test_a_foreign_stream_is_whole_in_a_first_run_and_later_where_no_bookmark_ma
     if whole:
         extents.check(stream(*bookmark_properties))
     else:
-        with pytest.raises(ConfigurationError, match=r"stream s: .*nothing was changed.*spark-lake state reset"):
+        with pytest.raises(
+            ConfigurationError, match=r"stream s: .*nothing was changed.*spark-lake state reset"
+        ):
             extents.check(stream(*bookmark_properties))
         extents.check(stream(*bookmark_properties, method="append-only"))
 
 
 @pytest.mark.parametrize(
-    ("sent", "names"), [("clock", ["clock"]), ([None], []), (None, []), (["clock", None], ["clock"])]
+    ("sent", "names"),
+    [("clock", ["clock"]), ([None], []), (None, []), (["clock", None], ["clock"])],
 )
 def test_bookmark_properties_are_read_as_taps_write_them(sent: object, names: list[str]) -> None:
     assert read_schema(sent).bookmark_properties == tuple(names)
@@ -70,8 +84,13 @@ def test_bookmark_properties_are_read_as_taps_write_them(sent: object, names: li
 
 
 @pytest.mark.parametrize("sent", [{"clock": True}, [["clock"]], 4, True])
-def test_bookmark_properties_that_are_no_names_are_refused_instead_of_taken_for_none(sent: object) -> None:
-    with pytest.raises(ProtocolError, match="stream s: the bookmark_properties of its SCHEMA are not a list of names"):
+def test_bookmark_properties_that_are_no_names_are_refused_instead_of_taken_for_none(
+    sent: object,
+) -> None:
+    with pytest.raises(
+        ProtocolError,
+        match="stream s: the bookmark_properties of its SCHEMA are not a list of names",
+    ):
         read_schema(sent)
 
 
@@ -107,14 +126,20 @@ def test_while_schemas_may_still_come_a_strange_bookmark_says_nothing() -> None:
         ((None, "full"), False),
     ],
 )
-def test_a_later_schema_makes_no_delta_whole(extents: tuple[str | None, str | None], whole: bool) -> None:
+def test_a_later_schema_makes_no_delta_whole(
+    extents: tuple[str | None, str | None], whole: bool
+) -> None:
     first, last = (stream("clock", extent=extent) for extent in extents)
     assert Extents({}).is_whole(last.following(first)) == whole
 
 
-def test_rows_are_merged_by_the_schema_that_they_came_under_not_by_a_later_one_without_a_record() -> None:
+def test_rows_are_merged_by_the_schema_that_they_came_under_not_by_a_later_one_without_a_record() -> (
+    None
+):
     came = replace(stream(method="upsert"), schema={"properties": {"id": {}}})
-    settled = SettledStream(came, None, Struct(()), BatchPlan.of(Struct(()), None, None, "zstd"), None, True, False)
+    settled = SettledStream(
+        came, None, Struct(()), BatchPlan.of(Struct(()), None, None, "zstd"), None, True, False
+    )
     sink = StreamSink(replace(came, cursor=("at",)), "raw/s", settled=settled)
     whole = WholeStreams({}, KeyBatches(None, None), Extents(None, None))
     assert whole.load_of(sink).schema is came

@@ -16,11 +16,15 @@ from target_spark_lake.cli import spark_lake
 __all__ = ["lake"]
 
 
-def foreign(method: str, bookmark_properties: list, saved: dict | None) -> tuple[list[dict], list[dict]]:
+def foreign(
+    method: str, bookmark_properties: list, saved: dict | None
+) -> tuple[list[dict], list[dict]]:
     """What a foreign tap sends before its records, and behind them."""
     message = schema("s", ITEM, ("id",), **{"x-load-method": method})
     message["bookmark_properties"] = bookmark_properties
-    return [message, schema("beside", ITEM)], [] if saved is None else [{"type": "STATE", "value": saved}]
+    return [message, schema("beside", ITEM)], [] if saved is None else [
+        {"type": "STATE", "value": saved}
+    ]
 
 
 # What a run is, is settled before any format is asked: each format and each case once.
@@ -46,7 +50,9 @@ def test_of_a_foreign_tap_a_stream_is_whole_where_nothing_speaks_for_a_delta(
 
 
 @pytest.mark.parametrize("silent", ["first", "last"])
-def test_a_stream_of_several_schemas_is_a_delta_where_one_of_them_says_so(lake: Lake, silent: str) -> None:
+def test_a_stream_of_several_schemas_is_a_delta_where_one_of_them_says_so(
+    lake: Lake, silent: str
+) -> None:
     (says, beside), behind = foreign("overwrite-delete-stale", ["clock"], {"bookmarks": {}})
     silence = foreign("overwrite-delete-stale", [], None)[0][0]
     lake.load(says, beside, *(item(n, 1, "a") for n in range(3)), *behind)
@@ -68,13 +74,17 @@ def test_of_a_foreign_tap_an_overwrite_is_refused_where_the_stream_may_come_as_a
             lake.load(*before, *rows, *behind)
             assert lake.rows("s", "id") == left
         else:
-            with pytest.raises(ConfigurationError, match=r"stream s: .*overwrite would leave nothing else"):
+            with pytest.raises(
+                ConfigurationError, match=r"stream s: .*overwrite would leave nothing else"
+            ):
                 lake.load(*before, *rows, *behind)
             assert lake.files() == files
             assert len(lake.rows("s")) == 5
 
 
-def test_an_overwrite_of_a_foreign_delta_is_refused_in_batches_too(lake: Lake, tmp_path: Path) -> None:
+def test_an_overwrite_of_a_foreign_delta_is_refused_in_batches_too(
+    lake: Lake, tmp_path: Path
+) -> None:
     before, behind = foreign("overwrite", [], {"bookmarks": {"its_own_name": {"lsn": 4}}})
     lake.load(*before, *(item(n, 1, "a") for n in range(5)), *behind)
     file = tmp_path / "rows.jsonl.gz"
@@ -85,12 +95,16 @@ def test_an_overwrite_of_a_foreign_delta_is_refused_in_batches_too(lake: Lake, t
         "encoding": {"format": "jsonl", "compression": "gzip"},
         "manifest": [file.as_uri()],
     }
-    with pytest.raises(ConfigurationError, match="the saved state has its_own_name, which may be its bookmark"):
+    with pytest.raises(
+        ConfigurationError, match="the saved state has its_own_name, which may be its bookmark"
+    ):
         lake.load(*before, batch, *behind, batch_roots=[str(tmp_path)])
     assert len(lake.rows("s")) == 5
 
 
-def test_a_delta_that_is_known_by_its_schema_is_refused_before_a_record_is_taken_in(lake: Lake) -> None:
+def test_a_delta_that_is_known_by_its_schema_is_refused_before_a_record_is_taken_in(
+    lake: Lake,
+) -> None:
     before, behind = foreign("overwrite", ["clock"], {})
     lake.load(*before, item(1, 1, "a"), *behind)
     with pytest.raises(ConfigurationError, match="its bookmark_properties are clock"):
@@ -98,7 +112,9 @@ def test_a_delta_that_is_known_by_its_schema_is_refused_before_a_record_is_taken
 
 
 def test_after_a_reset_of_the_state_a_foreign_stream_is_whole_once_more(lake: Lake) -> None:
-    before, behind = foreign("overwrite", ["clock"], {"bookmarks": {"s": {"replication_key_value": 1}}})
+    before, behind = foreign(
+        "overwrite", ["clock"], {"bookmarks": {"s": {"replication_key_value": 1}}}
+    )
     lake.load(*before, item(1, 1, "a"), *behind)
     assert reset_state(lake) == 0
     lake.load(*before, item(2, 1, "a"), *behind)

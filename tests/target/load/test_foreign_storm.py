@@ -1,4 +1,6 @@
-"""A few pinned seeds of `storms.foreign_taps`, which is otherwise run by hand for as long as one likes."""
+"""A few pinned seeds of `storms.foreign_taps`, which is otherwise run by hand for as long as one
+likes.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,11 @@ from storms.foreign_taps import PLAIN_METHODS, Storm
 
 @pytest.mark.parametrize("seed", [6, 7])
 @pytest.mark.usefixtures("without_jvm")
-def test_a_foreign_taps_runs_leave_what_the_model_says_in_tables_and_state(tmp_path: Path, seed: int) -> None:
-    """Streams that are appended or overwritten, in both formats, by runs that end well and others that don't."""
+def test_a_foreign_taps_runs_leave_what_the_model_says_in_tables_and_state(
+    tmp_path: Path, seed: int
+) -> None:
+    """Streams that are appended or overwritten, in both formats, by runs that end well and others
+    that don't.
+    """
     storm = Storm(seed, tmp_path, PLAIN_METHODS)
     assert [difference for difference in storm.runs(8) if difference] == []

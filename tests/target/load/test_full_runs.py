@@ -1,4 +1,6 @@
-"""Full runs over append-only tables, and runs of a part of the streams, as the first STATE announces them."""
+"""Full runs over append-only tables, and runs of a part of the streams, as the first STATE
+announces them.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,9 @@ def again(how: str, **annotations: Any) -> JSON:
     return {"again": {"how": how, "streams": {"a": {**LISTED, **annotations}}}}
 
 
-@pytest.mark.parametrize(("how", "kept"), [("replace", [3]), ("append", [1, 2, 3]), ("unasked", [1, 2, 3])])
+@pytest.mark.parametrize(
+    ("how", "kept"), [("replace", [3]), ("append", [1, 2, 3]), ("unasked", [1, 2, 3])]
+)
 def test_a_full_run_replaces_an_append_only_table_only_where_the_user_says_so(
     lake: Lake, how: str, kept: list[int]
 ) -> None:

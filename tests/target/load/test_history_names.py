@@ -1,4 +1,6 @@
-"""A stream named like another one's history: refused before anything is read, and its table stays its own."""
+"""A stream named like another one's history: refused before anything is read, and its table stays
+its own.
+"""
 
 from __future__ import annotations
 
@@ -27,19 +29,27 @@ def stream(name: str, method: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize("first", ["x", "x__history"])
 def test_history_names(lake: Lake, first: str) -> None:
-    """`append-dedup` of `x` beside a stream `x__history` is refused at the SCHEMA of the second one."""
+    """`append-dedup` of `x` beside a stream `x__history` is refused at the SCHEMA of the second
+    one.
+    """
     messages = {"x": stream("x", "append-dedup"), "x__history": stream("x__history", "append-only")}
     second = messages.pop("x__history" if first == "x" else "x")
-    problem = "stream x__history: its table would be raw/x__history, where stream x keeps its history"
+    problem = (
+        "stream x__history: its table would be raw/x__history, where stream x keeps its history"
+    )
     with pytest.raises(ConfigurationError, match=problem):
         lake.load(messages[first], second, b"this line is never read\n")
     assert not (lake.folder / "raw").exists()
 
 
 def test_a_history_over_another_streams_table(lake: Lake) -> None:
-    """`append-dedup` of `x` is refused before it stages anything where a stream `x__history` has a table."""
+    """`append-dedup` of `x` is refused before it stages anything where a stream `x__history` has a
+    table.
+    """
     lake.load(stream("x__history", "append-only"), record("x__history", id=1))
-    with pytest.raises(ConfigurationError, match="table raw/x__history belongs to pipeline test, stream x__history"):
+    with pytest.raises(
+        ConfigurationError, match="table raw/x__history belongs to pipeline test, stream x__history"
+    ):
         lake.load(stream("x", "append-dedup"), record("x", id=1), b"this line is never read\n")
     assert lake.rows("x__history", "id") == [(1,)]
 

@@ -1,4 +1,6 @@
-"""Many small tables: what each costs in requests to the lake, by count, and that they are staged on the way."""
+"""Many small tables: what each costs in requests to the lake, by count, and that they are staged on
+the way.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,9 @@ def sent(tables: int, **annotations: Any) -> list[JSON]:
         stream = f"t{number:03d}"
         messages.append(schema(stream, PROPERTIES, ("id",), **annotations))
         messages += [record(stream, id=n, v=f"{stream} {n}") for n in range(3)]
-        messages.append({"type": "STATE", "value": {"bookmarks": {f"t{n:03d}": {} for n in range(number + 1)}}})
+        messages.append(
+            {"type": "STATE", "value": {"bookmarks": {f"t{n:03d}": {} for n in range(number + 1)}}}
+        )
     return messages
 
 
@@ -55,7 +59,9 @@ class RemoteLake(Lake):
         return Counter(request.method for request in self.proxy.passed)
 
 
-def test_each_further_table_costs_a_fixed_number_of_requests(s3: S3, proxy: Proxy, tmp_path: Path) -> None:
+def test_each_further_table_costs_a_fixed_number_of_requests(
+    s3: S3, proxy: Proxy, tmp_path: Path
+) -> None:
     """An overwrite has the most to ask: which files there were. At the second run they go."""
     runs = {}
     for tables in (3, 11):
@@ -69,7 +75,9 @@ def test_each_further_table_costs_a_fixed_number_of_requests(s3: S3, proxy: Prox
 
 def test_of_many_tables_all_places_are_looked_at_by_one_listing(s3: S3, proxy: Proxy) -> None:
     storage = Storage(s3.new_bucket(), {**s3.storage_options, "endpoint_url": proxy.endpoint})
-    records = {f"raw/t{number:03d}": TableRecord("numbers", f"t{number:03d}") for number in range(20)}
+    records = {
+        f"raw/t{number:03d}": TableRecord("numbers", f"t{number:03d}") for number in range(20)
+    }
     proxy.passed.clear()
 
     claims = claim_all(storage, Layout("numbers"), records, "20260101T000000000000Z-0")
@@ -83,7 +91,9 @@ def test_of_many_tables_all_places_are_looked_at_by_one_listing(s3: S3, proxy: P
 def test_of_two_new_tables_of_one_run_none_may_lie_in_the_other(tmp_path: Path) -> None:
     storage, layout = Storage(str(tmp_path)), Layout("numbers")
     records = {"raw/a": TableRecord("numbers", "a"), "raw/a/b": TableRecord("numbers", "b")}
-    with pytest.raises(Exception, match="table raw/a/b would lie inside the one of pipeline numbers, stream a"):
+    with pytest.raises(
+        Exception, match="table raw/a/b would lie inside the one of pipeline numbers, stream a"
+    ):
         claim_all(storage, layout, records, "20260101T000000000000Z-0")
     # Beside each other they may.
     claim_all(storage, layout, {"raw/ab": TableRecord("numbers", "ab")}, "20260101T000000000000Z-1")

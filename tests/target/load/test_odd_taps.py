@@ -1,4 +1,6 @@
-"""What taps send that nobody expects: the run takes it, or says what to do, and nothing is stuck for ever."""
+"""What taps send that nobody expects: the run takes it, or says what to do, and nothing is stuck
+for ever.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,11 @@ from target.loading import JSON, Lake, record, schema, state
 pytestmark = pytest.mark.usefixtures("without_jvm")
 ID: JSON = {"id": {"type": "integer"}}
 ANY: JSON = {**ID, "x": {}}
-MARKED: JSON = {"_sdc_extracted_at": {"type": "string"}, "_sdc_sequence": {"type": "integer"}, "_sdc_batched_at": {}}
+MARKED: JSON = {
+    "_sdc_extracted_at": {"type": "string"},
+    "_sdc_sequence": {"type": "integer"},
+    "_sdc_batched_at": {},
+}
 
 
 @pytest.fixture
@@ -21,7 +27,9 @@ def lake(tmp_path) -> Lake:
 def test_metadata_columns_that_a_tap_declares_too_are_ours(lake: Lake, monkeypatch) -> None:
     closed = schema("s", {**ID, **MARKED}, additionalProperties=False)
     values = {"_sdc_extracted_at": "2020-01-01T00:00:00Z", "_sdc_sequence": 5}
-    lake.load(closed, record("s", id=1, **values), record("s", id=2, **values, _sdc_batched_at={"a": 1}))
+    lake.load(
+        closed, record("s", id=1, **values), record("s", id=2, **values, _sdc_batched_at={"a": 1})
+    )
     assert lake.rows("s", "id") == [(1,), (2,)]
     assert all(row[0].year > 2020 for row in lake.rows("s", "_sdc_batched_at"))
     with pytest.raises(RecordError, match="Additional properties"):
@@ -29,7 +37,9 @@ def test_metadata_columns_that_a_tap_declares_too_are_ours(lake: Lake, monkeypat
 
 
 def test_metadata_columns_of_the_usual_types_need_no_second_look(lake: Lake, monkeypatch) -> None:
-    monkeypatch.setattr("target_spark_lake.validation.record_validator.RecordValidator.message", None)
+    monkeypatch.setattr(
+        "target_spark_lake.validation.record_validator.RecordValidator.message", None
+    )
     closed = schema("s", {**ID, **MARKED}, additionalProperties=False)
     lake.load(closed, record("s", id=1, _sdc_extracted_at="2020-01-01T00:00:00Z", _sdc_sequence=5))
     assert lake.rows("s", "id") == [(1,)]
@@ -45,9 +55,13 @@ ODD = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("odd", "is_first"), [(odd, first) for odd in ODD for first in (0, 1)][:-1])
+@pytest.mark.parametrize(
+    ("odd", "is_first"), [(odd, first) for odd in ODD for first in (0, 1)][:-1]
+)
 def test_an_odd_record_is_an_invalid_one(lake: Lake, odd: str, is_first: bool) -> None:
-    """Also as the first one that is written as it is, by which the intake learns to know the others."""
+    """Also as the first one that is written as it is, by which the intake learns to know the
+    others.
+    """
     line = b'{"type": "RECORD", "stream": "s", "record": {"id":2,"x":' + ODD[odd] + b"}}\n"
     line = line.replace(b": ", b":").replace(b", ", b",") if is_first else line
     good = [record("s", id=1, x="a"), record("s", id=3, x="b")]
@@ -57,7 +71,10 @@ def test_an_odd_record_is_an_invalid_one(lake: Lake, odd: str, is_first: bool) -
     assert lake.rows("s", "id") == [(1,), (3,)]
     (rejected,) = (lake.folder / ".dataspoc/rejected").rglob("*.jsonl")
     (kept,) = rejected.read_bytes().splitlines()
-    assert ODD[odd].replace(b'"', b"") in kept.replace(b'\\"', b"").replace(b'"', b"") or b"ud83d" in kept
+    assert (
+        ODD[odd].replace(b'"', b"") in kept.replace(b'\\"', b"").replace(b'"', b"")
+        or b"ud83d" in kept
+    )
     assert kept.startswith(b'{"record": ')
 
 
@@ -76,10 +93,14 @@ def test_a_name_that_no_folder_can_have_is_refused_with_a_way_out(lake: Lake) ->
     assert lake.rows("short", "id") == [(1,)]
 
 
-def test_members_that_are_not_declared_are_left_out_and_told_once_a_stream(lake: Lake, caplog) -> None:
+def test_members_that_are_not_declared_are_left_out_and_told_once_a_stream(
+    lake: Lake, caplog
+) -> None:
     lines = [record("s", id=n, more=1, _sdc_sequence=1, other={"a": 1}) for n in range(3)]
     lake.load(schema("s", ID), schema("t", ID), *lines, record("t", id=1), *lines, state(n=1))
     assert not {"more", "other"} & set(lake.types("s"))
     told = [each for each in caplog.messages if "does not declare" in each]
     assert len(told) == 1
-    assert told[0].startswith("stream s: its records have more, other, which its SCHEMA does not declare")
+    assert told[0].startswith(
+        "stream s: its records have more, other, which its SCHEMA does not declare"
+    )

@@ -1,4 +1,6 @@
-"""The target on S3, Google and Azure: tables of every format, quarantine, checkpoints, and what a run costs there."""
+"""The target on S3, Google and Azure: tables of every format, quarantine, checkpoints, and what a
+run costs there.
+"""
 
 from __future__ import annotations
 
@@ -28,8 +30,8 @@ pytestmark = pytest.mark.usefixtures("without_jvm")
 Store = S3 | GoogleStore | AzureStore
 POINTS = schema("points", {"id": {"type": "integer"}, "x": {"type": ["integer", "null"]}}, ("id",))
 STATE = ".dataspoc/state/test/state.json"
-# Requests of the target alone: of a run without news, with one file, and of each stream with a file more. A few come
-# only now and then.
+# Requests of the target alone: of a run without news, with one file, and of each stream with a file
+# more. A few come only now and then.
 IDLE, ONE_FILE, A_STREAM, NOW_AND_THEN = 33, 42, {"s3": 9, "gs": 9, "az": 11}, 3
 
 
@@ -46,7 +48,9 @@ class Bucket:
         options = self.store.options_at(endpoint or self.store.endpoint)
         place = {"bucket": self.url, "pipeline": "test", "storage_options": options}
         with staging_ended():
-            TargetSparkLake(config={**place, **self.settings}).listen(io.BytesIO(to_bytes(*messages)))
+            TargetSparkLake(config={**place, **self.settings}).listen(
+                io.BytesIO(to_bytes(*messages))
+            )
 
     def saved(self) -> Any:
         return json.loads(self.lake.read(STATE) or b"null")
@@ -57,7 +61,9 @@ class Bucket:
     def rows(self) -> list[int]:
         """As the table's own library has them; of Parquet, as any plain reader does."""
         if self.settings.get("format") == "delta":
-            files = DeltaTable(self.lake.delta_url("raw/points"), storage_options=self.lake.delta_options()).file_uris()
+            files = DeltaTable(
+                self.lake.delta_url("raw/points"), storage_options=self.lake.delta_options()
+            ).file_uris()
             return self.ids([f"raw/points/{uri.rpartition('/')[2]}" for uri in files])
         if self.settings.get("format") == "iceberg":
             catalog = load_catalog("lake", **io_properties(self.lake), **self.settings["catalog"])
@@ -72,7 +78,9 @@ class Bucket:
 
 
 @pytest.mark.parametrize("chosen", ["parquet", "delta", "iceberg"])
-def test_tables_quarantine_and_checkpoints_on_each_store(store: Store, chosen: str, tmp_path: Path) -> None:
+def test_tables_quarantine_and_checkpoints_on_each_store(
+    store: Store, chosen: str, tmp_path: Path
+) -> None:
     settings: JSON = {"format": chosen, "on_invalid_record": "quarantine"}
     if chosen == "iceberg":
         settings["catalog"] = {"type": "sql", "uri": f"sqlite:///{tmp_path}/catalog.db"}
@@ -83,7 +91,8 @@ def test_tables_quarantine_and_checkpoints_on_each_store(store: Store, chosen: s
     (rejected,) = bucket.lake.list(".dataspoc/rejected")
     assert json.loads(bucket.lake.read(rejected.path) or b"")["record"] == {"id": "no number"}
 
-    # The tap dies behind its second STATE; another goes on from there, and its lines are in the table once.
+    # The tap dies behind its second STATE; another goes on from there, and its lines are in the
+    # table once.
     body = [POINTS, record("points", id=3), state(done=3), record("points", id=4), state(done=4)]
     opening = {"type": "STATE", "final": False, "value": {"done": 2}, "start": "saved"}
     with pytest.raises(ProtocolError, match="the tap died"):
@@ -103,7 +112,9 @@ def test_a_run_makes_no_more_requests_than_it_did(store: Store) -> None:
     streams = [schema(f"s{n}", {"id": {"type": "integer"}}, ("id",)) for n in range(6)]
 
     def requests(number: int, files: int) -> int:
-        lines = [line for each in streams[:files] for line in (each, record(each["stream"], id=number))]
+        lines = [
+            line for each in streams[:files] for line in (each, record(each["stream"], id=number))
+        ]
         with running(store.endpoint) as proxy:
             bucket.load(*(lines or streams[:1]), state(done=number), endpoint=proxy.endpoint)
             return len(proxy.passed)

@@ -24,14 +24,21 @@ HOUR = 3_600
 
 def bookmarks(**values: str) -> dict[str, object]:
     return {
-        "bookmarks": {name: {"replication_key": "at", "replication_key_value": each} for name, each in values.items()}
+        "bookmarks": {
+            name: {"replication_key": "at", "replication_key_value": each}
+            for name, each in values.items()
+        }
     }
 
 
 def told(path: Path) -> dict[tuple[str, str | None], float]:
     """Name and stream to value, as both kinds of readers of such a file find them."""
     found = [
-        {(s.name, s.labels.get("stream")): s.value for family in parse(path.read_text()) for s in family.samples}
+        {
+            (s.name, s.labels.get("stream")): s.value
+            for family in parse(path.read_text())
+            for s in family.samples
+        }
         for parse in (openmetrics, prometheus)
     ]
     assert found[0] == found[1]
@@ -43,7 +50,9 @@ def lake(tmp_path: Path) -> Lake:
     return Lake(tmp_path / "lake")
 
 
-def test_a_run_tells_rows_bytes_lag_and_duration_in_a_file_for_monitoring(lake: Lake, tmp_path: Path) -> None:
+def test_a_run_tells_rows_bytes_lag_and_duration_in_a_file_for_monitoring(
+    lake: Lake, tmp_path: Path
+) -> None:
     path = tmp_path / "spark_lake.prom"
     path.write_text("what stood there")
     began = datetime.now(UTC)
@@ -67,7 +76,11 @@ def test_a_run_tells_rows_bytes_lag_and_duration_in_a_file_for_monitoring(lake: 
     watermark = found["spark_lake_stream_watermark_timestamp_seconds", HOSTILE]
     assert watermark == pytest.approx(began.timestamp() - HOUR, abs=1e-3)
     assert ("spark_lake_stream_lag_seconds", "numbered") not in found
-    assert began.timestamp() <= found["spark_lake_last_success_timestamp_seconds", None] <= ended.timestamp()
+    assert (
+        began.timestamp()
+        <= found["spark_lake_last_success_timestamp_seconds", None]
+        <= ended.timestamp()
+    )
     assert 'pipeline="test"' in path.read_text()
     assert [each.name for each in tmp_path.iterdir() if each.name.startswith(".")] == []
 
@@ -82,14 +95,18 @@ def test_a_failed_run_tells_when_the_last_good_one_was_and_how_old_the_watermark
     first = told(path)
     assert first["spark_lake_run_success", None] == 0
     assert ("spark_lake_last_success_timestamp_seconds", None) not in first
-    lake.load(schema("s", NUMBER), record("s", id=1), state(**bookmarks(s=mark)), metrics_file=str(path))
+    lake.load(
+        schema("s", NUMBER), record("s", id=1), state(**bookmarks(s=mark)), metrics_file=str(path)
+    )
     good = told(path)
     with pytest.raises(ProtocolError):
         lake.load(schema("s", NUMBER), record("s", id=2), b"no message\n", metrics_file=str(path))
     failed = told(path)
     assert failed["spark_lake_run_success", None] == 0
     success = good["spark_lake_run_end_timestamp_seconds", None]
-    assert failed["spark_lake_last_success_timestamp_seconds", None] == pytest.approx(success, abs=600)
+    assert failed["spark_lake_last_success_timestamp_seconds", None] == pytest.approx(
+        success, abs=600
+    )
     assert failed["spark_lake_stream_lag_seconds", "s"] > good["spark_lake_stream_lag_seconds", "s"]
     assert ("spark_lake_stream_records", "s") not in failed
 
@@ -98,14 +115,18 @@ def test_a_metrics_file_that_cant_be_written_is_told_and_harms_no_run(
     lake: Lake, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.WARNING):
-        lake.load(schema("s", NUMBER), record("s", id=1), metrics_file=f"{tmp_path}/none/spark_lake.prom")
+        lake.load(
+            schema("s", NUMBER), record("s", id=1), metrics_file=f"{tmp_path}/none/spark_lake.prom"
+        )
     assert "could not be written: No such file or directory" in caplog.text
     assert lake.rows("s", "id") == [(1,)]
 
 
 @pytest.mark.slow
 def test_a_run_logs_the_sdks_metrics_of_each_stream(lake: Lake, tmp_path: Path) -> None:
-    (tmp_path / "target.json").write_text(json.dumps({"bucket": str(lake.folder), "pipeline": "test"}))
+    (tmp_path / "target.json").write_text(
+        json.dumps({"bucket": str(lake.folder), "pipeline": "test"})
+    )
     mark = (datetime.now(UTC) - timedelta(hours=1)).isoformat()
     lines = [record("s", id=number) for number in range(3)]
     done = subprocess.run(
@@ -121,7 +142,11 @@ def test_a_run_logs_the_sdks_metrics_of_each_stream(lake: Lake, tmp_path: Path) 
         timeout=300,
         check=True,
     )
-    points = [json.loads(line.split(b"METRIC: ", 1)[1]) for line in done.stderr.splitlines() if b"METRIC: " in line]
+    points = [
+        json.loads(line.split(b"METRIC: ", 1)[1])
+        for line in done.stderr.splitlines()
+        if b"METRIC: " in line
+    ]
     assert {each["tags"]["stream"] for each in points} == {"s"}
     values = {each["metric"]: each["value"] for each in points}
     assert values["record_count"] == 3
@@ -136,6 +161,8 @@ def test_the_percentage_goes_by_what_the_tap_says_is_to_come(
     said = []
     monkeypatch.setattr(Progress, "phase", lambda self, *_, **__: said.append(self.line()))
     lake.load(
-        {**schema("s", NUMBER), "row_estimate": 4}, record("s", id=1), {**schema("t", NUMBER), "row_estimate": "?"}
+        {**schema("s", NUMBER), "row_estimate": 4},
+        record("s", id=1),
+        {**schema("t", NUMBER), "row_estimate": "?"},
     )
     assert "s: 1 records loaded (~25 %), 55 B" in said

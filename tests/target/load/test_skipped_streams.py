@@ -1,4 +1,6 @@
-"""A tap that announced itself gives a stream up: nothing of it is published, under whatever name it is loaded."""
+"""A tap that announced itself gives a stream up: nothing of it is published, under whatever name it
+is loaded.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,10 @@ OPENING = {"type": "STATE", "value": {}, "final": False, "start": "first"}
 
 
 def sent(stream: str, *ids: int) -> list[dict[str, Any]]:
-    return [schema(stream, PROPERTIES, ("id",), **FULL), *(record(stream, id=number) for number in ids)]
+    return [
+        schema(stream, PROPERTIES, ("id",), **FULL),
+        *(record(stream, id=number) for number in ids),
+    ]
 
 
 def given_up(*streams: str, **more: Any) -> dict[str, Any]:
@@ -27,16 +32,22 @@ def tables(lake: Lake) -> list[str]:
     return sorted(path.name for path in (lake.folder / "raw").iterdir())
 
 
-@pytest.mark.parametrize(("maps", "table"), [({}, "a"), ({"stream_maps": {"a": {"__alias__": "renamed"}}}, "renamed")])
+@pytest.mark.parametrize(
+    ("maps", "table"), [({}, "a"), ({"stream_maps": {"a": {"__alias__": "renamed"}}}, "renamed")]
+)
 def test_a_stream_that_is_given_up_keeps_its_table_under_its_mapped_name_too(
     tmp_path: Path, maps: dict[str, Any], table: str
 ) -> None:
     lake = Lake(tmp_path)
-    lake.load(OPENING, *sent("a", 1, 2), *sent("b", 1), {**state(bookmarks={}), "final": True}, **maps)
+    lake.load(
+        OPENING, *sent("a", 1, 2), *sent("b", 1), {**state(bookmarks={}), "final": True}, **maps
+    )
     assert tables(lake) == sorted(["b", table])
 
     opening = {**OPENING, "start": "full"}
-    lake.load(opening, *sent("a", 3), given_up("a"), *sent("b", 4), given_up("a", final=True), **maps)
+    lake.load(
+        opening, *sent("a", 3), given_up("a"), *sent("b", 4), given_up("a", final=True), **maps
+    )
 
     assert lake.rows(table, "id") == [(1,), (2,)]
     assert lake.rows("b", "id") == [(4,)]
@@ -44,14 +55,22 @@ def test_a_stream_that_is_given_up_keeps_its_table_under_its_mapped_name_too(
 
 def test_a_stream_that_is_new_and_given_up_has_no_table(tmp_path: Path) -> None:
     lake = Lake(tmp_path)
-    lake.load(OPENING, *sent("a", 1), given_up("a", "unheard"), *sent("b", 1), given_up("a", "unheard", final=True))
+    lake.load(
+        OPENING,
+        *sent("a", 1),
+        given_up("a", "unheard"),
+        *sent("b", 1),
+        given_up("a", "unheard", final=True),
+    )
     assert tables(lake) == ["b"]
 
 
 def test_records_of_a_stream_that_was_given_up_are_out_of_order(tmp_path: Path) -> None:
     lake = Lake(tmp_path)
     with pytest.raises(ProtocolError, match="stream a, which the tap had given up"):
-        lake.load(OPENING, *sent("a", 1), given_up("a"), record("a", id=2), given_up("a", final=True))
+        lake.load(
+            OPENING, *sent("a", 1), given_up("a"), record("a", id=2), given_up("a", final=True)
+        )
     assert not (tmp_path / "raw").exists()
 
 

@@ -46,9 +46,16 @@ class Fed:
         return plain if wrap is None else Storage(self.url, self.options, files=wrap(plain.files))
 
     def sync(self, storage: Storage | None = None, process: Process | None = None) -> None:
-        config = {"bucket": self.url, "pipeline": "test", "format": self.format, "auto_compact": self.auto_compact}
+        config = {
+            "bucket": self.url,
+            "pipeline": "test",
+            "format": self.format,
+            "auto_compact": self.auto_compact,
+        }
         settings = TargetSettings.from_config(config)
-        run = open_run(storage or self.storage(), LAYOUT, lock_ttl_seconds=NO_BEATS, process=process)
+        run = open_run(
+            storage or self.storage(), LAYOUT, lock_ttl_seconds=NO_BEATS, process=process
+        )
         try:
             number = (run.committed_state() or {"run": 0})["run"] + 1
             change = AutoCompaction(run, settings, self.scratch).of(self.appended(run, number))
@@ -66,18 +73,27 @@ class Fed:
         self.storage().replace(path, data.getvalue())
         folder = f"part={number % self.folders}" if self.folders else ""
         before = run.table_record("s", TABLE)
-        known = TableRecord("test", "s", small_files=0) if before is None or before.is_claim() else before
+        known = (
+            TableRecord("test", "s", small_files=0)
+            if before is None or before.is_claim()
+            else before
+        )
         columns = {"id": "bigint", **({"part": "string"} if folder else {})}
         by = ("part",) if folder else ()
-        record = replace(known, columns=columns, load_method="append-only", format=self.format, partition_by=by)
-        change = TableChange("s", TABLE, (StagedFile(path, 1, len(data.getvalue()), folder),), record=record)
+        record = replace(
+            known, columns=columns, load_method="append-only", format=self.format, partition_by=by
+        )
+        change = TableChange(
+            "s", TABLE, (StagedFile(path, 1, len(data.getvalue()), folder),), record=record
+        )
         log = run.logs.of(self.format)
         return change if log is None else log.change(run.logs.seen(log, TABLE), change)
 
     def paths(self) -> list[str]:
         if self.format == DELTA:
             return [
-                f"{TABLE}/{path}" for path in DeltaTable(f"{self.url}/{TABLE}").get_add_actions()["path"].to_pylist()
+                f"{TABLE}/{path}"
+                for path in DeltaTable(f"{self.url}/{TABLE}").get_add_actions()["path"].to_pylist()
             ]
         if self.format == ICEBERG:
             catalog = SqlCatalog("lake", uri=f"sqlite:///{self.url}/.dataspoc/catalog.db")

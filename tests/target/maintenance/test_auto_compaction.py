@@ -1,4 +1,7 @@
-"""A table that gets a small file a run stays one of few files where runs join them; else `status` names it."""
+"""A table that gets a small file a run stays one of few files where runs join them.
+
+Else `status` names it.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,13 @@ from target_spark_lake.cli.spark_lake import command
 from target_spark_lake.config.config_schema import DELTA, ICEBERG, PARQUET
 from target_spark_lake.config.settings import TargetSettings
 from target_spark_lake.maintenance import auto_compaction, compaction_plan
-from target_spark_lake.maintenance.compaction_plan import MANY, SMALL, has_many, oldest, planned_joins
+from target_spark_lake.maintenance.compaction_plan import (
+    MANY,
+    SMALL,
+    has_many,
+    oldest,
+    planned_joins,
+)
 
 __all__ = ["few"]
 
@@ -83,20 +92,28 @@ def test_a_table_of_before_is_counted_once_and_joined(tmp_path: Path, few: int) 
     assert lake.ids() == list(range(1, few + 3))
 
 
-def test_a_file_that_cannot_be_joined_does_not_fail_the_run(tmp_path: Path, few: int, caplog: Any) -> None:
+def test_a_file_that_cannot_be_joined_does_not_fail_the_run(
+    tmp_path: Path, few: int, caplog: Any
+) -> None:
     lake = Fed(f"{tmp_path}/lake", tmp_path)
     for _ in range(few):
         lake.sync()
     pq.write_table(pa.table({"other": [1]}), Path(lake.url) / TABLE / "foreign.parquet")
     lake.sync()
     lake.sync()
-    assert "stream s: small files of raw/s stay as they are: file raw/s/foreign.parquet holds other" in caplog.text
+    assert (
+        "stream s: small files of raw/s stay as they are: file raw/s/foreign.parquet holds other"
+        in caplog.text
+    )
     (Path(lake.url) / TABLE / "foreign.parquet").unlink()
     assert lake.ids() == list(range(1, few + 3))
 
 
 def test_at_most_so_many_bytes_are_joined_the_oldest_first() -> None:
-    files = [FileInfo(f"s/{n % 2 and 'b=1/'}{n:02d}.parquet".replace("s/0", "s/0", 1), 10) for n in range(8)]
+    files = [
+        FileInfo(f"s/{n % 2 and 'b=1/'}{n:02d}.parquet".replace("s/0", "s/0", 1), 10)
+        for n in range(8)
+    ]
     joins = planned_joins("s", files, 100, share=SMALL)
     chosen = oldest(joins, 35)
     assert sum(file.size for join in chosen for file in join.files) <= 35
@@ -124,14 +141,21 @@ def test_a_run_that_may_not_join_all_small_files_joins_the_oldest_and_loses_none
 
 def test_the_setting_holds_for_delta_where_nothing_is_said_and_many_are_over_64() -> None:
     told = {"bucket": "b", "pipeline": "p"}
-    assert [TargetSettings.from_config({**told, "format": each}).joins_small_files for each in (PARQUET, DELTA)] == [
+    assert [
+        TargetSettings.from_config({**told, "format": each}).joins_small_files
+        for each in (PARQUET, DELTA)
+    ] == [
         False,
         True,
     ]
     assert TargetSettings.from_config({**told, "auto_compact": True}).joins_small_files
     assert [has_many(64), has_many(65), has_many(None)] == [False, True, True]
     # Of those that could not be joined, 10, 40 and 500, as many more must have come, or 64.
-    assert [has_many(65, left=10), has_many(79, left=40), has_many(80, left=40)] == [True, False, True]
+    assert [has_many(65, left=10), has_many(79, left=40), has_many(80, left=40)] == [
+        True,
+        False,
+        True,
+    ]
     assert [has_many(563, left=500), has_many(564, left=500)] == [False, True]
 
 
@@ -145,7 +169,10 @@ def test_a_table_with_many_small_files_is_named_by_status_and_one_run_with_the_s
     config = tmp_path / "target.json"
     config.write_text(json.dumps({"bucket": lake.url, "pipeline": "test"}))
     assert command(["status", "--config", str(config)]) == 0
-    assert "pipeline test: raw/s has 65 small files; `spark-lake compact` joins them" in capsys.readouterr().out
+    assert (
+        "pipeline test: raw/s has 65 small files; `spark-lake compact` joins them"
+        in capsys.readouterr().out
+    )
     assert command(["status", "--json", "--config", str(config)]) == 0
     assert json.loads(capsys.readouterr().out)[0]["streams"]["s"]["small_files"] == {"raw/s": 65}
     # Through the target itself.

@@ -75,7 +75,9 @@ def test_a_row_group_is_read_in_parts_so_that_memory_stays_flat(
 
     monkeypatch.setattr(file_joiner, "fitted", fitted)
     tables = Tables(tmp_path)
-    compressible = pa.table({"id": range(300_000), "note": ["x" * 100] * 300_000}, schema=rows(1).schema)
+    compressible = pa.table(
+        {"id": range(300_000), "note": ["x" * 100] * 300_000}, schema=rows(1).schema
+    )
     tables.publish(known(), compressible.slice(0, 100_000), compressible.slice(100_000))
     tables.compact()
     assert tables.ids() == list(range(300_000))
@@ -94,7 +96,9 @@ def test_the_history_is_compacted_too_and_the_stream_can_be_chosen(tmp_path: Pat
     tables = Tables(tmp_path)
     for n in range(3):
         tables.publish(known(method="append-dedup", key_properties=("id",)), rows(n))
-        tables.publish(known(method="append-dedup", key_properties=("id",)), rows(n), table="raw/s__history")
+        tables.publish(
+            known(method="append-dedup", key_properties=("id",)), rows(n), table="raw/s__history"
+        )
         tables.publish(known("other"), rows(n), table="raw/other")
     assert [done.table for done in tables.compact("s")] == ["raw/s", "raw/s__history"]
     assert len(tables.files("raw/other")) == 3
@@ -113,7 +117,8 @@ def test_files_stay_in_their_hive_folders(tmp_path: Path) -> None:
     tables.compact()
     assert [path.parent.name for path in tables.files()] == ["day=0", "day=1"]
     query = (
-        f"SELECT day, list(id ORDER BY id) FROM read_parquet('{tmp_path}/raw/s/**/*.parquet') GROUP BY ALL ORDER BY 1"
+        f"SELECT day, list(id ORDER BY id) FROM read_parquet('{tmp_path}/raw/s/**/*.parquet') "
+        "GROUP BY ALL ORDER BY 1"
     )
     with duckdb.connect() as connection:
         assert connection.sql(query).fetchall() == [(0, [0, 2, 4]), (1, [1, 3, 5])]
@@ -136,7 +141,9 @@ def test_files_of_other_folders_are_jumped_over_in_every_kind_of_table(
     assert len(tables.files()) == 2
 
 
-def test_files_that_lack_columns_get_them_and_one_that_has_unknown_ones_is_refused(tmp_path: Path) -> None:
+def test_files_that_lack_columns_get_them_and_one_that_has_unknown_ones_is_refused(
+    tmp_path: Path,
+) -> None:
     tables = Tables(tmp_path)
     columns = {"id": "bigint", "point": "struct<x:bigint,y:bigint>"}
     older = pa.table({"id": pa.array([1], pa.int32())})
@@ -181,7 +188,9 @@ def latest(lake: Lake, capsys: Any) -> list[tuple[Any, ...]]:
     capsys.readouterr()
     assert command(["view", "s", "--engine", "duckdb", "--config", str(config)]) == 0
     with duckdb.connect() as connection:
-        return sorted(connection.sql(f"SELECT id, note FROM ({capsys.readouterr().out})").fetchall())
+        return sorted(
+            connection.sql(f"SELECT id, note FROM ({capsys.readouterr().out})").fetchall()
+        )
 
 
 def test_the_last_received_row_wins_in_the_view_and_in_an_upsert_after_a_compaction(

@@ -1,4 +1,6 @@
-"""`spark-lake compact` is a run without records: it keeps the state, and what other runs hold or left."""
+"""`spark-lake compact` is a run without records: it keeps the state, and what other runs hold or
+left.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ from target_spark_lake.maintenance.compaction import compact
 
 @pytest.fixture
 def lake(tmp_path: Path) -> SmallLake:
-    (tmp_path / "target.json").write_text(json.dumps({"bucket": f"{tmp_path}/lake", "pipeline": PIPELINE}))
+    (tmp_path / "target.json").write_text(
+        json.dumps({"bucket": f"{tmp_path}/lake", "pipeline": PIPELINE})
+    )
     return SmallLake(f"{tmp_path}/lake", {})
 
 
@@ -32,7 +36,9 @@ def answer(capsys: Any, lake: SmallLake, *words: str) -> Any:
     return json.loads(capsys.readouterr().out)
 
 
-def test_the_command_is_a_run_without_records_and_the_state_stays(lake: SmallLake, capsys: Any) -> None:
+def test_the_command_is_a_run_without_records_and_the_state_stays(
+    lake: SmallLake, capsys: Any
+) -> None:
     lake.sync()
     lake.sync()
     state = answer(capsys, lake, "state", "show")
@@ -42,7 +48,13 @@ def test_the_command_is_a_run_without_records_and_the_state_stays(lake: SmallLak
     (run, *_) = answer(capsys, lake, "runs")
     assert (run["run_id"], run["outcome"]) == (done["run_id"], "succeeded")
     assert run["streams"] == {
-        "grows": {"records": 0, "files": 1, "bytes": table["published_bytes"], "rejected": 0, "deleted": 0},
+        "grows": {
+            "records": 0,
+            "files": 1,
+            "bytes": table["published_bytes"],
+            "rejected": 0,
+            "deleted": 0,
+        },
     }
     assert answer(capsys, lake, "state", "show") == state
     lake.check_exact(2 * STEP)
@@ -50,7 +62,9 @@ def test_the_command_is_a_run_without_records_and_the_state_stays(lake: SmallLak
     lake.check_exact(lake.sync())
 
 
-def test_a_compaction_waits_for_no_run_and_a_run_for_no_compaction(lake: SmallLake, capsys: Any) -> None:
+def test_a_compaction_waits_for_no_run_and_a_run_for_no_compaction(
+    lake: SmallLake, capsys: Any
+) -> None:
     lake.sync()
     run = open_run(lake.storage(), NUMBERS, lock_ttl_seconds=NO_BEATS)
     with pytest.raises(LockedError, match=f"run {run.run_id}"):
@@ -70,7 +84,9 @@ def test_what_a_dead_run_left_to_continue_is_not_thrown_away(lake: SmallLake, ca
     with pytest.raises(LockedError, match="compact after that run"):
         answer(capsys, lake, "compact")
     assert lake.staged_paths() == staged != []
-    assert len(run_ids(lake.storage(), NUMBERS.runs)) == len(runs) + 1  # the dead one is decided as rolled back
+    assert (
+        len(run_ids(lake.storage(), NUMBERS.runs)) == len(runs) + 1
+    )  # the dead one is decided as rolled back
     resuming.check_exact(resuming.sync())
     assert resuming.taken_over() == len(staged)
     assert answer(capsys, lake, "compact")["tables"]

@@ -1,4 +1,6 @@
-"""`spark-lake compact` on Delta tables: one version that changes no row, over the files that the log names."""
+"""`spark-lake compact` on Delta tables: one version that changes no row, over the files that the
+log names.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,11 @@ class CompactedLake(DeltaLake):
 
     def compact(self, *words: str, **settings: Any) -> list[dict[str, Any]]:
         config = self.folder.parent / "target.json"
-        config.write_text(json.dumps({"bucket": str(self.folder), "pipeline": "test", "format": "delta", **settings}))
+        config.write_text(
+            json.dumps(
+                {"bucket": str(self.folder), "pipeline": "test", "format": "delta", **settings}
+            )
+        )
         assert spark_lake.command(["compact", "--json", "--config", str(config), *words]) == 0
         return json.loads(self.capsys.readouterr().out)["tables"]
 
@@ -71,7 +77,12 @@ def item(id: int, name: str) -> dict:
 
 
 def polars_rows(lake: CompactedLake, **options: Any) -> list[tuple]:
-    return sorted(polars.scan_delta(str(lake.folder / "raw/s"), **options).select("id", "name").collect().rows())
+    return sorted(
+        polars.scan_delta(str(lake.folder / "raw/s"), **options)
+        .select("id", "name")
+        .collect()
+        .rows()
+    )
 
 
 @pytest.mark.usefixtures("without_jvm")
@@ -80,7 +91,10 @@ def test_a_delta_table_is_compacted_in_one_version_that_changes_no_row(lake: Com
     lake.load(items("overwrite"), item(0, "a"))
     for id in range(1, 4):
         lake.load(items(), item(id, "a"), item(id, "b"))
-    before, files = polars_rows(lake), {path: path.read_bytes() for path in (lake.folder / "raw").rglob("*.parquet")}
+    before, files = (
+        polars_rows(lake),
+        {path: path.read_bytes() for path in (lake.folder / "raw").rglob("*.parquet")},
+    )
     (done,) = lake.compact("--stream", "s")
     assert (done["retired"], done["published"]) == (4, 1)
     assert lake.rows("s", "id, name") == polars_rows(lake) == before
@@ -94,7 +108,12 @@ def test_a_delta_table_is_compacted_in_one_version_that_changes_no_row(lake: Com
     assert sorted(kind for kind, _ in actions) == ["add", "commitInfo", *["remove"] * 4, "txn"]
     assert not any(action["dataChange"] for kind, action in actions if kind in ("add", "remove"))
     (told,) = pa.table(table.get_add_actions(flatten=True)).to_pylist()
-    assert (told["num_records"], told["min.id"], told["max.id"], told["null_count.name"]) == (7, 0, 3, 0)
+    assert (told["num_records"], told["min.id"], told["max.id"], told["null_count.name"]) == (
+        7,
+        0,
+        3,
+        0,
+    )
     # What was there stays for readers of older versions, until VACUUM.
     assert all(path.read_bytes() == data for path, data in files.items())
     assert polars_rows(lake, version=4) == before
@@ -110,10 +129,21 @@ def test_a_delta_table_is_compacted_in_one_version_that_changes_no_row(lake: Com
 def test_files_of_a_delta_table_that_lack_columns_or_are_of_other_programs_are_joined(
     spark: Any, lake: CompactedLake
 ) -> None:
-    lake.load(items(properties={**ITEM, "more": {"type": "object", "properties": {"x": INT}}}), item(1, "a"))
-    wider = {**ITEM, "more": {"type": "object", "properties": {"x": INT, "y": TEXT}}, "moment": NAIVE}
-    lake.load(items(properties=wider), record("s", id=2, more={"y": "y"}, moment="0001-01-01T00:00:00"))
-    theirs = pa.table({"id": [3], "name": pa.array(["b"], pa.large_string()), "more": [{"x": 1, "y": "z"}]})
+    lake.load(
+        items(properties={**ITEM, "more": {"type": "object", "properties": {"x": INT}}}),
+        item(1, "a"),
+    )
+    wider = {
+        **ITEM,
+        "more": {"type": "object", "properties": {"x": INT, "y": TEXT}},
+        "moment": NAIVE,
+    }
+    lake.load(
+        items(properties=wider), record("s", id=2, more={"y": "y"}, moment="0001-01-01T00:00:00")
+    )
+    theirs = pa.table(
+        {"id": [3], "name": pa.array(["b"], pa.large_string()), "more": [{"x": 1, "y": "z"}]}
+    )
     write_deltalake(lake.table("s"), theirs, mode="append", schema_mode="merge")
     columns = "id, name, more.x, more.y, moment::varchar, _sdc_batched_at"
     rows = lake.rows("s", columns)
@@ -126,7 +156,13 @@ def test_files_of_a_delta_table_that_lack_columns_or_are_of_other_programs_are_j
 
 def test_values_that_other_programs_spell_in_other_ways_are_joined_exactly(tmp_path: Path) -> None:
     columns = columns_from_text(
-        {"id": "bigint", "text": "string", "data": "binary", "list": "array<string>", "at": "timestamp"}
+        {
+            "id": "bigint",
+            "text": "string",
+            "data": "binary",
+            "list": "array<string>",
+            "at": "timestamp",
+        }
     )
     at = [datetime(1, 1, 1, 0, 0, 0, 1, UTC), datetime(9999, 12, 31, 23, 59, 59, 999999, UTC), None]
     rows = {
@@ -136,18 +172,29 @@ def test_values_that_other_programs_spell_in_other_ways_are_joined_exactly(tmp_p
         "list": [["a"], [None], None],
         "at": at,
     }
-    spellings = [(pa.string(), pa.binary(), pa.list_), (pa.large_string(), pa.large_binary(), pa.large_list)]
+    spellings = [
+        (pa.string(), pa.binary(), pa.list_),
+        (pa.large_string(), pa.large_binary(), pa.large_list),
+    ]
     spellings.append((pa.string_view(), pa.binary_view(), pa.large_list))
     (tmp_path / "s").mkdir()
     for number, (text, data, list_of) in enumerate(spellings):
         types = [pa.int32(), text, data, list_of(text), pa.timestamp("us", "UTC")]
-        written = pa.table(list(map(pa.array, rows.values(), types)), names=[*rows]).append_column("no", [[1, 2, 3]])
-        pq.write_table(written, tmp_path / f"s/{number}.parquet", use_deprecated_int96_timestamps=number > 0)
+        written = pa.table(list(map(pa.array, rows.values(), types)), names=[*rows]).append_column(
+            "no", [[1, 2, 3]]
+        )
+        pq.write_table(
+            written, tmp_path / f"s/{number}.parquet", use_deprecated_int96_timestamps=number > 0
+        )
     (join,) = planned_joins("s", [FileInfo(f"s/{number}.parquet", 1) for number in range(3)], 100)
-    (file,) = FileJoiner(Storage(str(tmp_path)), columns, "staged", tmp_path, "zstd", 1 << 20, True).joined(join, "0")
+    (file,) = FileJoiner(
+        Storage(str(tmp_path)), columns, "staged", tmp_path, "zstd", 1 << 20, True
+    ).joined(join, "0")
     joined = pq.ParquetFile(tmp_path / file.path).read()
     assert joined.schema.equals(arrow_schema(columns))
-    assert joined.to_pylist() == 3 * [dict(zip(rows, each, strict=True)) for each in zip(*rows.values(), strict=True)]
+    assert joined.to_pylist() == 3 * [
+        dict(zip(rows, each, strict=True)) for each in zip(*rows.values(), strict=True)
+    ]
 
 
 @pytest.mark.usefixtures("without_jvm")
@@ -159,30 +206,48 @@ def test_files_of_a_delta_table_are_joined_within_their_partitions(lake: Compact
     (done,) = lake.compact()
     assert (done["retired"], done["published"]) == (9, 3)
     assert lake.rows("s") == before
-    assert [pq.ParquetFile(file).read()["id"].to_pylist() for file in lake.present()] == [[0, 1, 2]] * 3
+    assert [pq.ParquetFile(file).read()["id"].to_pylist() for file in lake.present()] == [
+        [0, 1, 2]
+    ] * 3
     by_text = polars.scan_delta(str(lake.folder / "raw/s"))
     for text in texts:
-        found = by_text.filter(polars.col("name").eq_missing(text)).select("id", "name").collect().rows()
+        found = (
+            by_text.filter(polars.col("name").eq_missing(text))
+            .select("id", "name")
+            .collect()
+            .rows()
+        )
         assert sorted(found) == [(id, text) for id in range(3)]
     actions = [(kind, action) for kind, action in lake.entry(3) if kind in ("add", "remove")]
     assert {kind for kind, _ in lake.entry(3)} == {"add", "commitInfo", "remove", "txn"}
     assert not any(action["dataChange"] for _, action in actions)
     said = [action["partitionValues"]["name"] for kind, action in actions if kind == "add"]
     assert sorted(said, key=str) == sorted(texts, key=str)
-    assert all("name" not in json.loads(action["stats"])["nullCount"] for kind, action in actions if kind == "add")
+    assert all(
+        "name" not in json.loads(action["stats"])["nullCount"]
+        for kind, action in actions
+        if kind == "add"
+    )
     assert lake.compact() == []
     lake.load(schema("s", ITEM), item(9, "DE"), **options)
     assert lake.rows("s", "id") == [(id,) for id in (0, 0, 0, 1, 1, 1, 2, 2, 2, 9)]
 
 
-def test_files_of_one_partition_in_folders_of_two_spellings_are_joined_apart_and_told_by_their_parts() -> None:
+def test_files_of_one_partition_in_folders_of_two_spellings_are_joined_apart_and_told_by_their_parts() -> (
+    None
+):
     files = [FileInfo(f"raw/s/{('c=a b', 'c=a%20b')[n % 2]}/{n}.zstd.parquet", 1) for n in range(4)]
     joins = planned_joins("raw/s", files, 100)
-    assert [[file.path[-14:-13] for file in join.files] for join in joins] == [["0", "2"], ["1", "3"]]
+    assert [[file.path[-14:-13] for file in join.files] for join in joins] == [
+        ["0", "2"],
+        ["1", "3"],
+    ]
     assert [join.is_ordered_by_name for join in joins] == [False, False]
 
 
-def test_an_upsert_finds_the_last_received_rows_of_a_compacted_delta_table(spark: Any, lake: CompactedLake) -> None:
+def test_an_upsert_finds_the_last_received_rows_of_a_compacted_delta_table(
+    spark: Any, lake: CompactedLake
+) -> None:
     for id, name in ((1, "z"), (2, "z"), (1, "b"), (2, "a")):
         lake.load(items(), item(id, name))
     assert lake.compact()
@@ -194,7 +259,9 @@ def test_an_upsert_finds_the_last_received_rows_of_a_compacted_delta_table(spark
 
 
 @pytest.mark.usefixtures("without_jvm")
-def test_a_delta_table_that_compact_can_not_keep_as_it_is_is_left_alone(lake: CompactedLake) -> None:
+def test_a_delta_table_that_compact_can_not_keep_as_it_is_is_left_alone(
+    lake: CompactedLake,
+) -> None:
     for id in range(2):
         lake.load(items(), item(id, "a"))
     lake.table("s").alter.add_columns([Field("theirs", MapType("string", "long"))])
@@ -203,7 +270,9 @@ def test_a_delta_table_that_compact_can_not_keep_as_it_is_is_left_alone(lake: Co
     def check_left(reason: str) -> None:
         before = lake.files()
         assert lake.compact() == []
-        with pytest.raises(ConfigurationError, match=rf"Delta table raw/s {reason}.*; use Delta's OPTIMIZE"):
+        with pytest.raises(
+            ConfigurationError, match=rf"Delta table raw/s {reason}.*; use Delta's OPTIMIZE"
+        ):
             lake.compact("--stream", "s")
         assert lake.files() == before
 
@@ -221,7 +290,9 @@ def test_a_delta_table_that_compact_can_not_keep_as_it_is_is_left_alone(lake: Co
 
 
 @pytest.mark.usefixtures("without_jvm")
-def test_a_column_that_someone_else_gave_a_delta_table_keeps_its_values_in_a_compaction(lake: CompactedLake) -> None:
+def test_a_column_that_someone_else_gave_a_delta_table_keeps_its_values_in_a_compaction(
+    lake: CompactedLake,
+) -> None:
     lake.load(items(), item(1, "a"))
     theirs = pa.table({"id": [2], "name": ["b"], "theirs": [2]})
     write_deltalake(lake.table("s"), theirs, mode="append", schema_mode="merge")
@@ -251,7 +322,11 @@ def test_delta_tables_on_s3_are_compacted(s3: S3, tmp_path: Path, lake: Compacte
     (done,) = lake.compact(**settings)
     assert (done["retired"], done["published"]) == (3, 1)
     options = {
-        **{"aws_endpoint_url": s3.endpoint, "aws_access_key_id": s3.key, "aws_secret_access_key": s3.secret},
+        **{
+            "aws_endpoint_url": s3.endpoint,
+            "aws_access_key_id": s3.key,
+            "aws_secret_access_key": s3.secret,
+        },
         **{"aws_region": "us-east-1", "aws_allow_http": "true"},
     }
     table = DeltaTable(f"{bucket}/raw/s", storage_options=options)

@@ -1,4 +1,6 @@
-"""Runs that join small files while storage fails, readers look or others change the table: each row is there once."""
+"""Runs that join small files while storage fails, readers look or others change the table: each row
+is there once.
+"""
 
 from __future__ import annotations
 
@@ -64,7 +66,9 @@ def test_a_fault_at_any_storage_call_of_a_run_that_joins_files_loses_and_repeats
 
 
 @pytest.mark.slow
-def test_a_reader_of_a_delta_table_finds_each_row_once_while_a_run_joins_its_files(tmp_path: Path, few: int) -> None:
+def test_a_reader_of_a_delta_table_finds_each_row_once_while_a_run_joins_its_files(
+    tmp_path: Path, few: int
+) -> None:
     lake = Fed(f"{tmp_path}/lake", tmp_path, DELTA)
     for _ in range(few + 1):
         lake.sync()
@@ -93,7 +97,11 @@ def test_an_append_to_a_delta_table_waits_for_nobody_where_others_change_the_fil
         table = DeltaTable(f"{lake.url}/{TABLE}")
         table.delete("id = 1") if change == "delete" else table.optimize.compact()
 
-    lake.sync(lake.storage(lambda files: Interrupted(files, lambda name, args: is_entry(name, args), other)))
+    lake.sync(
+        lake.storage(
+            lambda files: Interrupted(files, lambda name, args: is_entry(name, args), other)
+        )
+    )
     rows = sorted(DeltaTable(f"{lake.url}/{TABLE}").to_pyarrow_table()["id"].to_pylist())
     assert rows == list(range(2 if change == "delete" else 1, few + 3))
 

@@ -1,4 +1,6 @@
-"""`spark-lake convert`, `compact` and `vacuum` on Iceberg tables: no row changes, and kept snapshots stay readable."""
+"""`spark-lake convert`, `compact` and `vacuum` on Iceberg tables: no row changes, and kept
+snapshots stay readable.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,15 @@ import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
 from singer_spark.errors import StorageError
-from target.formats.iceberg.iceberg_items import INT, ITEM, command, data_files, item, items, succeeded
+from target.formats.iceberg.iceberg_items import (
+    INT,
+    ITEM,
+    command,
+    data_files,
+    item,
+    items,
+    succeeded,
+)
 from target.iceberg_lake import IcebergLake
 from target.loading import Lake, record, state
 
@@ -27,7 +37,9 @@ def lake(tmp_path: Path) -> IcebergLake:
 def test_tables_of_other_formats_are_converted_where_they_lie(lake: IcebergLake, kind: str) -> None:
     plain = Lake(lake.folder)
     options = {"s": {"partition_by": ["name"]}}
-    plain.load(items(), item(1, "a"), item(2, None), state(x=1), format=kind, stream_options=options)
+    plain.load(
+        items(), item(1, "a"), item(2, None), state(x=1), format=kind, stream_options=options
+    )
     plain.load(items(), item(3, "b"), state(x=2), format=kind, stream_options=options)
     files = {path: path.stat().st_ino for path in data_files(lake)}
     assert command(lake, "convert", "--format", "iceberg") == 0
@@ -37,13 +49,24 @@ def test_tables_of_other_formats_are_converted_where_they_lie(lake: IcebergLake,
     assert sorted(polars.scan_iceberg(lake.table("s")).select("id", "name").collect().rows()) == [
         *((1, "a"), (2, None), (3, "b")),
     ]
-    lake.load(items(properties={**ITEM, "new": INT}), record("s", id=4, name="a", new=1), stream_options=options)
-    assert lake.rows("s", "id, name, new") == [(1, "a", None), (2, None, None), (3, "b", None), (4, "a", 1)]
+    lake.load(
+        items(properties={**ITEM, "new": INT}),
+        record("s", id=4, name="a", new=1),
+        stream_options=options,
+    )
+    assert lake.rows("s", "id, name, new") == [
+        (1, "a", None),
+        (2, None, None),
+        (3, "b", None),
+        (4, "a", 1),
+    ]
     assert lake.runs("s") == succeeded(lake)[2:]
 
 
 @pytest.mark.usefixtures("without_jvm")
-def test_compact_is_one_snapshot_and_the_readers_of_former_ones_are_undisturbed(lake: IcebergLake) -> None:
+def test_compact_is_one_snapshot_and_the_readers_of_former_ones_are_undisturbed(
+    lake: IcebergLake,
+) -> None:
     for id in range(4):
         lake.load(items(), item(id, "a"))
     first = lake.table("s").metadata.snapshots[1].snapshot_id
@@ -69,10 +92,16 @@ def test_vacuum_expires_snapshots_and_removes_what_only_they_had(
     assert json.loads(capsys.readouterr().out)["tables"] == {}
     assert command(lake, "vacuum", "--json", "--older-than", "0s", "--dry-run") == 0
     told = json.loads(capsys.readouterr().out)
-    assert (told["run_id"], told["tables"]["raw/s"]["snapshots"]) == (None, [snapshots[0], snapshots[2]])
+    assert (told["run_id"], told["tables"]["raw/s"]["snapshots"]) == (
+        None,
+        [snapshots[0], snapshots[2]],
+    )
     assert len(lake.table("s").metadata.snapshots) == 4
     assert command(lake, "vacuum", "--older-than", "0s") == 0
-    assert [each.snapshot_id for each in lake.table("s").metadata.snapshots] == [snapshots[1], snapshots[3]]
+    assert [each.snapshot_id for each in lake.table("s").metadata.snapshots] == [
+        snapshots[1],
+        snapshots[3],
+    ]
     assert lake.rows("s", "id", snapshots[1]) == [(1,)]
     assert lake.rows("s", "id") == [(2,), (7,)]
     assert not [path for path in told["paths"] if (lake.folder / path).exists()]
@@ -113,11 +142,15 @@ def test_vacuum_removes_metadata_of_commits_that_never_were_a_day_after_everythi
     assert kept.exists()
     assert lake.rows("s", "id") == [(1,), (2,), (3,)]
     journal = succeeded(lake)[-1]
-    assert all(name in (lake.folder / f".dataspoc/runs/test/{journal}.json").read_text() for name in left)
+    assert all(
+        name in (lake.folder / f".dataspoc/runs/test/{journal}.json").read_text() for name in left
+    )
 
 
 def metadata_files(lake: IcebergLake) -> set[str]:
-    return {path.name for path in (lake.folder / "raw/s/metadata").iterdir() if path.suffix != ".txt"}
+    return {
+        path.name for path in (lake.folder / "raw/s/metadata").iterdir() if path.suffix != ".txt"
+    }
 
 
 def named(lake: IcebergLake) -> set[str]:
@@ -125,7 +158,10 @@ def named(lake: IcebergLake) -> set[str]:
     table = lake.table("s")
     paths = [table.metadata_location, *(each.metadata_file for each in table.metadata.metadata_log)]
     for each in table.metadata.snapshots:
-        paths += [each.manifest_list, *(manifest.manifest_path for manifest in each.manifests(table.io))]
+        paths += [
+            each.manifest_list,
+            *(manifest.manifest_path for manifest in each.manifests(table.io)),
+        ]
     return {Path(path).name for path in paths}
 
 

@@ -40,16 +40,29 @@ class VacuumedLake(DeltaLake):
 
     def command(self, *words: str, **settings: Any) -> Any:
         config = self.folder.parent / "target.json"
-        config.write_text(json.dumps({"bucket": str(self.folder), "pipeline": "test", "format": "delta", **settings}))
+        config.write_text(
+            json.dumps(
+                {"bucket": str(self.folder), "pipeline": "test", "format": "delta", **settings}
+            )
+        )
         self.capsys.readouterr()
         assert spark_lake.command([*words, "--json", "--config", str(config)]) == 0
         return json.loads(self.capsys.readouterr().out)
 
     def overwrite(self, *rows: tuple[int, str], **settings: Any) -> None:
-        self.load(ITEMS, *(record("s", id=id, name=name) for id, name in rows), state(run=rows), **settings)
+        self.load(
+            ITEMS,
+            *(record("s", id=id, name=name) for id, name in rows),
+            state(run=rows),
+            **settings,
+        )
 
     def data(self) -> set[str]:
-        return {path.name for path in (self.folder / "raw").rglob("*.parquet") if "_delta_log" not in str(path)}
+        return {
+            path.name
+            for path in (self.folder / "raw").rglob("*.parquet")
+            if "_delta_log" not in str(path)
+        }
 
     def present(self) -> set[str]:
         return {Path(path).name for path in self.table("s").file_uris()}
@@ -78,15 +91,25 @@ def test_replaced_files_go_once_no_kept_version_needs_them(lake: VacuumedLake) -
     assert lake.command("vacuum")["files"] == 0
     journals = lake.journals()
     dry = lake.command("vacuum", "--older-than", "0s", "--dry-run")
-    assert (dry["run_id"], dry["tables"]["raw/s"]["files"], dry["journals"]["files"]) == (None, 3, 3)
-    assert {path.rpartition("/")[2] for path in dry["paths"] if path.startswith("raw/")} == lake.data() - lake.present()
+    assert (dry["run_id"], dry["tables"]["raw/s"]["files"], dry["journals"]["files"]) == (
+        None,
+        3,
+        3,
+    )
+    assert {
+        path.rpartition("/")[2] for path in dry["paths"] if path.startswith("raw/")
+    } == lake.data() - lake.present()
     assert (len(lake.data()), lake.journals()) == (4, journals)
     done = lake.command("vacuum", "--older-than", "0s")
     assert (done["tables"], done["files"]) == (dry["tables"], dry["files"])
     assert lake.data() == lake.present()
     assert lake.rows("s", "id, name") == [(1, "a3"), (2, "b")]
     (newest, *rest) = lake.command("runs")
-    assert (newest["kind"], newest["outcome"], newest["run_id"]) == ("vacuum", "succeeded", done["run_id"])
+    assert (newest["kind"], newest["outcome"], newest["run_id"]) == (
+        "vacuum",
+        "succeeded",
+        done["run_id"],
+    )
     # The last commit's journal was needed until this run, and is the one that saved the state.
     assert [each["run_id"] for each in rest] == journals[-1:]
     assert lake.command("state", "show")["run_id"] == journals[-1]
@@ -101,7 +124,9 @@ def test_a_reader_of_a_kept_version_goes_on(lake: VacuumedLake) -> None:
     lake.overwrite((1, "a"))
     lake.overwrite((1, "b"))
     lake.age(2 * DAY)
-    reader = DeltaTable(str(lake.folder / "raw/s"))  # opened when the table was two days old already
+    reader = DeltaTable(
+        str(lake.folder / "raw/s")
+    )  # opened when the table was two days old already
     lake.overwrite((1, "c"))
     done = lake.command("vacuum", "--older-than", "1d")
     # The first file was replaced two days ago; the second one just now, however old it is.
@@ -110,7 +135,9 @@ def test_a_reader_of_a_kept_version_goes_on(lake: VacuumedLake) -> None:
     assert lake.rows("s", "name") == [("c",)]
 
 
-def test_a_file_that_an_old_transaction_replaced_late_is_kept_for_its_readers(lake: VacuumedLake) -> None:
+def test_a_file_that_an_old_transaction_replaced_late_is_kept_for_its_readers(
+    lake: VacuumedLake,
+) -> None:
     """A run that commits, dies, and is published days later replaces its files only then."""
     lake.overwrite((1, "a"))
     lake.overwrite((1, "b"))
@@ -128,7 +155,9 @@ def test_a_file_that_an_old_transaction_replaced_late_is_kept_for_its_readers(la
 
 def test_the_owner_of_a_table_may_keep_its_files_longer(lake: VacuumedLake) -> None:
     lake.overwrite((1, "a"))
-    lake.table("s").alter.set_table_properties({"delta.deletedFileRetentionDuration": "interval 3 days"})
+    lake.table("s").alter.set_table_properties(
+        {"delta.deletedFileRetentionDuration": "interval 3 days"}
+    )
     lake.overwrite((1, "b"))
     lake.age(2 * DAY)
     lake.age(2 * DAY, "raw")
@@ -139,7 +168,12 @@ def test_the_owner_of_a_table_may_keep_its_files_longer(lake: VacuumedLake) -> N
 
 @pytest.mark.parametrize(
     ("text", "seconds"),
-    [("interval 7 days", 7 * DAY), ("INTERVAL 1 week", 7 * DAY), ("interval 1 day 12 hours", 1.5 * DAY), ("", 0)],
+    [
+        ("interval 7 days", 7 * DAY),
+        ("INTERVAL 1 week", 7 * DAY),
+        ("interval 1 day 12 hours", 1.5 * DAY),
+        ("", 0),
+    ],
 )
 def test_an_interval_is_read_as_delta_spells_it(text: str, seconds: float) -> None:
     assert retention({"delta.deletedFileRetentionDuration": text}, "t").total_seconds() == seconds
@@ -154,7 +188,12 @@ def test_files_that_the_log_has_forgotten_go_where_they_are_ours_and_foreign_one
     lake: VacuumedLake,
 ) -> None:
     lake.overwrite((1, "a"))
-    write_deltalake(lake.table("s"), pa.table({"id": [9], "name": ["theirs"]}), mode="append", schema_mode="merge")
+    write_deltalake(
+        lake.table("s"),
+        pa.table({"id": [9], "name": ["theirs"]}),
+        mode="append",
+        schema_mode="merge",
+    )
     lake.table("s").optimize.compact()
     lake.overwrite((1, "b"))
     table = lake.table("s")
@@ -174,7 +213,9 @@ def test_files_that_the_log_has_forgotten_go_where_they_are_ours_and_foreign_one
     assert lake.rows("s", "id, name") == [(1, "b")]
 
 
-def test_where_the_log_does_not_reach_back_only_its_own_tombstones_count(lake: VacuumedLake) -> None:
+def test_where_the_log_does_not_reach_back_only_its_own_tombstones_count(
+    lake: VacuumedLake,
+) -> None:
     for number in range(3):
         lake.overwrite((1, f"a{number}"))
     lake.table("s").create_checkpoint()
@@ -242,16 +283,30 @@ def test_batches_without_a_run_go_after_a_day_and_not_before(lake: VacuumedLake)
 @pytest.mark.slow
 @pytest.mark.parametrize("chosen", ["delta", "iceberg"])
 def test_what_other_pipelines_of_the_bucket_have_stays(lake: VacuumedLake, chosen: str) -> None:
-    """Former versions, rejected records, journals, a dead run's checkpoint, a living tap's batches: however old."""
+    """Former versions, rejected records, journals, a dead run's checkpoint, a living tap's batches:
+    however old.
+    """
     other = VacuumedLake(lake.folder, f"{lake.folder}/.dataspoc/state/test2/state.json")
     # Their names begin with those of ours.
     theirs: Any = {"pipeline": "test2", "format": chosen, "on_invalid_record": "quarantine"}
     items = {**ITEMS, "stream": "s2"}
     for name in ("a", "b"):
         lake.overwrite((1, name), format=chosen)
-        other.load(items, record("s2", id=1, name=name), record("s2", id="no number"), state(run=name), **theirs)
+        other.load(
+            items,
+            record("s2", id=1, name=name),
+            record("s2", id="no number"),
+            state(run=name),
+            **theirs,
+        )
     lake.load(ITEMS, record("s", id="no number"), format=chosen, on_invalid_record="quarantine")
-    body = [items, record("s2", id=1, name="c"), state(sent=1), record("s2", id=2, name="d"), state(sent=2)]
+    body = [
+        items,
+        record("s2", id=1, name="c"),
+        state(sent=1),
+        record("s2", id=2, name="d"),
+        state(sent=2),
+    ]
     with pytest.raises(Exception, match="tap died"):
         other.load(*other.announced(body)[:-1], **theirs)
     assert other.checkpoint() is not None
@@ -266,17 +321,34 @@ def test_what_other_pipelines_of_the_bucket_have_stays(lake: VacuumedLake, chose
 
     before = files()
     done = lake.command("vacuum", "--older-than", "0s", format=chosen)
-    assert (list(done["tables"]), done["rejected"]["files"], done["batches"]["files"]) == (["raw/s"], 1, 0)
+    assert (list(done["tables"]), done["rejected"]["files"], done["batches"]["files"]) == (
+        ["raw/s"],
+        1,
+        0,
+    )
     ours = ("raw/s/", ".dataspoc/rejected/test/", ".dataspoc/runs/test/", ".dataspoc/locks/test/")
     after = files()
-    changed = {path for path in before if after.get(path) != before[path] and not path.startswith(ours)}
+    changed = {
+        path for path in before if after.get(path) != before[path] and not path.startswith(ours)
+    }
     assert changed == ({".dataspoc/catalog.db"} if chosen == "iceberg" else set())
     other.load(*other.announced(body), **theirs)
-    assert (IcebergLake(lake.folder) if chosen == "iceberg" else lake).rows("s2", "id") == [(1,), (2,)]
+    assert (IcebergLake(lake.folder) if chosen == "iceberg" else lake).rows("s2", "id") == [
+        (1,),
+        (2,),
+    ]
 
 
-def test_it_is_refused_while_a_run_holds_the_pipeline_and_where_one_can_be_continued(lake: VacuumedLake) -> None:
-    body = [ITEMS, record("s", id=1, name="a"), state(sent=1), record("s", id=2, name="b"), state(sent=2)]
+def test_it_is_refused_while_a_run_holds_the_pipeline_and_where_one_can_be_continued(
+    lake: VacuumedLake,
+) -> None:
+    body = [
+        ITEMS,
+        record("s", id=1, name="a"),
+        state(sent=1),
+        record("s", id=2, name="b"),
+        state(sent=2),
+    ]
     with pytest.raises(Exception, match="tap died"):
         lake.load(*lake.announced(body)[:-1])
     assert lake.checkpoint() is not None

@@ -37,9 +37,13 @@ class Tables:
         self.folder = folder
         self.storage = Storage(str(folder))
 
-    def publish(self, known: TableRecord, *files: pa.Table, table: str = "raw/s", partition: str = "") -> None:
+    def publish(
+        self, known: TableRecord, *files: pa.Table, table: str = "raw/s", partition: str = ""
+    ) -> None:
         run = open_run(self.storage, LAYOUT)
-        staged = tuple(self.stage(run, number, rows, partition) for number, rows in enumerate(files))
+        staged = tuple(
+            self.stage(run, number, rows, partition) for number, rows in enumerate(files)
+        )
         run.commit(Commit((TableChange(known.stream, table, staged, record=known),)))
 
     def stage(self, run: PipelineRun, number: int, rows: pa.Table, partition: str) -> StagedFile:
@@ -47,20 +51,29 @@ class Tables:
         path.parent.mkdir(parents=True, exist_ok=True)
         pq.write_table(rows, path, compression="zstd")
         return StagedFile(
-            path.relative_to(self.folder).as_posix(), rows.num_rows, path.stat().st_size, partition=partition
+            path.relative_to(self.folder).as_posix(),
+            rows.num_rows,
+            path.stat().st_size,
+            partition=partition,
         )
 
-    def compact(self, stream: str | None = None, target_file_mb: int = 1) -> tuple[CompactedTable, ...]:
+    def compact(
+        self, stream: str | None = None, target_file_mb: int = 1
+    ) -> tuple[CompactedTable, ...]:
         config = {"bucket": str(self.folder), "pipeline": "test", "target_file_mb": target_file_mb}
         return compact(open_run(self.storage, LAYOUT), TargetSettings.from_config(config), stream)
 
     def files(self, table: str = "raw/s") -> list[Path]:
         """The oldest first."""
-        return sorted((self.folder / table).rglob("*.parquet"), key=lambda path: file_age(path.as_posix()))
+        return sorted(
+            (self.folder / table).rglob("*.parquet"), key=lambda path: file_age(path.as_posix())
+        )
 
     def ids(self, table: str = "raw/s") -> list[int]:
         """In the order of age, as the order of names tells it."""
-        return [id for path in self.files(table) for id in pq.ParquetFile(path).read()["id"].to_pylist()]
+        return [
+            id for path in self.files(table) for id in pq.ParquetFile(path).read()["id"].to_pylist()
+        ]
 
 
 def known(stream: str = "s", method: str = "append-only", **more: Any) -> TableRecord:

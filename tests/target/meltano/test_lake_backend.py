@@ -1,4 +1,6 @@
-"""The settings `state_backend.lake.…` by Meltano's own service: what stands in a project counts, or is an error."""
+"""The settings `state_backend.lake.…` by Meltano's own service: what stands in a project counts, or
+is an error.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,9 @@ def states_of(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 def written(lake: SmallLake, settings: JSON, **others: Any) -> Path:
     folder = Path(lake.url).parent
     backend = {"uri": f"lake+file://{lake.url}", **settings}
-    (folder / "meltano.yml").write_text(yaml.safe_dump({"project_id": "p", "state_backend": backend, **others}))
+    (folder / "meltano.yml").write_text(
+        yaml.safe_dump({"project_id": "p", "state_backend": backend, **others})
+    )
     return folder
 
 
@@ -57,7 +61,11 @@ MAPPING = {"prod:other": PIPELINE, DOTTED: "shop.x"}
     [
         pytest.param({"pipelines": MAPPING}, None, id="a mapping in the file"),
         pytest.param({"pipelines": json.dumps(MAPPING)}, None, id="JSON text in the file"),
-        pytest.param({"pipelines": {"prod:other": "not this"}}, json.dumps(MAPPING), id="JSON in the environment"),
+        pytest.param(
+            {"pipelines": {"prod:other": "not this"}},
+            json.dumps(MAPPING),
+            id="JSON in the environment",
+        ),
     ],
 )
 def test_a_state_id_stands_for_the_pipeline_that_the_project_says(
@@ -76,9 +84,14 @@ def test_a_state_id_stands_for_the_pipeline_that_the_project_says(
 def test_a_mapping_that_is_written_with_dots_in_its_keys_counts_too(
     lake: SmallLake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder = written(lake, {"lake.pipelines": {"prod:a": "p"}}, **{"state_backend.lake.pipelines.prod:b.c": "q"})
+    folder = written(
+        lake, {"lake.pipelines": {"prod:a": "p"}}, **{"state_backend.lake.pipelines.prod:b.c": "q"}
+    )
     states = states_of(folder, monkeypatch)
-    assert [handed_by(states, state_id)["pipeline"] for state_id in ("prod:a", "prod:b.c")] == ["p", "q"]
+    assert [handed_by(states, state_id)["pipeline"] for state_id in ("prod:a", "prod:b.c")] == [
+        "p",
+        "q",
+    ]
 
 
 @pytest.mark.parametrize("as_json", [False, True])
@@ -87,7 +100,10 @@ def test_the_options_and_the_state_backend_of_the_target_arrive_whole(
 ) -> None:
     monkeypatch.setenv("THE_FOLDER", f"{lake.url}-states")
     backend: Any = {"uri": "$THE_FOLDER"}
-    options: Any = {"auto_mkdir": True, "nested": {"lists": [{"a": 1}], "empty": {}, "plain": "a b"}}
+    options: Any = {
+        "auto_mkdir": True,
+        "nested": {"lists": [{"a": 1}], "empty": {}, "plain": "a b"},
+    }
     if as_json:
         backend, options = json.dumps(backend), json.dumps(options)
     folder = written(lake, {"lake": {"state_backend": backend, "storage_options": options}})

@@ -1,4 +1,6 @@
-"""Meltano's state backend: Meltano reads and edits the state of the lake's pipelines, and never undoes a run's."""
+"""Meltano's state backend: Meltano reads and edits the state of the lake's pipelines, and never
+undoes a run's.
+"""
 
 from __future__ import annotations
 
@@ -77,10 +79,14 @@ def dying_before_the_state(files: Any) -> Any:
     def die() -> None:
         raise Died
 
-    return Interrupted(files, lambda name, args: name == "exchange" and args[0] == LAYOUT.state, die)
+    return Interrupted(
+        files, lambda name, args: name == "exchange" and args[0] == LAYOUT.state, die
+    )
 
 
-def test_meltano_has_the_state_that_the_last_run_committed_also_before_it_is_published(lake: SmallLake) -> None:
+def test_meltano_has_the_state_that_the_last_run_committed_also_before_it_is_published(
+    lake: SmallLake,
+) -> None:
     states = numbers(lake)
     assert states.get(STATE_ID) is None
     first = lake.sync()
@@ -121,7 +127,9 @@ def test_setting_the_saved_state_leaves_no_trace_and_needs_no_lock(lake: SmallLa
     assert not lake.storage().list(Layout("dev.nothing-to-see").runs)
 
 
-def test_nothing_is_set_while_a_run_holds_the_pipeline(lake: SmallLake, caplog: pytest.LogCaptureFixture) -> None:
+def test_nothing_is_set_while_a_run_holds_the_pipeline(
+    lake: SmallLake, caplog: pytest.LogCaptureFixture
+) -> None:
     states, bound = numbers(lake), lake.sync()
     run = open_run(lake.storage(), LAYOUT)
     with pytest.raises(LakeStateError, match=rf"pipeline {PIPELINE}.* {os.getpid()}"):
@@ -134,9 +142,14 @@ def test_nothing_is_set_while_a_run_holds_the_pipeline(lake: SmallLake, caplog: 
 
 
 @pytest.mark.parametrize("reported", [completed, partial])
-def test_a_state_that_meltano_hears_of_late_does_not_move_the_pipeline_back(lake: SmallLake, reported: Any) -> None:
+def test_a_state_that_meltano_hears_of_late_does_not_move_the_pipeline_back(
+    lake: SmallLake, reported: Any
+) -> None:
     first, second = lake.sync(), lake.sync()
-    with click.Context(click.Command("meltano")) as meltano, click.Context(click.Command("run"), meltano, "run"):
+    with (
+        click.Context(click.Command("meltano")) as meltano,
+        click.Context(click.Command("run"), meltano, "run"),
+    ):
         numbers(lake).update(reported(state_of(first)))
         assert value_of(numbers(lake)) == state_of(second)
         # Another target's state is none of the lake's runs: Meltano is its only keeper.
@@ -147,14 +160,19 @@ def test_a_state_that_meltano_hears_of_late_does_not_move_the_pipeline_back(lake
     assert value_of(numbers(lake)) == state_of(first)
 
 
-def test_a_run_without_rows_that_meltano_hears_of_late_does_not_move_the_pipeline_back(lake: SmallLake) -> None:
+def test_a_run_without_rows_that_meltano_hears_of_late_does_not_move_the_pipeline_back(
+    lake: SmallLake,
+) -> None:
     lake.sync()
 
     def idle(value: int) -> None:
         change_state(open_run(lake.storage(), LAYOUT), lambda saved: state_of(value))
 
     def heard(value: int) -> JSON | None:
-        with click.Context(click.Command("meltano")) as meltano, click.Context(click.Command("run"), meltano, "run"):
+        with (
+            click.Context(click.Command("meltano")) as meltano,
+            click.Context(click.Command("run"), meltano, "run"),
+        ):
             numbers(lake).update(completed(state_of(value)))
             return value_of(numbers(lake))
 
@@ -166,18 +184,28 @@ def test_a_run_without_rows_that_meltano_hears_of_late_does_not_move_the_pipelin
     assert heard(50) == state_of(50)
 
 
-def test_a_merged_state_takes_each_bookmark_whole_and_keeps_those_of_other_streams(lake: SmallLake) -> None:
+def test_a_merged_state_takes_each_bookmark_whole_and_keeps_those_of_other_streams(
+    lake: SmallLake,
+) -> None:
     states = backend(lake)
     old = {"replication_key": "id", "replication_key_value": 1, "boundary": {"rows": 1}}
     states.update(completed({"bookmarks": {"a": old, "b": old}}))
     states.update(partial({"bookmarks": {"b": {"replication_key_value": 2}}}))
     assert value_of(states) == {"bookmarks": {"a": old, "b": {"replication_key_value": 2}}}
     # As `meltano state import` gives them, what is there does not count.
-    states.set_all([MeltanoState(STATE_ID, partial(state_of(2)).partial_state, completed(state_of(1)).completed_state)])
+    states.set_all(
+        [
+            MeltanoState(
+                STATE_ID, partial(state_of(2)).partial_state, completed(state_of(1)).completed_state
+            )
+        ]
+    )
     assert value_of(states) == state_of(2)
 
 
-@pytest.mark.parametrize("body", [{"bookmarks": {}}, {"singer_state": []}, {"singer_state": {"bookmarks": [1]}}])
+@pytest.mark.parametrize(
+    "body", [{"bookmarks": {}}, {"singer_state": []}, {"singer_state": {"bookmarks": [1]}}]
+)
 def test_what_is_no_state_is_refused(lake: SmallLake, body: JSON) -> None:
     with pytest.raises(LakeStateError, match=r"singer_state|bookmarks"):
         backend(lake).update(MeltanoState(STATE_ID, completed_state=body))
@@ -215,8 +243,12 @@ def test_a_pipelines_state_id_names_it(name: str) -> None:
     assert pipeline_of(state_id_of(pipeline)) == pipeline
 
 
-def test_where_the_state_lies_is_handed_to_who_meltano_starts_but_not_while_it_saves(lake: SmallLake) -> None:
-    states = backend(lake, pipelines={STATE_ID: "p"}, storage_options={"secret": "a$HOME b", "nested": {"x": 1}})
+def test_where_the_state_lies_is_handed_to_who_meltano_starts_but_not_while_it_saves(
+    lake: SmallLake,
+) -> None:
+    states = backend(
+        lake, pipelines={STATE_ID: "p"}, storage_options={"secret": "a$HOME b", "nested": {"x": 1}}
+    )
     states.update(partial(state_of(1)))
     assert handed_over(os.environ) is None
     states.get(STATE_ID)
@@ -284,20 +316,34 @@ def test_a_state_that_the_target_keeps_in_a_database_is_meltanos_too(
     }
     kept = {"uri": places[kind](), "table_name": "states"}
     lake, columns = Lake(tmp_path / "lake"), {"id": {"type": "integer"}}
-    lake.load(schema("a", columns), record("a", id=1), state(bookmarks={"a": {"v": 1}}), state_backend=kept)
+    lake.load(
+        schema("a", columns),
+        record("a", id=1),
+        state(bookmarks={"a": {"v": 1}}),
+        state_backend=kept,
+    )
     uri, mapped = f"lake+file://{lake.folder}", {STATE_ID: "test"}
     states = LakeStateStoreManager(uri=uri, pipelines=mapped, state_backend=kept)
     assert value_of(states) == {"bookmarks": {"a": {"v": 1}}}
     states.update(partial({"bookmarks": {"b": {"v": 7}}}))
     assert value_of(states) == {"bookmarks": {"a": {"v": 1}, "b": {"v": 7}}}
-    lake.load(schema("a", columns), record("a", id=2), state(bookmarks={"a": {"v": 2}}), state_backend=kept)
+    lake.load(
+        schema("a", columns),
+        record("a", id=2),
+        state(bookmarks={"a": {"v": 2}}),
+        state_backend=kept,
+    )
     assert value_of(states) == {"bookmarks": {"a": {"v": 2}}}
-    for_the_tap = source_of_target({"bucket": str(lake.folder), "pipeline": "test", "state_backend": kept}).saved
+    for_the_tap = source_of_target(
+        {"bucket": str(lake.folder), "pipeline": "test", "state_backend": kept}
+    ).saved
     assert for_the_tap is not None and for_the_tap.value == value_of(states)
     assert list(states.get_state_ids()) == [STATE_ID]
     assert lake.state() is None
     # Who does not say so gets no other state instead.
-    with pytest.raises(LakeStateError, match=r"(states\.db|postgresql).*state_backend\.lake\.state_backend"):
+    with pytest.raises(
+        LakeStateError, match=r"(states\.db|postgresql).*state_backend\.lake\.state_backend"
+    ):
         LakeStateStoreManager(uri=uri, pipelines=mapped).get(STATE_ID)
     with pytest.raises(LakeStateError, match="table_name"):
         LakeStateStoreManager(uri=uri, state_backend={"uri": "./folder", "table_name": "t"})

@@ -20,10 +20,14 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def test_a_server_that_does_not_reach_the_bucket_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_server_that_does_not_reach_the_bucket_is_refused(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     """The check is a task like any other, so a session of this process does it as well."""
     send_along(spark, target_spark_lake)
     check_reach(spark, Storage(str(tmp_path)))
     lacking: Any = SimpleNamespace(url="s3://lake", exists=import_module)
-    with pytest.raises(ConfigurationError, match=r"does not reach s3://lake: .*Error: .*; its Python needs"):
+    with pytest.raises(
+        ConfigurationError, match=r"does not reach s3://lake: .*Error: .*; its Python needs"
+    ):
         check_reach(spark, lacking)

@@ -1,4 +1,7 @@
-"""A batch file becomes the table's file as it is where nothing must change; else its rows are brought to the table."""
+"""A batch file becomes the table's file as it is where nothing must change.
+
+Else its rows are brought to the table.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +45,9 @@ def left_over(lake: Lake) -> list[str]:
 def test_a_file_of_which_nothing_must_change_becomes_the_tables_file_without_being_written_anew(
     lake: Lake, tap: BatchRun
 ) -> None:
-    table = pa.Table.from_pylist([EVERY_VALUE, {"id": 2}], schema=pa.schema(list(EVERY_ARROW.items())))
+    table = pa.Table.from_pylist(
+        [EVERY_VALUE, {"id": 2}], schema=pa.schema(list(EVERY_ARROW.items()))
+    )
     batch = tap.parquet("s", table, files=2)
     before = inodes(tap.files)
     lake.load(schema("s", EVERY_TYPE, ("id",)), batch, state(s=2))
@@ -56,7 +61,9 @@ def test_a_file_of_which_nothing_must_change_becomes_the_tables_file_without_bei
 
 def test_an_adopted_file_keeps_its_codec_and_says_it_in_its_name(lake: Lake, tap: BatchRun) -> None:
     codecs = ("snappy", "gzip", "none", "zstd")
-    lake.load(S, *(tap.parquet("s", numbers(n), compression=codec) for n, codec in enumerate(codecs)))
+    lake.load(
+        S, *(tap.parquet("s", numbers(n), compression=codec) for n, codec in enumerate(codecs))
+    )
     assert [path.name.split(".")[1] for path in table_files(lake)] == list(codecs)
 
 
@@ -75,7 +82,9 @@ def test_right_rows_under_other_columns_folders_or_codecs_are_brought_to_the_tab
 ) -> None:
     lake.load(S, record("s", id=1, name="a"), **settings)
     lake.load(S, tap.parquet("s", numbers(2, name="b/c"), **options), **settings)
-    schemas = {str(pq.ParquetFile(path).schema_arrow.remove_metadata()) for path in table_files(lake)}
+    schemas = {
+        str(pq.ParquetFile(path).schema_arrow.remove_metadata()) for path in table_files(lake)
+    }
     assert len(schemas) == 1
     assert (tap.folder.exists(), left_over(lake)) == (False, [])
     if "stream_options" in settings:
@@ -83,17 +92,27 @@ def test_right_rows_under_other_columns_folders_or_codecs_are_brought_to_the_tab
     else:
         assert lake.rows("s", "id, name") == [(1, "a"), (2, "b/c")]
     if options.get("metadata") is False:
-        assert lake.rows("s", "_sdc_extracted_at, _sdc_batched_at >= _sdc_received_at")[0] == (EXTRACTED, True)
+        assert lake.rows("s", "_sdc_extracted_at, _sdc_batched_at >= _sdc_received_at")[0] == (
+            EXTRACTED,
+            True,
+        )
 
 
-def test_a_tables_older_columns_are_null_in_a_batch_that_has_newer_ones(lake: Lake, tap: BatchRun) -> None:
+def test_a_tables_older_columns_are_null_in_a_batch_that_has_newer_ones(
+    lake: Lake, tap: BatchRun
+) -> None:
     lake.load(schema("s", {"id": INT, "old": TEXT}), record("s", id=1, old="o"))
     lake.load(S, tap.parquet("s", numbers(2)))
     assert lake.rows("s", "id, old, name") == [(1, "o", None), (2, None, "x")]
 
 
 COLUMN = {
-    "an integer that its footer bounds": ({"type": "integer", "minimum": 0}, pa.int64(), [0, 5], True),
+    "an integer that its footer bounds": (
+        {"type": "integer", "minimum": 0},
+        pa.int64(),
+        [0, 5],
+        True,
+    ),
     "an integer below its bound": ({"type": "integer", "minimum": 1}, pa.int64(), [5, 0], None),
     "a NULL where none may be": ({"type": "integer"}, pa.int64(), [1, None], None),
     "a text of a choice": ({"type": "string", "enum": ["a", "b"]}, pa.string(), ["a", "b"], True),
@@ -107,8 +126,18 @@ COLUMN = {
         [math.nan],
         True,
     ),
-    "a format that nothing here decides": ({"type": "string", "format": "ipv6"}, pa.string(), ["::1"], False),
-    "a wrong value of such a format": ({"type": "string", "format": "ipv6"}, pa.string(), ["::x"], None),
+    "a format that nothing here decides": (
+        {"type": "string", "format": "ipv6"},
+        pa.string(),
+        ["::1"],
+        False,
+    ),
+    "a wrong value of such a format": (
+        {"type": "string", "format": "ipv6"},
+        pa.string(),
+        ["::x"],
+        None,
+    ),
     "elements that must not be NULL": (
         {"type": "array", "items": {"type": "integer"}},
         pa.list_(pa.int64()),
@@ -121,10 +150,25 @@ COLUMN = {
         [[None]],
         None,
     ),
-    "a date beyond the year 9999": ({"type": "string", "format": "date"}, pa.date32(), [4_000_000], None),
-    "bytes that are text, as Hive writes it": ({"type": "string"}, pa.binary(), [b"\xc3\xa9", b"b"], False),
+    "a date beyond the year 9999": (
+        {"type": "string", "format": "date"},
+        pa.date32(),
+        [4_000_000],
+        None,
+    ),
+    "bytes that are text, as Hive writes it": (
+        {"type": "string"},
+        pa.binary(),
+        [b"\xc3\xa9", b"b"],
+        False,
+    ),
     "bytes that are no text": ({"type": "string"}, pa.binary(), [b"\xff"], None),
-    "bytes where bytes are asked": ({"type": "string", "contentEncoding": "base64"}, pa.binary(), [b"\xff"], True),
+    "bytes where bytes are asked": (
+        {"type": "string", "contentEncoding": "base64"},
+        pa.binary(),
+        [b"\xff"],
+        True,
+    ),
     "a number as text where text is asked": ({"type": "string"}, pa.int64(), [1], None),
     "a bounded decimal": (
         {"type": "number", "x-sql-datatype": "DECIMAL(5,2)", "maximum": 1.5},
@@ -150,14 +194,18 @@ def test_a_file_is_taken_as_it_is_only_where_types_footers_and_columns_prove_wha
     caplog: pytest.LogCaptureFixture,
     column: str,
 ) -> None:
-    """None: the run fails as it does with a RECORD of that value; False: it is loaded, by way of records.
+    """None: the run fails as it does with a RECORD of that value.
+
+    False: it is loaded, by way of records.
 
     The log names the file and the column that kept it from being taken.
     """
     caplog.set_level(logging.INFO, "target-spark-lake")
     property_schema, kind, values, adopted = COLUMN[column]
     monkeypatch.setattr("target_spark_lake.target.start_session", lambda *_: spark)
-    array = pa.array(values, pa.int32()).cast(kind) if kind == pa.date32() else pa.array(values, kind)
+    array = (
+        pa.array(values, pa.int32()).cast(kind) if kind == pa.date32() else pa.array(values, kind)
+    )
     batch = tap.parquet("s", pa.table({"value": array}))
     before = inodes(tap.files)
     if adopted is None:
@@ -175,5 +223,7 @@ def test_a_file_is_taken_as_it_is_only_where_types_footers_and_columns_prove_wha
 def test_what_the_user_does_not_want_validated_is_taken_as_it_is(lake: Lake, tap: BatchRun) -> None:
     batch = tap.parquet("s", pa.table({"value": pa.array([-1], pa.int64())}))
     before = inodes(tap.files)
-    lake.load(schema("s", {"value": {"type": "integer", "minimum": 0}}), batch, validate_records=False)
+    lake.load(
+        schema("s", {"value": {"type": "integer", "minimum": 0}}), batch, validate_records=False
+    )
     assert inodes(table_files(lake)) == before

@@ -1,4 +1,6 @@
-"""Columns put behind a Parquet file that stands: every reader finds them, and all that was there before."""
+"""Columns put behind a Parquet file that stands: every reader finds them, and all that was there
+before.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +50,9 @@ NEW = columns_from_text({**columns_to_text(OLD), **NEW_TYPES})
 
 
 def rows(number: int) -> pa.Table:
-    made = [{"id": n, "o": {"a": n, "l": ["x", None, str(n)]} if n % 3 else None} for n in range(number)]
+    made = [
+        {"id": n, "o": {"a": n, "l": ["x", None, str(n)]} if n % 3 else None} for n in range(number)
+    ]
     return pa.Table.from_pylist(made, schema=arrow_schema(OLD))
 
 
@@ -69,8 +73,18 @@ def extended(data: bytes, old: Struct = OLD, new: Struct = NEW) -> bytes:
     [
         {},
         {"row_group_size": 70},
-        {"data_page_version": "2.0", "write_page_index": True, "row_group_size": 300, "compression": "zstd"},
-        {"write_statistics": False, "use_dictionary": False, "store_schema": False, "version": "1.0"},
+        {
+            "data_page_version": "2.0",
+            "write_page_index": True,
+            "row_group_size": 300,
+            "compression": "zstd",
+        },
+        {
+            "write_statistics": False,
+            "use_dictionary": False,
+            "store_schema": False,
+            "version": "1.0",
+        },
     ],
 )
 def test_a_file_gets_new_columns_and_keeps_what_it_holds(options: dict[str, Any]) -> None:
@@ -109,7 +123,9 @@ def test_what_is_no_mere_addition_is_left_to_others() -> None:
     assert null_columns_tail(io.BytesIO(b"PAR1 something else PARE"), OLD, NEW) is None
 
 
-def test_spark_duckdb_and_pandas_read_extended_files_of_arrow_and_spark(spark, tmp_path: Path) -> None:
+def test_spark_duckdb_and_pandas_read_extended_files_of_arrow_and_spark(
+    spark, tmp_path: Path
+) -> None:
     folder = tmp_path / "table"
     folder.mkdir()
     (folder / "a.parquet").write_bytes(extended(file_of(rows(1000), row_group_size=300)))
@@ -121,7 +137,9 @@ def test_spark_duckdb_and_pandas_read_extended_files_of_arrow_and_spark(spark, t
     columns, found = seen_by_all(spark, folder)
     assert columns == columns_to_text(NEW)
     expected = [*rows(1000).to_pylist(), *rows(10).to_pylist()]
-    assert found == sorted(({**row, **dict.fromkeys(NEW_TYPES)} for row in expected), key=lambda row: str(row["id"]))
+    assert found == sorted(
+        ({**row, **dict.fromkeys(NEW_TYPES)} for row in expected), key=lambda row: str(row["id"])
+    )
 
 
 def test_spark_splits_an_extended_file_without_losing_a_row_group(spark, tmp_path: Path) -> None:
@@ -145,7 +163,10 @@ VALUES = st.deferred(
         st.tuples(st.just(DOUBLE), st.binary(min_size=8, max_size=8)),
         st.tuples(st.just(BINARY), st.binary(max_size=200)),
         st.tuples(st.just(STRUCT), STRUCTS),
-        st.tuples(st.just(LIST), st.tuples(st.just(I32), st.lists(st.integers(-(2**31), 2**31), max_size=20))),
+        st.tuples(
+            st.just(LIST),
+            st.tuples(st.just(I32), st.lists(st.integers(-(2**31), 2**31), max_size=20)),
+        ),
         st.tuples(st.just(LIST), st.tuples(st.just(STRUCT), st.lists(STRUCTS, max_size=3))),
     )
 )

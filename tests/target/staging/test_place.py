@@ -1,4 +1,6 @@
-"""Where batches are written: the bucket itself where the writer reaches it, whatever the stream is called."""
+"""Where batches are written: the bucket itself where the writer reaches it, whatever the stream is
+called.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,9 @@ def test_streams_whose_names_are_encoded_are_loaded_by_arrow_and_by_spark(
     assert lake.rows("nested%2050%25", "point.x") == [(2,)]
 
 
-def test_what_was_written_on_this_machine_is_brought_whole_and_its_space_given_back(tmp_path: Path) -> None:
+def test_what_was_written_on_this_machine_is_brought_whole_and_its_space_given_back(
+    tmp_path: Path,
+) -> None:
     storage = Storage("memory://brought")
     place = StagingPlace.of(storage, "staging/batch", tmp_path / "written")
     path = place.path("lines/a.parquet")

@@ -42,7 +42,9 @@ def test_executors_of_a_cluster_stage_records_unless_the_user_says_otherwise(
     # The old name is of batches of records alone.
     old = TargetSettings.from_config({**config, "staging": engine})
     assert old.stages_by_spark is by_spark
-    assert old.by_spark is (("master" in spark and "spark://" in spark["master"]) or "remote" in spark)
+    assert old.by_spark is (
+        ("master" in spark and "spark://" in spark["master"]) or "remote" in spark
+    )
 
 
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
@@ -53,7 +55,9 @@ def test_executors_without_python_are_an_error_that_names_the_way_out(
     # Other tests share the session.
     monkeypatch.setattr(spark.sparkContext, "pythonExec", spark.sparkContext.pythonExec)
     monkeypatch.setenv("PYSPARK_PYTHON", "/no/such/python")
-    with pytest.raises(ConfigurationError, match=r"lack Python 3\.\d+ with pyarrow.* set engine to local"):
+    with pytest.raises(
+        ConfigurationError, match=r"lack Python 3\.\d+ with pyarrow.* set engine to local"
+    ):
         lake.load(schema("s", ID), record("s", id=1), staging="spark")
     assert lake.tables() == []
 

@@ -1,4 +1,6 @@
-"""What kind of value a replication key has, told by what was saved of it, and values that people give."""
+"""What kind of value a replication key has, told by what was saved of it, and values that people
+give.
+"""
 
 from __future__ import annotations
 
@@ -21,9 +23,19 @@ UUID = "123e4567-e89b-12d3-a456-426614174000"
         ("2025-01-20", {}, "2025-02-01", "2025-02-01"),
         ("2025-01-20", {"k": "timestamp_ntz"}, "2025-02-01", "2025-02-01"),
         ("2025-01-20T10:00:00.000000", {}, "2025-01-21 11:30", "2025-01-21T11:30:00.000000"),
-        ("2025-01-20T10:00:00.000000Z", {}, "2025-01-21T11:30:00+02:00", "2025-01-21T09:30:00.000000Z"),
+        (
+            "2025-01-20T10:00:00.000000Z",
+            {},
+            "2025-01-21T11:30:00+02:00",
+            "2025-01-21T09:30:00.000000Z",
+        ),
         ("2025-01-20T10:00:00.000000Z", {}, "2025-01-21", "2025-01-21T00:00:00.000000Z"),
-        ("2025-01-20T10:00:00.123456789", {}, "2025-01-21T11:30:00.5", "2025-01-21T11:30:00.500000"),
+        (
+            "2025-01-20T10:00:00.123456789",
+            {},
+            "2025-01-21T11:30:00.5",
+            "2025-01-21T11:30:00.500000",
+        ),
         ("abc", {"k": "string"}, "42", "42"),
         ("000123", {"k": "string"}, "abc", "abc"),
         ("Jan 2025", {"k": "timestamp"}, "2025-01-21", "2025-01-21T00:00:00.000000Z"),
@@ -31,7 +43,9 @@ UUID = "123e4567-e89b-12d3-a456-426614174000"
         ("\\x0aff", {"k": "binary"}, "\\x0b", "\\x0b"),
     ],
 )
-def test_a_value_of_the_keys_type_is_taken_as_the_tap_would_write_it(saved, columns, given, becomes) -> None:
+def test_a_value_of_the_keys_type_is_taken_as_the_tap_would_write_it(
+    saved, columns, given, becomes
+) -> None:
     key = key_of_bookmark("k", saved, columns, "saved")
     assert key is not None
     assert key.value(given).json_value() == becomes
@@ -56,7 +70,9 @@ def test_a_value_of_the_keys_type_is_taken_as_the_tap_would_write_it(saved, colu
         ("abc", {"k": "binary"}, "xyz", "x0aff"),
     ],
 )
-def test_a_value_of_another_type_is_refused_with_what_one_looks_like(saved, columns, given, looks_like) -> None:
+def test_a_value_of_another_type_is_refused_with_what_one_looks_like(
+    saved, columns, given, looks_like
+) -> None:
     key = key_of_bookmark("k", saved, columns, "saved")
     assert key is not None
     with pytest.raises(ValueError, match="its replication key k is of type") as refused:

@@ -1,4 +1,7 @@
-"""The last STATE is saved and printed once; a run that did not reach it, or began elsewhere, publishes nothing."""
+"""The last STATE is saved and printed once.
+
+A run that did not reach it, or began elsewhere, publishes nothing.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +42,9 @@ def test_without_a_state_nothing_is_printed_and_the_saved_one_stays(lake: Lake, 
     assert lake.state() == {"a": 1}
 
 
-def test_end_of_input_without_the_announced_last_state_publishes_nothing(lake: Lake, capsys) -> None:
+def test_end_of_input_without_the_announced_last_state_publishes_nothing(
+    lake: Lake, capsys
+) -> None:
     start = announced({}, final=False, start="full")
     with pytest.raises(ProtocolError, match="the tap died"):
         lake.load(start, schema("s", ID), record("s", id=1), announced({"a": 1}))
@@ -89,7 +94,12 @@ BEHIND = {
     "SCHEMA": schema("s", ID),
     "another SCHEMA": schema("t", ID),
     "ACTIVATE_VERSION": {"type": "ACTIVATE_VERSION", "stream": "s", "version": 2},
-    "BATCH": {"type": "BATCH", "stream": "s", "encoding": {"format": "jsonl"}, "manifest": ["file:///nowhere.jsonl"]},
+    "BATCH": {
+        "type": "BATCH",
+        "stream": "s",
+        "encoding": {"format": "jsonl"},
+        "manifest": ["file:///nowhere.jsonl"],
+    },
     "STATE": state(x=3),
 }
 

@@ -1,4 +1,6 @@
-"""What a run does with the saved state: Meltano's flags say whether it takes its place, joins it or leaves it."""
+"""What a run does with the saved state: Meltano's flags say whether it takes its place, joins it or
+leaves it.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +52,9 @@ def test_a_run_that_shall_not_save_keeps_the_state_and_one_that_merges_other_str
 ) -> None:
     lake, columns = Lake(tmp_path / "lake"), {"id": {"type": "integer"}}
     before = {"a": {"v": 1}, "b": {"v": 1}}
-    lake.load(schema("a", columns), record("a", id=1), schema("b", columns), state(bookmarks=before))
+    lake.load(
+        schema("a", columns), record("a", id=1), schema("b", columns), state(bookmarks=before)
+    )
     capfd.readouterr()
     monkeypatch.setenv("MELTANO_LOADER_NAME", "target-spark-lake")
     monkeypatch.setenv("MELTANO_RUN_NO_STATE_UPDATE", "1")

@@ -1,4 +1,6 @@
-"""Files of partitioned tables are joined, and each row keeps its place in the order in which rows were received."""
+"""Files of partitioned tables are joined, and each row keeps its place in the order in which rows
+were received.
+"""
 
 from __future__ import annotations
 
@@ -69,7 +71,8 @@ class Partitioned(Lake):
     def all_rows(self) -> list[tuple[Any, ...]]:
         with duckdb.connect() as connection:
             return connection.sql(
-                f"SELECT {COLUMNS} FROM read_parquet('{self.folder}/raw/s/**/*.parquet', hive_partitioning = true) "
+                f"SELECT {COLUMNS} FROM read_parquet('{self.folder}/raw/s/**/*.parquet', "
+                "hive_partitioning = true) "
                 "ORDER BY ALL"
             ).fetchall()
 
@@ -77,7 +80,11 @@ class Partitioned(Lake):
         """Makes it a table of one row a key, by one record."""
         message = schema("s", {"id": INT, "part": TEXT, "clock": INT, "note": TEXT}, ("id",))
         message["bookmark_properties"] = ["clock"]
-        self.load(message, record("s", id=9, part="b", clock=1, note="new"), **{**self.config, "load_method": "upsert"})
+        self.load(
+            message,
+            record("s", id=9, part="b", clock=1, note="new"),
+            **{**self.config, "load_method": "upsert"},
+        )
 
 
 def test_a_partitioned_table_of_versions_is_compacted_and_its_latest_rows_stay_the_same(
@@ -105,7 +112,9 @@ def test_a_partitioned_table_of_versions_is_compacted_and_its_latest_rows_stay_t
     assert lake.compact(capsys) == []
     lake.upsert()
     assert lake.all_rows() == sorted([*latest.values(), (9, "b", 1, "new")])
-    assert {path.name.removesuffix(".json") for path in lake.orders()} == set(filter(is_in_parts, lake.names()))
+    assert {path.name.removesuffix(".json") for path in lake.orders()} == set(
+        filter(is_in_parts, lake.names())
+    )
 
 
 @pytest.mark.parametrize("kind", ["delta", "iceberg"])
@@ -122,7 +131,9 @@ def test_a_merge_into_a_compacted_table_of_versions_with_a_log_keeps_the_last_re
     else:
         table = IcebergLake(lake.folder).table("s").scan().to_arrow()
     rows = table.select(COLUMNS.split(", ")).to_pylist()
-    assert sorted(tuple(row.values()) for row in rows) == sorted([*latest.values(), (9, "b", 1, "new")])
+    assert sorted(tuple(row.values()) for row in rows) == sorted(
+        [*latest.values(), (9, "b", 1, "new")]
+    )
 
 
 def test_new_columns_in_a_compacted_table_leave_its_latest_rows_the_same(
@@ -137,12 +148,16 @@ def test_new_columns_in_a_compacted_table_leave_its_latest_rows_the_same(
     lake.load(message, record("s", id=0, part="c", clock=0, note="older", more=1), **lake.config)
     sql = view(lake, capsys, "s", "duckdb")
     assert rows_of(sql, "duckdb", spark, COLUMNS) == sorted(latest.values())
-    assert {path.name.removesuffix(".json") for path in lake.orders()} == set(filter(is_in_parts, lake.names()))
+    assert {path.name.removesuffix(".json") for path in lake.orders()} == set(
+        filter(is_in_parts, lake.names())
+    )
     lake.upsert()
     assert lake.all_rows() == sorted([*latest.values(), (9, "b", 1, "new")])
 
 
-def test_a_table_with_one_folder_at_a_time_needs_no_order_of_rows(tmp_path: Path, capsys: Any) -> None:
+def test_a_table_with_one_folder_at_a_time_needs_no_order_of_rows(
+    tmp_path: Path, capsys: Any
+) -> None:
     lake = Partitioned(tmp_path / "lake")
     config = {"stream_options": {"s": {"partition_by": ["part"]}}}
     message = schema("s", {"id": INT, "part": TEXT}, ("id",))
@@ -154,12 +169,19 @@ def test_a_table_with_one_folder_at_a_time_needs_no_order_of_rows(tmp_path: Path
 
 
 SIZES = st.lists(
-    st.tuples(st.sampled_from([1, 2, 3, 4, 6, 20]), st.sampled_from(["", "day=1", "day=2", "day=3"])), max_size=25
+    st.tuples(
+        st.sampled_from([1, 2, 3, 4, 6, 20]), st.sampled_from(["", "day=1", "day=2", "day=3"])
+    ),
+    max_size=25,
 )
 
 
 @settings(max_examples=150, deadline=None)
-@given(sizes=SIZES, targets=st.lists(st.sampled_from([4, 8, 30]), min_size=1, max_size=4), outputs=st.integers(1, 3))
+@given(
+    sizes=SIZES,
+    targets=st.lists(st.sampled_from([4, 8, 30]), min_size=1, max_size=4),
+    outputs=st.integers(1, 3),
+)
 def test_each_row_keeps_its_place_whatever_is_joined_and_how_often(
     sizes: list[tuple[int, str]], targets: list[int], outputs: int
 ) -> None:
@@ -172,7 +194,10 @@ def test_each_row_keeps_its_place_whatever_is_joined_and_how_often(
     for round, target in enumerate(targets):
         number = 0
         for join in planned_joins("raw/s", content, target, parts):
-            sources = [(parts.get(file.path) or own_parts(file.path), len(content[file])) for file in join.files]
+            sources = [
+                (parts.get(file.path) or own_parts(file.path), len(content[file]))
+                for file in join.files
+            ]
             joined = [row for file in join.files for row in content.pop(file)]
             told = joined_parts(sources, join.stretches)
             each = max(1, -(-len(joined) // outputs))
@@ -190,7 +215,9 @@ def test_each_row_keeps_its_place_whatever_is_joined_and_how_often(
         for row, value in enumerate(rows):
             first, number = [each for each in numbers[file.path] if each[0] <= row][-1]
             placed.append(((number, row - first), value))
-    assert [value for _, value in sorted(placed)] == sorted(row for rows in content.values() for row in rows)
+    assert [value for _, value in sorted(placed)] == sorted(
+        row for rows in content.values() for row in rows
+    )
 
 
 def test_a_file_does_not_get_more_parts_than_can_be_looked_through() -> None:
@@ -201,7 +228,10 @@ def test_a_file_does_not_get_more_parts_than_can_be_looked_through() -> None:
     ]
     joins = planned_joins("raw/s", files, 1 << 20)
     assert sorted(len(join.files) for join in joins) == [MOST_PARTS] * 6
-    assert all(len(joined_parts(((part, 1) for part in join.parts), join.stretches)) == MOST_PARTS for join in joins)
+    assert all(
+        len(joined_parts(((part, 1) for part in join.parts), join.stretches)) == MOST_PARTS
+        for join in joins
+    )
 
 
 def test_what_is_planned_takes_the_same_looks_at_each_file_however_many_there_are() -> None:
@@ -218,7 +248,10 @@ def test_what_is_planned_takes_the_same_looks_at_each_file_however_many_there_ar
         looks.append(0)
         planned_joins(
             "raw/s",
-            [Seen(layout.final_file("raw/s", f"day={n % 7}", f"{n:05d}", 1, "zstd.parquet"), 1) for n in range(count)],
+            [
+                Seen(layout.final_file("raw/s", f"day={n % 7}", f"{n:05d}", 1, "zstd.parquet"), 1)
+                for n in range(count)
+            ],
             1 << 20,
         )
     assert looks[1] <= 11 * looks[0]

@@ -17,7 +17,12 @@ from singer_spark.state.run_log import encode
 from singer_spark.storage.storage import Storage
 from target_spark_lake.commit.pipeline_run import PipelineRun, open_run
 from target_spark_lake.layout import Layout
-from target_spark_lake.tables.table_record import TableRecord, claim_all, read_record, release_claims
+from target_spark_lake.tables.table_record import (
+    TableRecord,
+    claim_all,
+    read_record,
+    release_claims,
+)
 
 RECORD = LAYOUT.table_record("raw/grows")
 OTHER = Layout("another")
@@ -41,7 +46,9 @@ def only_recover(lake: SmallLake) -> None:
     open_run(lake.storage(), LAYOUT, lock_ttl_seconds=NO_BEATS).fail(RuntimeError("only recovered"))
 
 
-def claim(storage: Storage, layout: Layout, table: str, record: TableRecord, run_id: str) -> TableRecord:
+def claim(
+    storage: Storage, layout: Layout, table: str, record: TableRecord, run_id: str
+) -> TableRecord:
     return claim_all(storage, layout, {table: record}, run_id)[table]
 
 
@@ -54,7 +61,9 @@ def before_its_commit(name: str, args: tuple[object, ...]) -> bool:
 
 
 def late_sync(lake: SmallLake, before_claim: object, before_commit: object) -> None:
-    """A run on another machine that sleeps right before its claim and again right before its commit."""
+    """A run on another machine that sleeps right before its claim and again right before its
+    commit.
+    """
 
     def asleep() -> None:
         expire(lake)
@@ -76,7 +85,9 @@ def die() -> None:
     raise Died
 
 
-def test_the_late_claim_of_a_run_that_was_undone_keeps_no_table(lake: SmallLake, other: PipelineRun) -> None:
+def test_the_late_claim_of_a_run_that_was_undone_keeps_no_table(
+    lake: SmallLake, other: PipelineRun
+) -> None:
     """It was rolled back, woke up, claimed, and died: nobody will give that claim back."""
     with pytest.raises(Died):
         late_sync(lake, lambda: only_recover(lake), die)
@@ -118,13 +129,19 @@ def test_a_clean_up_that_slept_before_it_gave_a_claim_back_leaves_the_record_of_
     assert record.columns == COLUMNS
 
 
-def test_a_claim_becomes_the_later_runs_and_stays_with_its_commit(lake: SmallLake, other: PipelineRun) -> None:
-    """The earlier run is undone: its claim would fall while the later one's commit is not published yet."""
+def test_a_claim_becomes_the_later_runs_and_stays_with_its_commit(
+    lake: SmallLake, other: PipelineRun
+) -> None:
+    """The earlier run is undone: its claim would fall while the later one's commit is not published
+    yet.
+    """
     with pytest.raises(Died):
         late_sync(lake, lambda: only_recover(lake), die)
     moves = frozenset({"move"})
     with pytest.raises(Died):
-        lake.sync(lake.faulty_files(lambda files: Faulty(files, 1, DIE_AFTER, moves)), dead_process())
+        lake.sync(
+            lake.faulty_files(lambda files: Faulty(files, 1, DIE_AFTER, moves)), dead_process()
+        )
     with pytest.raises(ConfigurationError, match="belongs to pipeline numbers"):
         other.table_record("grows", "raw/grows")
     lake.check_exact(lake.sync())
@@ -151,13 +168,27 @@ def test_a_record_that_a_commit_wrote_is_not_given_back_whoever_claimed_it(lake:
     assert read_record(storage, RECORD) == record
 
 
-@pytest.mark.parametrize(("first", "second"), [("raw/a", "raw/a/b"), ("raw/a/b/c", "raw/a"), ("a", "a/b")])
-def test_a_table_inside_or_around_another_one_is_refused(lake: SmallLake, first: str, second: str) -> None:
+@pytest.mark.parametrize(
+    ("first", "second"), [("raw/a", "raw/a/b"), ("raw/a/b/c", "raw/a"), ("a", "a/b")]
+)
+def test_a_table_inside_or_around_another_one_is_refused(
+    lake: SmallLake, first: str, second: str
+) -> None:
     """`<table>/**/*.parquet` is the table, exactly."""
     storage = lake.storage()
-    claim(storage, LAYOUT, first, TableRecord("numbers", "outer", COLUMNS), "20260101T000000000000Z-0")
-    with pytest.raises(ConfigurationError, match=r"table .* would lie .* the one of pipeline numbers, stream outer"):
-        claim(storage, OTHER, second, TableRecord("another", "inner", COLUMNS), "20260102T000000000000Z-0")
+    claim(
+        storage, LAYOUT, first, TableRecord("numbers", "outer", COLUMNS), "20260101T000000000000Z-0"
+    )
+    with pytest.raises(
+        ConfigurationError, match=r"table .* would lie .* the one of pipeline numbers, stream outer"
+    ):
+        claim(
+            storage,
+            OTHER,
+            second,
+            TableRecord("another", "inner", COLUMNS),
+            "20260102T000000000000Z-0",
+        )
 
 
 def test_of_two_tables_claimed_one_inside_the_other_at_once_not_both_stay(lake: SmallLake) -> None:
@@ -166,7 +197,13 @@ def test_of_two_tables_claimed_one_inside_the_other_at_once_not_both_stay(lake: 
 
     def claim_inner() -> None:
         with suppress(ConfigurationError):
-            claim(storage, OTHER, "raw/a/b", TableRecord("another", "b", COLUMNS), "20260102T000000000000Z-0")
+            claim(
+                storage,
+                OTHER,
+                "raw/a/b",
+                TableRecord("another", "b", COLUMNS),
+                "20260102T000000000000Z-0",
+            )
             refused.append("none")
 
     between = Interrupted(storage.files, lambda name, _: name == "create", claim_inner)
@@ -176,11 +213,16 @@ def test_of_two_tables_claimed_one_inside_the_other_at_once_not_both_stay(lake: 
     assert refused == ["none"]
 
 
-def test_a_table_beside_another_one_or_where_a_claim_was_given_back_is_free(lake: SmallLake) -> None:
+def test_a_table_beside_another_one_or_where_a_claim_was_given_back_is_free(
+    lake: SmallLake,
+) -> None:
     lake.sync()
     storage = lake.storage()
     record = TableRecord("numbers", "x", COLUMNS)
-    assert claim(storage, LAYOUT, "raw/grows2", record, "20260101T000000000000Z-0").claimed_by is not None
+    assert (
+        claim(storage, LAYOUT, "raw/grows2", record, "20260101T000000000000Z-0").claimed_by
+        is not None
+    )
     given_back = replace(TableRecord("another", "y"), claimed_by=None)
     storage.replace(LAYOUT.table_record("raw/y"), encode(given_back.to_body()))
     claim(storage, LAYOUT, "raw/y/z", record, "20260101T000000000000Z-0")

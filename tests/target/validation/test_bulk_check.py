@@ -38,21 +38,29 @@ DEEP = {
         "price": {"type": "number", "x-sql-datatype": "DECIMAL(6,2)"},
         "rows": {
             "type": ["array", "null"],
-            "items": {"type": "object", "properties": {"at": {"type": "string", "format": "date-time"}}},
+            "items": {
+                "type": "object",
+                "properties": {"at": {"type": "string", "format": "date-time"}},
+            },
         },
     },
     "required": ["price"],
 }
 PROPERTIES = {
-    **{name: property_schema(SqlType.parse(sql), nullable=name != "id") for name, sql in TYPES.items()},
+    **{
+        name: property_schema(SqlType.parse(sql), nullable=name != "id")
+        for name, sql in TYPES.items()
+    },
     "deep": DEEP,
 }
 SCHEMA: dict[str, Any] = {"type": "object", "properties": PROPERTIES}
 GOOD = (
-    '{"id":-1,"small":7,"amount":-1234567890.12,"ratio":1e300,"weight":0.5,"vip":false,"name":"a \\"b\\" \\u00e9\\n",'
+    '{"id":-1,"small":7,"amount":-1234567890.12,"ratio":1e300,"weight":0.5,"vip":false,"name":"a '
+    '\\"b\\" \\u00e9\\n",'
     '"day":"2024-02-29","at":"2025-01-20T15:30:00.123456","seen":"0001-01-01T00:00:00Z",'
     '"code":"00000000-0000-0000-0000-00000000000A","extra":[{"x":1}],"data":"AP8=","tags":[1,null,-2],'
-    '"deep":{"price":-12.5,"rows":[{"at":"2025-01-20 15:30:00.5+02:00"},{"at":"2025-01-20 15:30:00-18"}],"more":[]}}'
+    '"deep":{"price":-12.5,"rows":[{"at":"2025-01-20 15:30:00.5+02:00"},{"at":"2025-01-20 '
+    '15:30:00-18"}],"more":[]}}'
 )
 
 
@@ -181,13 +189,30 @@ def test_what_passes_is_right_by_jsonschema(record: dict[str, Any]) -> None:
         (
             {"type": "number"},
             ["900719925474099", "1e300", "9007199254740993.5", "-0.1234567890123456789"],
-            ["9007199254740993", " -12345678901234567890 ", "9007199254740993.00", "9007199254740993e0"],
+            [
+                "9007199254740993",
+                " -12345678901234567890 ",
+                "9007199254740993.00",
+                "9007199254740993e0",
+            ],
         ),
         ({"type": "number", "x-sql-datatype": "DOUBLE PRECISION"}, ["9007199254740993"], ["true"]),
         ({"type": "array", "items": {"type": "number"}}, ["[1e300, 1]"], ["[1, 9007199254740993]"]),
-        ({"type": "object", "properties": {"n": {"type": "number"}}}, ['{"n":1e300}'], ['{"n": 9007199254740993}']),
-        ({"type": "integer", "minimum": 0, "maximum": 2**64 - 1}, ["18446744073709551615", "0"], ["-1"]),
-        ({"type": "integer", "minimum": -(2**70), "exclusiveMaximum": 2**63}, ["-1"], ["9223372036854775808"]),
+        (
+            {"type": "object", "properties": {"n": {"type": "number"}}},
+            ['{"n":1e300}'],
+            ['{"n": 9007199254740993}'],
+        ),
+        (
+            {"type": "integer", "minimum": 0, "maximum": 2**64 - 1},
+            ["18446744073709551615", "0"],
+            ["-1"],
+        ),
+        (
+            {"type": "integer", "minimum": -(2**70), "exclusiveMaximum": 2**63},
+            ["-1"],
+            ["9223372036854775808"],
+        ),
         ({"format": "singer.any"}, ['"x"'], ["1"]),
     ],
 )
@@ -216,7 +241,13 @@ def test_bounds_choices_and_formats_are_judged_whole(
         {"kind": {"type": "number", "x-sql-datatype": "DECIMAL(6,2)", "multipleOf": 5}},
         {"doc": {"type": "object", "properties": {"a": {}}}},
         {"doc": {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["b"]}},
-        {"doc": {"type": "object", "properties": {"a": {"type": "integer"}}, "additionalProperties": {"type": "null"}}},
+        {
+            "doc": {
+                "type": "object",
+                "properties": {"a": {"type": "integer"}},
+                "additionalProperties": {"type": "null"},
+            }
+        },
     ],
 )
 def test_a_schema_that_asks_for_more_is_not_judged_whole(extra: dict[str, Any]) -> None:
@@ -239,7 +270,10 @@ NULL: dict[str, Any] = {"type": "null"}
     [
         ({"anyOf": [{"type": "string", "maxLength": 5}, NULL], "maxLength": 2}, '"abcd"'),
         ({"anyOf": [{"type": "integer", "minimum": 0}, NULL], "minimum": 10}, "5"),
-        ({"anyOf": [{"type": "string", "format": "date"}, NULL], "format": "email"}, '"2020-01-01"'),
+        (
+            {"anyOf": [{"type": "string", "format": "date"}, NULL], "format": "email"},
+            '"2020-01-01"',
+        ),
         (
             {
                 "anyOf": [{"type": "object", "properties": {"a": {"type": "integer"}}}, NULL],
@@ -254,17 +288,27 @@ NULL: dict[str, Any] = {"type": "null"}
     ],
     ids=json.dumps,
 )
-def test_a_branch_hides_nothing_that_is_asked_beside_it(value_schema: dict[str, Any], value: str) -> None:
+def test_a_branch_hides_nothing_that_is_asked_beside_it(
+    value_schema: dict[str, Any], value: str
+) -> None:
     for extra, text in (({}, value), ({"items": value_schema, "type": "array"}, f"[{value}]")):
-        whole = {"type": "object", "properties": {"id": {"type": "integer"}, "v": extra or value_schema}}
+        whole = {
+            "type": "object",
+            "properties": {"id": {"type": "integer"}, "v": extra or value_schema},
+        }
         record = f'{{"id":1,"v":{text}}}'
-        assert not Draft7Validator(whole, format_checker=Draft7Validator.FORMAT_CHECKER).is_valid(json.loads(record))
+        assert not Draft7Validator(whole, format_checker=Draft7Validator.FORMAT_CHECKER).is_valid(
+            json.loads(record)
+        )
         assert record_check(whole, ["id"]) is None
 
 
 def test_a_record_with_a_member_too_many_is_doubtful_where_none_may_be_more() -> None:
     for closed in ({**SCHEMA, "additionalProperties": False}, SCHEMA):
         deep = {**DEEP, "additionalProperties": closed is SCHEMA and False}
-        asked = {**closed, "properties": {**PROPERTIES, "deep": deep, "na\u00efve": {"type": ["integer", "null"]}}}
+        asked = {
+            **closed,
+            "properties": {**PROPERTIES, "deep": deep, "na\u00efve": {"type": ["integer", "null"]}},
+        }
         assert passes('{"id":1,"deep":{"price":1},"na\\u00efve":5}', schema=asked)
         assert not passes('{"id":1,"deep":{"price":1,"more":1}}', schema=asked)

@@ -20,7 +20,8 @@ from target_spark_lake.validation.schema_check import schema_problem
 
 JSON = dict[str, Any]
 
-# A schema of a property `v`, what is valid under it, and what is not: the suite's verdicts on a line each.
+# A schema of a property `v`, what is valid under it, and what is not: the suite's verdicts on a
+# line each.
 VERDICTS = Path(__file__).with_name("draft7_verdicts.jsonl")
 REGEX, EMAIL = "format/ecmascript-regex", "format/email"
 # Where we differ on purpose, as docs/use/validation.md says.
@@ -28,7 +29,13 @@ EXCEPTIONS: dict[str, list[str]] = {
     "format/date-time": ["1985-04-12T23:20:50+01"],
     "format/time": ["12:00:00", "12:00:00.52"],
     EMAIL: [
-        *(".test@example.com", "test.@example.com", "te..st@example.com", "@example.com", "joe.bloggs@"),
+        *(
+            ".test@example.com",
+            "test.@example.com",
+            "te..st@example.com",
+            "@example.com",
+            "joe.bloggs@",
+        ),
         *("joe bloggs@example.com", "user1@oceania.org, user2@oceania.org"),
         '"Winston Smith" <winston.smith@recdep.minitrue> (Records Department)',
     ],
@@ -46,7 +53,10 @@ def cases() -> list[JSON]:
 @cache
 def stream(property_schema: str) -> tuple[JSON, BatchPlan, RecordValidator]:
     schema = with_objects(
-        {"type": "object", "properties": {"id": {"type": "integer"}, "v": json.loads(property_schema)}}
+        {
+            "type": "object",
+            "properties": {"id": {"type": "integer"}, "v": json.loads(property_schema)},
+        }
     )
     plan = BatchPlan.of(stream_columns(schema, "s"), record_check(schema, []), None, "none")
     return schema, plan, RecordValidator("s", schema, (), plan.columns, validate=True)
@@ -55,7 +65,10 @@ def stream(property_schema: str) -> tuple[JSON, BatchPlan, RecordValidator]:
 def is_valid(schema: Any, value: Any) -> bool:
     """The validator's verdict; Arrow must not let pass what it refuses."""
     _, plan, validator = stream(json.dumps(schema))
-    line = json.dumps({"type": "RECORD", "stream": "s", "record": {"id": 1, "v": value}}).encode() + b"\n"
+    line = (
+        json.dumps({"type": "RECORD", "stream": "s", "record": {"id": 1, "v": value}}).encode()
+        + b"\n"
+    )
     try:
         validator.message(line)
         valid = True
@@ -69,7 +82,9 @@ def is_valid(schema: Any, value: Any) -> bool:
 
 def leads_elsewhere(schema: Any) -> bool:
     """Whether a `$ref` leads to another document, which is never fetched."""
-    return "leads to no place in the schema itself" in (schema_problem(stream(json.dumps(schema))[0]) or "")
+    return "leads to no place in the schema itself" in (
+        schema_problem(stream(json.dumps(schema))[0]) or ""
+    )
 
 
 @pytest.mark.parametrize("of", sorted({case["of"] for case in cases()}))
@@ -79,9 +94,14 @@ def test_the_official_verdicts_are_ours(of: str) -> None:
         schema = case["schema"]
         if leads_elsewhere(schema):
             assert of in ("refRemote", "ref", "definitions")
-            assert of == "refRemote" or schema == {"$ref": "http://json-schema.org/draft-07/schema#"}
+            assert of == "refRemote" or schema == {
+                "$ref": "http://json-schema.org/draft-07/schema#"
+            }
             continue
-        for valid, value in [*((True, each) for each in case["valid"]), *((False, each) for each in case["invalid"])]:
+        for valid, value in [
+            *((True, each) for each in case["valid"]),
+            *((False, each) for each in case["invalid"]),
+        ]:
             wanted = valid != (value in EXCEPTIONS.get(of, []))
             assert is_valid(schema, value) is wanted, (schema, value)
             if isinstance(value, str) and of.startswith("format/"):
@@ -90,8 +110,14 @@ def test_the_official_verdicts_are_ours(of: str) -> None:
 
 def test_each_exception_is_one() -> None:
     """None of them is kept when it is needed no longer."""
-    known = {(case["of"], json.dumps(value)) for case in cases() for value in (*case["valid"], *case["invalid"])}
-    assert {(of, json.dumps(value)) for of, values in EXCEPTIONS.items() for value in values} <= known
+    known = {
+        (case["of"], json.dumps(value))
+        for case in cases()
+        for value in (*case["valid"], *case["invalid"])
+    }
+    assert {
+        (of, json.dumps(value)) for of, values in EXCEPTIONS.items() for value in values
+    } <= known
     assert sum(len(case["valid"]) + len(case["invalid"]) for case in cases()) == 1603
 
 

@@ -23,9 +23,13 @@ def test_every_invalid_value_is_doubtful_and_no_usual_value_is() -> None:
         stream = schema("s", {column: each})
         lines = [line_of(name, written) for name, written in INVALID if name == column]
         assert doubtful(stream, lines) == lines
-        compact = [json.dumps(json.loads(line), separators=(",", ":")).encode() + b"\n" for line in lines]
+        compact = [
+            json.dumps(json.loads(line), separators=(",", ":")).encode() + b"\n" for line in lines
+        ]
         assert doubtful(stream, compact) == compact
-    usual = [line_of(column, "null") for column in TYPES] + [line_of(column, value) for column, value in USUAL.items()]
+    usual = [line_of(column, "null") for column in TYPES] + [
+        line_of(column, value) for column, value in USUAL.items()
+    ]
     assert doubtful(schema("s", TYPES), usual) == []
 
 
@@ -36,7 +40,9 @@ def test_an_invalid_value_is_told_with_place_and_reason(column: str, written: st
 
 
 def test_an_invalid_record_fails_the_run_names_its_line_and_changes_nothing(lake: Lake) -> None:
-    with pytest.raises(RecordError, match="input line 3: stream s: a record is invalid at /text: 5 is not of type"):
+    with pytest.raises(
+        RecordError, match="input line 3: stream s: a record is invalid at /text: 5 is not of type"
+    ):
         lake.load(schema("s", TYPES), record("s"), line_of("text", "5"), record("s"), state(x=1))
     assert lake.files() == []
 
@@ -60,7 +66,9 @@ def test_an_invalid_record_fails_the_run_names_its_line_and_changes_nothing(lake
         ("bytes", '"!"', "base64"),
     ],
 )
-def test_a_value_that_its_column_cannot_hold_is_a_loud_error(column: str, written: str, reason: str) -> None:
+def test_a_value_that_its_column_cannot_hold_is_a_loud_error(
+    column: str, written: str, reason: str
+) -> None:
     line = line_of(column, written)
     assert doubtful(schema("s", {column: TYPES[column]}), [line]) == [line]
     with pytest.raises(RecordError, match=f"column {column} .*{reason}"):
@@ -100,15 +108,26 @@ SCHEMAS = [
     ({"properties": {"a": {"type": "string", "pattern": "^a+$"}}}, {"a": "ab"}),
     ({"properties": {"a": {"type": "string", "format": "email"}}}, {"a": "nobody"}),
     ({"properties": {"a": {"type": "integer", "multipleOf": 5}}}, {"a": 7}),
-    ({"properties": {"a": {"type": "array", "items": {"type": "string"}, "minItems": 1}}}, {"a": []}),
-    ({"properties": {"a": {"type": "object", "properties": {"b": {}}, "required": ["b"]}}}, {"a": {}}),
+    (
+        {"properties": {"a": {"type": "array", "items": {"type": "string"}, "minItems": 1}}},
+        {"a": []},
+    ),
+    (
+        {"properties": {"a": {"type": "object", "properties": {"b": {}}, "required": ["b"]}}},
+        {"a": {}},
+    ),
     ({"properties": {"a": {"anyOf": [{"type": "integer"}, {"type": "boolean"}]}}}, {"a": "x"}),
     ({"properties": {"a": {"anyOf": [{"type": "integer"}, {"type": "null"}]}}}, {"a": "x"}),
-    ({"properties": {"a": {"type": "array", "items": {"type": "object", "properties": {}}}}}, {"a": [None]}),
+    (
+        {"properties": {"a": {"type": "array", "items": {"type": "object", "properties": {}}}}},
+        {"a": [None]},
+    ),
 ]
 
 
-@pytest.mark.parametrize(("body", "values"), SCHEMAS, ids=[json.dumps(body)[:60] for body, _ in SCHEMAS])
+@pytest.mark.parametrize(
+    ("body", "values"), SCHEMAS, ids=[json.dumps(body)[:60] for body, _ in SCHEMAS]
+)
 def test_every_keyword_of_the_schema_is_enforced(body: dict, values: dict) -> None:
     stream = {"schema": {"type": "object", **body}, "key_properties": []}
     line = json.dumps(record("s", **values)).encode() + b"\n"
@@ -117,9 +136,13 @@ def test_every_keyword_of_the_schema_is_enforced(body: dict, values: dict) -> No
         verdict(stream, line)
 
 
-def test_what_is_required_must_be_there_even_if_the_schema_does_not_declare_it(lake: Lake, tap: BatchRun) -> None:
+def test_what_is_required_must_be_there_even_if_the_schema_does_not_declare_it(
+    lake: Lake, tap: BatchRun
+) -> None:
     """In records and in typed files; the metadata columns are the target's own."""
-    message = schema("s", {"id": {"type": "integer"}}, required=["id", "email", "_sdc_extracted_at"])
+    message = schema(
+        "s", {"id": {"type": "integer"}}, required=["id", "email", "_sdc_extracted_at"]
+    )
     rows = pa.table({"id": [1], "email": ["a@b"]})
     lake.load(message, record("s", id=2, email="a@b"), tap.parquet("s", rows))
     assert lake.rows("s", "id") == [(1,), (2,)]
@@ -129,7 +152,9 @@ def test_what_is_required_must_be_there_even_if_the_schema_does_not_declare_it(l
     assert lake.rows("s", "id") == [(1,), (2,)]
 
 
-def test_without_validation_an_invalid_record_is_taken_as_far_as_its_columns_hold_it(lake: Lake) -> None:
+def test_without_validation_an_invalid_record_is_taken_as_far_as_its_columns_hold_it(
+    lake: Lake,
+) -> None:
     lake.load(schema("s", TYPES), record("s", text=5, code="abc"), validate_records=False)
     assert lake.rows("s", "text, code") == [("5", "abc")]
     with pytest.raises(SingerSparkError, match="column big"):

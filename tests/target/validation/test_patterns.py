@@ -1,4 +1,6 @@
-"""Patterns and formats of strangers never hold up a run: each ends, and threads and signals go their way meanwhile."""
+"""Patterns and formats of strangers never hold up a run: each ends, and threads and signals go
+their way meanwhile.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,12 @@ from singer_spark.errors import RecordError, SchemaError
 from target.loading import JSON, Lake, record, schema
 from target_spark_lake.validation import patterns
 from target_spark_lake.validation.draft7 import draft7, draft7_formats
-from target_spark_lake.validation.patterns import SlowPatternError, is_found, is_pattern, pattern_problem
+from target_spark_lake.validation.patterns import (
+    SlowPatternError,
+    is_found,
+    is_pattern,
+    pattern_problem,
+)
 
 # Each takes `re` longer than the universe exists.
 HOSTILE = "a" * 45 + "!"
@@ -121,11 +128,20 @@ PLACES: dict[str, tuple[JSON, Any]] = {
 
 @pytest.mark.usefixtures("without_jvm")
 @pytest.mark.parametrize("place", PLACES)
-def test_a_record_that_takes_too_long_is_invalid_and_the_others_arrive(tmp_path: Path, place: str) -> None:
+def test_a_record_that_takes_too_long_is_invalid_and_the_others_arrive(
+    tmp_path: Path, place: str
+) -> None:
     lake, (v, hostile) = Lake(tmp_path / "lake"), PLACES[place]
     good = {} if isinstance(hostile, dict) else "b" if place == "not" else "a"
-    lines = [schema("s", {"id": {"type": "integer"}, "v": v}), record("s", id=1, v=hostile), record("s", id=2, v=good)]
-    with pytest.raises(RecordError, match=r"input line 2: stream s: a record can't be judged: the pattern .* CPU time"):
+    lines = [
+        schema("s", {"id": {"type": "integer"}, "v": v}),
+        record("s", id=1, v=hostile),
+        record("s", id=2, v=good),
+    ]
+    with pytest.raises(
+        RecordError,
+        match=r"input line 2: stream s: a record can't be judged: the pattern .* CPU time",
+    ):
         lake.load(*lines)
     lake.load(*lines, on_invalid_record="quarantine")
     assert lake.rows("s", "id") == [(2,)]
@@ -136,26 +152,54 @@ def test_a_record_that_takes_too_long_is_invalid_and_the_others_arrive(tmp_path:
 @pytest.mark.usefixtures("without_jvm")
 def test_a_schema_whose_pattern_takes_too_long_is_malformed(tmp_path: Path) -> None:
     v = {"type": "string", "pattern": PLACES["regex"][1]}
-    with pytest.raises(SchemaError, match=r"stream s: its JSON Schema is malformed: property v: .*CPU time"):
+    with pytest.raises(
+        SchemaError, match=r"stream s: its JSON Schema is malformed: property v: .*CPU time"
+    ):
         Lake(tmp_path / "lake").load(schema("s", {"v": v}), record("s", v="a"))
 
 
 SEEDS = [
-    *("a", "1", ".", "-", "%", "%41", "{", "{a", "{a,", "}", "/", "~", "~0", "@", ":", "[", "(", "\\", "a.", "xn--a."),
+    *(
+        "a",
+        "1",
+        ".",
+        "-",
+        "%",
+        "%41",
+        "{",
+        "{a",
+        "{a,",
+        "}",
+        "/",
+        "~",
+        "~0",
+        "@",
+        ":",
+        "[",
+        "(",
+        "\\",
+        "a.",
+        "xn--a.",
+    ),
     *("é", "א.", "::", "[a", "(a*)*", "\u3002", "?", "#", "\n", "1e", "a|", "{v:1", " "),
 ]
 
 
 @pytest.mark.parametrize("name", sorted(draft7_formats().checkers))
 def test_no_format_takes_longer_for_a_hostile_text_than_for_any_other(name: str) -> None:
-    """Some took minutes for a text of this length, others days; here the suite's time limit would end them."""
+    """Some took minutes for a text of this length, others days.
+
+    Here the suite's time limit would end them.
+    """
     validator = draft7({"format": name})
     # A regular expression may take its second of CPU time each time.
     for seed in SEEDS if name != "regex" else ("(a*)*", "(", "a|"):
         for head in ("", "http://", "a@"):
             for tail in ("", "!", "\0"):
                 text = head + seed * (100_000 // len(seed)) + tail
-                assert isinstance(validator.is_valid(text) if name != "regex" else is_pattern_in_time(text), bool)
+                assert isinstance(
+                    validator.is_valid(text) if name != "regex" else is_pattern_in_time(text), bool
+                )
 
 
 def is_pattern_in_time(text: str) -> bool:
@@ -176,18 +220,29 @@ def test_many_different_objects_are_found_unique() -> None:
 
 def children(pid: int) -> list[int]:
     tasks = Path(f"/proc/{pid}/task")
-    return [int(each) for task in tasks.iterdir() for each in (task / "children").read_text().split()]
+    return [
+        int(each) for task in tasks.iterdir() for each in (task / "children").read_text().split()
+    ]
 
 
 @pytest.mark.slow
 def test_sigterm_ends_a_run_that_matches_hostile_values(tmp_path: Path) -> None:
     config = tmp_path / "target.json"
-    settings = {"bucket": str(tmp_path / "lake"), "pipeline": "test", "on_invalid_record": "quarantine"}
+    settings = {
+        "bucket": str(tmp_path / "lake"),
+        "pipeline": "test",
+        "on_invalid_record": "quarantine",
+    }
     config.write_text(json.dumps(settings))
-    lines = [schema("s", {"v": {"type": "string", "pattern": ENDLESS[0]}}), *[record("s", v=HOSTILE)] * 5000]
+    lines = [
+        schema("s", {"v": {"type": "string", "pattern": ENDLESS[0]}}),
+        *[record("s", v=HOSTILE)] * 5000,
+    ]
     data = b"".join(json.dumps(each).encode() + b"\n" for each in lines)
     command = [sys.executable, "-m", "target_spark_lake", "--config", str(config)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as run:
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as run:
         assert run.stdin is not None
         run.stdin.write(data)
         run.stdin.close()

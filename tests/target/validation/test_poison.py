@@ -1,4 +1,7 @@
-"""What is wrong with a record is the record's, whatever raises it; what is wrong with a schema is one error."""
+"""What is wrong with a record is the record's, whatever raises it.
+
+What is wrong with a schema is one error.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +45,12 @@ RECORDS: dict[str, tuple[JSON, bytes, str]] = {
         "expected to be empty",
     ),
     "deep true": (
-        {"additionalProperties": {"anyOf": [{"properties": {"a": True}}, {"anyOf": [True]}], "not": True}},
+        {
+            "additionalProperties": {
+                "anyOf": [{"properties": {"a": True}}, {"anyOf": [True]}],
+                "not": True,
+            }
+        },
         line('{"id": 1, "v": {"a": 1}}'),
         "should not be valid under",
     ),
@@ -58,9 +66,17 @@ RECORDS: dict[str, tuple[JSON, bytes, str]] = {
         line('{"id": 1, "v": ["\\ud83d"]}'),
         "half of a surrogate pair, \\ud83d, which is no character",
     ),
-    "half a character in a name": ({}, line('{"id": 1, "\\udc00": 1}'), "half of a surrogate pair, \\udc00"),
+    "half a character in a name": (
+        {},
+        line('{"id": 1, "\\udc00": 1}'),
+        "half of a surrogate pair, \\udc00",
+    ),
     **{
-        f"version {each}": ({}, line('{"id": 1}', BEFORE.format(each)), "its version is not an integer")
+        f"version {each}": (
+            {},
+            line('{"id": 1}', BEFORE.format(each)),
+            "its version is not an integer",
+        )
         for each in VERSIONS
     },
 }
@@ -81,7 +97,9 @@ def test_whatever_a_record_raises_is_the_record_s(lake: Lake, name: str) -> None
     assert all(reason in each["error"] for each in kept)
 
 
-def test_what_nobody_thought_of_is_the_record_s_too(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_nobody_thought_of_is_the_record_s_too(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def fails(*_: object) -> None:
         raise KeyError("of a library")
 
@@ -110,25 +128,43 @@ SCHEMAS: dict[str, tuple[Any, str]] = {
     "400 objects": (nested(400, "object"), "nested too deeply"),
     "400 arrays": (nested(400, "array"), "nested too deeply"),
     "400 allOf": (nested(400, "allOf"), "nested too deeply"),
-    "a pattern of a huge repeat": ({"type": "string", "pattern": "a{99999999999}"}, "is not a 'regex'"),
+    "a pattern of a huge repeat": (
+        {"type": "string", "pattern": "a{99999999999}"},
+        "is not a 'regex'",
+    ),
     "a deep pattern": ({"type": "string", "pattern": "(" * 5000}, "is not a 'regex'"),
     "patternProperties": ({"patternProperties": {"a{99999999999}": {}}}, "is not a 'regex'"),
     "a circle": ({"$ref": "#/properties/v"}, r"its \$ref leads back to itself"),
-    "a circle of two": ({"allOf": [{"anyOf": [{"$ref": "#/properties/v"}]}]}, r"its \$ref leads back to itself"),
-    "a circle within": ({"items": {"not": {"$ref": "#/properties/v/items"}}}, r"its \$ref leads back to itself"),
-    "no such place": ({"items": {"$ref": "#/definitions/x"}}, r"its \$ref #/definitions/x leads to no place"),
+    "a circle of two": (
+        {"allOf": [{"anyOf": [{"$ref": "#/properties/v"}]}]},
+        r"its \$ref leads back to itself",
+    ),
+    "a circle within": (
+        {"items": {"not": {"$ref": "#/properties/v/items"}}},
+        r"its \$ref leads back to itself",
+    ),
+    "no such place": (
+        {"items": {"$ref": "#/definitions/x"}},
+        r"its \$ref #/definitions/x leads to no place",
+    ),
 }
 
 
 @pytest.mark.parametrize("name", SCHEMAS)
-def test_what_is_wrong_with_a_schema_is_one_error_with_stream_and_property(lake: Lake, name: str) -> None:
+def test_what_is_wrong_with_a_schema_is_one_error_with_stream_and_property(
+    lake: Lake, name: str
+) -> None:
     v, reason = SCHEMAS[name]
-    with pytest.raises(SchemaError, match=rf"^stream s: its JSON Schema is malformed: property v: .*{reason}"):
+    with pytest.raises(
+        SchemaError, match=rf"^stream s: its JSON Schema is malformed: property v: .*{reason}"
+    ):
         lake.load(schema("s", {"id": ID, "v": v}), record("s", id=1))
     assert lake.files() == []
 
 
-@pytest.mark.parametrize("v", [{"type": 5}, {"type": [[]]}, {"properties": 5, "type": "object"}, {"anyOf": 5}], ids=str)
+@pytest.mark.parametrize(
+    "v", [{"type": 5}, {"type": [[]]}, {"properties": 5, "type": "object"}, {"anyOf": 5}], ids=str
+)
 def test_so_it_is_where_nobody_validates(lake: Lake, v: JSON) -> None:
     with pytest.raises(SchemaError, match=r"^stream s: its JSON Schema is malformed: property v: "):
         lake.load(schema("s", {"id": ID, "v": v}), record("s", id=1), validate_records=False)
@@ -150,6 +186,9 @@ def test_an_annotation_that_is_no_text_is_told(lake: Lake, name: str, value: obj
 
 def test_iceberg_s_names_that_are_one_are_told_with_the_stream(lake: Lake) -> None:
     inner = {"type": "object", "properties": {"b": ID}}
-    with pytest.raises(SchemaError, match=r"stream s: Iceberg can't tell the column 'a\.b' from a member of that name"):
+    with pytest.raises(
+        SchemaError,
+        match=r"stream s: Iceberg can't tell the column 'a\.b' from a member of that name",
+    ):
         lake.load(schema("s", {"a": inner, "a.b": ID}), record("s", **{"a.b": 1}), format="iceberg")
     lake.load(schema("s", {"a.b": ID, "a{b}": ID}), record("s", **{"a.b": 1}), format="iceberg")

@@ -1,4 +1,6 @@
-"""Invalid records that are quarantined: the good ones arrive, the others are kept as they came, with the reason."""
+"""Invalid records that are quarantined: the good ones arrive, the others are kept as they came,
+with the reason.
+"""
 
 from __future__ import annotations
 
@@ -59,7 +61,11 @@ def test_good_records_arrive_and_invalid_ones_are_kept_with_place_and_reason(
 ) -> None:
     began = datetime.now(UTC)
     people = [record("s", id=n, name=f"n{n}") for n in range(40)]
-    invalid = [line('{"id": "x", "name": "a"}'), line('{"name": "no id"}'), line('{"id": 7, "price": 1.239}')]
+    invalid = [
+        line('{"id": "x", "name": "a"}'),
+        line('{"name": "no id"}'),
+        line('{"id": 7, "price": 1.239}'),
+    ]
     with caplog.at_level(logging.WARNING):
         lake.load(schema("s", PERSON, ("id",)), *people[:20], *invalid, *people[20:], state(n=40))
     assert lake.rows("s", "id, name") == [(n, f"n{n}") for n in range(40)]
@@ -73,7 +79,10 @@ def test_good_records_arrive_and_invalid_ones_are_kept_with_place_and_reason(
     assert found["/id"]["error"] == "'x' is not of type 'integer'"
     assert "lacks its key property id" in found[""]["error"]
     assert "2 digits behind the point" in found["/price"]["error"]
-    assert all(began <= datetime.fromisoformat(each["received_at"]) <= datetime.now(UTC) for each in found.values())
+    assert all(
+        began <= datetime.fromisoformat(each["received_at"]) <= datetime.now(UTC)
+        for each in found.values()
+    )
     assert lake.state() == {"n": 40}
     assert "Done! 40 records in 1 stream(s)" in capsys.readouterr().err
     (path,) = [path for path in lake.rejected_files() if path.is_file()]
@@ -86,15 +95,24 @@ def test_good_records_arrive_and_invalid_ones_are_kept_with_place_and_reason(
 
 
 def test_a_rejected_record_is_kept_exactly_as_it_came(lake: QuarantiningLake) -> None:
-    """Numbers with all digits, members in their order, also those that stand twice or that the schema does not know."""
+    """Numbers with all digits, members in their order, also those that stand twice or that the
+    schema does not know.
+    """
     texts = [
-        '{"id": 12345678901234567890123456789.10, "name": "\\u00e9 \\"}{\\\\", "z": 1e-400, "a": [0.10, {"b": 1E+2}]}',
+        '{"id": 12345678901234567890123456789.10, "name": "\\u00e9 \\"}{\\\\", "z": 1e-400, "a": '
+        '[0.10, {"b": 1E+2}]}',
         '{ "id" :  null, "name": "a", "name": 5 }',
     ]
-    last = b'{"type": "RECORD", "record": {"name": [1.50]}, "stream": "s", "time_extracted": "2026-01-01T00:00:00Z"}\n'
+    last = (
+        b'{"type": "RECORD", "record": {"name": [1.50]}, "stream": "s", "time_extracted": '
+        b'"2026-01-01T00:00:00Z"}\n'
+    )
     lake.load(schema("s", PERSON), *(line(text) for text in texts), last, record("s", id=1))
     (path,) = [path for path in lake.rejected_files() if path.is_file()]
-    kept = [each.removeprefix('{"record": ').partition(', "error": ')[0] for each in path.read_text().splitlines()]
+    kept = [
+        each.removeprefix('{"record": ').partition(', "error": ')[0]
+        for each in path.read_text().splitlines()
+    ]
     assert kept == [*texts, '{"name": [1.50]}']
 
 
@@ -105,14 +123,21 @@ PLACES = [
     ({"a/b~c": {"type": "integer"}}, '{"a/b~c": "x"}', "/a~1b~0c"),
     ({"kind": {"type": "string", "enum": ["a"]}}, '{"kind": "b"}', "/kind"),
     ({"id": {"type": "integer"}}, '{"id": 1, "more": 2}', ""),
-    ({"at": {"type": "string", "format": "date-time"}}, '{"at": "2025-01-01T00:00:00+19:00"}', "/at"),
+    (
+        {"at": {"type": "string", "format": "date-time"}},
+        '{"at": "2025-01-01T00:00:00+19:00"}',
+        "/at",
+    ),
 ]
 
 
 def test_the_path_is_a_json_pointer_to_what_is_wrong(lake: QuarantiningLake) -> None:
     lines: list[JSON | bytes] = []
     for number, (properties, text, _) in enumerate(PLACES):
-        lines += [schema(f"s{number}", properties, additionalProperties=False), line(text, f"s{number}")]
+        lines += [
+            schema(f"s{number}", properties, additionalProperties=False),
+            line(text, f"s{number}"),
+        ]
     lake.load(*lines)
     found = [each["path"] for number in range(len(PLACES)) for each in lake.rejected(f"s{number}")]
     assert found == [path for _, _, path in PLACES]
@@ -122,7 +147,13 @@ def test_a_line_that_is_no_json_still_fails_the_run(lake: QuarantiningLake) -> N
     for broken in (b'{"a": "\xff"}', b'{"a": 1'):
         text = b'{"type": "RECORD", "stream": "s", "record": ' + broken + b"}\n"
         with pytest.raises(ProtocolError, match="line 4"):
-            lake.load(schema("s", {"a": TEXT}), line('{"a": 5}'), line('{"a": "x"}'), text, line('{"a": "x"}'))
+            lake.load(
+                schema("s", {"a": TEXT}),
+                line('{"a": 5}'),
+                line('{"a": "x"}'),
+                text,
+                line('{"a": "x"}'),
+            )
     assert lake.files() == lake.rejected_files() == []
 
 
@@ -130,9 +161,20 @@ def test_a_batch_of_nothing_but_invalid_records_leaves_a_table_as_it_is(
     lake: QuarantiningLake, capsys: pytest.CaptureFixture[str]
 ) -> None:
     methods = ("append-only", "append-dedup", "overwrite-delete-stale", "overwrite")
-    messages = {method: schema(method, PERSON, ("id",), **{"x-load-method": method}) for method in methods}
-    lake.load(*(each for method in methods for each in (messages[method], record(method, id=1), record(method, id=2))))
-    invalid = [[messages[method], *(record(method, id=None, name=str(n)) for n in range(5))] for method in methods]
+    messages = {
+        method: schema(method, PERSON, ("id",), **{"x-load-method": method}) for method in methods
+    }
+    lake.load(
+        *(
+            each
+            for method in methods
+            for each in (messages[method], record(method, id=1), record(method, id=2))
+        )
+    )
+    invalid = [
+        [messages[method], *(record(method, id=None, name=str(n)) for n in range(5))]
+        for method in methods
+    ]
     lake.load(*(message for each in invalid for message in each))
     streams = lake.reports(capsys)[0]["streams"]
     for method in methods:
@@ -144,10 +186,17 @@ def test_a_batch_of_nothing_but_invalid_records_leaves_a_table_as_it_is(
 
 @pytest.mark.parametrize("method", ["append-dedup", "overwrite-delete-stale"])
 def test_a_rejected_record_takes_no_part_in_a_merge(lake: QuarantiningLake, method: str) -> None:
-    """Neither its key nor its cursor counts; and what a run did not see of such a stream is not stale."""
+    """Neither its key nor its cursor counts.
+
+    And what a run did not see of such a stream is not stale.
+    """
     message = schema("s", {**PERSON, "at": INT}, ("id",), **{"x-load-method": method})
     lake.load(message, *(record("s", id=n, at=1, name="old") for n in range(4)))
-    changes = [record("s", id=0, at=9, name=5), record("s", id=0, at=2, name="new"), record("s", id=None, at=3)]
+    changes = [
+        record("s", id=0, at=9, name=5),
+        record("s", id=0, at=2, name="new"),
+        record("s", id=None, at=3),
+    ]
     lake.load(message, *changes, record("s", id=3, at="x"), record("s", id=9, at=1, name="new"))
     wanted = [(0, "new"), (1, "old"), (2, "old"), (3, "old"), (9, "new")]
     assert lake.rows("s", "id, name") == wanted
@@ -167,9 +216,13 @@ def test_more_than_max_invalid_records_fail_the_run_before_its_commit(
         state(n=1),
     ]
     for limit in (0, 3):
-        with pytest.raises(RecordError, match=rf"more than {limit} .*max_invalid_records.* input line|'x' is not of"):
+        with pytest.raises(
+            RecordError,
+            match=rf"more than {limit} .*max_invalid_records.* input line|'x' is not of",
+        ):
             lake.load(*body, max_invalid_records=limit)
-        # The other stream's batch may come to its end after the failure; its staged file is the next run's to clear.
+        # The other stream's batch may come to its end after the failure; its staged file is the
+        # next run's to clear.
         assert [name for name in lake.files() if "/staging/" not in name] == []
         assert [path for path in lake.rejected_files() if path.is_file()] == []
         assert lake.reports(capsys)[0]["outcome"] == "failed"
@@ -179,17 +232,24 @@ def test_more_than_max_invalid_records_fail_the_run_before_its_commit(
     lake.load(schema("s", PERSON), record("s", id=2), max_invalid_records=0)
 
 
-def test_batches_of_several_schemas_leave_one_file_a_stream_in_the_input_s_order(lake: QuarantiningLake) -> None:
+def test_batches_of_several_schemas_leave_one_file_a_stream_in_the_input_s_order(
+    lake: QuarantiningLake,
+) -> None:
     """A name that no file could have is encoded as its table's folder is."""
     wide, narrow = schema("a/b", {"id": INT, "more": INT}), schema("a/b", {"id": INT})
-    parts = [[message, record("a/b", id=n), record("a/b", id=str(n))] for n, message in enumerate((wide, narrow) * 3)]
+    parts = [
+        [message, record("a/b", id=n), record("a/b", id=str(n))]
+        for n, message in enumerate((wide, narrow) * 3)
+    ]
     lake.load(*(message for part in parts for message in part))
     assert [path.name for path in lake.rejected_files() if path.is_file()] == ["a%2Fb.jsonl"]
     assert [each["record"]["id"] for each in lake.rejected("a%2Fb")] == [str(n) for n in range(6)]
     assert lake.rows("a%2Fb", "id") == [(n,) for n in range(6)]
 
 
-def test_without_validation_only_what_no_column_can_hold_is_rejected(lake: QuarantiningLake) -> None:
+def test_without_validation_only_what_no_column_can_hold_is_rejected(
+    lake: QuarantiningLake,
+) -> None:
     texts = ['{"id": 1, "name": 5}', '{"id": "x"}']
     lake.load(schema("s", PERSON), *map(line, texts), validate_records=False)
     assert lake.rows("s", "id, name") == [(1, "5")]
@@ -223,7 +283,13 @@ def test_a_resumed_run_publishes_what_the_dead_one_had_rejected_once(
 @pytest.mark.usefixtures("checkpoints_at_once")
 def test_another_way_with_invalid_records_is_no_way_to_resume(lake: QuarantiningLake) -> None:
     grows = schema("grows", {"id": INT}, **{"x-replication-method": "INCREMENTAL"})
-    body = [grows, *(record("grows", id=n) for n in (1, "x")), state(grows=1), record("grows", id=2), state(grows=2)]
+    body = [
+        grows,
+        *(record("grows", id=n) for n in (1, "x")),
+        state(grows=1),
+        record("grows", id=2),
+        state(grows=2),
+    ]
     with pytest.raises(ProtocolError, match="the tap died"):
         lake.load(*lake.announced(body)[:5])
     with pytest.raises(Exception, match="on_invalid_record changed"):
@@ -233,7 +299,9 @@ def test_another_way_with_invalid_records_is_no_way_to_resume(lake: Quarantining
     assert lake.rows("grows", "id") == [(1,), (2,)]
 
 
-def test_on_s3_the_rejected_records_lie_beside_the_table(spark: object, s3: S3, tmp_path: Path) -> None:
+def test_on_s3_the_rejected_records_lie_beside_the_table(
+    spark: object, s3: S3, tmp_path: Path
+) -> None:
     """Batches of two schemas, whose rejected records become one object."""
     bucket = f"{s3.new_bucket()}/some lake"
     lake = QuarantiningLake(tmp_path / "none")
@@ -244,7 +312,13 @@ def test_on_s3_the_rejected_records_lie_beside_the_table(spark: object, s3: S3, 
             record("s", id=n),
             schema("s", {"id": INT}),
         ]
-        lake.load(*parts, record("s", id="y"), state(n=n), bucket=bucket, storage_options=s3.storage_options)
+        lake.load(
+            *parts,
+            record("s", id="y"),
+            state(n=n),
+            bucket=bucket,
+            storage_options=s3.storage_options,
+        )
     files = s3.filesystem()
     paths = sorted(files.glob(f"{bucket}/.dataspoc/rejected/test/*/s.jsonl"))
     kept = [[json.loads(line)["record"] for line in files.cat(path).splitlines()] for path in paths]

@@ -1,4 +1,7 @@
-"""A schema that can judge nothing is told when its first record comes; nothing is fetched for one."""
+"""A schema that can judge nothing is told when its first record comes.
+
+Nothing is fetched for one.
+"""
 
 from __future__ import annotations
 
@@ -41,13 +44,23 @@ MALFORMED = [
 @pytest.mark.parametrize("x", MALFORMED, ids=json.dumps)
 def test_a_malformed_property_is_told_at_the_first_record_and_not_before(tmp_path, x: Any) -> None:
     lake = Lake(tmp_path / "lake")
-    lake.load(schema("odd", {"x": x}), schema("good", {"id": {"type": "integer"}}), record("good", id=1), state(n=1))
+    lake.load(
+        schema("odd", {"x": x}),
+        schema("good", {"id": {"type": "integer"}}),
+        record("good", id=1),
+        state(n=1),
+    )
     with pytest.raises(SchemaError, match="stream odd: its JSON Schema is malformed: property x: "):
         lake.load(schema("odd", {"x": x}), record("odd", x="a"))
 
 
 @pytest.mark.parametrize(
-    "x", [{"type": "string", "pattern": "\\p{L}"}, {"type": "nonsense"}, {"type": "string", "enum": None}]
+    "x",
+    [
+        {"type": "string", "pattern": "\\p{L}"},
+        {"type": "nonsense"},
+        {"type": "string", "enum": None},
+    ],
 )
 def test_what_judges_nothing_does_no_harm_where_nobody_judges(tmp_path, x: JSON) -> None:
     lake = Lake(tmp_path / "lake")
@@ -58,9 +71,19 @@ def test_what_judges_nothing_does_no_harm_where_nobody_judges(tmp_path, x: JSON)
 @pytest.mark.parametrize(
     "x",
     [
-        {"type": "string", "description": None, "title": 5, "format": None, "default": {"a": 1}, "x-more": None},
+        {
+            "type": "string",
+            "description": None,
+            "title": 5,
+            "format": None,
+            "default": {"a": 1},
+            "x-more": None,
+        },
         {"type": "number", "exclusiveMinimum": False, "exclusiveMaximum": True, "minimum": 0},
-        {"type": "object", "properties": {"description": {"type": "string"}, "enum": {"type": "integer"}}},
+        {
+            "type": "object",
+            "properties": {"description": {"type": "string"}, "enum": {"type": "integer"}},
+        },
         {"type": "string", "enum": []},
         {"$ref": "#/definitions/y"},
         {"type": "array", "items": {"$ref": "#/properties/x"}},
@@ -103,9 +126,16 @@ def test_a_ref_to_anywhere_else_is_refused_and_nobody_is_asked(tmp_path) -> None
     secret.write_text('{"const": "top secret"}')
     with socket.create_server(("127.0.0.1", 0)) as server:
         server.setblocking(False)
-        for place in (secret.as_uri(), f"http://127.0.0.1:{server.getsockname()[1]}/x", "#/definitions/none", "other"):
+        for place in (
+            secret.as_uri(),
+            f"http://127.0.0.1:{server.getsockname()[1]}/x",
+            "#/definitions/none",
+            "other",
+        ):
             with pytest.raises(SchemaError, match="leads to no place in the schema itself") as told:
-                Lake(tmp_path / "lake").load(schema("s", {"x": {"$ref": place}}), record("s", x="a"))
+                Lake(tmp_path / "lake").load(
+                    schema("s", {"x": {"$ref": place}}), record("s", x="a")
+                )
             assert "top secret" not in str(told.value)
             # Nor where the check was not asked.
             with pytest.raises(Exception, match=r"Unresolvable|PointerToNowhere"):

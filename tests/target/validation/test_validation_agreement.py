@@ -1,4 +1,6 @@
-"""Arrow and our own use of jsonschema never let pass what jsonschema refuses, nor the other way round."""
+"""Arrow and our own use of jsonschema never let pass what jsonschema refuses, nor the other way
+round.
+"""
 
 from __future__ import annotations
 
@@ -27,21 +29,46 @@ INTEGER, NUMBER, STRING = {"type": "integer"}, {"type": "number"}, {"type": "str
 DECIMAL = {**NUMBER, "x-sql-datatype": "DECIMAL(6,2)"}
 REAL = {"x-sql-datatype": "DOUBLE PRECISION"}
 PERSON = {"type": "object", "properties": {"a": INTEGER, "b": {"type": ["string", "null"]}}}
-FORMATS = ("date-time", "date", "time", "uuid", "email", "ipv4", "ipv6", "hostname", "uri", "iri", "no-such-format")
+FORMATS = (
+    "date-time",
+    "date",
+    "time",
+    "uuid",
+    "email",
+    "ipv4",
+    "ipv6",
+    "hostname",
+    "uri",
+    "iri",
+    "no-such-format",
+)
 ONES = [
-    *({"type": kind} for kind in ("integer", "number", "string", "boolean", "null", "object", "array")),
-    *({"type": [kind, "null"]} for kind in ("integer", "number", "string", "boolean", "object", "array")),
+    *(
+        {"type": kind}
+        for kind in ("integer", "number", "string", "boolean", "null", "object", "array")
+    ),
+    *(
+        {"type": [kind, "null"]}
+        for kind in ("integer", "number", "string", "boolean", "object", "array")
+    ),
     *({"type": ["integer", "string"]}, {"type": ["number", "integer", "null"]}, {}, DECIMAL),
     *({**INTEGER, "x-sql-datatype": name} for name in ("SMALLINT", "INTEGER", "BIGINT")),
     *({**STRING, "format": name} for name in FORMATS),
-    *({"type": ["string", "null"], "format": name} for name in ("date-time", "date", "uuid", "email")),
+    *(
+        {"type": ["string", "null"], "format": name}
+        for name in ("date-time", "date", "uuid", "email")
+    ),
     {"format": "email"},
     *(
         {**STRING, "enum": ["a", "b", "é", ""]},
         {"type": ["string", "null"], "enum": ["a", None]},
         {"enum": ["a", 1, True]},
     ),
-    *({**INTEGER, "enum": [1, 100]}, {**NUMBER, "enum": [0.5, 1]}, {"type": "boolean", "enum": [True]}),
+    *(
+        {**INTEGER, "enum": [1, 100]},
+        {**NUMBER, "enum": [0.5, 1]},
+        {"type": "boolean", "enum": [True]},
+    ),
     *(
         {**STRING, "const": "a"},
         {**INTEGER, "const": 1},
@@ -49,15 +76,30 @@ ONES = [
         {"const": None},
         {"type": "null", "const": 1},
     ),
-    *({**kind, name: 1} for kind in (INTEGER, NUMBER, DECIMAL) for name in ("minimum", "exclusiveMinimum")),
-    *({**kind, name: 99.99} for kind in (INTEGER, NUMBER, DECIMAL) for name in ("maximum", "exclusiveMaximum")),
-    *({"minimum": 1}, {"type": ["string", "integer"], "minimum": 1, "minLength": 2}, {**STRING, "minimum": 5}),
+    *(
+        {**kind, name: 1}
+        for kind in (INTEGER, NUMBER, DECIMAL)
+        for name in ("minimum", "exclusiveMinimum")
+    ),
+    *(
+        {**kind, name: 99.99}
+        for kind in (INTEGER, NUMBER, DECIMAL)
+        for name in ("maximum", "exclusiveMaximum")
+    ),
+    *(
+        {"minimum": 1},
+        {"type": ["string", "integer"], "minimum": 1, "minLength": 2},
+        {**STRING, "minimum": 5},
+    ),
     *(
         {**STRING, "minLength": 2},
         {**STRING, "maxLength": 1},
         {"type": ["string", "null"], "minLength": 1, "maxLength": 1},
     ),
-    *({**STRING, "pattern": text} for text in ("^a+$", "a", "^[^@]*$", "\\d\\d", "^(a|b)$", "^.$", "\\w+", "^\\S*$")),
+    *(
+        {**STRING, "pattern": text}
+        for text in ("^a+$", "a", "^[^@]*$", "\\d\\d", "^(a|b)$", "^.$", "\\w+", "^\\S*$")
+    ),
     *({**NUMBER, "multipleOf": step} for step in (5, 0.5, 0.01, 3)),
     *({**INTEGER, "multipleOf": 5}, {"multipleOf": 0.01}),
     *({**INTEGER, "minimum": low, "maximum": 2**64 - 1} for low in (0, -(2**65))),
@@ -66,13 +108,35 @@ ONES = [
         {**INTEGER, "maximum": 2**63},
         {**NUMBER, "minimum": 1e308},
     ),
-    *({**DECIMAL, "minimum": -1e9, "exclusiveMaximum": 1e30}, {**NUMBER, "multipleOf": 1e-38, "maximum": 10**62}),
-    *({"type": "array", "items": NUMBER}, {"type": "object", "properties": {"n": NUMBER}}, {**NUMBER, **REAL}),
-    *({"type": "array", "items": each} for each in (INTEGER, STRING, {}, PERSON, {"type": "array", "items": INTEGER})),
+    *(
+        {**DECIMAL, "minimum": -1e9, "exclusiveMaximum": 1e30},
+        {**NUMBER, "multipleOf": 1e-38, "maximum": 10**62},
+    ),
+    *(
+        {"type": "array", "items": NUMBER},
+        {"type": "object", "properties": {"n": NUMBER}},
+        {**NUMBER, **REAL},
+    ),
+    *(
+        {"type": "array", "items": each}
+        for each in (INTEGER, STRING, {}, PERSON, {"type": "array", "items": INTEGER})
+    ),
     *({"type": "array", "items": STRING, name: 1} for name in ("minItems", "maxItems")),
-    *({"type": "array", "uniqueItems": True}, {"type": "array", "items": [INTEGER, STRING], "additionalItems": False}),
-    *({"type": "array", "contains": INTEGER}, PERSON, {**PERSON, "required": ["a"]}, {**PERSON, "maxProperties": 1}),
-    *({**PERSON, "additionalProperties": False}, {**PERSON, "additionalProperties": INTEGER}, {"required": ["a"]}),
+    *(
+        {"type": "array", "uniqueItems": True},
+        {"type": "array", "items": [INTEGER, STRING], "additionalItems": False},
+    ),
+    *(
+        {"type": "array", "contains": INTEGER},
+        PERSON,
+        {**PERSON, "required": ["a"]},
+        {**PERSON, "maxProperties": 1},
+    ),
+    *(
+        {**PERSON, "additionalProperties": False},
+        {**PERSON, "additionalProperties": INTEGER},
+        {"required": ["a"]},
+    ),
     {"type": "object", "properties": {"a": PERSON}},
     {"type": "object", "properties": {"a": {**INTEGER, "minimum": 2}}},
     *({word: [INTEGER, {"type": "null"}]} for word in ("anyOf", "oneOf")),
@@ -81,14 +145,19 @@ ONES = [
     {"anyOf": [{**STRING, "format": "date-time"}, {"type": ["string", "null"]}]},
     {"anyOf": [{**STRING, "enum": ["a"]}, {"type": "null"}]},
     *({"not": {}}, {"const": {}}, {"const": []}, {"enum": []}, {"type": "array", "contains": {}}),
-    *({"type": "string", "not": {"enum": ["a"]}}, {"not": STRING}, {"if": STRING, "then": {"minLength": 2}}),
+    *(
+        {"type": "string", "not": {"enum": ["a"]}},
+        {"not": STRING},
+        {"if": STRING, "then": {"minLength": 2}},
+    ),
 ]
 TEXTS = [
     *("null", "true", "false", "0", "-0", "1", "1.0", "1.00", "10e-1", "1e2", "100", "-1", "5", "7", "0.5", "0.01"),
     *("0.015", "99.99", "99.990", "99.991", "123456.78", "32768", "2147483648", "9223372036854775807"),
     *("9223372036854775808", "1e40", "12345678901234567890123456789.05", "12345678901234567890123456789", "-1.5"),
     *('""', '"a"', '"b"', '"aa"', '"ab"', '"\\u00e9"', '"é"', '"e\\u0301"', '"😀"', '"a\\n"', '"\\n"', '"a\\"b"'),
-    *('"A"', '"1"', '"٣٤"', '"2025-01-20T15:30:00Z"', '"2025-01-20T15:30:00"', '"2025-01-20 15:30:00.5+02:00"'),
+    *('"A"', '"1"', '"٣٤"', '"2025-01-20T15:30:00Z"', '"2025-01-20T15:30:00"', '"2025-01-20 '
+        '15:30:00.5+02:00"'),
     *('"2025-02-30T00:00:00Z"', '"2025-01-20t15:30:00z"', '"2025-01-20T24:00:00Z"', '"2025-01-20T15:30:00+0200"'),
     *('"2025-01-20 15:30:00+02"', '"2025-01-20T15:30:00-2"', '"2025-01-20T15:30:00+02:"'),
     *('"0001-01-01T00:00:00"', '"2025-01-20T15:30Z"', '"2025-01-20T15:30:00+25:00"', '"2025-01-20T15:30:00.Z"'),
@@ -96,12 +165,14 @@ TEXTS = [
     *('"15:30"', '"15:30:00.123"', '"15:30:00+02"', '"15:30:00-02:30"', '"24:00:00"', '"23:59:60"', '"-15:30:00"'),
     *('"15:30:00 "', '"15:30:00\\n"', '"9:30:00"', '"15:30:00+24:00"', '"15:30:00."', '"18446744073709551615"'),
     *("18446744073709551615", "-1e30", "9007199254740993", "-9007199254740993", "9007199254740994", "1e23"),
-    *("9007199254740993.0", "123456789012345678901234567890", "[9007199254740993]", '{"n": 9007199254740993}'),
+    *("9007199254740993.0", "123456789012345678901234567890", "[9007199254740993]", '{"n": '
+        '9007199254740993}'),
     *('"2025"', '"0000-01-01"', '"15:30:00Z"', '"15:30:00"', '"123e4567-e89b-12d3-a456-426614174000"'),
     *('"123e4567e89b12d3a456426614174000"', '"a@b"', '"@"', '"127.0.0.1"', '"127.0.0.01"', '"256.0.0.1"', '"1.2.3"'),
     *('"::1"', '"fe80::1%eth0"', '"::g"', '"example.com"', '"-a.b"', '"http://a/b"', '"//a"', '"NaN"', "[]", "[1]"),
     *("[1, 1]", "[1, 1.0]", "[true, 1]", '["a"]', '["a", "a"]', "[null]", "[[1]]", '[1, "a"]', '[1, "a", 2]'),
-    *('[{"a": 1}]', '[{"a": "x"}]', '[{"a": 1}, {"a": 1.0}]', "[1.5]", "{}", '{"a": 1}', '{"a": "x"}'),
+    *('[{"a": 1}]', '[{"a": "x"}]', '[{"a": 1}, {"a": 1.0}]', "[1.5]", "{}", '{"a": 1}', '{"a": '
+        '"x"}'),
     *('{"a": null}', '{"b": "x"}', '{"a": 1, "b": null}', '{"a": 1, "c": 2}', '{"a": 1, "c": "x"}'),
     *('{"a": {"a": 1}}', '{"a": {"a": "x"}}', '{"a": 1.0}', '{"a": true}'),
 ]  # fmt: skip
@@ -110,10 +181,16 @@ VALUES = st.sampled_from(TEXTS) | st.one_of(
     st.decimals(-(10**6), 10**6, places=3).map(str),
     st.text(max_size=6).map(json.dumps),
     st.datetimes().map(lambda moment: json.dumps(moment.isoformat())),
-    st.lists(st.none() | st.booleans() | st.integers(0, 3) | st.text("ab", max_size=2), max_size=4).map(json.dumps),
+    st.lists(
+        st.none() | st.booleans() | st.integers(0, 3) | st.text("ab", max_size=2), max_size=4
+    ).map(json.dumps),
 )
-# A file a test function, and a batch a file: whatever the examples, they are written to the same place.
-QUICK = {"deadline": None, "suppress_health_check": [HealthCheck.function_scoped_fixture, HealthCheck.too_slow]}
+# A file a test function, and a batch a file: whatever the examples, they are written to the same
+# place.
+QUICK = {
+    "deadline": None,
+    "suppress_health_check": [HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+}
 
 
 def stream_of(properties: JSON, **beside: Any) -> JSON:
@@ -121,7 +198,9 @@ def stream_of(properties: JSON, **beside: Any) -> JSON:
 
 
 def is_moment(text: object) -> bool:
-    """Singer's date-time: RFC 3339's (T and Z in any case, or a blank for T), whose zone may be missing, or hours."""
+    """Singer's date-time: RFC 3339's (T and Z in any case, or a blank for T), whose zone may be
+    missing, or hours.
+    """
     if not isinstance(text, str):
         return True
     upper = text.replace(" ", "T", 1).upper()
@@ -139,7 +218,9 @@ def is_number(_: object, value: object) -> bool:
 
 @cache
 def judge(schema: str) -> Any:
-    """Plain jsonschema with Singer's date-time, the uuid that Draft 7 has not yet, and numbers that nobody rounds."""
+    """Plain jsonschema with Singer's date-time, the uuid that Draft 7 has not yet, and numbers that
+    nobody rounds.
+    """
     formats = FormatChecker(formats=())
     uuid = {"uuid": FormatChecker.checkers["uuid"]}
     times = {"date-time": (is_moment, ()), "time": (is_clock, ())}
@@ -206,7 +287,9 @@ DECIDED = [one for one in ONES if record_check(stream_of({"v": one}), []) is not
 @pytest.mark.slow
 @settings(max_examples=1000, **QUICK)
 @given(st.sampled_from(DECIDED), VALUES)
-def test_what_arrow_lets_pass_jsonschema_takes_and_the_values_are_the_same(one: JSON, value: str) -> None:
+def test_what_arrow_lets_pass_jsonschema_takes_and_the_values_are_the_same(
+    one: JSON, value: str
+) -> None:
     schema, text = stream_of({"v": one}), f'{{"v": {value}}}'
     if arrow_takes(schema, text):
         assert oracle(schema, read(text)), (one, value)
@@ -226,20 +309,32 @@ def test_every_listed_value_of_every_column_that_arrow_decides() -> None:
     assert len(taken) > len(valid) / 2
 
 
-MEMBERS = st.dictionaries(st.sampled_from(["a", "b", "c"]), st.sampled_from(["null", "1", '"x"', "1.5"]), max_size=3)
+MEMBERS = st.dictionaries(
+    st.sampled_from(["a", "b", "c"]), st.sampled_from(["null", "1", '"x"', "1.5"]), max_size=3
+)
 WHOLE = [
-    *(stream_of({"a": {"type": ["integer", "null"]}, "b": {}}, required=names) for names in ([], ["a"], ["a", "b"])),
-    *(stream_of({"a": INTEGER, "b": STRING}, additionalProperties=extra) for extra in (False, True, INTEGER)),
+    *(
+        stream_of({"a": {"type": ["integer", "null"]}, "b": {}}, required=names)
+        for names in ([], ["a"], ["a", "b"])
+    ),
+    *(
+        stream_of({"a": INTEGER, "b": STRING}, additionalProperties=extra)
+        for extra in (False, True, INTEGER)
+    ),
     stream_of({"a": INTEGER, "b": STRING}, required=["c"]),
     stream_of({"a": INTEGER, "b": STRING}, minProperties=1),
     stream_of({"a": INTEGER, "b": STRING}, anyOf=[{"required": ["a"]}, {"required": ["b"]}]),
-    stream_of({"a": INTEGER, "b": STRING}, dependencies={"a": ["b"]}, patternProperties={"c": INTEGER}),
+    stream_of(
+        {"a": INTEGER, "b": STRING}, dependencies={"a": ["b"]}, patternProperties={"c": INTEGER}
+    ),
 ]
 
 
 @settings(max_examples=200, **QUICK)
 @given(st.sampled_from(WHOLE), MEMBERS)
-def test_all_agree_about_the_keywords_of_a_whole_record(schema: JSON, members: dict[str, str]) -> None:
+def test_all_agree_about_the_keywords_of_a_whole_record(
+    schema: JSON, members: dict[str, str]
+) -> None:
     text = "{" + ", ".join(f'"{name}": {value}' for name, value in members.items()) + "}"
     valid = oracle(schema, read(text))
     assert ("is invalid at /" in complaint(schema, text)) != valid

@@ -26,8 +26,12 @@ def loaded(tmp_path_factory) -> list[dict]:
     return sorted(rows, key=lambda row: row["case"])
 
 
-@pytest.mark.parametrize("case", range(len(VALID)), ids=[f"{column} {written}" for column, written, _ in VALID])
-def test_a_valid_value_arrives_exactly_and_all_others_are_null(loaded: list[dict], case: int) -> None:
+@pytest.mark.parametrize(
+    "case", range(len(VALID)), ids=[f"{column} {written}" for column, written, _ in VALID]
+)
+def test_a_valid_value_arrives_exactly_and_all_others_are_null(
+    loaded: list[dict], case: int
+) -> None:
     column, _, read = VALID[case]
     assert loaded[case][column] == read
     assert all(loaded[case][other] is None for other in TYPES if other != column)
@@ -40,8 +44,14 @@ def test_not_a_number_arrives(lake: Lake) -> None:
 
 
 def as_found(lake: Lake) -> tuple[dict, list, list]:
-    """What a reader finds: types, rows without the run's own times, and the rejected records without theirs."""
-    names = [name for name in lake.types("s") if not name.startswith("_sdc") or name == "_sdc_extracted_at"]
+    """What a reader finds: types, rows without the run's own times, and the rejected records
+    without theirs.
+    """
+    names = [
+        name
+        for name in lake.types("s")
+        if not name.startswith("_sdc") or name == "_sdc_extracted_at"
+    ]
     rows = lake.rows("s", ", ".join(f'"{name}"' for name in names))
     files = sorted((lake.folder / ".dataspoc/rejected").rglob("*.jsonl"))
     rejected = [json.loads(line) for file in files for line in file.read_bytes().splitlines()]
@@ -58,16 +68,21 @@ def test_this_process_and_spark_make_the_same_types_rows_and_verdicts_of_hostile
     monkeypatch.setattr("target_spark_lake.intake.spool.PIECE_BYTES", 1500)
     invalid = [(column, written) for column, written in INVALID if column != "case"]
     lines = numbered([*VALID, *invalid, *((column, written) for column, written in USUAL.items())])
-    plain = [record("s", case=case, big=case, tags=["a"], deep={"a": case}) for case in range(0, 200, 3)]
+    plain = [
+        record("s", case=case, big=case, tags=["a"], deep={"a": case}) for case in range(0, 200, 3)
+    ]
     again = [
-        {**record("s", case=7, big=number / 1), "time_extracted": f"2026-01-01T00:00:0{number}"} for number in (1, 2)
+        {**record("s", case=7, big=number / 1), "time_extracted": f"2026-01-01T00:00:0{number}"}
+        for number in (1, 2)
     ]
     found = []
     for staging in ("local", "spark"):
         lake = Lake(tmp_path / staging)
         for columns in (NUMBERED, {**NUMBERED, "judged": {"oneOf": [TEXT, TYPES["big"]]}}):
             stream = schema("s", columns, ("case",), **{"x-load-method": load_method})
-            lake.load(stream, *lines, *plain, *again, staging=staging, on_invalid_record="quarantine")
+            lake.load(
+                stream, *lines, *plain, *again, staging=staging, on_invalid_record="quarantine"
+            )
         found.append(as_found(lake))
     here, by_spark = found
     assert here[0] == by_spark[0]
@@ -78,7 +93,9 @@ def test_this_process_and_spark_make_the_same_types_rows_and_verdicts_of_hostile
 
 def test_habits_of_old_taps_are_understood(lake: Lake) -> None:
     properties = {
-        "when": {"anyOf": [{"type": "string", "format": "date-time"}, {"type": ["string", "null"]}]},
+        "when": {
+            "anyOf": [{"type": "string", "format": "date-time"}, {"type": ["string", "null"]}]
+        },
         "amount": {"type": ["null", "number"], "multipleOf": 0.01},
         "bound": {"type": ["null", "integer"], "minimum": 0, "exclusiveMinimum": True},
     }
@@ -88,6 +105,9 @@ def test_habits_of_old_taps_are_understood(lake: Lake) -> None:
 
 def test_names_of_any_kind_are_columns(lake: Lake) -> None:
     names = ["a b", "a.b", 'q"q', "ü", "select", "`x`", "\\", "a,b;{c}()=", "😀", "x'y"]
-    lake.load(schema("s", {name: TEXT for name in names}), record("s", **{name: f"<{name}>" for name in names}))
+    lake.load(
+        schema("s", {name: TEXT for name in names}),
+        record("s", **{name: f"<{name}>" for name in names}),
+    )
     (row,) = lake.rows("s")
     assert row[: len(names)] == tuple(f"<{name}>" for name in names)

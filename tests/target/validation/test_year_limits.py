@@ -1,4 +1,6 @@
-"""A time outside of the years 1 to 9999 in UTC is invalid, whatever the format, the layout and the way in."""
+"""A time outside of the years 1 to 9999 in UTC is invalid, whatever the format, the layout and the
+way in.
+"""
 
 from __future__ import annotations
 
@@ -25,14 +27,27 @@ NAIVE = {**MOMENT, "x-sql-datatype": "TIMESTAMP"}
 DAY = {"type": ["string", "null"], "format": "date"}
 MORE = {"type": ["object", "null"], "properties": {"t": MOMENT}}
 LIST = {"type": ["array", "null"], "items": MOMENT}
-ROWS = {"type": ["array", "null"], "items": {"type": ["object", "null"], "properties": {"t": MOMENT}}}
+ROWS = {
+    "type": ["array", "null"],
+    "items": {"type": ["object", "null"], "properties": {"t": MOMENT}},
+}
 ITEM = {"id": INT, "t": MOMENT, "n": NAIVE, "d": DAY, "more": MORE, "list": LIST, "rows": ROWS}
 LATE, EARLY = "9999-12-31T23:59:59-05:00", "0001-01-01T00:00:00+05:00"
-# What is wrong, and where: the one that stands in each good batch is not there in time zones that are behind or ahead.
+# What is wrong, and where: the one that stands in each good batch is not there in time zones that
+# are behind or ahead.
 WRONG: dict[str, tuple[str, Any]] = {
-    **{f"/t {text}": ("t", text) for text in (LATE, EARLY, "9999-12-31 06:00:00.5-18:00", "0001-01-01t17:59:59+18:00")},
-    **{f"/t {text}": ("t", text) for text in ("2016-12-31T23:59:60Z", "2016-12-31T24:00:00Z", "0000-06-01T00:00:00Z")},
-    **{f"/n {text}": ("n", text) for text in ("2016-12-31T23:59:60", "2016-12-31T24:00:00", "10000-01-01T00:00:00")},
+    **{
+        f"/t {text}": ("t", text)
+        for text in (LATE, EARLY, "9999-12-31 06:00:00.5-18:00", "0001-01-01t17:59:59+18:00")
+    },
+    **{
+        f"/t {text}": ("t", text)
+        for text in ("2016-12-31T23:59:60Z", "2016-12-31T24:00:00Z", "0000-06-01T00:00:00Z")
+    },
+    **{
+        f"/n {text}": ("n", text)
+        for text in ("2016-12-31T23:59:60", "2016-12-31T24:00:00", "10000-01-01T00:00:00")
+    },
     **{f"/d {text}": ("d", text) for text in ("0000-01-01", "10000-01-01")},
     "/more/t": ("more", {"t": LATE}),
     "/list/1": ("list", ["2026-01-01T00:00:00Z", EARLY]),
@@ -57,13 +72,19 @@ def rejected(lake: Lake) -> list[JSON]:
 
 
 @pytest.mark.parametrize("kind", ["parquet", "delta", "iceberg"])
-def test_a_time_outside_of_the_years_1_to_9999_in_utc_is_an_invalid_record(tmp_path: Path, kind: str) -> None:
+def test_a_time_outside_of_the_years_1_to_9999_in_utc_is_an_invalid_record(
+    tmp_path: Path, kind: str
+) -> None:
     lake = lake_of(kind, tmp_path)
     stream = schema("s", ITEM, ("id",), **{"x-load-method": "append-only"})
-    bad = [record("s", id=-number, **{name: value}) for number, (name, value) in enumerate(WRONG.values(), start=1)]
+    bad = [
+        record("s", id=-number, **{name: value})
+        for number, (name, value) in enumerate(WRONG.values(), start=1)
+    ]
     good = [record("s", id=number, t=text) for number, text in enumerate(RIGHT, start=1)]
     with pytest.raises(
-        RecordError, match=r'input line 3: stream s: column t \(timestamp\) can\'t hold "9999-12-31T23.*UTC'
+        RecordError,
+        match=r'input line 3: stream s: column t \(timestamp\) can\'t hold "9999-12-31T23.*UTC',
     ):
         lake.load(stream, good[0], *bad)
     assert not any(path.startswith("raw/") for path in lake.files())
@@ -77,7 +98,9 @@ def test_a_time_outside_of_the_years_1_to_9999_in_utc_is_an_invalid_record(tmp_p
 
 
 @pytest.mark.parametrize("text", [LATE, EARLY])
-def test_such_a_time_is_refused_as_key_partition_and_cursor_too(spark: object, tmp_path: Path, text: str) -> None:
+def test_such_a_time_is_refused_as_key_partition_and_cursor_too(
+    spark: object, tmp_path: Path, text: str
+) -> None:
     plain = schema("s", {"id": INT, "t": MOMENT}, ("t",), **{"x-load-method": "upsert"})
     for number, options in enumerate([{"partition_by": ["day(t)"]}, {"cursor": "t"}]):
         lake = lake_of("delta", tmp_path / str(number))
@@ -109,7 +132,9 @@ def test_such_a_time_in_a_batch_file_is_an_invalid_record(
         (column,) = columns
         lake = lake_of(kind, tmp_path / str(number))
         tap = BatchRun(lake.folder)
-        stream = schema("s", {"id": INT, column: ITEM[column]}, ("id",), **{"x-load-method": "append-only"})
+        stream = schema(
+            "s", {"id": INT, column: ITEM[column]}, ("id",), **{"x-load-method": "append-only"}
+        )
         rows = pa.table({"id": pa.array([1], pa.int64()), **columns})
         lake.load(stream, tap.parquet("s", rows), on_invalid_record="quarantine")
         with pytest.raises(RecordError, match=r"stream s: .*(is not a 'date|years 1 to 9999)"):
@@ -117,13 +142,17 @@ def test_such_a_time_in_a_batch_file_is_an_invalid_record(
         assert [each["path"] for each in rejected(lake)] == [name.split()[0]]
         lines = tap.lines("s", [{"id": 2, "t": LATE}, {"id": 3, "t": None}])
         lake.load(
-            schema("j", {"id": INT, "t": MOMENT}, ("id",)), {**lines, "stream": "j"}, on_invalid_record="quarantine"
+            schema("j", {"id": INT, "t": MOMENT}, ("id",)),
+            {**lines, "stream": "j"},
+            on_invalid_record="quarantine",
         )
         assert lake.rows("j", "id") == [(3,)]
 
 
 @pytest.mark.parametrize("text", [LATE, EARLY])
-def test_a_message_whose_own_time_is_out_of_range_says_no_time(spark: object, tmp_path: Path, text: str) -> None:
+def test_a_message_whose_own_time_is_out_of_range_says_no_time(
+    spark: object, tmp_path: Path, text: str
+) -> None:
     lake, tap = lake_of("delta", tmp_path), BatchRun(tmp_path / "lake")
     stream = schema("s", {"id": INT}, ("id",), **{"x-load-method": "append-only"})
     rows = pa.table({"id": pa.array([2], pa.int64())})

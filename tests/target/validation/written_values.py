@@ -1,4 +1,6 @@
-"""Values of every type as a tap may write them, valid and invalid, and what is made of a line of one."""
+"""Values of every type as a tap may write them, valid and invalid, and what is made of a line of
+one.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,10 @@ TYPES = {
     "numbers": {"type": ["array", "null"], "items": {"type": ["integer", "null"]}},
     "mixed": {"type": ["integer", "string", "null"]},
     "anything": {},
-    "deep": {"type": ["object", "null"], "properties": {"a": {"type": ["integer", "null"]}, "b": TEXT}},
+    "deep": {
+        "type": ["object", "null"],
+        "properties": {"a": {"type": ["integer", "null"]}, "b": TEXT},
+    },
 }
 USUAL = {
     "big": "-12",
@@ -65,7 +70,11 @@ VALID = [
     ("price", "7", Decimal("7.00")),
     ("price", "1.500", Decimal("1.50")),
     ("price", "1.2e1", Decimal("12.00")),
-    ("huge", "12345678901234567890.123456789012345678", Decimal("12345678901234567890.123456789012345678")),
+    (
+        "huge",
+        "12345678901234567890.123456789012345678",
+        Decimal("12345678901234567890.123456789012345678"),
+    ),
     ("huge", "0.000000000000000001", Decimal("0.000000000000000001")),
     ("ratio", "0.1", 0.1),
     ("ratio", "1.7976931348623157e308", 1.7976931348623157e308),
@@ -99,7 +108,11 @@ VALID = [
     ("anything", "1.50", "1.50"),
     ("anything", "[0.1, 1e2]", "[0.1,1e2]"),
     ("anything", '"1.50"', '"1.50"'),
-    ("json", '{"y": 12345678901234567890.1234567890123456789}', '{"y":12345678901234567890.1234567890123456789}'),
+    (
+        "json",
+        '{"y": 12345678901234567890.1234567890123456789}',
+        '{"y":12345678901234567890.1234567890123456789}',
+    ),
     ("tags", '["a", null, "b,]"]', ["a", None, "b,]"]),
     ("tags", "[]", []),
     ("numbers", "[1, null, -2]", [1, None, -2]),
@@ -161,11 +174,15 @@ INVALID = [
 def doubtful(stream: dict, lines: list[bytes]) -> list[bytes]:
     """Those of the lines that are not surely right."""
     columns = stream_columns(stream["schema"], "s")
-    plan = BatchPlan.of(columns, record_check(stream["schema"], stream["key_properties"]), None, "zstd")
+    plan = BatchPlan.of(
+        columns, record_check(stream["schema"], stream["key_properties"]), None, "zstd"
+    )
     return [line for line in lines if list(rows_of(line, plan)) == [line]]
 
 
 def verdict(stream: dict, line: bytes) -> dict:
     """What the validator makes of one line."""
     columns = stream_columns(stream["schema"], "s")
-    return RecordValidator("s", stream["schema"], stream["key_properties"], columns, validate=True).message(line)
+    return RecordValidator(
+        "s", stream["schema"], stream["key_properties"], columns, validate=True
+    ).message(line)

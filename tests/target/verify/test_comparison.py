@@ -21,12 +21,17 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-COLUMNS = (ComparedColumn("id", Scalar("int"), Scalar("bigint")), ComparedColumn("v", STRING, STRING))
+COLUMNS = (
+    ComparedColumn("id", Scalar("int"), Scalar("bigint")),
+    ComparedColumn("v", STRING, STRING),
+)
 ROW = st.tuples(st.integers(1, 5), st.sampled_from([None, "a", "b|"]), st.booleans())
 ROWS = st.lists(ROW, max_size=12)
 
 
-def batches(schema: list[tuple[str, Any]], columns: list[tuple[Any, ...]]) -> Iterator[pa.RecordBatch]:
+def batches(
+    schema: list[tuple[str, Any]], columns: list[tuple[Any, ...]]
+) -> Iterator[pa.RecordBatch]:
     for row in columns:
         yield pa.RecordBatch.from_arrays([pa.array([each], kind) for each, (_, kind) in zip(row, schema, strict=True)],
                                          [name for name, _ in schema])  # fmt: skip
@@ -35,7 +40,9 @@ def batches(schema: list[tuple[str, Any]], columns: list[tuple[Any, ...]]) -> It
 def found(
     folder: Path, keys: tuple[str, ...], versions: bool, ours: list[Any], theirs: list[Any]
 ) -> tuple[Found, list[Any]]:
-    """What a comparison of rows (id, v, firm) with rows (id, v, marked) finds, and the groups it hands on."""
+    """What a comparison of rows (id, v, firm) with rows (id, v, marked) finds, and the groups it
+    hands on.
+    """
     made = Comparison(COLUMNS, keys, versions, folder)
     left: list[Any] = []
 
@@ -44,11 +51,20 @@ def found(
         return (made.of_source(each.select(["id", "v"]), each.column("firm")) for each in rows)
 
     def lake() -> Iterator[pa.RecordBatch]:
-        schema = [("id", pa.int64()), ("v", pa.string()), (DELETED_AT, pa.int64()), (PLACE, pa.int64())]
-        rows = [(id, v, 1 if marked else None, place) for place, (id, v, marked) in enumerate(theirs)]
+        schema = [
+            ("id", pa.int64()),
+            ("v", pa.string()),
+            (DELETED_AT, pa.int64()),
+            (PLACE, pa.int64()),
+        ]
+        rows = [
+            (id, v, 1 if marked else None, place) for place, (id, v, marked) in enumerate(theirs)
+        ]
         return map(made.of_lake, batches(schema, rows))
 
-    return made.of(source, lake, lambda groups, _: left.extend(groups.sort_by("group").to_pylist())), left
+    return made.of(
+        source, lake, lambda groups, _: left.extend(groups.sort_by("group").to_pylist())
+    ), left
 
 
 @pytest.mark.parametrize("versions", [False, True])
@@ -77,7 +93,13 @@ def test_only_keys_of_firm_rows_differ(tmp_path: Path, ours: list[Any], theirs: 
         here, there = ([row[:2] for row in rows if row[0] == key] for rows in (ours, living))
         if key in loose or Counter(here) == Counter(there):
             continue
-        kind = "missing" if len(here) > len(there) else "extra" if len(here) < len(there) else "different"
+        kind = (
+            "missing"
+            if len(here) > len(there)
+            else "extra"
+            if len(here) < len(there)
+            else "different"
+        )
         expected[kind].append(key)
     assert {kind: list(keys) for kind, keys in by_key.keys.items()} == expected
 

@@ -1,4 +1,7 @@
-"""Config files as users write them: JSON, or YAML with its comments; and the file `.env` beside them."""
+"""Config files as users write them: JSON, or YAML with its comments.
+
+And the file `.env` beside them.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,9 @@ YAML_ENDINGS = (".yml", ".yaml")
 
 
 def read_config(file: str | Path, option: str, *, way_out: str = "") -> dict[str, Any]:
-    """The settings of a config file; the variables of the `.env` beside it are set, unless they are.
+    """The settings of a config file.
+
+    The variables of the `.env` beside it are set, unless they are.
 
     `option` names the file's flag in errors, `way_out` is for one that is not there.
 
@@ -32,7 +37,11 @@ def read_config(file: str | Path, option: str, *, way_out: str = "") -> dict[str
         missing = f"; {way_out}" if way_out and isinstance(error, FileNotFoundError) else ""
         raise ConfigurationError(f"{option} {file}: {error.strerror}{missing}") from error
     read_variables(path.parent)
-    value = _yaml(data, f"{option} {file}") if path.suffix in YAML_ENDINGS else _json(data, f"{option} {file}")
+    value = (
+        _yaml(data, f"{option} {file}")
+        if path.suffix in YAML_ENDINGS
+        else _json(data, f"{option} {file}")
+    )
     if not isinstance(value, dict):
         kind = "a YAML mapping" if path.suffix in YAML_ENDINGS else "a JSON object"
         raise ConfigurationError(f"{option} {file}: it must hold {kind}")
@@ -40,7 +49,9 @@ def read_config(file: str | Path, option: str, *, way_out: str = "") -> dict[str
 
 
 def read_variables(folder: Path) -> None:
-    """Set the variables of a folder's `.env` that the environment does not have; each value is taken as written.
+    """Set the variables of a folder's `.env` that the environment does not have.
+
+    Each value is taken as written.
 
     Raises:
         ConfigurationError: the file can't be read.
@@ -53,7 +64,9 @@ def read_variables(folder: Path) -> None:
     try:
         found = dotenv_values(path, interpolate=False, encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigurationError(f"{path}: {getattr(error, 'strerror', None) or 'it is not UTF-8 text'}") from error
+        raise ConfigurationError(
+            f"{path}: {getattr(error, 'strerror', None) or 'it is not UTF-8 text'}"
+        ) from error
     for name, value in found.items():
         if value is None:
             continue
@@ -63,7 +76,9 @@ def read_variables(folder: Path) -> None:
 
 
 def usual_config(stem: str) -> str:
-    """The config of this name in the current folder: JSON, or YAML; the JSON's name if there is none.
+    """The config of this name in the current folder: JSON, or YAML.
+
+    The JSON's name if there is none.
 
     Raises:
         ConfigurationError: there are several.
@@ -72,7 +87,9 @@ def usual_config(stem: str) -> str:
     there = [name for name in names if Path(name).exists()]
     if len(there) > 1:
         flag = "--tap-config" if stem == "tap" else "--config"
-        raise ConfigurationError(f"{' and '.join(there)} are both here: name the one that counts by {flag}")
+        raise ConfigurationError(
+            f"{' and '.join(there)} are both here: name the one that counts by {flag}"
+        )
     return there[0] if there else names[0]
 
 
@@ -80,7 +97,9 @@ def _json(data: bytes, named: str) -> Any:
     try:
         return json.loads(data)
     except json.JSONDecodeError as error:
-        raise ConfigurationError(f"{named}, line {error.lineno}, column {error.colno}: {error.msg}") from error
+        raise ConfigurationError(
+            f"{named}, line {error.lineno}, column {error.colno}: {error.msg}"
+        ) from error
     except UnicodeDecodeError as error:
         raise ConfigurationError(f"{named}: it is not UTF-8 text") from error
 
@@ -93,7 +112,9 @@ def _yaml(data: bytes, named: str) -> Any:
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         place = f", line {mark.line + 1}, column {mark.column + 1}" if mark else ""
-        problem = getattr(error, "problem", None) or getattr(error, "reason", None) or "it is not YAML"
+        problem = (
+            getattr(error, "problem", None) or getattr(error, "reason", None) or "it is not YAML"
+        )
         raise ConfigurationError(f"{named}{place}: {problem}") from error
 
 
@@ -113,5 +134,7 @@ def _loader() -> Any:
         ("float", r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?", "-+.0123456789"),
         ("merge", r"<<", "<"),
     ):
-        Loader.add_implicit_resolver(f"tag:yaml.org,2002:{tag}", re.compile(f"(?:{pattern})$"), list(first))
+        Loader.add_implicit_resolver(
+            f"tag:yaml.org,2002:{tag}", re.compile(f"(?:{pattern})$"), list(first)
+        )
     return Loader

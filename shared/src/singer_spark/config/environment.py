@@ -1,4 +1,6 @@
-"""`${NAME}`, `${file:PATH}`, `${aws-sm:NAME}` in a config: a variable, a file's content, a secret of a store."""
+"""`${NAME}`, `${file:PATH}`, `${aws-sm:NAME}` in a config: a variable, a file's content, a secret
+of a store.
+"""
 
 from __future__ import annotations
 
@@ -14,27 +16,40 @@ from typing import Any
 from singer_spark.config.config_secrets import is_secret_name, is_secret_value, register_members
 from singer_spark.errors import ConfigurationError, redact, register_secret
 
-# Anything else between the braces is left as it is: Spark has references of its own, like ${env:HOME}.
+# Anything else between the braces is left as it is: Spark has references of its own, like
+# ${env:HOME}.
 _REFERENCE = re.compile(
     r"\$(?:(?P<plain>\$\{)|\{(?P<name>[A-Za-z_][A-Za-z0-9_]*)\}|\{file:(?P<path>[^}]+)\}"
     r"|\{(?P<store>aws-sm|gcp-sm|azure-kv|vault):(?P<secret>[^}]+)\})"
 )
 
 
-def expand(config: Mapping[str, Any], properties: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """Replace references (`${NAME}`, …) by their values, in each text at any depth; `$${` is a plain `${`.
+def expand(
+    config: Mapping[str, Any], properties: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """Replace references (`${NAME}`, …) by their values, in each text at any depth.
 
-    A setting that by `properties` is not a text (but a number, a list, …) and is a single reference is parsed as JSON.
+    `$${` is a plain `${`.
+
+    A setting that by `properties` is not a text (but a number, a list, …) and is a single reference
+    is parsed as JSON.
 
     Raises:
-        ConfigurationError: a variable is not set, or a file or secret can't be read; names each such setting.
+        ConfigurationError: a variable is not set, or a file or secret can't be read; names each
+            such setting.
     """
     problems: list[str] = []
     expanded = {name: _expanded(value, name, problems) for name, value in config.items()}
     if problems:
-        raise ConfigurationError(f"config: {'; '.join(problems)}; correct it, or write $${{ where a plain ${{ is meant")
+        raise ConfigurationError(
+            f"config: {'; '.join(problems)}; correct it, or write $${{ where a plain ${{ is meant"
+        )
     for name, schema in (properties or {}).items():
-        if isinstance(config.get(name), str) and expanded[name] != config[name] and not _is_text(schema):
+        if (
+            isinstance(config.get(name), str)
+            and expanded[name] != config[name]
+            and not _is_text(schema)
+        ):
             text, expanded[name] = expanded[name], _json(expanded[name])
             if redact(text) != text:
                 register_members({name: expanded[name]})
@@ -42,11 +57,14 @@ def expand(config: Mapping[str, Any], properties: Mapping[str, Any] | None = Non
 
 
 def with_numbers(config: Mapping[str, Any], properties: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings that are numbers as `int` or `float`: a variable of the environment has text, the SDK's JSON a Decimal.
+    """Settings that are numbers as `int` or `float`: a variable of the environment has text, the
+    SDK's JSON a Decimal.
 
     What is no finite number stays, or becomes, a text, which the check of the config refuses.
     """
-    return {name: _number(value, _kinds(properties.get(name, {}))) for name, value in config.items()}
+    return {
+        name: _number(value, _kinds(properties.get(name, {}))) for name, value in config.items()
+    }
 
 
 def _number(value: Any, kinds: Collection[str]) -> Any:
@@ -72,7 +90,9 @@ def _expanded(value: Any, where: str, problems: list[str]) -> Any:
     if isinstance(value, dict):
         return {name: _expanded(each, f"{where}.{name}", problems) for name, each in value.items()}
     if isinstance(value, list | tuple):
-        return [_expanded(each, f"{where}[{number}]", problems) for number, each in enumerate(value)]
+        return [
+            _expanded(each, f"{where}[{number}]", problems) for number, each in enumerate(value)
+        ]
     return value
 
 
@@ -81,7 +101,11 @@ def _value_of(found: re.Match[str], where: str, problems: list[str]) -> str:
         return "${"
     if found["store"]:
         return _secret(found["store"], found["secret"], where, problems)
-    return _content(found["path"], where, problems) if found["path"] else _variable(found["name"], where, problems)
+    return (
+        _content(found["path"], where, problems)
+        if found["path"]
+        else _variable(found["name"], where, problems)
+    )
 
 
 def _secret(store: str, reference: str, where: str, problems: list[str]) -> str:
@@ -109,7 +133,10 @@ def _variable(name: str, where: str, problems: list[str]) -> str:
 
 
 def _content(path: str, where: str, problems: list[str]) -> str:
-    """A file's content without its final line break; registered as a secret, as no name shows whether it is one."""
+    """A file's content without its final line break.
+
+    Registered as a secret, as no name shows whether it is one.
+    """
     try:
         text = Path(path).expanduser().read_bytes().decode()
     except UnicodeDecodeError:

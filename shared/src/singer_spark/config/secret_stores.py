@@ -1,7 +1,7 @@
 """Stores of secrets: `${aws-sm:NAME}` and the like, each by its own HTTP API and login.
 
-A store is one function here, which returns the text stored under a name; after `#` may follow a key of the JSON object
-that this text is. Its client is imported when a config first names the store.
+A store is one function here, which returns the text stored under a name; after `#` may follow a key
+of the JSON object that this text is. Its client is imported when a config first names the store.
 """
 
 from __future__ import annotations
@@ -27,7 +27,10 @@ class UnreadableSecretError(Exception):
 
 
 def secret(store: str, reference: str) -> str:
-    """The secret stored under `name` or `name#json_key`; UnreadableSecretError: why there is none."""
+    """The secret stored under `name` or `name#json_key`.
+
+    UnreadableSecretError: why there is none.
+    """
     name, sign, key = reference.rpartition("#")
     text = _text(store, name if sign else reference)
     return _member(text, key) if sign else text
@@ -43,18 +46,23 @@ def _text(store: str, name: str) -> str:
         raise
     except ImportError as error:
         raise UnreadableSecretError(
-            f"{error.name} is not installed: it comes with the extra {extra} (pip install 'tap-spark-jdbc[{extra}]')"
+            f"{error.name} is not installed: it comes with the extra {extra} (pip install "
+            f"'tap-spark-jdbc[{extra}]')"
         ) from error
     # Each client has errors of its own; any of them means that there is no secret.
     except Exception as error:
-        raise UnreadableSecretError(f"{type(error).__name__}: {' '.join(str(error).split())}") from error
+        raise UnreadableSecretError(
+            f"{type(error).__name__}: {' '.join(str(error).split())}"
+        ) from error
 
 
 def _member(text: str, key: str) -> str:
     try:
         found = json.loads(text)
     except ValueError as error:
-        raise UnreadableSecretError(f"it holds no JSON object, so there is no {key!r} in it") from error
+        raise UnreadableSecretError(
+            f"it holds no JSON object, so there is no {key!r} in it"
+        ) from error
     if not isinstance(found, dict) or key not in found:
         known = f"; it has {', '.join(sorted(found))}" if isinstance(found, dict) else ""
         raise UnreadableSecretError(f"it has no {key!r}{known}")
@@ -75,14 +83,18 @@ def _aws(name: str) -> str:
 
 
 def _google(name: str) -> str:
-    """Google Secret Manager: `projects/P/secrets/S[/versions/V]`, or `S` of the login's own project."""
+    """Google Secret Manager: `projects/P/secrets/S[/versions/V]`, or `S` of the login's own
+    project.
+    """
     import google.auth
     from google.auth.transport.requests import AuthorizedSession
 
     credentials, project = google.auth.default(scopes=[_GOOGLE_SCOPE])
     if "/" not in name:
         if not project:
-            raise UnreadableSecretError("the login has no project of its own; write projects/P/secrets/S")
+            raise UnreadableSecretError(
+                "the login has no project of its own; write projects/P/secrets/S"
+            )
         name = f"projects/{project}/secrets/{name}"
     path = name if "/versions/" in name else f"{name}/versions/latest"
     place = re.search(r"/locations/([\w-]+)/", path)
@@ -105,7 +117,9 @@ def _azure(name: str) -> str:
     with DefaultAzureCredential() as credential:
         token = credential.get_token(f"https://{cloud}/.default").token
     url = f"{name}?api-version={_AZURE_VERSION}"
-    answer = requests.get(url, headers={"Authorization": f"Bearer {token}"}, timeout=SECONDS, allow_redirects=False)
+    answer = requests.get(
+        url, headers={"Authorization": f"Bearer {token}"}, timeout=SECONDS, allow_redirects=False
+    )
     return str(_json(answer)["value"])
 
 
@@ -138,7 +152,9 @@ def _vault(path: str) -> str:
 
 def _json(answer: Any) -> Any:
     if answer.status_code != 200:
-        raise UnreadableSecretError(f"the store answered {answer.status_code} {answer.reason}".rstrip())
+        raise UnreadableSecretError(
+            f"the store answered {answer.status_code} {answer.reason}".rstrip()
+        )
     return answer.json()
 
 

@@ -1,4 +1,7 @@
-"""Problems of a config, setting by setting, in messages that show no secret; the same for both programs."""
+"""Problems of a config, setting by setting, in messages that show no secret.
+
+The same for both programs.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +40,9 @@ def config_problems(config: Mapping[str, Any], schema: Mapping[str, Any]) -> lis
     import_jsonschema()
     from jsonschema import Draft7Validator
 
-    errors = sorted(Draft7Validator(schema).iter_errors(config), key=lambda error: str(list(error.path)))
+    errors = sorted(
+        Draft7Validator(schema).iter_errors(config), key=lambda error: str(list(error.path))
+    )
     return [problem for error in errors for problem in _worded(error, schema)]
 
 
@@ -60,15 +65,25 @@ def _worded(error: ValidationError, whole: Mapping[str, Any]) -> list[str]:
         case "additionalProperties":
             known = list(schema["properties"])
             names = [f"{path}.{name}" if path else name for name in instance if name not in known]
-            return [f"{name}: no such setting{nearest(name.rpartition('.')[2], known)}" for name in names]
+            return [
+                f"{name}: no such setting{nearest(name.rpartition('.')[2], known)}"
+                for name in names
+            ]
         case "required":
             missing = [name for name in wanted if name not in instance]
-            return [f"{path}.{name}: is missing" if path else f"{name}: is missing" for name in missing]
+            return [
+                f"{path}.{name}: is missing" if path else f"{name}: is missing" for name in missing
+            ]
         case "type":
-            kinds = [kind for kind in ([wanted] if isinstance(wanted, str) else wanted) if kind != "null"]
+            kinds = [
+                kind for kind in ([wanted] if isinstance(wanted, str) else wanted) if kind != "null"
+            ]
             return [f"{path}: must be of type {' or '.join(kinds)}{shown}"]
         case "enum":
-            return [f"{path}: must be one of {', '.join(str(each) for each in wanted if each is not None)}{shown}"]
+            return [
+                f"{path}: must be one of "
+                f"{', '.join(str(each) for each in wanted if each is not None)}{shown}"
+            ]
         case "minimum":
             return [f"{path}: must be at least {wanted}{shown}"]
         case "exclusiveMinimum":

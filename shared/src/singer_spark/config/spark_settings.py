@@ -25,7 +25,11 @@ class SparkSettings:
     @classmethod
     def of(cls, setting: Mapping[str, Any]) -> SparkSettings:
         """Parse the setting as a config holds it."""
-        return cls(setting.get("master"), setting.get("remote"), MappingProxyType(_dotted(setting.get("conf") or {})))
+        return cls(
+            setting.get("master"),
+            setting.get("remote"),
+            MappingProxyType(_dotted(setting.get("conf") or {})),
+        )
 
     @staticmethod
     def problems(setting: Mapping[str, Any]) -> list[str]:

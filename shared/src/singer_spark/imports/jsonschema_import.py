@@ -1,7 +1,9 @@
-"""Import jsonschema without two libraries that hardly any schema needs and that take half of a program's start.
+"""Import jsonschema without two libraries that hardly any schema needs and that take half of a
+program's start.
 
-With its formats installed, jsonschema builds a grammar of IRIs and loads a calendar for durations whenever it is
-imported. Durations are not a format of Draft 7, and IRIs are checked by the target itself.
+With its formats installed, jsonschema builds a grammar of IRIs and loads a calendar for durations
+whenever it is imported. Durations are not a format of Draft 7, and IRIs are checked by the target
+itself.
 """
 
 from __future__ import annotations
@@ -14,7 +16,10 @@ SLOW = ("rfc3987_syntax", "isoduration")
 
 
 def import_jsonschema() -> None:
-    """Import jsonschema; to be called in the main thread before anything else imports it, else it does nothing."""
+    """Import jsonschema.
+
+    To be called in the main thread before anything else imports it, else it does nothing.
+    """
     if "jsonschema" in sys.modules:
         return
     modules: dict[str, Any] = sys.modules

@@ -1,10 +1,11 @@
-"""Import singer-sdk without what only taps of web services, and targets with parallel threads, need.
+"""Import singer-sdk without what only taps of web services, and targets with parallel threads,
+need.
 
 That saves a third of the import of either program, 0.3 s of CPU time (`-X importtime` shows it).
 
-The SDK loads an HTTP client and JSONPath for REST and GraphQL streams and for schemas from the web, joblib for a drain
-that our target does by itself, and universal-pathlib, with all of fsspec, for a test of its own kind of batch. Code
-that uses them gets the real ones.
+The SDK loads an HTTP client and JSONPath for REST and GraphQL streams and for schemas from the web,
+joblib for a drain that our target does by itself, and universal-pathlib, with all of fsspec, for a
+test of its own kind of batch. Code that uses them gets the real ones.
 """
 
 from __future__ import annotations
@@ -18,7 +19,10 @@ from typing import Any
 
 SDK = "singer_sdk"
 # Each module, and the classes that the SDK imports from it for re-export.
-WEB_STREAMS = {"singer_sdk.streams.rest": "RESTStream", "singer_sdk.streams.graphql": "GraphQLStream"}
+WEB_STREAMS = {
+    "singer_sdk.streams.rest": "RESTStream",
+    "singer_sdk.streams.graphql": "GraphQLStream",
+}
 JOBLIB = ("Parallel", "delayed", "parallel_config")
 
 
@@ -34,7 +38,8 @@ def import_singer_sdk() -> None:
     try:
         import_module(SDK)
     except Exception:
-        # What a stand-in lacks may raise any error; an error of the SDK itself is raised again below.
+        # What a stand-in lacks may raise any error; an error of the SDK itself is raised again
+        # below.
         for each in [each for each in sys.modules if f"{each}.".startswith(f"{SDK}.")]:
             del sys.modules[each]
     finally:
@@ -54,8 +59,13 @@ def environment_config(plugin: Any) -> dict[str, Any]:
 
 
 def _stand_ins() -> dict[str, ModuleType]:
-    """Replacements for the slow modules while the SDK is imported; they load the real ones on use."""
-    modules = {name: _module(name, {each: type(each, (), {})}) for name, each in WEB_STREAMS.items()}
+    """Replacements for the slow modules while the SDK is imported.
+
+    They load the real ones on use.
+    """
+    modules = {
+        name: _module(name, {each: type(each, (), {})}) for name, each in WEB_STREAMS.items()
+    }
     if "joblib" not in sys.modules:
         modules["joblib"] = _module("joblib", {name: _later("joblib", name) for name in JOBLIB})
     if "upath" not in sys.modules:

@@ -1,9 +1,11 @@
-"""Rows of a JDBC query as Arrow batches, by Spark's own reader of rows in a JVM that has no Spark context.
+"""Rows of a JDBC query as Arrow batches, by Spark's own reader of rows in a JVM that has no Spark
+context.
 
-The only module that calls Spark's private classes over Py4J; `spark_versions` lists them. Catalyst evaluates the same
-expressions as in a session: at first it interprets them, and compiles them once there are rows enough. To parse and
-analyse them takes a second of a short run, so the result is kept for the next run. The JVM writes the batches to a
-named pipe, which a thread of this process reads meanwhile.
+The only module that calls Spark's private classes over Py4J; `spark_versions` lists them. Catalyst
+evaluates the same expressions as in a session: at first it interprets them, and compiles them once
+there are rows enough. To parse and analyse them takes a second of a short run, so the result is
+kept for the next run. The JVM writes the batches to a named pipe, which a thread of this process
+reads meanwhile.
 """
 
 from __future__ import annotations
@@ -25,7 +27,12 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 from py4j.protocol import Py4JJavaError
 
-from singer_spark.jvm.spark_versions import arrow_batches, rewriting_rules, rows_of_result, takes_jdbc_options
+from singer_spark.jvm.spark_versions import (
+    arrow_batches,
+    rewriting_rules,
+    rows_of_result,
+    takes_jdbc_options,
+)
 from singer_spark.process.scratch import scratch_folder
 
 if TYPE_CHECKING:
@@ -87,7 +94,13 @@ class RowConversion:
     """What a query's rows become: Spark SQL over its columns."""
 
     def __init__(
-        self, gateway: Any, columns: str, values: str, conf: Mapping[str, str], *, kept: Path | None = None
+        self,
+        gateway: Any,
+        columns: str,
+        values: str,
+        conf: Mapping[str, str],
+        *,
+        kept: Path | None = None,
     ) -> None:
         """Nothing is parsed yet.
 
@@ -103,12 +116,16 @@ class RowConversion:
         self._values = values
         self._conf = conf
         facts = (FORMAT_VERSION, version("pyspark"), columns, values, *sorted(conf.items()))
-        self._kept = None if kept is None else kept / f"{sha256(repr(facts).encode()).hexdigest()[:32]}.ser"
+        self._kept = (
+            None if kept is None else kept / f"{sha256(repr(facts).encode()).hexdigest()[:32]}.ser"
+        )
         self._free: list[_Projection] = []
         self._analysing = Lock()
 
     def send(self, query: Query, take: Callable[[pa.RecordBatch], None]) -> None:
-        """Run the query, and call `take` with each batch of its rows, in a thread; its errors are raised here, too.
+        """Run the query, and call `take` with each batch of its rows, in a thread.
+
+        Its errors are raised here, too.
 
         The JVM's are raised as Py4J does.
         """
@@ -118,7 +135,9 @@ class RowConversion:
         if query.begin:
             with closing(connection.prepareStatement(query.begin)) as statement:
                 statement.execute()
-        with closing(connection.prepareStatement(query.sql, _FORWARD_ONLY, _READ_ONLY)) as statement:
+        with closing(
+            connection.prepareStatement(query.sql, _FORWARD_ONLY, _READ_ONLY)
+        ) as statement:
             statement.setFetchSize(query.fetch_size)
             if query.limit:
                 statement.setMaxRows(query.limit)
@@ -139,17 +158,23 @@ class RowConversion:
 
     @contextmanager
     def _projection(self) -> Iterator[_Projection]:
-        """A projection for this thread alone: a row that it has made is overwritten by the next one."""
+        """A projection for this thread alone: a row that it has made is overwritten by the next
+        one.
+        """
         try:
             projection = self._free.pop()
         except IndexError:
             read, made, *stages = self._analysed()
-            projection = _Projection(read, made, stages, [self._spark.interpreted(stage) for stage in stages])
+            projection = _Projection(
+                read, made, stages, [self._spark.interpreted(stage) for stage in stages]
+            )
         yield projection
         self._free.append(projection)
 
     def _analysed(self) -> list[Any]:
-        """Schemas and expressions of a projection of its own, as some hold a value while they are evaluated."""
+        """Schemas and expressions of a projection of its own, as some hold a value while they are
+        evaluated.
+        """
         with self._analysing:
             if self._kept is not None and self._kept.exists():
                 try:
@@ -158,7 +183,8 @@ class RowConversion:
                     self._kept.unlink(missing_ok=True)
             analysed = self._spark.analysed(self._values, self._columns)
             if self._kept is not None:
-                # A cache only: its folder may be read-only, its disk full, or another run may be clearing it.
+                # A cache only: its folder may be read-only, its disk full, or another run may be
+                # clearing it.
                 with suppress(OSError, Py4JJavaError):
                     self._spark.keep(analysed, self._kept)
             return analysed
@@ -205,7 +231,8 @@ class _Spark:
         return known
 
     def analysed(self, values: str, columns: str) -> list[Any]:
-        """The schema of these columns, that of the values over them, and their expressions, ready to be evaluated.
+        """The schema of these columns, that of the values over them, and their expressions, ready
+        to be evaluated.
 
         More than one list of expressions: each is over the one before.
         """
@@ -226,7 +253,9 @@ class _Spark:
 
     def _bound(self, expressions: Any, attributes: Any) -> Any:
         columns = self._object(f"{_CATALYST}expressions.package").AttributeSeq(attributes)
-        return self._object(f"{_CATALYST}expressions.BindReferences").bindReferences(expressions, columns)
+        return self._object(f"{_CATALYST}expressions.BindReferences").bindReferences(
+            expressions, columns
+        )
 
     def keep(self, analysed: list[Any], path: Path) -> None:
         """Write what was analysed to a file, and remove files that have not been used for long."""
@@ -262,24 +291,34 @@ class _Spark:
         """Prepare the connection for reading few rows at a time, where the database needs that."""
         options = self._map.empty().updated("fetchsize", str(query.fetch_size))
         if takes_jdbc_options():
-            options = options.updated("url", query.url).updated("driver", query.driver).updated("dbtable", "its")
+            options = (
+                options.updated("url", query.url)
+                .updated("driver", query.driver)
+                .updated("dbtable", "its")
+            )
             options = self._class(f"{_SQL}execution.datasources.jdbc.JDBCOptions")(options)
         self._dialects.get(query.url).beforeFetch(query.connection, options)
 
     def rows(self, result: Any, url: str, schema: Any) -> Any:
         """A Scala iterator of a result's rows."""
         metrics = self._class("org.apache.spark.executor.InputMetrics")()
-        return rows_of_result(self._jdbc, result, self._dialects.get(url), schema, metrics, self._none)
+        return rows_of_result(
+            self._jdbc, result, self._dialects.get(url), schema, metrics, self._none
+        )
 
     def write(self, rows: Any, schema: Any, output: Any) -> None:
         """Write the rows, each batch as an Arrow stream behind its length."""
         batches = arrow_batches(self._converters, rows, schema, BATCH_ROWS, BATCH_BYTES)
         with closing(batches):
-            self._class("org.apache.spark.api.python.PythonRDD").writeIteratorToStream(batches, output)
+            self._class("org.apache.spark.api.python.PythonRDD").writeIteratorToStream(
+                batches, output
+            )
 
     def file_output(self, path: Path) -> Any:
         """A file to write to."""
-        return self._class("java.io.DataOutputStream")(self._class("java.io.FileOutputStream")(str(path)))
+        return self._class("java.io.DataOutputStream")(
+            self._class("java.io.FileOutputStream")(str(path))
+        )
 
     def use_conf(self, conf: Mapping[str, str]) -> None:
         """Set the conf of this thread, which Py4J gives a thread of its own in the JVM."""
@@ -288,7 +327,10 @@ class _Spark:
         self._conf.get().setConf(properties)
 
     def _class(self, name: str) -> Any:
-        """A class; Py4J looks for each part of its name on the whole class path, so it is looked up once."""
+        """A class.
+
+        Py4J looks for each part of its name on the whole class path, so it is looked up once.
+        """
         found = self._classes.get(name)
         if found is None:
             found = self._classes[name] = reduce(getattr, name.split("."), self._gateway.jvm)
@@ -316,7 +358,9 @@ class _Batches:
         os.set_blocking(pipe, True)
         with suppress(OSError):
             fcntl.fcntl(self._held, _SET_PIPE_SIZE, PIPE_BYTES)
-        self._thread = Thread(target=self._run, args=(os.fdopen(pipe, "rb", buffering=0),), name="rows", daemon=True)
+        self._thread = Thread(
+            target=self._run, args=(os.fdopen(pipe, "rb", buffering=0),), name="rows", daemon=True
+        )
         self._thread.start()
         return self
 

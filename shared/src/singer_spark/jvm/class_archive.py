@@ -1,10 +1,12 @@
-"""Archives of the classes that Spark loads at each start, so that the JVM maps them instead of reading them each time.
+"""Archives of the classes that Spark loads at each start, so that the JVM maps them instead of
+reading them each time.
 
-One has the classes of a session, the other those of a JVM that only answers queries and reads rows, as a JVM keeps most
-of its archive in memory. They use the JDK's class-data sharing (JEP 350). `python -m singer_spark.jvm.class_archive`
-builds them, as `make setup` does. If one is missing, or was made for another Java or Spark, the first successful run of
-the tap has it built in the background. A start without it is slower and otherwise the same.
-`SPARK_LAKE_CLASS_ARCHIVE=off` disables them.
+One has the classes of a session, the other those of a JVM that only answers queries and reads rows,
+as a JVM keeps most of its archive in memory. They use the JDK's class-data sharing (JEP 350).
+`python -m singer_spark.jvm.class_archive` builds them, as `make setup` does. If one is missing, or
+was made for another Java or Spark, the first successful run of the tap has it built in the
+background. A start without it is slower and otherwise the same. `SPARK_LAKE_CLASS_ARCHIVE=off`
+disables them.
 """
 
 from __future__ import annotations
@@ -26,7 +28,8 @@ VARIABLE = "SPARK_LAKE_CLASS_ARCHIVE"
 OFF = "off"
 BUILD_SECONDS = 300
 FORMAT = "6"
-# At the address that it was made for: else the JVM rewrites its pointers, which makes 120 MB memory of its own.
+# At the address that it was made for: else the JVM rewrites its pointers, which makes 120 MB memory
+# of its own.
 IN_PLACE = ("-XX:+UnlockDiagnosticVMOptions", "-XX:ArchiveRelocationMode=0")
 NICENESS = 19
 # What a JVM does: the first argument of the rehearsal.
@@ -34,21 +37,34 @@ SESSION, ROWS = "session", "rows"
 
 
 def java_options(java_home: Path, does: str = SESSION) -> list[str]:
-    """The JVM's options for this Java: use the existing archive, or write the one that is being built."""
+    """The JVM's options for this Java: use the existing archive, or write the one that is being
+    built.
+    """
     setting = os.environ.get(VARIABLE)
     if setting and setting != OFF:
         return [f"-XX:ArchiveClassesAtExit={setting}", "-Xlog:cds=off", "-Xlog:cds+dynamic=off"]
     archive = archive_path(java_home, does)
     if setting == OFF or not archive.exists():
         return []
-    shared = [f"-XX:SharedArchiveFile={archive}", "-Xshare:auto", "-Xlog:cds=off", "-Xlog:cds+dynamic=off"]
+    shared = [
+        f"-XX:SharedArchiveFile={archive}",
+        "-Xshare:auto",
+        "-Xlog:cds=off",
+        "-Xlog:cds+dynamic=off",
+    ]
     return [*shared, *IN_PLACE]
 
 
 def archive_path(java_home: Path, does: str = SESSION) -> Path:
     """The path of the archive for this Java and this Spark, whether it exists or not."""
     jars = spark_home() / "jars"
-    facts = [FORMAT, *java_stamp(java_home), version("pyspark"), str(jars), str(jars.stat().st_mtime_ns)]
+    facts = [
+        FORMAT,
+        *java_stamp(java_home),
+        version("pyspark"),
+        str(jars),
+        str(jars.stat().st_mtime_ns),
+    ]
     return cache_folder() / "classes" / f"{_place()}-{_digest(facts)}-{does}.jsa"
 
 
@@ -82,7 +98,8 @@ def _build(does: str, archive: Path) -> None:
         try:
             done = subprocess.run(
                 [sys.executable, "-m", "singer_spark.spark.class_rehearsal", does, draft],
-                # Derby and Spark leave files in their working directory, which should not be the user's.
+                # Derby and Spark leave files in their working directory, which should not be the
+                # user's.
                 cwd=draft,
                 env={**os.environ, VARIABLE: str(written)},
                 capture_output=True,
@@ -91,15 +108,24 @@ def _build(does: str, archive: Path) -> None:
                 check=False,
             )
         except subprocess.TimeoutExpired:
-            raise ConfigurationError(f"the class archive was not written within {BUILD_SECONDS} seconds") from None
+            raise ConfigurationError(
+                f"the class archive was not written within {BUILD_SECONDS} seconds"
+            ) from None
         if done.returncode or not written.exists():
-            raise ConfigurationError(f"the class archive was not written: {done.stderr.strip()[-500:]}")
+            raise ConfigurationError(
+                f"the class archive was not written: {done.stderr.strip()[-500:]}"
+            )
         written.replace(archive)
 
 
 def build_in_background() -> bool:
-    """Build the archives in a detached process; False if they exist already, can't be made, or are disabled."""
-    if os.environ.get(VARIABLE) or all(each.exists() or _failed(each).exists() for each in _archives().values()):
+    """Build the archives in a detached process.
+
+    False if they exist already, can't be made, or are disabled.
+    """
+    if os.environ.get(VARIABLE) or all(
+        each.exists() or _failed(each).exists() for each in _archives().values()
+    ):
         return False
     subprocess.Popen(
         [sys.executable, "-m", "singer_spark.jvm.class_archive", "alone"],

@@ -1,7 +1,8 @@
-"""The command that starts Spark's JVM: the one that `spark-submit` would run, or `spark-submit` itself.
+"""The command that starts Spark's JVM: the one that `spark-submit` would run, or `spark-submit`
+itself.
 
-`spark-submit` determines that command with a JVM of its own, which takes a tenth of an idle run. It is only used if a
-variable, a file or a setting is present that it alone understands.
+`spark-submit` determines that command with a JVM of its own, which takes a tenth of an idle run. It
+is only used if a variable, a file or a setting is present that it alone understands.
 """
 
 from __future__ import annotations
@@ -15,14 +16,19 @@ from pathlib import Path
 
 from singer_spark.errors import ConfigurationError
 from singer_spark.jvm.hidden_arguments import PROPERTIES_FILE, hidden_options, settings_words
-from singer_spark.jvm.spark_versions import has_flag_for_defaults, memory_options, reflection_options
+from singer_spark.jvm.spark_versions import (
+    has_flag_for_defaults,
+    memory_options,
+    reflection_options,
+)
 
 MAIN_CLASS = "org.apache.spark.deploy.SparkSubmit"
 JAVA_OPTIONS, MEMORY = "spark.driver.extraJavaOptions", "spark.driver.memory"
 _OPENED = "lang lang.invoke lang.reflect io net nio util util.concurrent util.concurrent.atomic"
 _OPENED_INSIDE = "jdk.internal.ref sun.nio.ch sun.nio.cs sun.security.action sun.util.calendar"
-# The options that Spark's launcher gives every driver (`JavaModuleOptions`), except the incubator module of vectors:
-# only Spark's machine learning uses it, and Java warns of it at each start. A test compares the two.
+# The options that Spark's launcher gives every driver (`JavaModuleOptions`), except the incubator
+# module of vectors: only Spark's machine learning uses it, and Java warns of it at each start. A
+# test compares the two.
 MODULE_OPTIONS = [
     "-XX:+IgnoreUnrecognizedVMOptions",
     *(f"--add-opens=java.base/java.{name}=ALL-UNNAMED" for name in _OPENED.split()),
@@ -37,11 +43,22 @@ MODULE_OPTIONS = [
     "-Dderby.connection.requireAuthentication=false",
 ]
 # Variables that the JVM reads itself, and those passed on to it.
-KNOWN_VARIABLES = {"SPARK_LOCAL_DIRS", "SPARK_LOCAL_IP", "SPARK_LOCAL_HOSTNAME", "SPARK_PUBLIC_DNS", "SPARK_USER"}
+KNOWN_VARIABLES = {
+    "SPARK_LOCAL_DIRS",
+    "SPARK_LOCAL_IP",
+    "SPARK_LOCAL_HOSTNAME",
+    "SPARK_PUBLIC_DNS",
+    "SPARK_USER",
+}
 KNOWN_VARIABLES |= {"SPARK_SUBMIT_OPTS", "SPARK_CONNECT_MODE", "SPARK_HOME"}
 OURS = "SPARK_LAKE_"
 # Settings of class path and library path, and of where a driver runs.
-ONLY_OF_SPARK = ("spark.driver.extra", "spark.driver.default", "spark.submit.", "spark.jars.packages")
+ONLY_OF_SPARK = (
+    "spark.driver.extra",
+    "spark.driver.default",
+    "spark.submit.",
+    "spark.jars.packages",
+)
 
 
 @dataclass(frozen=True)
@@ -57,24 +74,40 @@ class JvmCommand:
     jars: tuple[str, ...] = ()
 
 
-def jvm_command(java_home: Path, conf: Mapping[str, str], java_options: str, jars: tuple[str, ...]) -> JvmCommand:
-    """The command for these settings; `java_options`, quoted as in a shell, replace those in `conf`."""
+def jvm_command(
+    java_home: Path, conf: Mapping[str, str], java_options: str, jars: tuple[str, ...]
+) -> JvmCommand:
+    """The command for these settings.
+
+    `java_options`, quoted as in a shell, replace those in `conf`.
+    """
     if _is_plain(conf, java_options, jars):
         try:
             of_environment = shlex.split(os.environ.get("SPARK_SUBMIT_OPTS", ""))
-            options = hidden_options([*of_environment, f"-Xmx{conf[MEMORY]}", *shlex.split(java_options)])
+            options = hidden_options(
+                [*of_environment, f"-Xmx{conf[MEMORY]}", *shlex.split(java_options)]
+            )
         except ValueError:  # Spark will report what is wrong with it
             return JvmCommand(_spark_submit(conf, java_options, jars))
         # In the order of Spark's launcher, to which an archive of classes is bound.
-        spark = [spark_home() / "conf", *(spark_home() / "jars").glob("slf4j-api-*.jar"), spark_home() / "jars" / "*"]
+        spark = [
+            spark_home() / "conf",
+            *(spark_home() / "jars").glob("slf4j-api-*.jar"),
+            spark_home() / "jars" / "*",
+        ]
         java = [str(java_home / "bin" / "java"), "-cp", os.pathsep.join([*map(str, spark), *jars])]
-        return JvmCommand([*java, *options, *MODULE_OPTIONS, MAIN_CLASS, *settings_words(conf), "pyspark-shell"], jars)
+        return JvmCommand(
+            [*java, *options, *MODULE_OPTIONS, MAIN_CLASS, *settings_words(conf), "pyspark-shell"],
+            jars,
+        )
     return JvmCommand(_spark_submit(conf, java_options, jars))
 
 
 def _is_plain(conf: Mapping[str, str], java_options: str, jars: Sequence[str]) -> bool:
     """Whether everything that the command depends on is known here."""
-    variables = {name for name in os.environ if name.startswith("SPARK_") and not name.startswith(OURS)}
+    variables = {
+        name for name in os.environ if name.startswith("SPARK_") and not name.startswith(OURS)
+    }
     folders = [name for name in ("HADOOP_CONF_DIR", "YARN_CONF_DIR") if os.environ.get(name)]
     settings = [name for name in conf if name.startswith(ONLY_OF_SPARK) and name != JAVA_OPTIONS]
     return not (
@@ -100,7 +133,13 @@ def _spark_submit(conf: Mapping[str, str], java_options: str, jars: Sequence[str
     except ValueError:  # Spark says what is wrong with it
         pass
     memory = ["--driver-memory", conf[MEMORY], "--driver-java-options", java_options]
-    return [str(spark_home() / "bin" / "spark-submit"), *defaults, *settings, *memory, "pyspark-shell"]
+    return [
+        str(spark_home() / "bin" / "spark-submit"),
+        *defaults,
+        *settings,
+        *memory,
+        "pyspark-shell",
+    ]
 
 
 def _defaults() -> str:
@@ -125,5 +164,7 @@ def spark_home() -> Path:
     """
     found = find_spec("pyspark")
     if found is None or not found.submodule_search_locations:
-        raise ConfigurationError("PySpark is not installed; install singer-spark with its dependencies")
+        raise ConfigurationError(
+            "PySpark is not installed; install singer-spark with its dependencies"
+        )
     return Path(found.submodule_search_locations[0])

@@ -1,6 +1,8 @@
-"""Py4J's gateway to Spark's JVM: started early in the background, and usable before a Spark session is made in it.
+"""Py4J's gateway to Spark's JVM: started early in the background, and usable before a Spark session
+is made in it.
 
-Only Py4J is imported here: PySpark, whose import takes as long as the JVM's start, is only needed for a session.
+Only Py4J is imported here: PySpark, whose import takes as long as the JVM's start, is only needed
+for a session.
 """
 
 from __future__ import annotations
@@ -38,7 +40,9 @@ _opened = _Opened()
 
 
 def begin(start: Callable[[], Gateway], jars: tuple[str, ...]) -> None:
-    """Start the JVM in the background, unless there is one; the jars are on its class path besides Spark's.
+    """Start the JVM in the background, unless there is one.
+
+    The jars are on its class path besides Spark's.
 
     `start` starts it and waits for it; its errors are raised where the JVM is requested.
     """
@@ -60,10 +64,12 @@ def lacking(jars: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def import_py4j() -> None:
-    """Import all of Py4J in one thread; to be called before anything else imports it, including PySpark.
+    """Import all of Py4J in one thread.
 
-    Two of its modules import each other. If two threads import them at once, one gets a partial module, which does not
-    support arrays yet.
+    To be called before anything else imports it, including PySpark.
+
+    Two of its modules import each other. If two threads import them at once, one gets a partial
+    module, which does not support arrays yet.
     """
     with _importing:
         importlib.import_module("py4j.clientserver")
@@ -132,7 +138,11 @@ def _connect(address: Gateway) -> Any:
 
     if os.environ.get("PYSPARK_PIN_THREAD", "true").lower() == "true":
         java = JavaParameters(port=address.port, auth_token=address.secret, auto_convert=True)
-        return ClientServer(java_parameters=java, python_parameters=PythonParameters(port=0, eager_load=False))
+        return ClientServer(
+            java_parameters=java, python_parameters=PythonParameters(port=0, eager_load=False)
+        )
     return JavaGateway(
-        gateway_parameters=GatewayParameters(port=address.port, auth_token=address.secret, auto_convert=True)
+        gateway_parameters=GatewayParameters(
+            port=address.port, auth_token=address.secret, auto_convert=True
+        )
     )

@@ -1,4 +1,6 @@
-"""Secret arguments of a JVM, passed in files that only their owner can read, as everyone can see a command line."""
+"""Secret arguments of a JVM, passed in files that only their owner can read, as everyone can see a
+command line.
+"""
 
 from __future__ import annotations
 
@@ -13,9 +15,17 @@ PROPERTIES_FILE = "--properties-file"
 
 
 def settings_words(conf: Mapping[str, str], *, defaults: str = "") -> list[str]:
-    """Spark settings as arguments; a file of them begins with the text of `defaults`, which they override."""
+    """Spark settings as arguments.
+
+    A file of them begins with the text of `defaults`, which they override.
+    """
     secret = {name: value for name, value in conf.items() if holds_secret(name, value)}
-    words = [word for name, value in conf.items() if name not in secret for word in ("--conf", f"{name}={value}")]
+    words = [
+        word
+        for name, value in conf.items()
+        if name not in secret
+        for word in ("--conf", f"{name}={value}")
+    ]
     if not secret:
         return words
     lines = [f"{_property(name)}={_property(value)}\n" for name, value in secret.items()]
@@ -39,7 +49,10 @@ def _property(text: str) -> str:
     """A text as `java.util.Properties` parses it; everything but letters and digits is escaped."""
     units = text.encode("utf-16-be")
     numbers = [int.from_bytes(units[place : place + 2]) for place in range(0, len(units), 2)]
-    return "".join(chr(each) if chr(each).isascii() and chr(each).isalnum() else f"\\u{each:04x}" for each in numbers)
+    return "".join(
+        chr(each) if chr(each).isascii() and chr(each).isalnum() else f"\\u{each:04x}"
+        for each in numbers
+    )
 
 
 def _kept(text: str) -> str:

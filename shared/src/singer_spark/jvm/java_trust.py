@@ -1,7 +1,8 @@
 """The certificate authorities that this machine trusts, as a Java trust store.
 
-A packaged JDK only trusts public authorities. On a machine with its own authority (a company's proxy or mirror), it
-could not fetch a driver or reach a database that everything else on that machine reaches.
+A packaged JDK only trusts public authorities. On a machine with its own authority (a company's
+proxy or mirror), it could not fetch a driver or reach a database that everything else on that
+machine reaches.
 """
 
 from __future__ import annotations
@@ -24,7 +25,9 @@ JKS_MAGIC, JKS_VERSION, TRUSTED_CERTIFICATE = 0xFEEDFEED, 2, 2
 
 
 def trusted_bundle() -> Path | None:
-    """The PEM file of the machine's authorities: `SSL_CERT_FILE`, OpenSSL's own, or the distribution's."""
+    """The PEM file of the machine's authorities: `SSL_CERT_FILE`, OpenSSL's own, or the
+    distribution's.
+    """
     named = (os.environ.get("SSL_CERT_FILE"), ssl.get_default_verify_paths().cafile, *BUNDLES)
     return next((Path(name) for name in named if name and Path(name).is_file()), None)
 

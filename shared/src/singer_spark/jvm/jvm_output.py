@@ -1,4 +1,6 @@
-"""What a JVM writes to standard error: passed on once it has started, and read for its cause if it fails."""
+"""What a JVM writes to standard error: passed on once it has started, and read for its cause if it
+fails.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ from singer_spark.process.signals import stop_by_error
 
 LINES_KEPT = 200
 JOIN_SECONDS = 2.0
-_PACKAGES = re.compile(r"^(?:Exception in thread \S+ )?(?:Caused by: )?(?:[\w$]+\.)+(\w+(?:Exception|Error))\b:? ?")
+_PACKAGES = re.compile(
+    r"^(?:Exception in thread \S+ )?(?:Caused by: )?(?:[\w$]+\.)+(\w+(?:Exception|Error))\b:? ?"
+)
 _TRACE = re.compile(r"^\s+at |^\s*\.\.\. \d+ more|^Exception in thread ")
 # What its log says of itself.
 _OF_LOG = re.compile(r"^SLF4J")
@@ -81,7 +85,10 @@ class JvmOutput:
             return limit_reached("".join(self._lines))
 
     def cause(self) -> ConfigurationError | None:
-        """What the JVM said last that is not part of a trace, in one line; None if it said nothing."""
+        """What the JVM said last that is not part of a trace, in one line.
+
+        None if it said nothing.
+        """
         with self._guard:
             lines = [line for line in self._lines if line.strip() and not _OF_LOG.search(line)]
         if not lines:

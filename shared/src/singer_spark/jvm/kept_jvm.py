@@ -1,8 +1,10 @@
-"""A JVM that outlives the runs which use it, one after another: kept by the process that starts these runs.
+"""A JVM that outlives the runs which use it, one after another: kept by the process that starts
+these runs.
 
-A run asks for its JVM over a socket that it inherits, and gets the one that is kept if that was started by the same
-command in the same environment. It never ends it. What a run leaves in it (a connection that a killed run had open)
-goes with it: the keeper ends a JVM after a run that failed, after `MOST_RUNS`, and once it has grown by `MOST_BYTES`.
+A run asks for its JVM over a socket that it inherits, and gets the one that is kept if that was
+started by the same command in the same environment. It never ends it. What a run leaves in it (a
+connection that a killed run had open) goes with it: the keeper ends a JVM after a run that failed,
+after `MOST_RUNS`, and once it has grown by `MOST_BYTES`.
 """
 
 from __future__ import annotations
@@ -18,7 +20,14 @@ from pathlib import Path
 from typing import Any
 
 from singer_spark.errors import ConfigurationError, SingerSparkError
-from singer_spark.jvm.spark_jvm import Gateway, end_jvm, jvm_is_alive, jvm_process_id, start_jvm, use_kept_jvm
+from singer_spark.jvm.spark_jvm import (
+    Gateway,
+    end_jvm,
+    jvm_is_alive,
+    jvm_process_id,
+    start_jvm,
+    use_kept_jvm,
+)
 from singer_spark.process.scratch import scratch_folder
 
 # The descriptor over which this process asks another one for its JVM; not set: it starts its own.
@@ -62,7 +71,12 @@ class JvmKeeper:
         self._runs += 1
         size = _resident_bytes(process)
         self._bytes = self._bytes or size
-        if failed or self._runs >= MOST_RUNS or size - self._bytes > MOST_BYTES or not jvm_is_alive():
+        if (
+            failed
+            or self._runs >= MOST_RUNS
+            or size - self._bytes > MOST_BYTES
+            or not jvm_is_alive()
+        ):
             self.end()
 
     def end(self) -> None:
@@ -75,7 +89,11 @@ class JvmKeeper:
             for line in stream:
                 try:
                     gateway = self._started(json.loads(line))
-                    answer: dict[str, Any] = {"port": gateway.port, "secret": gateway.secret, "id": jvm_process_id()}
+                    answer: dict[str, Any] = {
+                        "port": gateway.port,
+                        "secret": gateway.secret,
+                        "id": jvm_process_id(),
+                    }
                 except SingerSparkError as error:
                     answer = {"error": str(error)}
                 with suppress(OSError):  # the run is gone
@@ -83,10 +101,15 @@ class JvmKeeper:
                     stream.flush()
 
     def _started(self, asked: Mapping[str, Any]) -> Gateway:
-        """The JVM for a run's command; files of the run's own scratch folder lie in this process's."""
+        """The JVM for a run's command.
+
+        Files of the run's own scratch folder lie in this process's.
+        """
         own = str(scratch_folder())
         words = [_moved(word, asked["scratch"], own) for word in asked["command"]]
-        variables = {name: _moved(value, asked["scratch"], own) for name, value in asked["variables"].items()}
+        variables = {
+            name: _moved(value, asked["scratch"], own) for name, value in asked["variables"].items()
+        }
         key = _key_of(words, variables)
         if self._gateway is None or key != self._key or not jvm_is_alive():
             self.end()
@@ -95,7 +118,9 @@ class JvmKeeper:
         return self._gateway
 
 
-def started_or_kept(command: Sequence[str], variables: Mapping[str, str], *, grace_seconds: float) -> Gateway:
+def started_or_kept(
+    command: Sequence[str], variables: Mapping[str, str], *, grace_seconds: float
+) -> Gateway:
     """The JVM for a command: the one that is kept for this process, else a new one, as `start_jvm`.
 
     Raises:
@@ -103,12 +128,17 @@ def started_or_kept(command: Sequence[str], variables: Mapping[str, str], *, gra
     """
     if KEEPER not in os.environ:
         return start_jvm(command, variables, grace_seconds=grace_seconds)
-    everything = {name: value for name, value in {**os.environ, **variables}.items() if name != KEEPER}
+    everything = {
+        name: value for name, value in {**os.environ, **variables}.items() if name != KEEPER
+    }
     asked = {
         "command": list(command), "variables": everything, "grace_seconds": grace_seconds,
         "scratch": str(scratch_folder()),
     }  # fmt: skip
-    with socket.socket(fileno=os.dup(int(os.environ[KEEPER]))) as keeper, keeper.makefile("rwb") as stream:
+    with (
+        socket.socket(fileno=os.dup(int(os.environ[KEEPER]))) as keeper,
+        keeper.makefile("rwb") as stream,
+    ):
         stream.write(json.dumps(asked).encode() + b"\n")
         stream.flush()
         line = stream.readline()

@@ -1,7 +1,9 @@
-"""The JVM behind this process's Spark session: started, watched and ended here, so that it never outlives the process.
+"""The JVM behind this process's Spark session: started, watched and ended here, so that it never
+outlives the process.
 
-PySpark could start it, too, but only reveals the process once Spark is ready: if this process were stopped before, the
-JVM would be left behind. If this process is killed, the JVM sees the end of its standard input, and exits.
+PySpark could start it, too, but only reveals the process once Spark is ready: if this process were
+stopped before, the JVM would be left behind. If this process is killed, the JVM sees the end of its
+standard input, and exits.
 """
 
 from __future__ import annotations
@@ -21,7 +23,10 @@ from singer_spark.errors import ConfigurationError, ResourceError
 from singer_spark.jvm.jvm_output import JvmOutput
 from singer_spark.process.scratch import scratch_folder
 
-OUT_OF_MEMORY = (3, 52)  # exit codes of a JVM under -XX:+ExitOnOutOfMemoryError, and of Spark itself
+OUT_OF_MEMORY = (
+    3,
+    52,
+)  # exit codes of a JVM under -XX:+ExitOnOutOfMemoryError, and of Spark itself
 LOOK_SECONDS = 0.02
 # A dying JVM's connections break a moment before it is gone.
 SECONDS_TO_BE_GONE = 0.5
@@ -58,13 +63,18 @@ class _Jvm:
 _jvm = _Jvm()
 
 
-def start_jvm(command: Sequence[str], variables: Mapping[str, str] = {}, *, grace_seconds: float) -> Gateway:
-    """Start the JVM and wait until it accepts connections; in a thread, which signals' exceptions do not reach.
+def start_jvm(
+    command: Sequence[str], variables: Mapping[str, str] = {}, *, grace_seconds: float
+) -> Gateway:
+    """Start the JVM and wait until it accepts connections.
+
+    In a thread, which signals' exceptions do not reach.
 
     Args:
         command: `spark-submit`, or Java itself, with its arguments.
         variables: Environment variables that are its own.
-        grace_seconds: How long the JVM may take to clean up at its end; 0 if killing it leaves nothing behind.
+        grace_seconds: How long the JVM may take to clean up at its end; 0 if killing it leaves
+            nothing behind.
 
     Raises:
         ConfigurationError: it ended instead.
@@ -72,7 +82,8 @@ def start_jvm(command: Sequence[str], variables: Mapping[str, str] = {}, *, grac
     address = scratch_folder() / f"gateway-{uuid.uuid4().hex}"
     # As in `spark-submit`.
     environment = {**os.environ, **variables, "PYTHONHASHSEED": "0", "SPARK_CONNECT_MODE": "0"}
-    # Spark's Python workers inherit it. Meltano turns all warnings on, and PySpark's would fill its log.
+    # Spark's Python workers inherit it. Meltano turns all warnings on, and PySpark's would fill its
+    # log.
     environment["PYTHONWARNINGS"] = "ignore::ResourceWarning"
     environment["_PYSPARK_DRIVER_CONN_INFO_PATH"] = str(address)
     process = _launch(command, environment, grace_seconds)
@@ -88,13 +99,17 @@ def start_jvm(command: Sequence[str], variables: Mapping[str, str] = {}, *, grac
         # A killed JVM says nothing of its end: what it printed before are warnings.
         killed = process.returncode == -signal.SIGKILL
         cause = output.shortage() or (None if killed else output.cause())
-        raise cause or ConfigurationError(f"its JVM {_ending(process.returncode)} before it was ready")
+        raise cause or ConfigurationError(
+            f"its JVM {_ending(process.returncode)} before it was ready"
+        )
     output.release()
     port, size = struct.unpack_from(">ii", data := address.read_bytes())
     return Gateway(port, data[8 : 8 + size].decode())
 
 
-def _launch(command: Sequence[str], environment: dict[str, str], grace_seconds: float) -> subprocess.Popen[bytes]:
+def _launch(
+    command: Sequence[str], environment: dict[str, str], grace_seconds: float
+) -> subprocess.Popen[bytes]:
     with _jvm.starting:
         if _jvm.forbidden:
             raise ConfigurationError("this process is ending")
@@ -142,7 +157,9 @@ def end_jvm(*, for_good: bool = False) -> None:
 
 
 def await_jvm() -> None:
-    """Wait for the JVM to end by itself, with all that it does at its end, once it is told that this process ends."""
+    """Wait for the JVM to end by itself, with all that it does at its end, once it is told that
+    this process ends.
+    """
     process = _jvm.process
     if process is not None:
         process.communicate()
@@ -171,7 +188,9 @@ def jvm_failure() -> ResourceError | None:
     if code in OUT_OF_MEMORY:
         way_out = "give it more: spark.driver.memory in `spark.conf`, or more threads (ulimit -u)"
     elif code == -signal.SIGKILL:
-        way_out = "it was killed by hand, or the machine has too little memory for spark.driver.memory"
+        way_out = (
+            "it was killed by hand, or the machine has too little memory for spark.driver.memory"
+        )
     return ResourceError(f"Spark's JVM {_ending(code)} in the middle of the run; {way_out}")
 
 
@@ -192,7 +211,9 @@ def _kept_failure() -> ResourceError | None:
 def _ending(code: int) -> str:
     if code in OUT_OF_MEMORY:
         return "ran out of memory"
-    return f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
+    return (
+        f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
+    )
 
 
 def _signal_group(process: subprocess.Popen[bytes], number: signal.Signals) -> None:

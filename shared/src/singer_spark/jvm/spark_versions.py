@@ -1,7 +1,9 @@
-"""What differs between the versions of PySpark that are supported, 3.5 to 4.3, and which private members are used.
+"""What differs between the versions of PySpark that are supported, 3.5 to 4.3, and which private
+members are used.
 
-The public ones would need a session, a second request or a pass over the rows in Python. A test looks at each of
-`PRIVATE` in the installed version, and so names the one that a new version has changed. PySpark is not imported here.
+The public ones would need a session, a second request or a pass over the rows in Python. A test
+looks at each of `PRIVATE` in the installed version, and so names the one that a new version has
+changed. PySpark is not imported here.
 """
 
 from __future__ import annotations
@@ -28,7 +30,8 @@ class PrivateMember:
     """A member that Spark may change without notice.
 
     Attributes:
-        owner: A class of the JVM, an object of Scala with `$` at its end; or a module of Python, `:`, and a class.
+        owner: A class of the JVM, an object of Scala with `$` at its end; or a module of Python,
+            `:`, and a class.
         name: A method, or an attribute of Python's.
         arguments: How many a method of the JVM takes; None: any number, or no method.
         since: The first version that has it.
@@ -50,10 +53,24 @@ class PrivateMember:
 # Looked for by the test in 3.5.9, 4.0.5, 4.1.4, 4.2.1 and 4.3.0.
 PRIVATE = (
     # Rows of a query as Arrow batches in a JVM without a session: `arrow_rows`.
-    PrivateMember(f"{_SQL}execution.datasources.jdbc.JdbcUtils$", "resultSetToSparkInternalRows", 4, until=(4, 1)),
-    PrivateMember(f"{_SQL}execution.datasources.jdbc.JdbcUtils$", "resultSetToSparkInternalRows", 5, since=(4, 1)),
-    PrivateMember(f"{_SQL}execution.arrow.ArrowConverters$", "toBatchWithSchemaIterator", 6, until=(4, 0)),
-    PrivateMember(f"{_SQL}execution.arrow.ArrowConverters$", "toBatchWithSchemaIterator", 7, since=(4, 0)),
+    PrivateMember(
+        f"{_SQL}execution.datasources.jdbc.JdbcUtils$",
+        "resultSetToSparkInternalRows",
+        4,
+        until=(4, 1),
+    ),
+    PrivateMember(
+        f"{_SQL}execution.datasources.jdbc.JdbcUtils$",
+        "resultSetToSparkInternalRows",
+        5,
+        since=(4, 1),
+    ),
+    PrivateMember(
+        f"{_SQL}execution.arrow.ArrowConverters$", "toBatchWithSchemaIterator", 6, until=(4, 0)
+    ),
+    PrivateMember(
+        f"{_SQL}execution.arrow.ArrowConverters$", "toBatchWithSchemaIterator", 7, since=(4, 0)
+    ),
     PrivateMember("org.apache.spark.api.python.PythonRDD", "writeIteratorToStream", 2),
     PrivateMember("org.apache.spark.executor.InputMetrics", "<init>", 0),
     PrivateMember(f"{_SQL}jdbc.JdbcDialects$", "get", 1),
@@ -87,11 +104,14 @@ PRIVATE = (
     PrivateMember("pyspark.core.rdd:PipelinedRDD", "_jrdd", since=(4, 0)),
     PrivateMember("pyspark.sql.dataframe:DataFrame", "_jdf", until=(4, 0)),
     PrivateMember("pyspark.sql.classic.dataframe:DataFrame", "_jdf", since=(4, 0)),
-    # Spark Connect without a second request, or ten minutes of patience: `connect_session`, `connect_answer`.
+    # Spark Connect without a second request, or ten minutes of patience: `connect_session`,
+    # `connect_answer`.
     PrivateMember("pyspark.sql.connect.client:SparkConnectClient", "to_table"),
     PrivateMember("pyspark.sql.connect.client:SparkConnectClient", "_retry_policy", until=(4, 0)),
     PrivateMember("pyspark.sql.connect.dataframe:DataFrame", "_plan"),
-    PrivateMember("pyspark.sql.connect.client:SparkConnectClient", "set_retry_policies", since=(4, 0)),
+    PrivateMember(
+        "pyspark.sql.connect.client:SparkConnectClient", "set_retry_policies", since=(4, 0)
+    ),
     PrivateMember("pyspark.sql.connect.client.retries:DefaultPolicy", "__init__", since=(4, 0)),
     PrivateMember("pyspark.sql.connect.conf:RuntimeConf", "_set_all", since=(4, 0)),
 )
@@ -104,7 +124,9 @@ def spark_version() -> tuple[int, int]:
     return int(major), int(minor)
 
 
-def rows_of_result(utilities: Any, result: Any, dialect: Any, schema: Any, metrics: Any, none: Any) -> Any:
+def rows_of_result(
+    utilities: Any, result: Any, dialect: Any, schema: Any, metrics: Any, none: Any
+) -> Any:
     """A Scala iterator of a result's rows, by `JdbcUtils`."""
     # The time that a fetch takes: an `Option[SQLMetric]`.
     more = (none,) if spark_version() >= (4, 1) else ()
@@ -112,20 +134,32 @@ def rows_of_result(utilities: Any, result: Any, dialect: Any, schema: Any, metri
 
 
 def takes_jdbc_options() -> bool:
-    """Whether dialects prepare a connection by its `JDBCOptions`; given a map of options, they then do nothing."""
+    """Whether dialects prepare a connection by its `JDBCOptions`.
+
+    Given a map of options, they then do nothing.
+    """
     return spark_version() >= (4, 2)
 
 
-def arrow_batches(converters: Any, rows: Any, schema: Any, batch_rows: int, batch_bytes: int) -> Any:
+def arrow_batches(
+    converters: Any, rows: Any, schema: Any, batch_rows: int, batch_bytes: int
+) -> Any:
     """An iterator of Arrow streams of rows, by `ArrowConverters`."""
-    # The zone of timestamps, whether names must differ, and whether texts may have more than 2 GB in a batch.
+    # The zone of timestamps, whether names must differ, and whether texts may have more than 2 GB
+    # in a batch.
     more = (False,) if spark_version() >= (4, 0) else ()
-    return converters.toBatchWithSchemaIterator(rows, schema, batch_rows, batch_bytes, "UTC", False, *more)
+    return converters.toBatchWithSchemaIterator(
+        rows, schema, batch_rows, batch_bytes, "UTC", False, *more
+    )
 
 
 def rewriting_rules() -> tuple[str, ...]:
     """Rules of the optimizer without which some expressions can't be evaluated."""
-    return ("ReplaceExpressions", "RewriteWithExpression") if spark_version() >= (4, 0) else ("ReplaceExpressions",)
+    return (
+        ("ReplaceExpressions", "RewriteWithExpression")
+        if spark_version() >= (4, 0)
+        else ("ReplaceExpressions",)
+    )
 
 
 def reflection_options() -> tuple[str, ...]:
@@ -134,7 +168,10 @@ def reflection_options() -> tuple[str, ...]:
 
 
 def memory_options() -> tuple[str, ...]:
-    """The option for direct memory that the launcher of this version gives each driver; an older Java ignores it."""
+    """The option for direct memory that the launcher of this version gives each driver.
+
+    An older Java ignores it.
+    """
     return ("--sun-misc-unsafe-memory-access=allow",) if spark_version() >= (4, 3) else ()
 
 
@@ -152,7 +189,10 @@ def in_this_version(template: str) -> str:
 
 
 def repartitioned(rows: DataFrame, count: int, number: str) -> DataFrame:
-    """The rows, those with the same number below `count` in one partition; before 4.1 others may be there, too."""
+    """The rows, those with the same number below `count` in one partition.
+
+    Before 4.1 others may be there, too.
+    """
     from pyspark.sql import functions as F
 
     if spark_version() >= (4, 1):
@@ -165,17 +205,23 @@ def sent_rows(session: SparkSession, columns: Mapping[str, Sequence[int]]) -> Da
     if spark_version() >= (4, 0):
         import pyarrow as pa
 
-        return session.createDataFrame(pa.table({name: pa.array(each, pa.int64()) for name, each in columns.items()}))
+        return session.createDataFrame(
+            pa.table({name: pa.array(each, pa.int64()) for name, each in columns.items()})
+        )
     rows = list(zip(*columns.values(), strict=True))
     return session.createDataFrame(rows, ", ".join(f"{name} bigint" for name in columns))
 
 
 def be_patient(session: Any, retries: int, longest_pause: int) -> None:
-    """Set how often a client of Spark Connect repeats a request, with pauses of so many milliseconds at most."""
+    """Set how often a client of Spark Connect repeats a request, with pauses of so many
+    milliseconds at most.
+    """
     if spark_version() >= (4, 0):
         from pyspark.sql.connect.client.retries import DefaultPolicy
 
-        session.client.set_retry_policies([DefaultPolicy(max_retries=retries, max_backoff=longest_pause)])
+        session.client.set_retry_policies(
+            [DefaultPolicy(max_retries=retries, max_backoff=longest_pause)]
+        )
     else:
         session.client._retry_policy.update(max_retries=retries, max_backoff=longest_pause)
 
@@ -189,7 +235,8 @@ def set_at_once(session: Any, conf: Mapping[str, str]) -> bool:
 
 
 def answer(frame: Any) -> tuple[pa.Table, StructType]:
-    """All rows of a frame of Spark Connect, and their schema, by one request: `collect` and `toArrow` make two.
+    """All rows of a frame of Spark Connect, and their schema, by one request: `collect` and
+    `toArrow` make two.
 
     A JDBC relation costs a connection to the database for each request.
     """

@@ -1,4 +1,6 @@
-"""Identities of processes, by which others, also on other machines, can recognise them and check whether they live."""
+"""Identities of processes, by which others, also on other machines, can recognise them and check
+whether they live.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,8 @@ class Process:
         host: Name of its machine, for users.
         machine: Kernel boot and process namespace, within which process ids can be looked up.
         pid: Process id.
-        started: The kernel's start time of the process, which reveals a reused id; empty if unknown.
+        started: The kernel's start time of the process, which reveals a reused id; empty if
+            unknown.
     """
 
     host: str
@@ -54,7 +57,10 @@ class Process:
         return self._lives() is False
 
     def _lives(self) -> bool | None:
-        """Whether it lives; None if on another machine, or indistinguishable from a later process with the same id."""
+        """Whether it lives.
+
+        None if on another machine, or indistinguishable from a later process with the same id.
+        """
         if self.machine != _machine():
             return None
         try:

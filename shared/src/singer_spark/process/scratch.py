@@ -1,6 +1,8 @@
-"""A scratch folder of this process on the local disk: removed at its end, or after a `kill -9` by the next start.
+"""A scratch folder of this process on the local disk: removed at its end, or after a `kill -9` by
+the next start.
 
-It is in the folder for temporary files (`TMPDIR`). The kernel's lock on a file inside shows whether its owner lives.
+It is in the folder for temporary files (`TMPDIR`). The kernel's lock on a file inside shows whether
+its owner lives.
 """
 
 from __future__ import annotations
@@ -33,7 +35,8 @@ def scratch_folder() -> Path:
         folder = _make(place)
     except OSError as error:
         raise ConfigurationError(
-            f"no folder for temporary files can be made: {error}; free some space, or set TMPDIR to another place"
+            f"no folder for temporary files can be made: {error}; free some space, or set TMPDIR "
+            "to another place"
         ) from error
     atexit.register(_remove, folder)
     return folder
@@ -79,7 +82,9 @@ def _lock(folder: Path) -> int | None:
 
 
 def _remove(folder: Path) -> None:
-    """Remove everything but the lock, then the lock: what can't be removed now is found by the next start."""
+    """Remove everything but the lock, then the lock: what can't be removed now is found by the next
+    start.
+    """
     with suppress(OSError):
         for path in folder.iterdir():
             if path.is_dir() and not path.is_symlink():

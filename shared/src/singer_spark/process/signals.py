@@ -1,10 +1,12 @@
-"""SIGTERM, SIGINT and SIGHUP: the first one stops the run, a later one the process; none stops a commit.
+"""SIGTERM, SIGINT and SIGHUP: the first one stops the run, a later one the process.
 
-Signals often come twice in quick succession: from a terminal to all of its processes, then from the shell to its own.
-So one right after the first means the same.
+None stops a commit.
 
-After the first one the program has some seconds to clean up. Then the process ends, whatever it waits for: a silent
-connection, a lock, a thread. The next run finds the same as after `kill -9`.
+Signals often come twice in quick succession: from a terminal to all of its processes, then from the
+shell to its own. So one right after the first means the same.
+
+After the first one the program has some seconds to clean up. Then the process ends, whatever it
+waits for: a silent connection, a lock, a thread. The next run finds the same as after `kill -9`.
 """
 
 from __future__ import annotations
@@ -90,7 +92,10 @@ class _Stopping:
             self.signalled_at = now
             if not self.too_late:
                 self._stop(Stopped(number))
-            self._say(f"{name} came too late to stop the commit; another one ends the process, whatever it is doing")
+            self._say(
+                f"{name} came too late to stop the commit; another one ends the process, whatever "
+                "it is doing"
+            )
         elif now - self.signalled_at > SAME_BREATH_SECONDS:
             self._say(f"ended by a second {name}; the next run finishes or undoes what was begun")
             self.at_once()
@@ -112,12 +117,17 @@ class _Stopping:
         time.sleep(self.grace_seconds)
         if not self.too_late and self.end.acquire(blocking=False):
             cause = stopped if isinstance(stopped, StoppedByError) else f"stopped by {stopped}"
-            self._say(f"{cause}; {self.if_stopped}; what was open did not close in {self.grace_seconds:g} s")
+            self._say(
+                f"{cause}; {self.if_stopped}; what was open did not close in "
+                f"{self.grace_seconds:g} s"
+            )
             self.at_once()
             os._exit(stopped.exit_code)
 
     def swallowed(self, unraisable: sys.UnraisableHookArgs) -> None:
-        """Raise a signal that came within a destructor, which no exception can leave, a moment later."""
+        """Raise a signal that came within a destructor, which no exception can leave, a moment
+        later.
+        """
         if not isinstance(unraisable.exc_value, Stopped):
             sys.__unraisablehook__(unraisable)
         elif not self.too_late:
@@ -140,10 +150,14 @@ class _Stopping:
 _stopping = _Stopping()
 
 
-def stop_on_signals(program: str, at_once: Callable[[], None], if_stopped: str, grace_seconds: float) -> None:
-    """Let the first signal raise `Stopped` in the main thread, and a later one exit the process at once.
+def stop_on_signals(
+    program: str, at_once: Callable[[], None], if_stopped: str, grace_seconds: float
+) -> None:
+    """Let the first signal raise `Stopped` in the main thread, and a later one exit the process at
+    once.
 
-    The process also exits if it has not called `too_late_to_stop` so many seconds after the first one.
+    The process also exits if it has not called `too_late_to_stop` so many seconds after the first
+    one.
     """
     _stopping.program, _stopping.at_once, _stopping.if_stopped = program, at_once, if_stopped
     _stopping.grace_seconds = grace_seconds
@@ -156,14 +170,20 @@ def stop_on_signals(program: str, at_once: Callable[[], None], if_stopped: str, 
 
 
 def stop_by_error(error: Exception) -> None:
-    """Raise `StoppedByError` in the main thread of a program, from another one; does nothing in other processes."""
+    """Raise `StoppedByError` in the main thread of a program, from another one.
+
+    Does nothing in other processes.
+    """
     if _stopping.program and _stopping.error is None:
         _stopping.error = error
         signal.pthread_kill(threading.main_thread().ident or 0, OF_A_THREAD)
 
 
 def end_within(seconds: float, exit_code: int) -> None:
-    """Exit the process after so many seconds, should a thread keep it from its end; for the main thread."""
+    """Exit the process after so many seconds, should a thread keep it from its end.
+
+    For the main thread.
+    """
     signal.signal(signal.SIGALRM, lambda *_: os._exit(exit_code))
     signal.setitimer(signal.ITIMER_REAL, seconds)
 
@@ -172,7 +192,8 @@ def end_within(seconds: float, exit_code: int) -> None:
 def loading() -> Iterator[None]:
     """For the imports of a program: within it, a signal ends the process immediately.
 
-    An exception raised by a handler while a compiled module is initialised can crash the interpreter.
+    An exception raised by a handler while a compiled module is initialised can crash the
+    interpreter.
     """
     _stopping.loading = True
     try:
@@ -189,11 +210,16 @@ def seconds_left() -> float:
 
 
 def end_after_signal() -> None:
-    """Give the main thread the end of the process; never returns if the clean-up's limit is ending it already."""
+    """Give the main thread the end of the process.
+
+    Never returns if the clean-up's limit is ending it already.
+    """
     _stopping.too_late = True
     _stopping.end.acquire()
 
 
 def too_late_to_stop() -> None:
-    """From here to the process's end, only note a first signal: the commit has begun, or everything is done."""
+    """From here to the process's end, only note a first signal: the commit has begun, or everything
+    is done.
+    """
     _stopping.too_late = True

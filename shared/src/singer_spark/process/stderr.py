@@ -1,4 +1,6 @@
-"""Standard error, which is only for people: if it has no reader any more, or its disk is full, the run goes on."""
+"""Standard error, which is only for people: if it has no reader any more, or its disk is full, the
+run goes on.
+"""
 
 from __future__ import annotations
 
@@ -32,11 +34,14 @@ class _NeverFailing(io.TextIOWrapper):
 def claim_stderr() -> None:
     """Replace `sys.stderr` by one that never fails; to be called before anything logs."""
     raw = io.FileIO(2, "w", closefd=False)
-    sys.stderr = _NeverFailing(io.BufferedWriter(raw), encoding="utf-8", errors="backslashreplace", line_buffering=True)
+    sys.stderr = _NeverFailing(
+        io.BufferedWriter(raw), encoding="utf-8", errors="backslashreplace", line_buffering=True
+    )
 
 
 def share_terminal() -> None:
-    """Let each line wipe the live lines below it, of this program or of another on the same terminal.
+    """Let each line wipe the live lines below it, of this program or of another on the same
+    terminal.
 
     A program with live lines leaves the cursor above them and redraws them (`live_lines`).
     """
@@ -45,7 +50,9 @@ def share_terminal() -> None:
 
 
 def release_stderr() -> None:
-    """Write what is left, or drop it: a failure at the interpreter's exit would count as one of the run."""
+    """Write what is left, or drop it: a failure at the interpreter's exit would count as one of the
+    run.
+    """
     try:
         sys.stderr.buffer.flush()
     except OSError:

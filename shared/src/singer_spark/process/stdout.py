@@ -20,7 +20,8 @@ LOOK_SECONDS = 1.0
 def claim_stdout() -> None:
     """Reserve standard output for Singer lines; to be called first, before any JVM starts.
 
-    Afterwards descriptor 1, which child processes inherit, is standard error, and `sys.stdout` is the real output.
+    Afterwards descriptor 1, which child processes inherit, is standard error, and `sys.stdout` is
+    the real output.
     """
     _open_closed()
     sys.stdout.flush()
@@ -63,7 +64,10 @@ def send_file(path: Path) -> None:
 
 
 def _open_closed() -> None:
-    """Open descriptors 0 to 2 if the caller closed them; otherwise the next files opened would get these numbers."""
+    """Open descriptors 0 to 2 if the caller closed them.
+
+    Otherwise the next files opened would get these numbers.
+    """
     for number in range(3):
         try:
             os.fstat(number)

@@ -1,4 +1,7 @@
-"""`--about` as plain text, with a description of each setting; singer-sdk's own text leaves that out."""
+"""`--about` as plain text, with a description of each setting.
+
+Singer-sdk's own text leaves that out.
+"""
 
 from __future__ import annotations
 
@@ -21,10 +24,16 @@ class DescribedText(AboutFormatter, format_name="text"):
         lines = [f"{about_info.name} {about_info.version} (Meltano SDK {about_info.sdk_version})"]
         lines += [fill(about_info.description or "", WIDTH), ""]
         lines += [
-            fill(f"Capabilities: {', '.join(map(str, about_info.capabilities))}", WIDTH, break_on_hyphens=False),
+            fill(
+                f"Capabilities: {', '.join(map(str, about_info.capabilities))}",
+                WIDTH,
+                break_on_hyphens=False,
+            ),
             "",
         ]
-        lines += [f"Settings, each also by the environment variable {about_info.env_var_prefix}<NAME>:"]
+        lines += [
+            f"Settings, each also by the environment variable {about_info.env_var_prefix}<NAME>:"
+        ]
         required = about_info.settings.get("required", ())
         for name, schema in about_info.settings.get("properties", {}).items():
             lines += ["", f"  {name} ({_kind(schema, required=name in required)})"]

@@ -1,4 +1,7 @@
-"""What a look at a pipeline's surroundings found (`spark-lake check`); the same for source and lake."""
+"""What a look at a pipeline's surroundings found (`spark-lake check`).
+
+The same for source and lake.
+"""
 
 from __future__ import annotations
 

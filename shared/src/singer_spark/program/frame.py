@@ -32,16 +32,19 @@ def run_program(
     """Run `main` and exit with its exit code; an error or a signal becomes one line.
 
     Args:
-        main: Returns the exit code; it imports everything heavy under `loading`, so that signals are handled from early
+        main: Returns the exit code; it imports everything heavy under `loading`, so that signals
+            are handled from early
             on.
         program: The program's name.
         if_stopped: What the user should know after a signal.
         grace_seconds: How long it may clean up after a signal.
 
     Raises:
-        SystemExit: always, except after a signal: then threads that are still running are not awaited.
+        SystemExit: always, except after a signal: then threads that are still running are not
+            awaited.
     """
-    # Arrow's own allocator, mimalloc, keeps freed memory; these return it, jemalloc more of it, and are no slower.
+    # Arrow's own allocator, mimalloc, keeps freed memory; these return it, jemalloc more of it, and
+    # are no slower.
     os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "jemalloc" if _has_jemalloc() else "system")
     # Nothing here multiplies matrices: numpy, which Arrow loads, need not start threads for that.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
@@ -52,16 +55,20 @@ def run_program(
         code = _run(main, program)
         too_late_to_stop()
     except (Stopped, KeyboardInterrupt) as stopped:
-        # A KeyboardInterrupt comes from the handler that Spark installs over ours while it makes a session.
+        # A KeyboardInterrupt comes from the handler that Spark installs over ours while it makes a
+        # session.
         end_after_signal()
         if isinstance(stopped, StoppedByError):
             report(stopped.error, program)
         else:
-            sys.stderr.write(f"{program}: stopped by {str(stopped) or signal.SIGINT.name}; {if_stopped}\n")
+            sys.stderr.write(
+                f"{program}: stopped by {str(stopped) or signal.SIGINT.name}; {if_stopped}\n"
+            )
         _end()
         os._exit(getattr(stopped, "exit_code", 128 + signal.SIGINT))
     _end()
-    # Else the interpreter looks for garbage among all that was loaded, twice: a quarter of a short run's CPU time.
+    # Else the interpreter looks for garbage among all that was loaded, twice: a quarter of a short
+    # run's CPU time.
     gc.freeze()
     # What was read ahead, or began in the background, may wait for what never comes.
     end_within(grace_seconds, 1 if isinstance(code, str) else code or 0)
@@ -73,7 +80,9 @@ def _run(main: Callable[[], int | None], program: str) -> int | str | None:
     output, failed = sys.stdout, False
     try:
         code = main()
-    except SystemExit as left:  # click leaves like this when it meets a closed pipe, and puts a wrapper there
+    except (
+        SystemExit
+    ) as left:  # click leaves like this when it meets a closed pipe, and puts a wrapper there
         sys.stdout, code = output, left.code
     except Exception as error:
         if stopped := _stopped_before(error):
@@ -100,7 +109,9 @@ def root_failure(error: Exception) -> Exception:
     # A JVM that is gone explains all later failures.
     failure = jvm_failure()
     if failure is None and isinstance(error, BrokenPipeError):
-        failure = ResourceError("the reader of standard output is gone; look at why the program behind the pipe ended")
+        failure = ResourceError(
+            "the reader of standard output is gone; look at why the program behind the pipe ended"
+        )
     if failure is None and not isinstance(error, SingerSparkError):
         failure = shortage(error)
     if failure is None:

@@ -1,7 +1,8 @@
 """Live lines at the end of a terminal that other programs write to as well.
 
-The cursor rests on an empty line above them. So all other output, of `tap` and `target` in one pipe or of a JVM, goes
-there, in whole lines, and the live lines are redrawn below it: the log scrolls up, and they stay at the end.
+The cursor rests on an empty line above them. So all other output, of `tap` and `target` in one pipe
+or of a JVM, goes there, in whole lines, and the live lines are redrawn below it: the log scrolls
+up, and they stay at the end.
 """
 
 from __future__ import annotations
@@ -23,8 +24,13 @@ FRAME_SECONDS = 0.25
 class LiveLines:
     """Live lines, drawn until stopped, in a thread of their own."""
 
-    def __init__(self, console: Console, content: Callable[[int, int], RenderableType | None]) -> None:
-        """Start drawing `content`, given its width and its most lines; None: there is nothing yet."""
+    def __init__(
+        self, console: Console, content: Callable[[int, int], RenderableType | None]
+    ) -> None:
+        """Start drawing `content`, given its width and its most lines.
+
+        None: there is nothing yet.
+        """
         self._console = console
         self._content = content
         self._ended, self._drawing = threading.Event(), threading.Lock()
@@ -45,7 +51,8 @@ class LiveLines:
             if self._ended.is_set():
                 return
             width, height = self._console.size
-            # One column is left free: a full line may wrap, and the cursor would return to another line.
+            # One column is left free: a full line may wrap, and the cursor would return to another
+            # line.
             width = max(width - 1, 1)
             content = self._content(width, max(height - 3, 1))
             if content is None:
@@ -61,7 +68,10 @@ class LiveLines:
 
 
 def _write(text: str) -> None:
-    """Write in one call, so that no other program's line comes between; bypasses the marking of line beginnings."""
+    """Write in one call, so that no other program's line comes between.
+
+    Bypasses the marking of line beginnings.
+    """
     stream = getattr(sys.stderr, "buffer", None)
     try:
         if stream is None:

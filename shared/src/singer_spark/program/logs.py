@@ -1,4 +1,6 @@
-"""Logging of both programs: lines on standard error, or as in the logging config that `SINGER_SDK_LOG_CONFIG` names."""
+"""Logging of both programs: lines on standard error, or as in the logging config that
+`SINGER_SDK_LOG_CONFIG` names.
+"""
 
 from __future__ import annotations
 
@@ -23,13 +25,20 @@ def set_up_logs(program: str, level: str | None) -> None:
 
     Args:
         program: The program's name.
-        level: One of `LEVELS`, by default from the environment; singer-sdk's own lines, METRIC too, need `debug`, or a
+        level: One of `LEVELS`, by default from the environment; singer-sdk's own lines, METRIC too,
+            need `debug`, or a
             logging config written by the user.
     """
-    variables = (f"{program.upper().replace('-', '_')}_LOGLEVEL", "LOGLEVEL", "SINGER_SDK_LOG_LEVEL")
+    variables = (
+        f"{program.upper().replace('-', '_')}_LOGLEVEL",
+        "LOGLEVEL",
+        "SINGER_SDK_LOG_LEVEL",
+    )
     level = level or next(filter(None, map(os.environ.get, variables)), "info")
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s", "%H:%M:%S"))
+    handler.setFormatter(
+        logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s", "%H:%M:%S")
+    )
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
     if LOG_CONFIG in os.environ:
         # Meltano's config names the SDK's formatter.
@@ -52,7 +61,10 @@ def leave_out_libraries(*, sdk: bool = True) -> None:
 
 
 def logs_as_configured() -> bool:
-    """Set up logging from the file that the variable names; False if it is unset, or there is no such file."""
+    """Set up logging from the file that the variable names.
+
+    False if it is unset, or there is no such file.
+    """
     path = os.environ.get(LOG_CONFIG)
     if not path:
         return False
@@ -70,7 +82,10 @@ def logs_as_configured() -> bool:
 
 def is_structured() -> bool:
     """Whether the log is read by a program: then all messages go through the log."""
-    return any(type(each.formatter).__name__ == "StructuredFormatter" for each in logging.getLogger().handlers)
+    return any(
+        type(each.formatter).__name__ == "StructuredFormatter"
+        for each in logging.getLogger().handlers
+    )
 
 
 def _is_ours_or_urgent(record: logging.LogRecord) -> bool:

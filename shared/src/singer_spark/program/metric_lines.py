@@ -18,7 +18,9 @@ RECORD_COUNT, SYNC_DURATION = "record_count", "sync_duration"
 
 
 def log_metric(kind: str, metric: OwnMetric | str, value: float, stream: str) -> None:
-    """Log a counter, timer or gauge as the SDK does, for programs: not on a terminal, nor unless the SDK is loaded."""
+    """Log a counter, timer or gauge as the SDK does, for programs: not on a terminal, nor unless
+    the SDK is loaded.
+    """
     metrics = sys.modules.get("singer_sdk.metrics")
     if metrics is None or sys.stderr.isatty():
         return

@@ -1,4 +1,6 @@
-"""Progress for users: live lines on a terminal, a log line every few seconds elsewhere, a summary at the end."""
+"""Progress for users: live lines on a terminal, a log line every few seconds elsewhere, a summary
+at the end.
+"""
 
 from __future__ import annotations
 
@@ -23,10 +25,12 @@ if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
 LOG_SECONDS = 5.0
-# With this variable only the line that says a run is done is printed: for one of many runs in a row.
+# With this variable only the line that says a run is done is printed: for one of many runs in a
+# row.
 QUIET = "SPARK_LAKE_QUIET"
 DONE = "Done! "
-# The columns of live lines, by importance: a narrow terminal lacks the last ones; between two are so many blanks.
+# The columns of live lines, by importance: a narrow terminal lacks the last ones; between two are
+# so many blanks.
 PERCENT, ROWS, DELETED, RATE, SIZE, TIME = "percent", "rows", "deleted", "rate", "size", "time"
 BY_WEIGHT, GAP = (ROWS, PERCENT, TIME, DELETED, RATE, SIZE), 2
 BAR_WIDTH, SHORTEST_NAME, WIDE = 20, 12, 110
@@ -36,7 +40,9 @@ logger = logging.getLogger(__name__)
 
 @dataclass
 class Count:
-    """What has been done of one stream; times are by the monotonic clock, None before its first rows.
+    """What has been done of one stream.
+
+    Times are by the monotonic clock, None before its first rows.
 
     `deleted` is the number of rows that left its table; `is_done`: no more of it comes.
     """
@@ -66,7 +72,10 @@ class Count:
 
 
 class Progress:
-    """Counts rows and bytes of each stream and shows them on standard error; safe to call from any thread."""
+    """Counts rows and bytes of each stream and shows them on standard error.
+
+    Safe to call from any thread.
+    """
 
     def __init__(self, verb: str) -> None:
         """Start counting."""
@@ -80,8 +89,11 @@ class Progress:
         self._shown: LiveLines | None = None
         self._log_thread: threading.Thread | None = None
         self._stopped = threading.Event()
-        self._on_terminal = sys.stderr.isatty() and os.environ.get("TERM", "dumb") != "dumb" and not is_structured()
-        # In `tap | target` the live display at the pipe's end is enough. Lines written here must not break it.
+        self._on_terminal = (
+            sys.stderr.isatty() and os.environ.get("TERM", "dumb") != "dumb" and not is_structured()
+        )
+        # In `tap | target` the live display at the pipe's end is enough. Lines written here must
+        # not break it.
         self._feeds_a_pipe = _feeds_a_pipe()
         if self._on_terminal and self._feeds_a_pipe:
             share_terminal()
@@ -91,7 +103,8 @@ class Progress:
 
         Args:
             name: `connecting`, `reading`, `merging`, …
-            logged: Whether to write log lines, too: without a terminal, those of one program of a pipe suffice.
+            logged: Whether to write log lines, too: without a terminal, those of one program of a
+                pipe suffice.
         """
         with self._lock:
             if name != self._phase:
@@ -117,7 +130,10 @@ class Progress:
         self._streams = count
 
     def done(self, *streams: str) -> None:
-        """Mark streams of which no more comes; if more does come of one, it is not done after all."""
+        """Mark streams of which no more comes.
+
+        If more does come of one, it is not done after all.
+        """
         with self._lock:
             for stream in streams:
                 self._count(stream).is_done = True
@@ -148,7 +164,11 @@ class Progress:
     def counts(self) -> dict[str, Count]:
         """What has been done by stream, for streams with any work done."""
         with self._lock:
-            return {name: count for name, count in self._counts.items() if count.ended is not None or count.deleted}
+            return {
+                name: count
+                for name, count in self._counts.items()
+                if count.ended is not None or count.deleted
+            }
 
     def moved_at(self) -> float:
         """When rows last moved, by the monotonic clock; 0 if none did."""
@@ -163,14 +183,17 @@ class Progress:
             self._log_thread.join()
 
     def finish(self) -> None:
-        """Print the summary of a program that feeds another one: `sent 340 records in 1 stream(s), 3.2 s`."""
+        """Print the summary of a program that feeds another one: `sent 340 records in 1 stream(s),
+        3.2 s`.
+        """
         counts = self._ended()
         _print(f"{self._verb} {self._total(counts)}")
         if not self._feeds_a_pipe:
             self._print_streams(counts, {})
 
     def finish_run(self, place: str, next_runs: Mapping[str, object]) -> None:
-        """Print the summary of a run, after its commit: `Done! 340 records in 1 stream(s), 3.2 s: ./lake/raw`.
+        """Print the summary of a run, after its commit: `Done! 340 records in 1 stream(s), 3.2 s:
+        ./lake/raw`.
 
         `next_runs` is where the next run begins, by incremental stream.
         """
@@ -190,18 +213,30 @@ class Progress:
 
     def _total(self, counts: Mapping[str, Count]) -> str:
         rows = sum(count.rows for count in counts.values())
-        return f"{rows} records in {len(counts)} stream(s), {span_text(time.monotonic() - self._began)}"
+        return (
+            f"{rows} records in {len(counts)} stream(s), "
+            f"{span_text(time.monotonic() - self._began)}"
+        )
 
     def _print_streams(self, counts: Mapping[str, Count], next_runs: Mapping[str, object]) -> None:
         lines = []
         for stream, count in counts.items():
             deleted = f"{count.deleted:,} deleted" if count.deleted else None
-            parts = [f"{count.rows} records {self._verb}", deleted, size_text(count.size), count.rate]
-            following = f"; the next run starts at {next_runs[stream]}" if stream in next_runs else ""
+            parts = [
+                f"{count.rows} records {self._verb}",
+                deleted,
+                size_text(count.size),
+                count.rate,
+            ]
+            following = (
+                f"; the next run starts at {next_runs[stream]}" if stream in next_runs else ""
+            )
             lines.append(f"{stream}: {', '.join(filter(None, parts))}{following}")
         if lines:
             # A scheduler adds its own prefix to each line, so there it is one line.
-            _print(" | ".join(lines) if is_structured() else "\n".join(f"  {line}" for line in lines))
+            _print(
+                " | ".join(lines) if is_structured() else "\n".join(f"  {line}" for line in lines)
+            )
 
     def _count(self, stream: str) -> Count:
         return self._counts.setdefault(stream, Count())
@@ -224,7 +259,10 @@ class Progress:
         return f"{stream}: {', '.join(filter(None, parts))}"
 
     def _lines(self, width: int, most: int) -> RenderableType:
-        """The phase with the number of streams done, and a line for each stream; if many, for those that moved last."""
+        """The phase with the number of streams done, and a line for each stream.
+
+        If many, for those that moved last.
+        """
         from rich.text import Text
 
         now = time.monotonic()
@@ -259,7 +297,10 @@ class Progress:
 
 
 def _cells(count: Count, now: float) -> dict[str, str]:
-    """What is shown of a stream beside its name, from left to right; the clock of one that is done is stopped."""
+    """What is shown of a stream beside its name, from left to right.
+
+    The clock of one that is done is stopped.
+    """
     known = count.percent is not None and not count.is_done
     return {
         PERCENT: f"~{count.percent} %" if known else "",
@@ -285,7 +326,10 @@ def _bar(percent: int | None) -> str:
 
 
 def fitted(text: str, width: int) -> str:
-    """A text in exactly so many columns; a longer one loses its middle, as names often differ at their ends."""
+    """A text in exactly so many columns.
+
+    A longer one loses its middle, as names often differ at their ends.
+    """
     from rich.cells import cell_len, set_cell_size
 
     if cell_len(text) > width:

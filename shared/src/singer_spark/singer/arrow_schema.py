@@ -34,7 +34,9 @@ def arrow_type(kind: LakeType) -> pa.DataType:
         return pa.struct([pa.field(each.name, arrow_type(each.type)) for each in kind])
     if isinstance(kind, Array):
         return pa.list_(pa.field("element", arrow_type(kind.element)))
-    return pa.decimal128(kind.precision, kind.scale) if kind.name == "decimal" else _ARROW[kind.name]
+    return (
+        pa.decimal128(kind.precision, kind.scale) if kind.name == "decimal" else _ARROW[kind.name]
+    )
 
 
 def columns_of_arrow(schema: pa.Schema) -> Struct | None:

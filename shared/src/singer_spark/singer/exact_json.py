@@ -1,6 +1,7 @@
 """JSON with exact numbers, including those that `json` and `orjson` would round.
 
-Numbers of records are Decimals, to be validated. A state is not validated: its numbers keep their exact text.
+Numbers of records are Decimals, to be validated. A state is not validated: its numbers keep their
+exact text.
 """
 
 from __future__ import annotations
@@ -81,13 +82,23 @@ def state_from_json(text: bytes | str) -> Any:
     return json.loads(text, parse_float=Number, parse_int=_integer_of_state, parse_constant=_refuse)
 
 
-def to_json(value: Any, indent: int | None = None, *, ascii_only: bool = False, sort_keys: bool = False) -> str:
-    """JSON text that keeps every digit, also of Decimals and Numbers; on one line unless `indent` is given."""
-    return _Writer(indent, encode_basestring_ascii if ascii_only else encode_basestring, sort_keys).text(value)
+def to_json(
+    value: Any, indent: int | None = None, *, ascii_only: bool = False, sort_keys: bool = False
+) -> str:
+    """JSON text that keeps every digit, also of Decimals and Numbers.
+
+    On one line unless `indent` is given.
+    """
+    return _Writer(
+        indent, encode_basestring_ascii if ascii_only else encode_basestring, sort_keys
+    ).text(value)
 
 
 def to_json_bytes(value: Any, indent: int | None = None) -> bytes:
-    """JSON in UTF-8 that keeps every digit; lone surrogates, which UTF-8 can't encode, stay escaped."""
+    """JSON in UTF-8 that keeps every digit.
+
+    Lone surrogates, which UTF-8 can't encode, stay escaped.
+    """
     if indent is None:
         try:
             return orjson.dumps(value, default=_as_written)
@@ -106,7 +117,10 @@ def rounded(value: Any) -> Any:
 
 
 def member_text(text: str, name: str) -> str:
-    """The text of a member's value in the text of a JSON object; the last one if the name occurs twice."""
+    """The text of a member's value in the text of a JSON object.
+
+    The last one if the name occurs twice.
+    """
     decoder = json.JSONDecoder(parse_int=str, parse_float=str)
     position, found = text.index("{") + 1, ""
     while match := _MEMBER_NAME.match(text, position):
@@ -130,7 +144,10 @@ class _Writer:
             members = sorted(value.items(), key=itemgetter(0)) if self.sort_keys else value.items()
             colon = ":" if self.indent is None else ": "
             below = self._below
-            return self._between("{}", [f"{self.quoted(str(name))}{colon}{below.text(each)}" for name, each in members])
+            return self._between(
+                "{}",
+                [f"{self.quoted(str(name))}{colon}{below.text(each)}" for name, each in members],
+            )
         if isinstance(value, list | tuple):
             below = self._below
             return self._between("[]", [below.text(each) for each in value])

@@ -1,4 +1,6 @@
-"""Values of a replication key: parsed as databases print them, kept as canonical text, compared by value."""
+"""Values of a replication key: parsed as databases print them, kept as canonical text, compared by
+value.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,12 @@ _MOMENT = re.compile(
     r"(?:[T ](?P<clock>\d{2}:\d{2}(?::\d{2})?)(?:[.,](?P<fraction>\d{1,9})0*)?)?"
     r"\s*(?P<zone>Z|z|UTC|[+-]\d{2}(?::?\d{2})?(?::?\d{2})?|[+-]\d(?::\d{2}){1,2})?$"
 )
-_ALIASES = {"int": "integer", "bigint": "integer", "smallint": "integer", "timestamptz": "timestamp"}
+_ALIASES = {
+    "int": "integer",
+    "bigint": "integer",
+    "smallint": "integer",
+    "timestamptz": "timestamp",
+}
 
 
 class KeyType(StrEnum):
@@ -62,9 +69,11 @@ class KeyValue:
 
     Attributes:
         key_type: What kind of value it is.
-        text: Canonical text, one for each value: `42`, `1.5`, `2025-01-20`, `2025-01-20T15:30:00.000000` (nine digits
+        text: Canonical text, one for each value: `42`, `1.5`, `2025-01-20`,
+            `2025-01-20T15:30:00.000000` (nine digits
             if finer).
-        aware: Whether it is an instant (then in UTC, the text ends with `Z`), not a wall-clock time.
+        aware: Whether it is an instant (then in UTC, the text ends with `Z`), not a wall-clock
+            time.
     """
 
     key_type: KeyType
@@ -83,7 +92,9 @@ class KeyValue:
         Raises:
             ValueError: it is not a value of that type, or has a zone although the key has none.
         """
-        text = str(raw).strip() if not isinstance(raw, str) or key_type is not KeyType.STRING else raw
+        text = (
+            str(raw).strip() if not isinstance(raw, str) or key_type is not KeyType.STRING else raw
+        )
         if isinstance(raw, bool) or raw is None:
             raise ValueError(f"{raw!r} is not a value of a {key_type} key")
         match key_type:
@@ -105,11 +116,15 @@ class KeyValue:
         return datetime.fromisoformat(self.text.removesuffix("Z")[:26])
 
     def minus(self, amount: float) -> KeyValue:
-        """The value this many seconds earlier, of a key that `has_distance`; a number is this many units lower."""
+        """The value this many seconds earlier, of a key that `has_distance`.
+
+        A number is this many units lower.
+        """
         if self.key_type is KeyType.INTEGER:
             return KeyValue(self.key_type, str(int(self.text) - int(amount)))
         if self.key_type is KeyType.DECIMAL:
-            # The context's 28 digits would round, and a rounded bound may lie above the value itself.
+            # The context's 28 digits would round, and a rounded bound may lie above the value
+            # itself.
             with localcontext(prec=MAX_PREC, Emin=MIN_EMIN, Emax=MAX_EMAX):
                 return KeyValue(self.key_type, _plain(Decimal(self.text) - Decimal(str(amount))))
         earliest = datetime(1, 1, 1)
@@ -123,7 +138,9 @@ class KeyValue:
 
     def __lt__(self, other: KeyValue) -> bool:
         if (self.key_type, self.aware) != (other.key_type, other.aware):
-            raise TypeError(f"a {self.key_type} value can't be compared with a {other.key_type} value")
+            raise TypeError(
+                f"a {self.key_type} value can't be compared with a {other.key_type} value"
+            )
         return bool(self._order() < other._order())
 
     def _order(self) -> Any:
@@ -162,7 +179,9 @@ def _decimal(text: str) -> Decimal:
 
 
 def _plain(number: Decimal) -> str:
-    """The digits without exponent, scale or sign of zero: to databases, 1.5 and 1.500 are the same value."""
+    """The digits without exponent, scale or sign of zero: to databases, 1.5 and 1.500 are the same
+    value.
+    """
     text = format(number, "f")
     text = text.rstrip("0").rstrip(".") if "." in text else text
     return "0" if text == "-0" else text
@@ -173,12 +192,24 @@ def _parse_moment(text: str, key_type: KeyType, aware: bool) -> KeyValue:
     if not match:
         like = "2025-01-20" if key_type is KeyType.DATE else "2025-01-20T15:30:00.000000"
         raise ValueError(f"{text!r} is not a {key_type} like {like}")
-    day, clock, fraction, zone = match["day"], match["clock"] or "00:00:00", match["fraction"] or "", match["zone"]
+    day, clock, fraction, zone = (
+        match["day"],
+        match["clock"] or "00:00:00",
+        match["fraction"] or "",
+        match["zone"],
+    )
     if key_type is KeyType.DATE:
         return KeyValue(key_type, date.fromisoformat(day).isoformat())
-    if zone and not aware and zone not in ("Z", "z", "UTC") and not re.fullmatch(r"[+-]0?0:?(00)?", zone):
+    if (
+        zone
+        and not aware
+        and zone not in ("Z", "z", "UTC")
+        and not re.fullmatch(r"[+-]0?0:?(00)?", zone)
+    ):
         raise ValueError(f"{text!r} has a time zone, but the key's column has none")
-    moment = datetime.fromisoformat(f"{day}T{clock}").replace(microsecond=int(fraction[:6].ljust(6, "0")))
+    moment = datetime.fromisoformat(f"{day}T{clock}").replace(
+        microsecond=int(fraction[:6].ljust(6, "0"))
+    )
     if aware and zone:
         moment = _to_utc(moment, zone)
     return KeyValue(key_type, _moment_text(moment, fraction[6:], aware), aware)
@@ -191,7 +222,9 @@ def _to_utc(moment: datetime, zone: str) -> datetime:
     try:
         return moment - offset
     except OverflowError:
-        raise ValueError(f"{moment.isoformat()}{zone} is not of the years 1 to 9999 in UTC") from None
+        raise ValueError(
+            f"{moment.isoformat()}{zone} is not of the years 1 to 9999 in UTC"
+        ) from None
 
 
 def _full_offset(zone: str) -> str:

@@ -1,4 +1,5 @@
-"""Types of lake columns as plain values, in Spark's notation: `struct<id:bigint,tags:array<string>>`.
+"""Types of lake columns as plain values, in Spark's notation:
+`struct<id:bigint,tags:array<string>>`.
 
 A table's columns are one `Struct`. Nothing here needs Spark.
 """
@@ -138,7 +139,8 @@ class _Reader:
 
     def _fail(self) -> ValueError:
         return ValueError(
-            f"{self._text!r} is not a type; use {', '.join(_NAMES)}, decimal(12,2), array<…> or struct<a:…>"
+            f"{self._text!r} is not a type; use {', '.join(_NAMES)}, decimal(12,2), array<…> or "
+            "struct<a:…>"
         )
 
     def _next(self) -> tuple[str, bool]:
@@ -148,7 +150,11 @@ class _Reader:
             raise self._fail()
         self._position = match.end()
         quoted, sign, word = match.groups()
-        return (quoted.replace("``", "`"), True) if quoted is not None else (sign or word.strip(), False)
+        return (
+            (quoted.replace("``", "`"), True)
+            if quoted is not None
+            else (sign or word.strip(), False)
+        )
 
     def _expect(self, sign: str) -> None:
         if self._next() != (sign, False):

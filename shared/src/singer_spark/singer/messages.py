@@ -1,6 +1,8 @@
-"""Singer lines as bytes (Singer specification 0.3, with BATCH and ACTIVATE_VERSION as the SDK has them).
+"""Singer lines as bytes (Singer specification 0.3, with BATCH and ACTIVATE_VERSION as the SDK has
+them).
 
-The tap's lines always have the same framing, so that a reader can recognise a stream's RECORD lines by their prefix.
+The tap's lines always have the same framing, so that a reader can recognise a stream's RECORD lines
+by their prefix.
 """
 
 from __future__ import annotations
@@ -19,30 +21,43 @@ JSON = dict[str, Any]
 KEYS_OF = "x-keys-of"
 # Beside a STATE's value: the streams that failed in this run.
 SKIPPED = "skipped"
-# Beside the first STATE's value: streams that no setting names, which may be left out if they never arrived; and with
-# `on_stream_error: skip`, that any may be.
+# Beside the first STATE's value: streams that no setting names, which may be left out if they never
+# arrived; and with `on_stream_error: skip`, that any may be.
 STRANGERS = "strangers"
 ON_STREAM_ERROR, SKIP = "on_stream_error", "skip"
-# Beside a STATE's value: the streams that are sent from their start: what a dead run had sent of them is void.
+# Beside a STATE's value: the streams that are sent from their start: what a dead run had sent of
+# them is void.
 RESTARTED = "restarted"
-# Beside the first STATE's value: that the run sends only a part of the tap's streams, so that the bookmarks of all
-# others stay; and what becomes of append-only tables where streams are sent whole that are else read by increments:
-# `{"how": …, "streams": {name: annotations of its SCHEMA}}`.
+# Beside the first STATE's value: that the run sends only a part of the tap's streams, so that the
+# bookmarks of all others stay; and what becomes of append-only tables where streams are sent whole
+# that are else read by increments: `{"how": …, "streams": {name: annotations of its SCHEMA}}`.
 PART = "part"
 AGAIN, HOW, STREAMS = "again", "how", "streams"
-# Whether the user wants them replaced, or all rows appended again, or still has to say so; or was not asked.
+# Whether the user wants them replaced, or all rows appended again, or still has to say so; or was
+# not asked.
 REPLACE, APPEND, ASK, UNASKED = "replace", "append", "ask", "unasked"
 # Beside the first STATE's value: how many streams the run sends, for the progress shown to users.
 STREAM_COUNT = "stream_count"
 # The rows that follow were committed late: each is its key's newest, whatever its replication key.
 LATE_ROWS = "x-late-rows"
-# Rows with this replication key, or a greater one, may have been sent before: a number or a text, as in a bookmark.
+# Rows with this replication key, or a greater one, may have been sent before: a number or a text,
+# as in a bookmark.
 SENT_SINCE = "x-sent-since"
-# `source`: only the database can order the bookmark property's values; the last one of a key's rows is the newest.
+# `source`: only the database can order the bookmark property's values; the last one of a key's rows
+# is the newest.
 CURSOR_ORDER, SOURCE_ORDER = "x-cursor-order", "source"
-# Beside a SCHEMA's JSON Schema: the approximate number of rows to come, for the percentage shown to users.
+# Beside a SCHEMA's JSON Schema: the approximate number of rows to come, for the percentage shown to
+# users.
 ROW_ESTIMATE = "row_estimate"
-STREAM_ANNOTATIONS = ("x-replication-method", "x-extent", "x-load-method", KEYS_OF, LATE_ROWS, SENT_SINCE, CURSOR_ORDER)
+STREAM_ANNOTATIONS = (
+    "x-replication-method",
+    "x-extent",
+    "x-load-method",
+    KEYS_OF,
+    LATE_ROWS,
+    SENT_SINCE,
+    CURSOR_ORDER,
+)
 
 
 def _line(message: JSON) -> bytes:
@@ -84,7 +99,9 @@ def schema_message(
     source_order: bool = False,
     row_estimate: int | None = None,
 ) -> bytes:
-    """A SCHEMA line; whatever the Singer specification has no place for is an annotation in the JSON Schema.
+    """A SCHEMA line.
+
+    Whatever the Singer specification has no place for is an annotation in the JSON Schema.
 
     Args:
         stream: The stream's name.
@@ -96,7 +113,8 @@ def schema_message(
         load_method: The load method that the user wants, if any.
         keys_of: The stream whose present keys this one holds; None for a stream of records.
         late_rows: Whether the rows that follow were committed late.
-        sent_since: The replication key from which on rows may have been sent before; None: no row was.
+        sent_since: The replication key from which on rows may have been sent before; None: no row
+            was.
         source_order: Whether only the database knows the order of the replication key's values.
         row_estimate: Approximate number of rows to come, if the database has an estimate.
     """
@@ -142,14 +160,16 @@ def state_message(
         value: The Singer STATE value.
         final: False in a run's first message, true in its last.
         start: What the run starts from, in its first message.
-        resume: What the tap needs beyond the value to continue from here; the target keeps it for the tap.
+        resume: What the tap needs beyond the value to continue from here; the target keeps it for
+            the tap.
         skipped: Streams that failed: what the run sent of them is void.
         strangers: Streams that no setting names and that have no bookmark, in the first message.
         skips_all: Whether any stream that fails is left out, in the first message.
         again: What becomes of append-only tables (`AGAIN`), in the first message.
         is_part: Whether only a part of the tap's streams is sent, in the first message.
         stream_count: How many streams are sent, in the first message.
-        restarted: Streams whose rows all follow, although a dead run that is continued has sent some already.
+        restarted: Streams whose rows all follow, although a dead run that is continued has sent
+            some already.
     """
     message: JSON = {"type": "STATE", "value": value}
     if final is not None:
@@ -194,11 +214,17 @@ def batch_message(
     time_extracted: datetime,
     record_metadata: bool,
 ) -> bytes:
-    """A BATCH line (singer-sdk, `docs/batch.md`), with details that save our target from looking into the files.
+    """A BATCH line (singer-sdk, `docs/batch.md`), with details that save our target from looking
+    into the files.
 
-    `files` is the content of each, in the manifest's order: `{"rows": …, "bytes": …}`. With `record_metadata` they hold
-    the metadata columns of `record_metadata`.
+    `files` is the content of each, in the manifest's order: `{"rows": …, "bytes": …}`. With
+    `record_metadata` they hold the metadata columns of `record_metadata`.
     """
-    message: JSON = {"type": "BATCH", "stream": stream, "encoding": encoding, "manifest": list(manifest)}
+    message: JSON = {
+        "type": "BATCH",
+        "stream": stream,
+        "encoding": encoding,
+        "manifest": list(manifest),
+    }
     message |= {"files": list(files), "time_extracted": timestamp_text(time_extracted)}
     return _line({**message, "record_metadata": True} if record_metadata else message)

@@ -1,4 +1,6 @@
-"""The metadata columns of singer-sdk, which either side may write (record_metadata in its documentation)."""
+"""The metadata columns of singer-sdk, which either side may write (record_metadata in its
+documentation).
+"""
 
 DELETED_AT = "_sdc_deleted_at"
 TABLE_VERSION = "_sdc_table_version"

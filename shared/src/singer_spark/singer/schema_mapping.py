@@ -1,6 +1,7 @@
 """JSON Schema to the lake: the column of each property.
 
-JSON types come first, and the SQL annotation refines them: a value that the schema admits always fits the column.
+JSON types come first, and the SQL annotation refines them: a value that the schema admits always
+fits the column.
 """
 
 from __future__ import annotations
@@ -12,7 +13,12 @@ from urllib.parse import unquote
 
 from singer_spark.errors import SchemaError
 from singer_spark.singer.lake_type import STRING, Array, LakeType, Scalar, Struct
-from singer_spark.singer.sql_type import MAX_DECIMAL_PRECISION, SqlType, annotated_type, property_schema
+from singer_spark.singer.sql_type import (
+    MAX_DECIMAL_PRECISION,
+    SqlType,
+    annotated_type,
+    property_schema,
+)
 
 __all__ = [
     "KEPT_AS_TEXT",
@@ -27,7 +33,8 @@ __all__ = [
 ]
 
 JSON = dict[str, Any]
-# Annotation of an object or array that is kept as JSON text, since it is nested too deeply for a type of its own.
+# Annotation of an object or array that is kept as JSON text, since it is nested too deeply for a
+# type of its own.
 KEPT_AS_TEXT = "x-spark-lake-text"
 _BOUNDS = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum")
 _COMMON_SCALE = 18
@@ -52,12 +59,16 @@ def stream_columns(schema: JSON, stream: str) -> Struct:
     """
     properties = schema.get("properties")
     if not isinstance(properties, dict) or not properties:
-        raise SchemaError(f"stream {stream}: its schema has no properties, so its table would have no columns")
+        raise SchemaError(
+            f"stream {stream}: its schema has no properties, so its table would have no columns"
+        )
     return _members(properties, stream)
 
 
 def lake_type(schema: JSON, column: str) -> LakeType:
-    """The narrowest type that holds every value the property admits; `column` names it in errors, as `stream.column`.
+    """The narrowest type that holds every value the property admits.
+
+    `column` names it in errors, as `stream.column`.
 
     Raises:
         SchemaError: the property can't be a column.
@@ -88,7 +99,9 @@ def json_types(schema: JSON) -> set[str]:
 
 
 def admitted_types(schema: Any, root: JSON, seen: frozenset[str] = frozenset()) -> frozenset[str]:
-    """The JSON types that values of a schema may have, `null` included; it may name too many, never too few.
+    """The JSON types that values of a schema may have, `null` included.
+
+    It may name too many, never too few.
 
     Args:
         schema: Of the value.
@@ -99,9 +112,15 @@ def admitted_types(schema: Any, root: JSON, seen: frozenset[str] = frozenset()) 
         return frozenset() if schema is False else _JSON_TYPES
     if isinstance(place := schema.get("$ref"), str):
         # Draft 7 ignores what is beside a reference.
-        return _JSON_TYPES if place in seen else admitted_types(_referred(root, place), root, seen | {place})
+        return (
+            _JSON_TYPES
+            if place in seen
+            else admitted_types(_referred(root, place), root, seen | {place})
+        )
     declared = schema.get("type", list(_JSON_TYPES))
-    found = frozenset([declared] if isinstance(declared, str) else declared if isinstance(declared, list) else [])
+    found = frozenset(
+        [declared] if isinstance(declared, str) else declared if isinstance(declared, list) else []
+    )
     found |= {"integer"} if "number" in found else frozenset()
     if "const" in schema:
         found &= _types_of([schema["const"]])
@@ -116,10 +135,17 @@ def admitted_types(schema: Any, root: JSON, seen: frozenset[str] = frozenset()) 
 
 
 def _referred(root: Any, place: str) -> Any:
-    """The schema at a place like `#/definitions/x`; true, which admits all, if it can't be found so simply."""
+    """The schema at a place like `#/definitions/x`.
+
+    True, which admits all, if it can't be found so simply.
+    """
     found = root
     for part in place.removeprefix("#").split("/")[1:]:
-        found = found.get(unquote(part).replace("~1", "/").replace("~0", "~")) if isinstance(found, Mapping) else None
+        found = (
+            found.get(unquote(part).replace("~1", "/").replace("~0", "~"))
+            if isinstance(found, Mapping)
+            else None
+        )
     return found if place.startswith("#/") and isinstance(found, Mapping) else True
 
 
@@ -133,7 +159,10 @@ def _types_of(values: list[Any]) -> frozenset[str]:
 
 
 def single_branch(schema: JSON) -> JSON:
-    """The only non-null branch of `anyOf` or `oneOf`, with the members beside it; else the schema itself."""
+    """The only non-null branch of `anyOf` or `oneOf`, with the members beside it.
+
+    Else the schema itself.
+    """
     for keyword in ("anyOf", "oneOf"):
         branches = [each for each in schema.get(keyword, []) if not _is_null(each)]
         if "type" not in schema and len(branches) == 1 and isinstance(branches[0], Mapping):
@@ -167,7 +196,9 @@ def _number_type(schema: JSON) -> Scalar:
     if sql is None and (scale := _scale_of(schema.get("multipleOf"))) is not None:
         # A fine step leaves few digits before the point: only bounds show whether these are enough.
         greatest = _greatest(schema)
-        fits = scale <= _COMMON_SCALE or (greatest is not None and greatest <= 10 ** (MAX_DECIMAL_PRECISION - scale))
+        fits = scale <= _COMMON_SCALE or (
+            greatest is not None and greatest <= 10 ** (MAX_DECIMAL_PRECISION - scale)
+        )
         return Scalar("decimal", MAX_DECIMAL_PRECISION, scale) if fits else STRING
     return Scalar("double")
 
@@ -180,11 +211,18 @@ def _greatest(schema: JSON) -> float | None:
 
 
 def _scale_of(multiple: Any) -> int | None:
-    """The scale of a decimal, which taps express by `multipleOf`, as 0.01; None for any other step."""
+    """The scale of a decimal, which taps express by `multipleOf`, as 0.01.
+
+    None for any other step.
+    """
     if not isinstance(multiple, int | float) or not 0 < multiple <= 1:
         return None
     digits = round(-math.log10(multiple))
-    return digits if digits <= MAX_DECIMAL_PRECISION and math.isclose(multiple, 10.0**-digits) else None
+    return (
+        digits
+        if digits <= MAX_DECIMAL_PRECISION and math.isclose(multiple, 10.0**-digits)
+        else None
+    )
 
 
 def _string_type(schema: JSON) -> Scalar:
@@ -193,17 +231,22 @@ def _string_type(schema: JSON) -> Scalar:
         case "date":
             return Scalar("date")
         case "date-time":
-            return Scalar("timestamp_ntz" if sql is not None and sql.name == "TIMESTAMP" else "timestamp")
+            return Scalar(
+                "timestamp_ntz" if sql is not None and sql.name == "TIMESTAMP" else "timestamp"
+            )
     return Scalar("binary") if schema.get("contentEncoding") == "base64" else STRING
 
 
 def _members(properties: JSON, owner: str) -> Struct:
     if pair := twins(properties):
         raise SchemaError(
-            f"{owner}: columns {pair[0]!r} and {pair[1]!r} differ only by case, which no reader of the lake could "
+            f"{owner}: columns {pair[0]!r} and {pair[1]!r} differ only by case, which no reader of "
+            "the lake could "
             "tell apart; deselect one of them, or rename it"
         )
-    return Struct.of({name: lake_type(each, f"{owner}.{name}") for name, each in properties.items()})
+    return Struct.of(
+        {name: lake_type(each, f"{owner}.{name}") for name, each in properties.items()}
+    )
 
 
 def twins(names: Iterable[str]) -> tuple[str, str] | None:

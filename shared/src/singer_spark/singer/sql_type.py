@@ -1,6 +1,7 @@
 """ANSI SQL types by name, and the JSON Schema property of each (no Spark here).
 
-The only vocabulary of types: for `x-sql-datatype`, the tap's `type_overrides` and the target's `columns`.
+The only vocabulary of types: for `x-sql-datatype`, the tap's `type_overrides` and the target's
+`columns`.
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ SQL_DATATYPE = "x-sql-datatype"
 MAX_DECIMAL_PRECISION = 38
 
 _PARAMETERS = re.compile(
-    r"^(?P<head>[A-Z][A-Z0-9_ ]*?)\s*(?:\(\s*(?P<first>\d+)\s*(?:,\s*(?P<second>-?\d+)\s*)?\))?(?P<tail>[A-Z ]*)$"
+    r"^(?P<head>[A-Z][A-Z0-9_ "
+    r"]*?)\s*(?:\(\s*(?P<first>\d+)\s*(?:,\s*(?P<second>-?\d+)\s*)?\))?(?P<tail>[A-Z ]*)$"
 )
 # A name comes from outside, and the time to parse it grows faster than its length.
 _LONGEST_NAME = 200
@@ -81,7 +83,8 @@ class SqlType:
 
     @classmethod
     def parse(cls, text: str) -> SqlType:
-        """Parse an ANSI name, Spark's or a common alias: `decimal(12, 2)`, `INTEGER ARRAY`, `long`, `timestamptz`.
+        """Parse an ANSI name, Spark's or a common alias: `decimal(12, 2)`, `INTEGER ARRAY`, `long`,
+        `timestamptz`.
 
         Raises:
             ValueError: it is not a type name.
@@ -106,7 +109,11 @@ class SqlType:
         if self.element is not None:
             return f"{self.element} ARRAY"
         if self.name == "DECIMAL":
-            return "NUMERIC" if self.precision is None else f"DECIMAL({self.precision},{self.scale or 0})"
+            return (
+                "NUMERIC"
+                if self.precision is None
+                else f"DECIMAL({self.precision},{self.scale or 0})"
+            )
         return self.name if self.precision is None else f"{self.name}({self.precision})"
 
     @property
@@ -126,7 +133,10 @@ def property_schema(sql_type: SqlType, *, nullable: bool) -> dict[str, Any]:
     A type without a lake type (an unbounded NUMERIC, an INTERVAL) is a string: its text is exact.
     """
     if sql_type.element is not None:
-        schema: dict[str, Any] = {"type": "array", "items": property_schema(sql_type.element, nullable=True)}
+        schema: dict[str, Any] = {
+            "type": "array",
+            "items": property_schema(sql_type.element, nullable=True),
+        }
     elif sql_type.is_exact_decimal:
         schema = {"type": "number"}
     else:

@@ -1,4 +1,6 @@
-"""The transactions whose rows a run could see: kept with a bookmark if some were still open (plain Python)."""
+"""The transactions whose rows a run could see: kept with a bookmark if some were still open (plain
+Python).
+"""
 
 from __future__ import annotations
 
@@ -25,12 +27,16 @@ class TransactionSnapshot:
         system: The database system's identifier: another one's numbers mean nothing.
         xmin: Every transaction below it had ended.
         xmax: No transaction from here on had ended.
-        seen: The transactions in between whose rows the run could see, ascending; at most `MAX_SEEN`.
+        seen: The transactions in between whose rows the run could see, ascending; at most
+            `MAX_SEEN`.
         quiet: No transaction was open for long.
-        timeline: The history of the system that the numbers are of: another one begins with a failover or a restore
+        timeline: The history of the system that the numbers are of: another one begins with a
+            failover or a restore
             to an earlier state; None: unknown.
-        relation: The table that was read, by its object identifier: another one may have got its name; None: unknown.
-        open: What was open for long, by the server's names; at most `MAX_OPEN`. Empty where it is not `quiet`: unknown.
+        relation: The table that was read, by its object identifier: another one may have got its
+            name; None: unknown.
+        open: What was open for long, by the server's names; at most `MAX_OPEN`. Empty where it is
+            not `quiet`: unknown.
     """
 
     system: str
@@ -44,10 +50,14 @@ class TransactionSnapshot:
 
     def is_of(self, system: str, timeline: int | None) -> bool:
         """Whether it may be of this system and timeline; an unknown timeline may be any."""
-        return self.system == system and (None in (self.timeline, timeline) or self.timeline == timeline)
+        return self.system == system and (
+            None in (self.timeline, timeline) or self.timeline == timeline
+        )
 
     def to_json(self) -> dict[str, Any]:
-        """`{"format_version", "system", "xmin", "xmax"}`, and `seen`: the distances between its numbers, packed."""
+        """`{"format_version", "system", "xmin", "xmax"}`, and `seen`: the distances between its
+        numbers, packed.
+        """
         packed: dict[str, Any] = {"format_version": FORMAT_VERSION, "system": self.system}
         packed |= {"xmin": self.xmin, "xmax": self.xmax}
         if self.timeline is not None:
@@ -56,7 +66,9 @@ class TransactionSnapshot:
             packed["relation"] = self.relation
         if self.seen:
             distances = [later - earlier for earlier, later in pairwise((self.xmin, *self.seen))]
-            packed["seen"] = base64.b64encode(zlib.compress(struct.pack(f">{len(distances)}Q", *distances))).decode()
+            packed["seen"] = base64.b64encode(
+                zlib.compress(struct.pack(f">{len(distances)}Q", *distances))
+            ).decode()
         if self.open:
             packed["open"] = list(self.open)
         return {**packed, "quiet": True} if self.quiet else packed
@@ -70,9 +82,16 @@ class TransactionSnapshot:
         """
         if not isinstance(packed, Mapping) or packed.get("format_version") != FORMAT_VERSION:
             version = packed.get("format_version") if isinstance(packed, Mapping) else packed
-            raise ValueError(f"its snapshot has format version {version!r}, known is {FORMAT_VERSION}")
+            raise ValueError(
+                f"its snapshot has format version {version!r}, known is {FORMAT_VERSION}"
+            )
         system, xmin, xmax, seen = (packed.get(name) for name in ("system", "xmin", "xmax", "seen"))
-        if not isinstance(system, str) or not isinstance(xmin, int) or not isinstance(xmax, int) or xmin > xmax:
+        if (
+            not isinstance(system, str)
+            or not isinstance(xmin, int)
+            or not isinstance(xmax, int)
+            or xmin > xmax
+        ):
             raise ValueError(f"its snapshot reaches from {xmin!r} to {xmax!r}")
         listed, timeline = () if seen is None else _unpacked(seen, xmin), packed.get("timeline")
         if timeline is not None and not isinstance(timeline, int):
@@ -83,7 +102,16 @@ class TransactionSnapshot:
         names = packed.get("open", [])
         if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
             raise ValueError(f"its snapshot names {names!r} as open")
-        return cls(system, xmin, xmax, listed, packed.get("quiet") is True, timeline, relation, tuple(names))
+        return cls(
+            system,
+            xmin,
+            xmax,
+            listed,
+            packed.get("quiet") is True,
+            timeline,
+            relation,
+            tuple(names),
+        )
 
 
 def _unpacked(seen: Any, xmin: int) -> tuple[int, ...]:

@@ -1,4 +1,6 @@
-"""The JVM from which an archive of classes is made: `python -m singer_spark.spark.class_rehearsal KIND FOLDER`."""
+"""The JVM from which an archive of classes is made: `python -m singer_spark.spark.class_rehearsal
+KIND FOLDER`.
+"""
 
 from __future__ import annotations
 
@@ -30,24 +32,43 @@ def _in_session(url: str, folder: Path) -> None:
     spark = get_session(OPTIONS)
     from pyspark.sql import functions as F
 
-    rows = spark.read.jdbc(url, f"(SELECT {COLUMNS} FROM SYS.SYSTABLES) s", predicates=["1=1", "1=0"])
-    rendered = rows.select(F.concat(F.lit('{"record":'), F.to_json(F.struct("*")), F.lit("}")).alias("value"))
+    rows = spark.read.jdbc(
+        url, f"(SELECT {COLUMNS} FROM SYS.SYSTABLES) s", predicates=["1=1", "1=0"]
+    )
+    rendered = rows.select(
+        F.concat(F.lit('{"record":'), F.to_json(F.struct("*")), F.lit("}")).alias("value")
+    )
     rendered.write.mode("overwrite").text(str(folder / "text"))
     lines = spark.read.text(str(folder / "text"))
     schema = "record struct<A: string, B: string, C: timestamp, D: decimal(9,2)>, corrupt string"
-    parsed = lines.withColumn("m", F.from_json("value", schema, {"columnNameOfCorruptRecord": "corrupt"}))
-    kept = parsed.where(F.col("m.corrupt").isNull() & ~F.col("value").rlike("^x")).select("m.record.*")
-    kept.select("*", F.current_timestamp().alias("at"), F.sha2("A", 256)).write.parquet(str(folder / "parquet"))
+    parsed = lines.withColumn(
+        "m", F.from_json("value", schema, {"columnNameOfCorruptRecord": "corrupt"})
+    )
+    kept = parsed.where(F.col("m.corrupt").isNull() & ~F.col("value").rlike("^x")).select(
+        "m.record.*"
+    )
+    kept.select("*", F.current_timestamp().alias("at"), F.sha2("A", 256)).write.parquet(
+        str(folder / "parquet")
+    )
     spark.stop()
 
 
 def _convert(url: str) -> None:
     """Read one row, and so many that expressions are compiled, as a run without a session does."""
     gateway = get_gateway(OPTIONS)
-    conf = {name: value for name, value in session_conf(OPTIONS).items() if name.startswith("spark.sql.")}
-    cast = "CASE WHEN A RLIKE '^[0-9]+$' AND try_cast(A AS INT) IS NOT NULL THEN CAST(A AS INT) END AS E"
+    conf = {
+        name: value
+        for name, value in session_conf(OPTIONS).items()
+        if name.startswith("spark.sql.")
+    }
+    cast = (
+        "CASE WHEN A RLIKE '^[0-9]+$' AND try_cast(A AS INT) IS NOT NULL THEN CAST(A AS INT) "
+        "END AS E"
+    )
     values = f"A, B, CAST(B AS STRING) AS F, C, D, {cast}"
-    conversion = RowConversion(gateway, "A STRING, B STRING, C TIMESTAMP, D DECIMAL(9,2)", values, conf)
+    conversion = RowConversion(
+        gateway, "A STRING, B STRING, C TIMESTAMP, D DECIMAL(9,2)", values, conf
+    )
     drivers = gateway.jvm.java.sql.DriverManager
     connection, driver = drivers.getConnection(url), drivers.getDriver(url).getClass().getName()
     many = f"SELECT {COLUMNS} FROM SYS.SYSTABLES, SYS.SYSCOLUMNS"

@@ -1,4 +1,5 @@
-"""Sessions whose executors run on other machines: their settings, and warnings while no executor is available.
+"""Sessions whose executors run on other machines: their settings, and warnings while no executor is
+available.
 
 A cluster's executors can't access this machine's disk; `shares_disk` is the only test for that.
 """
@@ -18,7 +19,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 LOCAL = "local[*]"
-# Two programs share the cluster: each takes at most this much of it, and leaves unused executors to the other.
+# Two programs share the cluster: each takes at most this much of it, and leaves unused executors to
+# the other.
 SHARED_CONF = {
     "spark.executor.cores": "1",
     "spark.dynamicAllocation.enabled": "true",
@@ -34,12 +36,13 @@ CLUSTER_CONF = {
     "spark.driver.maxResultSize": "192m",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "1000",
 }
-# These clusters hand a secret that Spark makes for each application to its executors. A standalone cluster has one
-# secret for all, which only its owner can set.
+# These clusters hand a secret that Spark makes for each application to its executors. A standalone
+# cluster has one secret for all, which only its owner can set.
 SECURE_CONF = {"spark.authenticate": "true", "spark.network.crypto.enabled": "true"}
 YARN_CONF = {
     **SECURE_CONF,
-    # `spark-submit` determines that executors of a Python program need PySpark; a context made without it must be told.
+    # `spark-submit` determines that executors of a Python program need PySpark; a context made
+    # without it must be told.
     "spark.yarn.isPython": "true",
     # A service that does not authenticate would refuse the executors.
     "spark.shuffle.service.enabled": "false",
@@ -55,7 +58,9 @@ def is_local(master: str | None) -> bool:
 
 
 def master_url(master: str | None) -> str:
-    """The master in the form a context accepts: for Kubernetes with the protocol that `spark-submit` would add."""
+    """The master in the form a context accepts: for Kubernetes with the protocol that
+    `spark-submit` would add.
+    """
     if master is None or not master.startswith(KUBERNETES):
         return master or LOCAL
     place = master.removeprefix(KUBERNETES)
@@ -75,10 +80,20 @@ def is_remote(session: SparkSession) -> bool:
 def cluster_conf(conf: Mapping[str, str], master: str | None = None) -> dict[str, str]:
     """The settings of a session on a cluster that are not in the user's `conf`."""
     shared = {} if any(name in conf for name in SIZED_BY) else SHARED_CONF
-    managed = YARN_CONF if master == YARN else SECURE_CONF if (master or "").startswith(KUBERNETES) else {}
+    managed = (
+        YARN_CONF
+        if master == YARN
+        else SECURE_CONF
+        if (master or "").startswith(KUBERNETES)
+        else {}
+    )
     if conf.get("spark.authenticate") == "true":
         managed = {**SECURE_CONF, **managed}
-    return {name: value for name, value in {**CLUSTER_CONF, **shared, **managed}.items() if name not in conf}
+    return {
+        name: value
+        for name, value in {**CLUSTER_CONF, **shared, **managed}.items()
+        if name not in conf
+    }
 
 
 def tasks_at_once(session: SparkSession) -> int:
@@ -93,7 +108,9 @@ def tasks_at_once(session: SparkSession) -> int:
         executors = _number(session, "spark.dynamicAllocation.maxExecutors")
     most = _number(session, "spark.cores.max")
     requested = executors * cores if executors else None
-    return min(filter(None, (most, requested)), default=int(session.sparkContext.defaultParallelism))
+    return min(
+        filter(None, (most, requested)), default=int(session.sparkContext.defaultParallelism)
+    )
 
 
 def _number(session: SparkSession, name: str) -> int | None:
@@ -116,8 +133,10 @@ def _watch(context: SparkContext) -> None:
             return
         if waited > LOOK_SECONDS:
             logger.warning(
-                "%s: no task has begun on %s for %d s; an executor is starting, or there is no core or memory for one: "
-                "then give it more, or ask for less (spark.dynamicAllocation.maxExecutors, spark.executor.memory)",
+                "%s: no task has begun on %s for %d s; an executor is starting, or there is no "
+                    "core or memory for one: "
+                "then give it more, or ask for less (spark.dynamicAllocation.maxExecutors, "
+                    "spark.executor.memory)",
                 context.appName, context.master, waited,
             )  # fmt: skip
 

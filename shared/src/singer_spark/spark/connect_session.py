@@ -1,4 +1,6 @@
-"""Sessions on a Spark Connect server: settings of the session are set, those of the server are checked."""
+"""Sessions on a Spark Connect server: settings of the session are set, those of the server are
+checked.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,18 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 # Names of UTC and zones equal to it.
-_UTC = ("UTC", "Etc/UTC", "Z", "GMT", "Etc/GMT", "UCT", "Etc/UCT", "Zulu", "Universal", "Etc/Universal")
+_UTC = (
+    "UTC",
+    "Etc/UTC",
+    "Z",
+    "GMT",
+    "Etc/GMT",
+    "UCT",
+    "Etc/UCT",
+    "Zulu",
+    "Universal",
+    "Etc/Universal",
+)
 _ZONE = "reflect('java.time.ZoneId', 'systemDefault') AS zone"
 # With pauses of up to five seconds, about fifteen seconds in all.
 RETRIES = 6
@@ -30,7 +43,8 @@ def connect(url: str, conf: Mapping[str, str], jars: Sequence[str]) -> SparkSess
     """A new session on the server at `sc://host:port/;…`, to which local jars are sent.
 
     Raises:
-        ConfigurationError: a package is missing, the server can't be reached, or is not set up correctly.
+        ConfigurationError: a package is missing, the server can't be reached, or is not set up
+            correctly.
     """
     try:
         from pyspark.sql import SparkSession
@@ -48,11 +62,14 @@ def connect(url: str, conf: Mapping[str, str], jars: Sequence[str]) -> SparkSess
     except ImportError as error:
         lacking = cut(str(error), 200)
         raise ConfigurationError(
-            f"spark.remote needs packages that are not installed: pip install 'singer-spark[connect]' ({lacking})"
+            "spark.remote needs packages that are not installed: pip install "
+            f"'singer-spark[connect]' ({lacking})"
         ) from error
     except Exception as error:
         cause = cut(str(error), 400) or type(error).__name__
-        raise ConfigurationError(f"no session on the Spark Connect server: {cause}; look at spark.remote") from error
+        raise ConfigurationError(
+            f"no session on the Spark Connect server: {cause}; look at spark.remote"
+        ) from error
     return session  # type: ignore[no-any-return]
 
 
@@ -79,16 +96,22 @@ def _set(session: SparkSession, name: str, value: str) -> None:
     except Exception as error:
         # The value may be a secret, and so may the server's message about it.
         if "CANNOT_MODIFY" in str(error):
-            raise ConfigurationError(f"spark.conf: {name} can't be set for one session, {_SERVER_WAY}") from None
+            raise ConfigurationError(
+                f"spark.conf: {name} can't be set for one session, {_SERVER_WAY}"
+            ) from None
         raise
 
 
 def check_zone(session: SparkSession) -> None:
     """Check that the server's JVMs are in UTC: times without a zone pass through their zone."""
-    zones = {row.zone for row in session.range(0, ZONE_LOOKS, 1, ZONE_LOOKS).selectExpr(_ZONE).collect()}
+    zones = {
+        row.zone for row in session.range(0, ZONE_LOOKS, 1, ZONE_LOOKS).selectExpr(_ZONE).collect()
+    }
     wrong = sorted(zone for zone in zones if zone not in _UTC)
     if wrong:
         raise ConfigurationError(
-            f"the Spark Connect server runs in the zone {', '.join(wrong)}, in which times without a zone may shift; "
-            "start it with -Duser.timezone=UTC in spark.driver.extraJavaOptions and spark.executor.extraJavaOptions"
+            f"the Spark Connect server runs in the zone {', '.join(wrong)}, in which times without "
+            "a zone may shift; "
+            "start it with -Duser.timezone=UTC in spark.driver.extraJavaOptions and "
+            "spark.executor.extraJavaOptions"
         )

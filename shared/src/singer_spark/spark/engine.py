@@ -33,7 +33,8 @@ def engine_and_why(engine: str, spark: SparkSettings) -> str:
 
 
 def check_pandas(program: str, what: str) -> None:
-    """Check that Spark can run Python in its tasks: for that PySpark asks for pandas, which no task uses.
+    """Check that Spark can run Python in its tasks: for that PySpark asks for pandas, which no task
+    uses.
 
     ConfigurationError: `what` can't be done, and how it can.
     """

@@ -37,7 +37,9 @@ def _spark_type(kind: LakeType) -> T.DataType:
         return spark_columns(kind)
     if isinstance(kind, Array):
         return T.ArrayType(_spark_type(kind.element))
-    return T.DecimalType(kind.precision, kind.scale) if kind.name == "decimal" else _SPARK[kind.name]
+    return (
+        T.DecimalType(kind.precision, kind.scale) if kind.name == "decimal" else _SPARK[kind.name]
+    )
 
 
 def _lake_type(spark: T.DataType) -> LakeType:

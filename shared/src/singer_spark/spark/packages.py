@@ -1,7 +1,8 @@
-"""Jars of Maven packages: fetched once into the user's cache, verified, then used from there without a network.
+"""Jars of Maven packages: fetched once into the user's cache, verified, then used from there
+without a network.
 
-The Ivy that ships with PySpark fetches them, each by its own coordinates and without dependencies: every caller lists
-all jars that it needs.
+The Ivy that ships with PySpark fetches them, each by its own coordinates and without dependencies:
+every caller lists all jars that it needs.
 """
 
 from __future__ import annotations
@@ -53,8 +54,10 @@ class JarCache:
         """Local paths of the packages' jars, fetched if not in the cache.
 
         Args:
-            packages: Maven coordinates, `group:artifact:version`, optionally followed by `:classifier`.
-            ivy_settings: Path of an Ivy settings file that names the repositories; by default the public one.
+            packages: Maven coordinates, `group:artifact:version`, optionally followed by
+                `:classifier`.
+            ivy_settings: Path of an Ivy settings file that names the repositories; by default the
+                public one.
 
         Raises:
             ConfigurationError: a jar is unavailable, or is not the pinned one.
@@ -80,7 +83,8 @@ class JarCache:
         expected = self.pinned.get(package) or jar.with_suffix(".sha256").read_text("ascii").strip()
         if sha256(jar) != expected:
             raise ConfigurationError(
-                f"the cached jar {jar} is not the {package} that it should be (checksum differs); remove the file"
+                f"the cached jar {jar} is not the {package} that it should be (checksum differs); "
+                "remove the file"
             )
 
     def _fetch(self, packages: Sequence[str], ivy_settings: str | None) -> None:
@@ -93,14 +97,16 @@ class JarCache:
                     self._keep(package, Path(folder) / self._jar(package).relative_to(self.path))
         except OSError as error:
             raise ConfigurationError(
-                f"{self._named(packages)} can't be kept in {self.path}: {error.strerror or error}; {self.way_out}"
+                f"{self._named(packages)} can't be kept in {self.path}: {error.strerror or error}; "
+                f"{self.way_out}"
             ) from error
 
     def _keep(self, package: str, fetched: Path) -> None:
         checksum = sha256(fetched)
         if self.pinned.get(package, checksum) != checksum:
             raise ConfigurationError(
-                f"the repository's {package} is not the pinned one (SHA-256 {checksum}); it was not kept"
+                f"the repository's {package} is not the pinned one (SHA-256 {checksum}); it was "
+                "not kept"
             )
         jar = self._jar(package)
         jar.parent.mkdir(exist_ok=True)
@@ -113,21 +119,45 @@ class JarCache:
         wanted, settings = folder / "ivy.xml", folder / "ivysettings.xml"
         wanted.write_text(_wanted(packages))
         settings.write_text(SETTINGS)
-        command = [str(java.find_java_home() / "bin" / "java"), "-jar", str(self._ivy_jar(packages))]
-        command += ["-settings", ivy_settings or str(settings), "-ivy", str(wanted), "-cache", str(folder / "ivy")]
+        command = [
+            str(java.find_java_home() / "bin" / "java"),
+            "-jar",
+            str(self._ivy_jar(packages)),
+        ]
+        command += [
+            "-settings",
+            ivy_settings or str(settings),
+            "-ivy",
+            str(wanted),
+            "-cache",
+            str(folder / "ivy"),
+        ]
         command += ["-types", "jar", "bundle"]
-        command += ["-retrieve", str(folder / "[organisation]" / "[artifact]-[revision](-[classifier]).[ext]")]
+        command += [
+            "-retrieve",
+            str(folder / "[organisation]" / "[artifact]-[revision](-[classifier]).[ext]"),
+        ]
         try:
             done = subprocess.run(
-                command, capture_output=True, text=True, errors="replace", timeout=RESOLVE_SECONDS, check=False
+                command,
+                capture_output=True,
+                text=True,
+                errors="replace",
+                timeout=RESOLVE_SECONDS,
+                check=False,
             )
             output, code = done.stdout + done.stderr, done.returncode
         except subprocess.TimeoutExpired:
             output, code = f"no answer within {RESOLVE_SECONDS} seconds", 1
-        lacking = [each for each in packages if not (folder / self._jar(each).relative_to(self.path)).is_file()]
+        lacking = [
+            each
+            for each in packages
+            if not (folder / self._jar(each).relative_to(self.path)).is_file()
+        ]
         if code or lacking:
             raise ConfigurationError(
-                f"{self._named(lacking or packages)} is not in the cache and can't be fetched ({_reason(output)}); "
+                f"{self._named(lacking or packages)} is not in the cache and can't be fetched "
+                f"({_reason(output)}); "
                 f"{self.way_out}"
             )
 
@@ -135,7 +165,8 @@ class JarCache:
         for jar in (spark_home() / "jars").glob("ivy-*.jar"):
             return jar
         raise ConfigurationError(
-            f"{self._named(packages)} is not in the cache and this PySpark carries no Ivy to fetch it; {self.way_out}"
+            f"{self._named(packages)} is not in the cache and this PySpark carries no Ivy to fetch "
+            f"it; {self.way_out}"
         )
 
     def _named(self, packages: Sequence[str]) -> str:
@@ -154,14 +185,22 @@ def _wanted(packages: Sequence[str]) -> str:
     lines = []
     for package in packages:
         group, artifact, version, *classifier = package.split(":")
-        jar = f'<artifact name="{artifact}" type="jar" m:classifier="{classifier[0]}"/>' if classifier else ""
+        jar = (
+            f'<artifact name="{artifact}" type="jar" m:classifier="{classifier[0]}"/>'
+            if classifier
+            else ""
+        )
         lines.append(
-            f'<dependency org="{group}" name="{artifact}" rev="{version}" conf="*->*" transitive="false">'
+            f'<dependency org="{group}" name="{artifact}" rev="{version}" conf="*->*" '
+            'transitive="false">'
             f"{jar}</dependency>"
         )
     info = '<info organisation="singer-spark" module="jars"/>'
     maven = 'xmlns:m="http://ant.apache.org/ivy/maven"'
-    return f'<ivy-module version="2.0" {maven}>{info}<dependencies>{"".join(lines)}</dependencies></ivy-module>'
+    return (
+        '<ivy-module version="2.0" '
+        f"{maven}>{info}<dependencies>{''.join(lines)}</dependencies></ivy-module>"
+    )
 
 
 def _reason(output: str) -> str:

@@ -1,4 +1,6 @@
-"""Python functions in Spark tasks: these packages' code is sent along, so executors need not have them installed."""
+"""Python functions in Spark tasks: these packages' code is sent along, so executors need not have
+them installed.
+"""
 
 from __future__ import annotations
 
@@ -86,7 +88,9 @@ def small_values(rows: DataFrame) -> list[bytes]:
 
 
 def values_in_pieces(rows: DataFrame, pieces: int) -> Iterator[bytes]:
-    """The values of a single column, which executors keep on their disks in so many pieces, one piece after another."""
+    """The values of a single column, which executors keep on their disks in so many pieces, one
+    piece after another.
+    """
     found = rows.hint("rebalance", pieces).toLocalIterator()
     try:
         for row in found:
@@ -118,13 +122,17 @@ def _cached(function: Callable[[Any], Any], name: str) -> cached_property[Any]:
 
 # In a class that is sent along; Python 3.11's own has a lock.
 copyreg.pickle(cached_property, lambda each: (_cached, (each.func, each.attrname)))
-# Fields of a dataclass that is sent along: the cloudpickle of PySpark 3.5 makes another mark there, and none is found.
+# Fields of a dataclass that is sent along: the cloudpickle of PySpark 3.5 makes another mark there,
+# and none is found.
 copyreg.pickle(type(dataclasses._FIELD), lambda each: (getattr, (dataclasses, each.name)))  # type: ignore[attr-defined]
 
 
 def _settle(context: SparkContext) -> None:
     conf = context.getConf()
     ours = sys.executable if is_local(conf.get("spark.master")) else "python3"
-    context.pythonExec = str(conf.get("spark.pyspark.python", os.environ.get("PYSPARK_PYTHON", ours)))
-    # The run itself reports a JVM that is gone; the accumulator server would also print a traceback.
+    context.pythonExec = str(
+        conf.get("spark.pyspark.python", os.environ.get("PYSPARK_PYTHON", ours))
+    )
+    # The run itself reports a JVM that is gone; the accumulator server would also print a
+    # traceback.
     context._accumulatorServer.handle_error = lambda *_: None  # type: ignore[method-assign]

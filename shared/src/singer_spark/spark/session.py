@@ -15,7 +15,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from singer_spark.errors import ConfigurationError, ResourceError, SingerSparkError, cut, wants_traceback
+from singer_spark.errors import (
+    ConfigurationError,
+    ResourceError,
+    SingerSparkError,
+    cut,
+    wants_traceback,
+)
 from singer_spark.jvm import gateway
 from singer_spark.jvm.command import with_jars
 from singer_spark.jvm.kept_jvm import started_or_kept
@@ -33,14 +39,18 @@ _starting = threading.Lock()
 
 
 def begin_jvm(options: SparkOptions) -> None:
-    """Start the JVM in the background, without a session, unless there is one, or Spark runs on a server."""
+    """Start the JVM in the background, without a session, unless there is one, or Spark runs on a
+    server.
+    """
     if options.remote or gateway.is_begun():
         return
     logging.getLogger("py4j").setLevel(logging.WARNING)
     if not wants_traceback(options.app_name):
         logging.getLogger().addFilter(_is_not_of_py4j)
     command, variables, grace = command_for(options), own_variables(options), grace_seconds(options)
-    gateway.begin(lambda: started_or_kept(command.words, variables, grace_seconds=grace), command.jars)
+    gateway.begin(
+        lambda: started_or_kept(command.words, variables, grace_seconds=grace), command.jars
+    )
 
 
 def get_gateway(options: SparkOptions) -> Any:
@@ -53,10 +63,12 @@ def get_gateway(options: SparkOptions) -> Any:
 
 
 def import_pyspark() -> None:
-    """Import PySpark from its root; to be called before any import of it that may be concurrent with others.
+    """Import PySpark from its root.
 
-    Its root imports its parts, and importing a part imports the root. If two threads start at both ends, one gets a
-    partial module.
+    To be called before any import of it that may be concurrent with others.
+
+    Its root imports its parts, and importing a part imports the root. If two threads start at both
+    ends, one gets a partial module.
     """
     # No task uses pandas.
     warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
@@ -69,7 +81,9 @@ def get_session(options: SparkOptions) -> SparkSession:
     """Start the session, or return the one that runs in this process."""
     if options.remote:
         import_pyspark()
-        return connect(options.remote, {**remote_conf(options), **hadoop_conf(options)}, options.jars)
+        return connect(
+            options.remote, {**remote_conf(options), **hadoop_conf(options)}, options.jars
+        )
     get_context(options)
     from pyspark.sql import SparkSession
 
@@ -83,7 +97,10 @@ def get_session(options: SparkOptions) -> SparkSession:
 
 
 def get_context(options: SparkOptions) -> SparkContext:
-    """Start the context that runs tasks, or return this process's; a session would take twice as long."""
+    """Start the context that runs tasks, or return this process's.
+
+    A session would take twice as long.
+    """
     begin_jvm(options)
     # While the JVM starts: both take a second.
     import_pyspark()
@@ -112,13 +129,17 @@ def _conf(options: SparkOptions) -> dict[str, str]:
 
 
 def _is_not_of_py4j(record: logging.LogRecord) -> bool:
-    """Filter out Py4J's tracebacks in the root logger when the JVM is gone, which the program reports in one line."""
+    """Filter out Py4J's tracebacks in the root logger when the JVM is gone, which the program
+    reports in one line.
+    """
     return Path(record.pathname).parent.name != "py4j"
 
 
 @contextmanager
 def _same_ctrl_c() -> Iterator[None]:
-    """Keep the program's SIGINT handler, which a SparkContext made in the main thread replaces by its own."""
+    """Keep the program's SIGINT handler, which a SparkContext made in the main thread replaces by
+    its own.
+    """
     handler = signal.getsignal(signal.SIGINT)
     try:
         yield
@@ -131,4 +152,6 @@ def _not_started(error: Exception) -> SingerSparkError:
     if isinstance(error, ResourceError):
         return error
     cause = cut(str(error), 500) or type(error).__name__
-    return shortage(error) or ConfigurationError(f"Spark did not start: {cause}; look at `spark` in the config")
+    return shortage(error) or ConfigurationError(
+        f"Spark did not start: {cause}; look at `spark` in the config"
+    )

@@ -21,9 +21,11 @@ BASE_CONF = {
     "spark.sql.sources.timestampNTZTypeInference.enabled": "true",
     "spark.sql.ansi.enabled": "true",
     "spark.sql.caseSensitive": "true",
-    # A column may be named ${env:HOME}: variables must not be substituted in any text passed to Spark.
+    # A column may be named ${env:HOME}: variables must not be substituted in any text passed to
+    # Spark.
     "spark.sql.variable.substitute": "false",
-    # Else each method of a column asks the JVM six times, to say in an error which line of Python called it.
+    # Else each method of a column asks the JVM six times, to say in an error which line of Python
+    # called it.
     "spark.python.sql.dataFrameDebugging.enabled": "false",
     # A driver's CHAR(n) is read as it is: the database itself pads it or not.
     "spark.sql.readSideCharPadding": "false",
@@ -40,11 +42,12 @@ BASE_CONF = {
     "spark.sql.redaction.string.regex": "(?i)(0x|X')[0-9a-f]{128}'?",
 }
 LOCAL_CONF = {
-    # Loopback avoids a wait on machines whose host name does not resolve; a cluster must reach the driver.
+    # Loopback avoids a wait on machines whose host name does not resolve; a cluster must reach the
+    # driver.
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
-    # Else Spark's ports answer any account of the machine: with passwords in broadcasts, and by running what it sends.
-    # Spark makes the secret itself.
+    # Else Spark's ports answer any account of the machine: with passwords in broadcasts, and by
+    # running what it sends. Spark makes the secret itself.
     "spark.authenticate": "true",
 }
 
@@ -59,10 +62,14 @@ class SparkOptions:
         remote: A Spark Connect URL, instead of a master.
         conf: The user's own settings; they override ours, except the time zone.
         jars: Local paths of drivers.
-        rows: Whether rows are expected to pass through the JVM; if not, it begins with a smaller heap.
-        only_jvm: Whether the JVM answers queries and reads rows without a session, whose classes it need not map.
-        log_level: The JVM's log level: `ERROR`, `WARN`, `INFO`; by default `WARN` if the user wants tracebacks, else
-            `OFF`: Spark reports a failed job several times, with traces, and the program reports it in one line.
+        rows: Whether rows are expected to pass through the JVM; if not, it begins with a smaller
+            heap.
+        only_jvm: Whether the JVM answers queries and reads rows without a session, whose classes it
+            need not map.
+        log_level: The JVM's log level: `ERROR`, `WARN`, `INFO`; by default `WARN` if the user wants
+            tracebacks, else
+            `OFF`: Spark reports a failed job several times, with traces, and the program reports it
+            in one line.
     """
 
     app_name: str
@@ -82,8 +89,15 @@ def session_conf(options: SparkOptions) -> dict[str, str]:
         conf |= LOCAL_CONF
     else:
         conf |= cluster_conf(options.conf, options.master)
-    conf |= {name: str(value) for name, value in options.conf.items() if not name.startswith(HADOOP_PREFIX)}
-    own = {"spark.driver.extraJavaOptions": JVM_OPTIONS, "spark.executor.extraJavaOptions": EXECUTOR_OPTIONS}
+    conf |= {
+        name: str(value)
+        for name, value in options.conf.items()
+        if not name.startswith(HADOOP_PREFIX)
+    }
+    own = {
+        "spark.driver.extraJavaOptions": JVM_OPTIONS,
+        "spark.executor.extraJavaOptions": EXECUTOR_OPTIONS,
+    }
     for name, ours in own.items():
         conf[name] = " ".join(filter(None, [ours, conf.get(name)]))
     conf["spark.sql.session.timeZone"] = "UTC"
@@ -92,15 +106,25 @@ def session_conf(options: SparkOptions) -> dict[str, str]:
 
 def remote_conf(options: SparkOptions) -> dict[str, str]:
     """Those of our settings that can be set for a session on a server, and all of the user's."""
-    ours = {name: value for name, value in {**BASE_CONF, **CLUSTER_CONF}.items() if name.startswith("spark.sql.")}
+    ours = {
+        name: value
+        for name, value in {**BASE_CONF, **CLUSTER_CONF}.items()
+        if name.startswith("spark.sql.")
+    }
     del ours["spark.sql.catalogImplementation"]
-    user = {name: str(value) for name, value in options.conf.items() if not name.startswith(HADOOP_PREFIX)}
+    user = {
+        name: str(value)
+        for name, value in options.conf.items()
+        if not name.startswith(HADOOP_PREFIX)
+    }
     return {**ours, **user, "spark.sql.session.timeZone": "UTC"}
 
 
 def hadoop_conf(options: SparkOptions) -> dict[str, str]:
     """The user's settings of Hadoop, which may be secrets."""
-    prefixed = {name: str(value) for name, value in options.conf.items() if name.startswith(HADOOP_PREFIX)}
+    prefixed = {
+        name: str(value) for name, value in options.conf.items() if name.startswith(HADOOP_PREFIX)
+    }
     return {name.removeprefix(HADOOP_PREFIX): value for name, value in prefixed.items()}
 
 

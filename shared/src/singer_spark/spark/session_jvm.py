@@ -17,21 +17,26 @@ from singer_spark.spark.cluster import is_local, master_url
 from singer_spark.spark.session_conf import SparkOptions, session_conf
 
 SECONDS_TO_CLEAN_UP = 5
-# A program's JVM lives for seconds or minutes, so it compiles later than a server's; code that runs often enough is
-# still compiled soon.
+# A program's JVM lives for seconds or minutes, so it compiles later than a server's; code that runs
+# often enough is still compiled soon.
 COMPILER_OPTIONS = (
-    "-XX:Tier3InvocationThreshold=1000 -XX:Tier3MinInvocationThreshold=500 -XX:Tier3CompileThreshold=5000 "
-    "-XX:Tier4InvocationThreshold=20000 -XX:Tier4MinInvocationThreshold=3000 -XX:Tier4CompileThreshold=60000 "
+    "-XX:Tier3InvocationThreshold=1000 -XX:Tier3MinInvocationThreshold=500 "
+    "-XX:Tier3CompileThreshold=5000 "
+    "-XX:Tier4InvocationThreshold=20000 -XX:Tier4MinInvocationThreshold=3000 "
+    "-XX:Tier4CompileThreshold=60000 "
     "-XX:Tier4BackEdgeThreshold=160000"
 )
-# With only its first compiler, a JVM has room for 48 MB of compiled code, and stops compiling when they are full.
+# With only its first compiler, a JVM has room for 48 MB of compiled code, and stops compiling when
+# they are full.
 CODE_CACHE_OPTIONS = "-XX:ReservedCodeCacheSize=240m"
 # A heap that begins small grows with live data, not with garbage.
 HEAP_OPTIONS = "-Xms224m -XX:NewSize=112m"
 SMALL_HEAP_OPTIONS = "-Xms64m -XX:NewSize=16m"
-# Drivers log a URL that they can't parse, or pieces of it; the connection's error has the same, redacted.
+# Drivers log a URL that they can't parse, or pieces of it; the connection's error has the same,
+# redacted.
 DRIVERS = (
-    "org.postgresql org.mariadb.jdbc com.mysql oracle.jdbc oracle.net com.microsoft.sqlserver com.ibm.db2 org.h2 "
+    "org.postgresql org.mariadb.jdbc com.mysql oracle.jdbc oracle.net com.microsoft.sqlserver "
+    "com.ibm.db2 org.h2 "
     "org.apache.derby org.sqlite org.duckdb net.snowflake"
 ).split()
 LOGGING = """\
@@ -59,9 +64,14 @@ def command_for(options: SparkOptions) -> JvmCommand:
     os.environ["SPARK_HOME"] = str(spark_home())
     os.environ.pop("_JAVA_OPTIONS", None)
     level = options.log_level or ("WARN" if wants_traceback(options.app_name) else "OFF")
-    conf = {"spark.master": master_url(options.master), "spark.app.name": options.app_name, **session_conf(options)}
+    conf = {
+        "spark.master": master_url(options.master),
+        "spark.app.name": options.app_name,
+        **session_conf(options),
+    }
     java_options = [
-        # A JVM out of memory may hang instead of failing; in front, so that the user's own options win.
+        # A JVM out of memory may hang instead of failing; in front, so that the user's own options
+        # win.
         "-XX:+ExitOnOutOfMemoryError",
         COMPILER_OPTIONS,
         CODE_CACHE_OPTIONS,
@@ -77,8 +87,12 @@ def command_for(options: SparkOptions) -> JvmCommand:
 
 def own_variables(options: SparkOptions) -> dict[str, str]:
     """Environment variables of the JVM alone."""
-    # Spark's launcher is a JVM too: where it can't start, it must not leave a report in the user's folder.
-    launcher = f"{os.environ.get('SPARK_LAUNCHER_OPTS', '')} -XX:ErrorFile={scratch_folder()}/jvm-failure.log"
+    # Spark's launcher is a JVM too: where it can't start, it must not leave a report in the user's
+    # folder.
+    launcher = (
+        f"{os.environ.get('SPARK_LAUNCHER_OPTS', '')} "
+        f"-XX:ErrorFile={scratch_folder()}/jvm-failure.log"
+    )
     variables = {"SPARK_LAUNCHER_OPTS": launcher.strip()}
     if is_local(options.master):
         # Else Spark looks up the machine's own name, and fails where that does not resolve.
@@ -95,7 +109,10 @@ def grace_seconds(options: SparkOptions) -> float:
 def _log_configuration(level: str) -> Path:
     """The JVM's logging configuration file."""
     text = LOGGING.format(level=level.lower())
-    text += "".join(f"logger.driver{n}.name = {name}\nlogger.driver{n}.level = off\n" for n, name in enumerate(DRIVERS))
+    text += "".join(
+        f"logger.driver{n}.name = {name}\nlogger.driver{n}.level = off\n"
+        for n, name in enumerate(DRIVERS)
+    )
     path = cache_folder() / f"log4j2-{hashlib.sha256(text.encode()).hexdigest()[:12]}.properties"
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,6 +1,8 @@
-"""Where the published copy of a pipeline's state is kept: the target's `state_backend`, or else the lake's bucket.
+"""Where the published copy of a pipeline's state is kept: the target's `state_backend`, or else the
+lake's bucket.
 
-The journal in the bucket decides which state is valid; the copy kept here is read by people and the tap.
+The journal in the bucket decides which state is valid; the copy kept here is read by people and the
+tap.
 """
 
 from __future__ import annotations
@@ -26,7 +28,8 @@ class StateBackend:
     """A place for states.
 
     Attributes:
-        uri: `s3://…`, `file://…`, a path, `sqlite:///…` or `postgresql://…`; None: the lake's own bucket. May contain a
+        uri: `s3://…`, `file://…`, a path, `sqlite:///…` or `postgresql://…`; None: the lake's own
+            bucket. May contain a
             password, so it is never shown.
         table_name: A database's table, optionally with its schema before a dot.
         storage_options: fsspec's options for another bucket or folder.
@@ -37,16 +40,28 @@ class StateBackend:
     storage_options: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
     @classmethod
-    def of(cls, config: Mapping[str, Any] | None, storage_options: Mapping[str, Any] | None = None) -> StateBackend:
-        """Parse `state_backend`; the target's `storage_options` are for a backend that has none of its own."""
+    def of(
+        cls, config: Mapping[str, Any] | None, storage_options: Mapping[str, Any] | None = None
+    ) -> StateBackend:
+        """Parse `state_backend`.
+
+        The target's `storage_options` are for a backend that has none of its own.
+        """
         known = ("uri", "table_name", "storage_options")
-        values = {name: value for name, value in (config or {}).items() if name in known and value is not None}
+        values = {
+            name: value
+            for name, value in (config or {}).items()
+            if name in known and value is not None
+        }
         values.setdefault("storage_options", dict(storage_options or {}))
         return cls(**values)
 
     @staticmethod
     def problems(config: Any) -> list[str]:
-        """Problems of a `state_backend`, each with the setting's name; registers its password with `redact`."""
+        """Problems of a `state_backend`, each with the setting's name.
+
+        Registers its password with `redact`.
+        """
         uri = config.get("uri") if isinstance(config, dict) else None
         if not isinstance(uri, str):
             return []
@@ -57,12 +72,19 @@ class StateBackend:
             return [f"state_backend.uri: {error}"]
         if database is None:
             if not uri:
-                problems.append("state_backend.uri: is empty, leave state_backend out for the lake's own bucket")
+                problems.append(
+                    "state_backend.uri: is empty, leave state_backend out for the lake's own bucket"
+                )
             if table is not None:
-                problems.append("state_backend.table_name: only a database has tables, uri is none of one")
+                problems.append(
+                    "state_backend.table_name: only a database has tables, uri is none of one"
+                )
             return problems
         if database.table or database.pipeline:
-            problems.append("state_backend.uri: table and pipeline are settings of their own, table_name and pipeline")
+            problems.append(
+                "state_backend.uri: table and pipeline are settings of their own, table_name and "
+                "pipeline"
+            )
         if database.kind == POSTGRESQL and find_spec("psycopg") is None:
             problems.append(f"state_backend.uri: {WITHOUT_PACKAGE}")
         if isinstance(table, str):
@@ -86,22 +108,32 @@ def open_state_store(backend: StateBackend, storage: Storage, pipeline: str) -> 
     if database is not None:
         return open_database_state(database, backend.table_name, pipeline, _shown(storage))
     place = Storage(backend.uri, backend.storage_options)
-    return BucketState(storage, path) if place.url == storage.url else FolderState(place, path, lake=_shown(storage))
+    return (
+        BucketState(storage, path)
+        if place.url == storage.url
+        else FolderState(place, path, lake=_shown(storage))
+    )
 
 
-def open_database_state(database: DatabaseUrl, table: str | None, pipeline: str, lake: str | None) -> StateTable:
+def open_database_state(
+    database: DatabaseUrl, table: str | None, pipeline: str, lake: str | None
+) -> StateTable:
     """The state of one pipeline in a table, which `lake`'s runs save; None if it is only read.
 
     Raises:
         ConfigurationError: the table can't have this name.
     """
-    return StateTable(StateDatabase(database, _table(database, table or DEFAULT_TABLE)), pipeline, lake)
+    return StateTable(
+        StateDatabase(database, _table(database, table or DEFAULT_TABLE)), pipeline, lake
+    )
 
 
 def _table(database: DatabaseUrl, text: str) -> TableName:
     table = TableName.parse(text)
     if table.schema is not None and database.kind != POSTGRESQL:
-        raise ConfigurationError(f"SQLite has no schemas; put a name with a dot in double quotes, not {text!r}")
+        raise ConfigurationError(
+            f"SQLite has no schemas; put a name with a dot in double quotes, not {text!r}"
+        )
     return table
 
 

@@ -1,7 +1,9 @@
-"""What a run finished before it died: `checkpoint.json` beside `state.json`, written by the target, read by both.
+"""What a run finished before it died: `checkpoint.json` beside `state.json`, written by the target,
+read by both.
 
-It covers slices that are completely staged. It can be continued only while the run that wrote it and the next one begin
-at the same place: the same last commit, and the same state. Whatever moves either makes it void.
+It covers slices that are completely staged. It can be continued only while the run that wrote it
+and the next one begin at the same place: the same last commit, and the same state. Whatever moves
+either makes it void.
 """
 
 from __future__ import annotations
@@ -61,10 +63,19 @@ class Checkpoint:
         try:
             found = Checkpoint(**{field.name: body[field.name] for field in fields(Checkpoint)})
         except KeyError as error:
-            raise DamagedError(f"{path} lacks {error}; remove it, the next run then starts anew") from error
-        wrong = [name for name in ("state", "resume", "target") if not isinstance(getattr(found, name), dict)]
+            raise DamagedError(
+                f"{path} lacks {error}; remove it, the next run then starts anew"
+            ) from error
+        wrong = [
+            name
+            for name in ("state", "resume", "target")
+            if not isinstance(getattr(found, name), dict)
+        ]
         if wrong:
-            raise DamagedError(f"{path}: {', '.join(wrong)} is not an object; remove it, the next run then starts anew")
+            raise DamagedError(
+                f"{path}: {', '.join(wrong)} is not an object; remove it, the next run then starts "
+                "anew"
+            )
         return found
 
 

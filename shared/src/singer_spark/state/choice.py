@@ -1,7 +1,9 @@
-"""Which state is valid, wherever its published copy is kept, and also when that place has just been changed.
+"""Which state is valid, wherever its published copy is kept, and also when that place has just been
+changed.
 
-The journal says where the last committed run kept it. If the store is another place by now, the state moves there by
-itself. A state of unknown origin that is already there is refused: it is unclear which of the two is meant.
+The journal says where the last committed run kept it. If the store is another place by now, the
+state moves there by itself. A state of unknown origin that is already there is refused: it is
+unclear which of the two is meant.
 """
 
 from __future__ import annotations
@@ -25,7 +27,8 @@ from singer_spark.state.store import (
 if TYPE_CHECKING:
     from singer_spark.storage.storage import Storage
 
-# In a run's journal: where it kept the state. Journals of the first version lack it: the state is in the lake's bucket.
+# In a run's journal: where it kept the state. Journals of the first version lack it: the state is
+# in the lake's bucket.
 STATE_PLACE = "state_place"
 IN_THE_BUCKET = "the lake's bucket"
 
@@ -35,8 +38,10 @@ class ChosenState:
     """The valid state.
 
     Attributes:
-        moves_from: The place where it was kept before, as text for users; None if it stays in the store.
-        replaces: The content of the store that is replaced when it moves there; None if there is none.
+        moves_from: The place where it was kept before, as text for users; None if it stays in the
+            store.
+        replaces: The content of the store that is replaced when it moves there; None if there is
+            none.
         written: Whether the store already holds it.
     """
 
@@ -52,11 +57,14 @@ def place_of(entry: RunEntry) -> str | None:
     return None if place is None else str(place)
 
 
-def chosen_state(storage: Storage, pipeline: str, store: StateStore, entry: RunEntry | None) -> ChosenState:
+def chosen_state(
+    storage: Storage, pipeline: str, store: StateStore, entry: RunEntry | None
+) -> ChosenState:
     """The valid state.
 
     Raises:
-        StateError: the published copy is malformed, with line and column; or two places hold different states.
+        StateError: the published copy is malformed, with line and column; or two places hold
+            different states.
         StorageError: a place can't be read.
     """
     unpublished = entry is not None and entry.phase == COMMITTED and entry.state is not None
@@ -77,17 +85,22 @@ def chosen_state(storage: Storage, pipeline: str, store: StateStore, entry: RunE
         return ChosenState(there, moves_from)
     if here is None or not left_behind:
         raise StateError(
-            f"the state was kept in {moves_from} up to run {entry.run_id}, and {store.origin} holds another one: "
+            f"the state was kept in {moves_from} up to run {entry.run_id}, and {store.origin} "
+            "holds another one: "
             "remove that one, then the state moves there by itself, or change state_backend back"
         )
     return ChosenState(here, moves_from, content, written=False)
 
 
 def kept_elsewhere(pipeline: str, store: StateStore, entry: RunEntry) -> ConfigurationError:
-    """The error of a command that must not move the state, for a config with another place than the last run's."""
+    """The error of a command that must not move the state, for a config with another place than the
+    last run's.
+    """
     return ConfigurationError(
-        f"pipeline {pipeline} keeps its state in {place_of(entry) or IN_THE_BUCKET}, and this config names "
-        f"{store.place or IN_THE_BUCKET}: give the target's config with its state_backend; if that has changed, "
+        f"pipeline {pipeline} keeps its state in {place_of(entry) or IN_THE_BUCKET}, and this "
+        "config names "
+        f"{store.place or IN_THE_BUCKET}: give the target's config with its state_backend; if that "
+        "has changed, "
         "the target's next run moves the state"
     )
 
@@ -104,8 +117,10 @@ def check_owner(storage: Storage, pipeline: str, store: StateStore) -> str | Non
         return None
     if read_entry(storage, runs_folder(pipeline), signature.run_id) is None:
         raise StateError(
-            f"{store.origin} was saved by run {signature.run_id} of the lake {signature.lake}, which {storage.url} "
-            "knows nothing of: give one of the two lakes another pipeline or table_name; or remove that state, if its "
+            f"{store.origin} was saved by run {signature.run_id} of the lake {signature.lake}, "
+            f"which {storage.url} "
+            "knows nothing of: give one of the two lakes another pipeline or table_name; or remove "
+            "that state, if its "
             "lake is gone"
         )
     return signature.run_id
@@ -113,12 +128,16 @@ def check_owner(storage: Storage, pipeline: str, store: StateStore) -> str | Non
 
 def _journalled(entry: RunEntry) -> SavedState | None:
     """The state that the last run saved, or found and left unchanged."""
-    value: dict[str, Any] | None = entry.body.get("previous_state") if entry.state is None else entry.state
+    value: dict[str, Any] | None = (
+        entry.body.get("previous_state") if entry.state is None else entry.state
+    )
     return None if value is None else SavedState(value, f"the journal of run {entry.run_id}")
 
 
 def _was_saved(storage: Storage, pipeline: str, value: dict[str, Any]) -> bool:
-    """Whether a run of this pipeline once saved this state: then it was left behind at an earlier change of places."""
+    """Whether a run of this pipeline once saved this state: then it was left behind at an earlier
+    change of places.
+    """
     runs = runs_folder(pipeline)
     entries = (read_entry(storage, runs, run_id) for run_id in run_ids(storage, runs))
     return any(entry is not None and same_state(entry.state, value) for entry in entries)

@@ -1,4 +1,6 @@
-"""Databases that keep states: SQLite by Python's own module, PostgreSQL by psycopg, both through Python's DB-API."""
+"""Databases that keep states: SQLite by Python's own module, PostgreSQL by psycopg, both through
+Python's DB-API.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,13 @@ from pathlib import Path
 from typing import Any
 
 from singer_spark.errors import ConfigurationError, StorageError, redact
-from singer_spark.state.database_url import POSTGRESQL, SQLITE, WITHOUT_PACKAGE, DatabaseUrl, TableName
+from singer_spark.state.database_url import (
+    POSTGRESQL,
+    SQLITE,
+    WITHOUT_PACKAGE,
+    DatabaseUrl,
+    TableName,
+)
 
 LONGEST_WAIT_SECONDS = 20
 # A server that has gone silent is an error within two minutes.
@@ -24,11 +32,15 @@ _DEFAULTS = {
 }
 _DRIVERS = {SQLITE: "sqlite3", POSTGRESQL: "psycopg"}
 _FIND = {
-    SQLITE: "SELECT 1 FROM sqlite_master WHERE type IN ('table', 'view') AND lower(name) = lower(:name)",
+    SQLITE: "SELECT 1 FROM sqlite_master WHERE type IN ('table', 'view') AND lower(name) = "
+    "lower(:name)",
     POSTGRESQL: "SELECT 1 WHERE pg_catalog.to_regclass(:quoted) IS NOT NULL",
 }
 _BEGIN_READING = {SQLITE: "BEGIN", POSTGRESQL: "SET TRANSACTION READ ONLY"}
-_BEGIN_WRITING = {SQLITE: "BEGIN IMMEDIATE", POSTGRESQL: f"SET LOCAL lock_timeout = '{LONGEST_WAIT_SECONDS}s'"}
+_BEGIN_WRITING = {
+    SQLITE: "BEGIN IMMEDIATE",
+    POSTGRESQL: f"SET LOCAL lock_timeout = '{LONGEST_WAIT_SECONDS}s'",
+}
 _MOMENT = {SQLITE: "TEXT", POSTGRESQL: "TIMESTAMP WITH TIME ZONE"}
 # "SPARKLAK" as a number, so that no other program uses the same advisory lock.
 _CREATION_LOCK = 0x535041524B4C414B
@@ -42,43 +54,63 @@ class StateSession:
         self._connection = connection
         self._kind = kind
         self._tables = (table, table.history)
-        self._names = {"table": table.quoted, "history": table.history.quoted, "moment": _MOMENT[kind]}
+        self._names = {
+            "table": table.quoted,
+            "history": table.history.quoted,
+            "moment": _MOMENT[kind],
+        }
 
     @property
     def is_ascii_only(self) -> bool:
         """Whether the database can't hold every character."""
-        return self._kind == POSTGRESQL and self._connection.info.parameter_status("server_encoding") != "UTF8"
+        return (
+            self._kind == POSTGRESQL
+            and self._connection.info.parameter_status("server_encoding") != "UTF8"
+        )
 
     def has_table(self) -> bool:
         """Whether the table of states exists."""
         return self._has(self._tables[0])
 
     def create(self, *statements: str) -> None:
-        """Create the tables of states and history if missing; a concurrent creation waits, as it would fail."""
+        """Create the tables of states and history if missing.
+
+        A concurrent creation waits, as it would fail.
+        """
         if all(self._has(table) for table in self._tables):
             return
         if self._kind == POSTGRESQL:
             self.execute(f"SELECT pg_catalog.pg_advisory_xact_lock({_CREATION_LOCK})", {})
         for table, statement in zip(self._tables, statements, strict=True):
-            if not self._has(table):  # perhaps in another schema of the search path than a new one would be
+            if not self._has(
+                table
+            ):  # perhaps in another schema of the search path than a new one would be
                 self.execute(statement, {})
 
     def execute(self, sql: str, values: Mapping[str, Any]) -> Any:
         """Execute SQL and return a cursor.
 
-        In the text, `{table}` and `{history}` are the tables, `{moment}` is a type, and `:name` a value.
+        In the text, `{table}` and `{history}` are the tables, `{moment}` is a type, and `:name` a
+        value.
         """
         if self._kind == SQLITE:
             return self._connection.execute(sql.format(**self._names), values)
         names = {name: quoted.replace("%", "%%") for name, quoted in self._names.items()}
-        return self._connection.execute(_PARAMETER.sub(r"%(\1)s", sql).format(**names).encode(), values)
+        return self._connection.execute(
+            _PARAMETER.sub(r"%(\1)s", sql).format(**names).encode(), values
+        )
 
     def _has(self, table: TableName) -> bool:
-        return self.execute(_FIND[self._kind], {"name": table.name, "quoted": table.quoted}).fetchone() is not None
+        return (
+            self.execute(_FIND[self._kind], {"name": table.name, "quoted": table.quoted}).fetchone()
+            is not None
+        )
 
 
 class StateDatabase:
-    """A database with a table of states; each transaction opens its own connection, so that none is held for hours.
+    """A database with a table of states.
+
+    Each transaction opens its own connection, so that none is held for hours.
 
     StorageError: it can't be read, or written to.
     """
@@ -96,7 +128,10 @@ class StateDatabase:
 
     @contextmanager
     def writing(self) -> Iterator[StateSession]:
-        """A transaction that is committed at its end, or rolled back on an error; it does not wait long for others."""
+        """A transaction that is committed at its end, or rolled back on an error.
+
+        It does not wait long for others.
+        """
         with self._transaction(writes=True) as session:
             assert session is not None
             yield session
@@ -112,21 +147,31 @@ class StateDatabase:
             if not writes and kind == SQLITE and not Path(self._url.connect).exists():
                 yield None
                 return
-            connected = _file(driver, Path(self._url.connect), writes) if kind == SQLITE else _server(driver, self._url)
+            connected = (
+                _file(driver, Path(self._url.connect), writes)
+                if kind == SQLITE
+                else _server(driver, self._url)
+            )
             with closing(connected) as connection:  # without a commit it is undone
                 connection.execute((_BEGIN_WRITING if writes else _BEGIN_READING)[kind])
                 yield StateSession(connection, kind, self._table)
                 connection.commit()
         except (driver.Error, OSError) as error:
-            verb, reason = "write to" if writes else "read", " ".join(str(error).split()) or type(error).__name__
-            way_out = "check state_backend, its user's rights and that the database runs, and run again"
+            verb, reason = (
+                "write to" if writes else "read",
+                " ".join(str(error).split()) or type(error).__name__,
+            )
+            way_out = (
+                "check state_backend, its user's rights and that the database runs, and run again"
+            )
             raise StorageError(redact(f"can't {verb} {self.place}: {reason}; {way_out}")) from error
 
 
 def _file(sqlite3: Any, file: Path, writes: bool) -> Any:
     if writes:
         file.parent.mkdir(parents=True, exist_ok=True)
-    # As a URI, so that reading creates no file; read-write, so that what a killed writer left is rolled back.
+    # As a URI, so that reading creates no file; read-write, so that what a killed writer left is
+    # rolled back.
     url = f"{file.as_uri()}?mode={'rwc' if writes else 'rw'}"
     connection = sqlite3.connect(url, uri=True, isolation_level=None, timeout=LONGEST_WAIT_SECONDS)
     # Text written by hand may not be UTF-8.

@@ -1,4 +1,7 @@
-"""URLs of databases that keep states, and names of their tables; passwords are registered with `redact`."""
+"""URLs of databases that keep states, and names of their tables.
+
+Passwords are registered with `redact`.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,8 @@ from singer_spark.errors import ConfigurationError, register_secret
 
 SQLITE, POSTGRESQL = "sqlite", "postgresql"
 WITHOUT_PACKAGE = (
-    "PostgreSQL needs a package that is not installed: pip install 'target-spark-lake[postgresql]', and "
+    "PostgreSQL needs a package that is not installed: pip install "
+    "'target-spark-lake[postgresql]', and "
     "'tap-spark-jdbc[postgresql]' where only the tap is"
 )
 # PostgreSQL truncates names to 63 bytes; the history's table has a longer name.
@@ -21,8 +25,15 @@ LONGEST_NAME = 63 - len("_history")
 _SCHEMES = {"sqlite": SQLITE, "postgresql": POSTGRESQL, "postgres": POSTGRESQL}
 _OURS = ("table", "pipeline")
 _PART = re.compile(r'"((?:[^"]|"")+)"|([^."]+)')
-# Parameters that identify the database, besides the URL's host and path, and libpq's environment variables for them.
-_WHERE = {"host": "PGHOST", "hostaddr": "PGHOSTADDR", "port": "PGPORT", "dbname": "PGDATABASE", "service": "PGSERVICE"}
+# Parameters that identify the database, besides the URL's host and path, and libpq's environment
+# variables for them.
+_WHERE = {
+    "host": "PGHOST",
+    "hostaddr": "PGHOSTADDR",
+    "port": "PGPORT",
+    "dbname": "PGDATABASE",
+    "service": "PGSERVICE",
+}
 
 
 @dataclass(frozen=True)
@@ -43,10 +54,16 @@ class TableName:
         while rest.startswith(".") and (found := _PART.match(rest, 1)):
             parts.append(found[1].replace('""', '"') if found[1] else found[2])
             rest = rest[found.end() :]
-        if rest or not 1 <= len(parts) <= 2 or any("\0" in part or not part.strip() for part in parts):
+        if (
+            rest
+            or not 1 <= len(parts) <= 2
+            or any("\0" in part or not part.strip() for part in parts)
+        ):
             raise ConfigurationError(f"{text!r} is not a table's name: give name or schema.name")
         if any(len(part.encode()) > LONGEST_NAME for part in parts):
-            raise ConfigurationError(f"{text!r} is too long for a table: {LONGEST_NAME} bytes at most")
+            raise ConfigurationError(
+                f"{text!r} is too long for a table: {LONGEST_NAME} bytes at most"
+            )
         return TableName(parts[-1], parts[0] if len(parts) == 2 else None)
 
     @property
@@ -94,7 +111,9 @@ class DatabaseUrl:
         place, _, query = rest.partition("?")
         # As in libpq, a plus sign is not a space.
         parameters = [
-            (name, unquote(value)) for name, _, value in (part.partition("=") for part in query.split("&")) if name
+            (name, unquote(value))
+            for name, _, value in (part.partition("=") for part in query.split("&"))
+            if name
         ]
         ours = {name: value for name, value in parameters if name in _OURS}
         other = {name: value for name, value in parameters if name not in _OURS}
@@ -108,7 +127,9 @@ class DatabaseUrl:
 
 def _sqlite_file(place: str, other: Mapping[str, str]) -> Path:
     if other:
-        raise ConfigurationError(f"sqlite knows no {next(iter(other))}, give sqlite:///file.db?table=T&pipeline=P")
+        raise ConfigurationError(
+            f"sqlite knows no {next(iter(other))}, give sqlite:///file.db?table=T&pipeline=P"
+        )
     if not place.startswith("///") or place in ("///", "///:memory:"):
         raise ConfigurationError("give a file, sqlite:///relative.db or sqlite:////absolute.db")
     return Path(place[3:]).expanduser().absolute()
@@ -117,7 +138,11 @@ def _sqlite_file(place: str, other: Mapping[str, str]) -> Path:
 def _register_password(place: str, other: Mapping[str, str]) -> None:
     user, at, _ = place.removeprefix("//").rpartition("@")
     password = user.partition(":")[2] if at else ""
-    for secret in (password, unquote(password), *(value for name, value in other.items() if "password" in name)):
+    for secret in (
+        password,
+        unquote(password),
+        *(value for name, value in other.items() if "password" in name),
+    ):
         register_secret(secret)
 
 
@@ -127,6 +152,8 @@ def _postgresql_place(place: str, other: Mapping[str, str]) -> str:
     host, _, database = place.removeprefix("//").rpartition("@")[2].partition("/")
     has_port = re.search(r":\d+(,|$)", host) is not None
     named = {"host": host, "port": has_port, "dbname": database}
-    others = {name: other.get(name) or os.environ.get(variable) for name, variable in _WHERE.items()}
+    others = {
+        name: other.get(name) or os.environ.get(variable) for name, variable in _WHERE.items()
+    }
     added = [f"{name}={value}" for name, value in others.items() if value and not named.get(name)]
     return f"postgresql://{host}/{database}" + (f"?{'&'.join(added)}" if added else "")

@@ -1,4 +1,6 @@
-"""States in another bucket or folder than the lake's: plain JSON as in the lake, with its owner in a file beside it."""
+"""States in another bucket or folder than the lake's: plain JSON as in the lake, with its owner in
+a file beside it.
+"""
 
 from __future__ import annotations
 
@@ -45,18 +47,30 @@ class FolderState(BucketState):
             before = self._signature(seen)
             if before is not None and before.lake == self.lake:
                 return
-            if self.storage.exchange(self.owner_path, seen, self._owner(before.run_id if before else None)):
+            if self.storage.exchange(
+                self.owner_path, seen, self._owner(before.run_id if before else None)
+            ):
                 return
 
-    def write(self, value: Mapping[str, Any], seen: bytes | None, run_id: str | None = None, mark: str = "") -> bool:
-        """Replace the content that was `seen`, for a run; False if someone else or another lake wrote meanwhile."""
+    def write(
+        self,
+        value: Mapping[str, Any],
+        seen: bytes | None,
+        run_id: str | None = None,
+        mark: str = "",
+    ) -> bool:
+        """Replace the content that was `seen`, for a run.
+
+        False if someone else or another lake wrote meanwhile.
+        """
         owner = self.storage.read(self.owner_path)
         before = self._signature(owner)
         if before is not None and before.lake not in (None, self.lake):
             return False
         if self.content() not in (seen, state_text(value, mark).encode()):
             return False
-        # The owner first: a state saved by a run that is not in the lake's journal counts as another lake's.
+        # The owner first: a state saved by a run that is not in the lake's journal counts as
+        # another lake's.
         if not self.storage.exchange(self.owner_path, owner, self._owner(run_id)):
             return False
         return super().write(value, seen, run_id, mark)

@@ -1,11 +1,13 @@
-"""The location of the state, handed over by Meltano's state backend to the programs that Meltano starts.
+"""The location of the state, handed over by Meltano's state backend to the programs that Meltano
+starts.
 
-Meltano gives a tap a copy of the state as a file, or none: then it is unclear whether there is no state yet, or none is
-wanted. The location itself shows that, and has the checkpoint beside it. The backend is only asked for a state if one
-is wanted, so whether it sets the variable shows that, too.
+Meltano gives a tap a copy of the state as a file, or none: then it is unclear whether there is no
+state yet, or none is wanted. The location itself shows that, and has the checkpoint beside it. The
+backend is only asked for a state if one is wanted, so whether it sets the variable shows that, too.
 
-Every plugin gets Meltano's environment. So the variable only names the pipeline; settings that may contain secrets are
-in a file that only this user can read, and that is removed with Meltano's process.
+Every plugin gets Meltano's environment. So the variable only names the pipeline; settings that may
+contain secrets are in a file that only this user can read, and that is removed with Meltano's
+process.
 """
 
 from __future__ import annotations
@@ -24,7 +26,8 @@ REST = "rest"
 
 
 def hand_over(place: Mapping[str, Any], environ: MutableMapping[str, str]) -> None:
-    """Put the location, by the target's settings for it, into the environment of programs started from here on.
+    """Put the location, by the target's settings for it, into the environment of programs started
+    from here on.
 
     Raises:
         ConfigurationError: there is no folder for temporary files.
@@ -50,4 +53,6 @@ def handed_over(environ: Mapping[str, str]) -> dict[str, Any] | None:
         file = handed.pop(REST, None)
         return handed if file is None else {**handed, **json.loads(Path(file).read_text())}
     except (OSError, ValueError, TypeError) as error:
-        raise ConfigurationError(f"{VARIABLE} is not as Meltano's state backend sets it: unset it ({error})") from error
+        raise ConfigurationError(
+            f"{VARIABLE} is not as Meltano's state backend sets it: unset it ({error})"
+        ) from error

@@ -1,7 +1,8 @@
 """The journal objects of a pipeline's runs, as both programs read them.
 
-A run's object is created once, if absent: as a commit, as a failure, or as another run's verdict that it is dead. Its
-creation decides the run. A commit has two phases: `committed`, and `published` once readers see all of it.
+A run's object is created once, if absent: as a commit, as a failure, or as another run's verdict
+that it is dead. Its creation decides the run. A commit has two phases: `committed`, and `published`
+once readers see all of it.
 """
 
 from __future__ import annotations
@@ -48,7 +49,10 @@ def moment_of(run_id: str) -> datetime:
 
 
 def folder_name(name: str) -> str:
-    """A name as a path segment: percent-encoded except letters, digits and `-_.`; a leading `.` or `_` is encoded."""
+    """A name as a path segment: percent-encoded except letters, digits and `-_.`.
+
+    A leading `.` or `_` is encoded.
+    """
     encoded = quote(name, safe="").replace("~", "%7E")
     if encoded[:1] in (".", "_"):
         encoded = f"%{ord(encoded[0]):02X}{encoded[1:]}"
@@ -65,7 +69,8 @@ class RunEntry:
     """A decided run, read back from its journal object.
 
     Attributes:
-        run_id: Sortable by time, even across machines with differing clocks, as the lock passes on the last one.
+        run_id: Sortable by time, even across machines with differing clocks, as the lock passes on
+            the last one.
         phase: `committed`, `published` or `aborted`.
         last_committed: The newest committed run before this one, if any.
         state: The state that it saved; None if it saved none.
@@ -95,10 +100,13 @@ def decode(data: bytes, path: str) -> dict[str, Any]:
         body = state_from_json(data)
         version = body["format_version"]
     except (ValueError, TypeError, KeyError, RecursionError) as error:
-        raise DamagedError(f"{path} is damaged ({error}); restore it from a backup, or remove it") from error
+        raise DamagedError(
+            f"{path} is damaged ({error}); restore it from a backup, or remove it"
+        ) from error
     if version != FORMAT_VERSION:
         raise StorageError(
-            f"{path} has format version {version}, this program knows {FORMAT_VERSION}: upgrade this program"
+            f"{path} has format version {version}, this program knows {FORMAT_VERSION}: upgrade "
+            "this program"
         )
     return dict(body)
 
@@ -106,7 +114,9 @@ def decode(data: bytes, path: str) -> dict[str, Any]:
 def run_ids(storage: Storage, runs: str) -> list[str]:
     """Ids of all decided runs, newest first."""
     names = (file.path[len(runs) + 1 :] for file in storage.list(runs))
-    return sorted((name[:-5] for name in names if name.endswith(".json") and "/" not in name), reverse=True)
+    return sorted(
+        (name[:-5] for name in names if name.endswith(".json") and "/" not in name), reverse=True
+    )
 
 
 def read_entry(storage: Storage, runs: str, run_id: str) -> RunEntry | None:
@@ -119,7 +129,9 @@ def read_entry(storage: Storage, runs: str, run_id: str) -> RunEntry | None:
     try:
         phase, last, state = (body[name] for name in ("phase", "last_committed", "state"))
     except KeyError as error:
-        raise DamagedError(f"{path} lacks {error}; restore it from a backup, or remove it") from error
+        raise DamagedError(
+            f"{path} lacks {error}; restore it from a backup, or remove it"
+        ) from error
     _complete(run_id, phase, body)
     return RunEntry(run_id, phase, last, state, body)
 
@@ -127,14 +139,25 @@ def read_entry(storage: Storage, runs: str, run_id: str) -> RunEntry | None:
 def _complete(run_id: str, phase: str, body: dict[str, Any]) -> None:
     """Add missing members to a journal that was edited by hand."""
     moment = timestamp_text(moment_of(run_id))
-    usual: dict[str, Any] = {"started_at": moment, "finished_at": None, "streams": {}, "error": None}
+    usual: dict[str, Any] = {
+        "started_at": moment,
+        "finished_at": None,
+        "streams": {},
+        "error": None,
+    }
     # An aborted run is a failure or a dead run: assume the outcome that is never pruned.
-    usual |= {"outcome": "rolled_back"} if phase == ABORTED else {"outcome": "succeeded", "committed_at": moment}
+    usual |= (
+        {"outcome": "rolled_back"}
+        if phase == ABORTED
+        else {"outcome": "succeeded", "committed_at": moment}
+    )
     for name, value in usual.items():
         body.setdefault(name, value)
 
 
-def last_committed(storage: Storage, runs: str, decided: Sequence[str] | None = None) -> RunEntry | None:
+def last_committed(
+    storage: Storage, runs: str, decided: Sequence[str] | None = None
+) -> RunEntry | None:
     """The newest committed run; two reads at most after any number of failed runs.
 
     `decided` are the runs' ids, newest first, if known already.

@@ -1,8 +1,11 @@
-"""The state as a tap finds it: by a path or URL, or by the target's config; and the checkpoint beside it.
+"""The state as a tap finds it: by a path or URL, or by the target's config.
 
-If the lake is known, that is the committed state, even if a run committed and died before it published the copy, and
-the checkpoint. A state outside of the lake names its lake; if that can't be reached from here, only the published copy
-is available. It may then be one run behind: the target compares, and refuses a state that does not fit.
+And the checkpoint beside it.
+
+If the lake is known, that is the committed state, even if a run committed and died before it
+published the copy, and the checkpoint. A state outside of the lake names its lake; if that can't be
+reached from here, only the published copy is available. It may then be one run behind: the target
+compares, and refuses a state that does not fit.
 """
 
 from __future__ import annotations
@@ -22,8 +25,20 @@ from singer_spark.state.checkpoint import Checkpoint, checkpoint_path, read_chec
 from singer_spark.state.choice import check_owner, chosen_state
 from singer_spark.state.database_url import DatabaseUrl
 from singer_spark.state.folder import FolderState
-from singer_spark.state.run_log import LAKE_FOLDER, RunEntry, last_committed, read_entry, runs_folder
-from singer_spark.state.store import BucketState, SavedState, StateStore, published_state, state_path
+from singer_spark.state.run_log import (
+    LAKE_FOLDER,
+    RunEntry,
+    last_committed,
+    read_entry,
+    runs_folder,
+)
+from singer_spark.state.store import (
+    BucketState,
+    SavedState,
+    StateStore,
+    published_state,
+    state_path,
+)
 from singer_spark.storage.storage import Storage, open_url
 
 logger = logging.getLogger(__name__)
@@ -54,7 +69,8 @@ class StateSource:
         """The valid state, None before the first.
 
         Raises:
-            StateError: it is malformed, with line and column; or another lake's; or two places hold different states.
+            StateError: it is malformed, with line and column; or another lake's; or two places hold
+                different states.
             StorageError: the place can't be read.
         """
         if self.lake is None:
@@ -62,7 +78,11 @@ class StateSource:
         check_owner(self.lake, self.pipeline, self.store)
         chosen = chosen_state(self.lake, self.pipeline, self.store, self.last)
         if chosen.moves_from is not None and chosen.saved is not None:
-            logger.info("The state was kept in %s so far: it is taken from %s.", chosen.moves_from, chosen.saved.origin)
+            logger.info(
+                "The state was kept in %s so far: it is taken from %s.",
+                chosen.moves_from,
+                chosen.saved.origin,
+            )
         return chosen.saved
 
     @cached_property
@@ -72,7 +92,8 @@ class StateSource:
         Raises:
             StateError: the state is malformed.
             DamagedError: the checkpoint is not as it was written.
-            StorageError: the place can't be read, or a newer version of the programs wrote the checkpoint.
+            StorageError: the place can't be read, or a newer version of the programs wrote the
+                checkpoint.
         """
         if self.lake is None:
             return None
@@ -92,8 +113,8 @@ class StateSource:
 def open_state_source(url: str, options: Mapping[str, Any] | None = None) -> StateSource:
     """The state at a path, an fsspec URL or the URL of a database (`…?table=T&pipeline=P`).
 
-    A lake's own `<bucket>/.dataspoc/state/<pipeline>/state.json` is recognised by its path. The options are fsspec's,
-    for the state and for its lake.
+    A lake's own `<bucket>/.dataspoc/state/<pipeline>/state.json` is recognised by its path. The
+    options are fsspec's, for the state and for its lake.
 
     Raises:
         ConfigurationError: the URL does not name a state.
@@ -127,7 +148,9 @@ def check_state_url(url: str) -> DatabaseUrl | None:
     try:
         database = DatabaseUrl.parse(url)
         if database is not None and not database.pipeline:
-            raise ConfigurationError(f"{database.place}: name the pipeline, as in …?table=T&pipeline=P")
+            raise ConfigurationError(
+                f"{database.place}: name the pipeline, as in …?table=T&pipeline=P"
+            )
         if database is not None:
             open_database_state(database, database.table, database.pipeline or "", None)
     except ConfigurationError as error:
@@ -153,13 +176,19 @@ def _with_lake(store: StateStore, pipeline: str, options: Mapping[str, Any] | No
         return StateSource(store)
     try:
         lake = Storage(signature.lake, options)
-        known = signature.run_id is None or read_entry(lake, runs_folder(pipeline), signature.run_id)
+        known = signature.run_id is None or read_entry(
+            lake, runs_folder(pipeline), signature.run_id
+        )
     except (ConfigurationError, StorageError) as error:
         logger.warning(
-            "The lake %s of this state can't be looked at, its published copy is taken: %s", signature.lake, error
+            "The lake %s of this state can't be looked at, its published copy is taken: %s",
+            signature.lake,
+            error,
         )
         return StateSource(store)
     if not known:
-        logger.warning("The lake %s of this state is not there, its published copy is taken.", signature.lake)
+        logger.warning(
+            "The lake %s of this state is not there, its published copy is taken.", signature.lake
+        )
         return StateSource(store)
     return StateSource(store, lake, pipeline)

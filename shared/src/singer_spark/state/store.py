@@ -38,7 +38,9 @@ class Signature:
 
 
 class StateStore(Protocol):
-    """A place for the published copy of a pipeline's state; the journal in the bucket stays authoritative.
+    """A place for the published copy of a pipeline's state.
+
+    The journal in the bucket stays authoritative.
 
     Attributes:
         place: The place as noted in journals, without secrets; None: the lake's own bucket.
@@ -53,7 +55,13 @@ class StateStore(Protocol):
     def content(self) -> bytes | None:
         """The published state as bytes, or None."""
 
-    def write(self, value: Mapping[str, Any], seen: bytes | None, run_id: str | None = None, mark: str = "") -> bool:
+    def write(
+        self,
+        value: Mapping[str, Any],
+        seen: bytes | None,
+        run_id: str | None = None,
+        mark: str = "",
+    ) -> bool:
         """Replace the content that was `seen`, for a run; False if someone else wrote meanwhile.
 
         `mark` are trailing blanks, which distinguish the text from any other with the same value.
@@ -83,7 +91,13 @@ class BucketState:
         """The published state as it is written there, or None."""
         return self.storage.read(self.path)
 
-    def write(self, value: Mapping[str, Any], seen: bytes | None, run_id: str | None = None, mark: str = "") -> bool:
+    def write(
+        self,
+        value: Mapping[str, Any],
+        seen: bytes | None,
+        run_id: str | None = None,
+        mark: str = "",
+    ) -> bool:
         """Replace the content that was `seen`; False if someone else wrote meanwhile."""
         return self.storage.exchange(self.path, seen, state_text(value, mark).encode())
 
@@ -118,23 +132,33 @@ def read_state(text: str | bytes, origin: str = "state") -> dict[str, Any]:
     except UnicodeDecodeError as error:
         before = error.object[: error.start]
         line, column = before.count(b"\n") + 1, error.start - before.rfind(b"\n")
-        raise StateError(f"{origin}, line {line}, column {column}: not UTF-8 text; {way_out}") from error
+        raise StateError(
+            f"{origin}, line {line}, column {column}: not UTF-8 text; {way_out}"
+        ) from error
     except json.JSONDecodeError as error:
-        raise StateError(f"{origin}, line {error.lineno}, column {error.colno}: {error.msg}; {way_out}") from error
+        raise StateError(
+            f"{origin}, line {error.lineno}, column {error.colno}: {error.msg}; {way_out}"
+        ) from error
     except (ValueError, RecursionError) as error:
         raise StateError(f"{origin}, line 1, column 1: {error}; {way_out}") from error
     if not isinstance(value, dict):
-        raise StateError(f'{origin}, line 1, column 1: not a JSON object like {{"bookmarks": …}}; {way_out}')
+        raise StateError(
+            f'{origin}, line 1, column 1: not a JSON object like {{"bookmarks": …}}; {way_out}'
+        )
     return value
 
 
 def same_state(one: Mapping[str, Any] | None, other: Mapping[str, Any] | None) -> bool:
-    """Whether two states are the same JSON, regardless of key order; 1 differs from true and from 1.0."""
+    """Whether two states are the same JSON, regardless of key order.
+
+    1 differs from true and from 1.0.
+    """
     return to_json(one, sort_keys=True) == to_json(other, sort_keys=True)
 
 
 def committed_state(store: StateStore, entry: RunEntry | None) -> SavedState | None:
-    """The valid state: the last commit's while its publishing is unfinished, else the published copy.
+    """The valid state: the last commit's while its publishing is unfinished, else the published
+    copy.
 
     Raises:
         StateError: the published copy is malformed, with line and column.

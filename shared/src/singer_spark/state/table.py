@@ -23,11 +23,14 @@ _CREATE = (
     "format_version INTEGER DEFAULT 1 NOT NULL, run_id VARCHAR(100), saved_at {moment}, lake TEXT)"
 )
 _CREATE_HISTORY = (
-    "CREATE TABLE IF NOT EXISTS {history} (pipeline VARCHAR(1000) NOT NULL, run_id VARCHAR(100) NOT NULL, "
-    "state TEXT NOT NULL, format_version INTEGER DEFAULT 1 NOT NULL, saved_at {moment}, PRIMARY KEY (pipeline, run_id))"
+    "CREATE TABLE IF NOT EXISTS {history} (pipeline VARCHAR(1000) NOT NULL, run_id VARCHAR(100) "
+    "NOT NULL, "
+    "state TEXT NOT NULL, format_version INTEGER DEFAULT 1 NOT NULL, saved_at {moment}, PRIMARY "
+    "KEY (pipeline, run_id))"
 )
 _READ = (
-    "SELECT CAST(state AS TEXT), format_version, CAST(run_id AS TEXT), CAST(lake AS TEXT) FROM {table} "
+    "SELECT CAST(state AS TEXT), format_version, CAST(run_id AS TEXT), CAST(lake AS TEXT) FROM "
+    "{table} "
     "WHERE pipeline = :pipeline"
 )
 _REGISTER = (
@@ -36,20 +39,23 @@ _REGISTER = (
 )
 # Two conditions: exactly the text that was seen, and no other lake in between.
 _REPLACE = (
-    "UPDATE {table} SET state = :state, format_version = :version, run_id = :run_id, saved_at = :saved_at "
+    "UPDATE {table} SET state = :state, format_version = :version, run_id = :run_id, saved_at = "
+    ":saved_at "
     "WHERE pipeline = :pipeline AND CAST(state AS TEXT) = :seen AND (lake IS NULL OR lake = :lake)"
 )
 _FIRST = (
     "INSERT INTO {table} AS kept (pipeline, state, format_version, run_id, saved_at, lake) "
     "VALUES (:pipeline, :state, :version, :run_id, :saved_at, :lake) "
-    "ON CONFLICT (pipeline) DO UPDATE SET state = excluded.state, format_version = excluded.format_version, "
+    "ON CONFLICT (pipeline) DO UPDATE SET state = excluded.state, format_version = "
+    "excluded.format_version, "
     "run_id = excluded.run_id, saved_at = excluded.saved_at "
     "WHERE kept.state IS NULL AND (kept.lake IS NULL OR kept.lake = excluded.lake)"
 )
 _REMEMBER = (
     "INSERT INTO {history} (pipeline, run_id, state, format_version, saved_at) "
     "VALUES (:pipeline, :run_id, :state, :version, :saved_at) "
-    "ON CONFLICT (pipeline, run_id) DO UPDATE SET state = excluded.state, saved_at = excluded.saved_at"
+    "ON CONFLICT (pipeline, run_id) DO UPDATE SET state = excluded.state, saved_at = "
+    "excluded.saved_at"
 )
 _FORGET = (
     "DELETE FROM {history} WHERE pipeline = :pipeline AND run_id <= (SELECT run_id FROM {history} "
@@ -58,12 +64,18 @@ _FORGET = (
 
 
 class StateTable:
-    """The state of one pipeline in a table; StorageError: its database can't be read, or written to."""
+    """The state of one pipeline in a table.
+
+    StorageError: its database can't be read, or written to.
+    """
 
     place: str | None
 
     def __init__(self, database: StateDatabase, pipeline: str, lake: str | None = None) -> None:
-        """Nothing is read or created yet; `lake` is the bucket whose runs save it, None if it is only read."""
+        """Nothing is read or created yet.
+
+        `lake` is the bucket whose runs save it, None if it is only read.
+        """
         self._database = database
         self._pipeline = pipeline
         self._lake = lake
@@ -92,7 +104,13 @@ class StateTable:
             if signature is None or signature.lake != self._lake:
                 session.execute(_REGISTER, self._values())
 
-    def write(self, value: Mapping[str, Any], seen: bytes | None, run_id: str | None = None, mark: str = "") -> bool:
+    def write(
+        self,
+        value: Mapping[str, Any],
+        seen: bytes | None,
+        run_id: str | None = None,
+        mark: str = "",
+    ) -> bool:
         """Replace the content that was `seen`, and add the new one to the history for the run.
 
         Returns:
@@ -107,9 +125,19 @@ class StateTable:
             return False
         with self._database.writing() as session:
             session.create(_CREATE, _CREATE_HISTORY)
-            text = f"{to_json(value, 2, ascii_only=True)}{mark}" if session.is_ascii_only else state_text(value, mark)
+            text = (
+                f"{to_json(value, 2, ascii_only=True)}{mark}"
+                if session.is_ascii_only
+                else state_text(value, mark)
+            )
             saved = timestamp_text(datetime.now(UTC))
-            new = {**self._values(), "state": text, "run_id": run_id, "saved_at": saved, "seen": seen_text}
+            new = {
+                **self._values(),
+                "state": text,
+                "run_id": run_id,
+                "saved_at": saved,
+                "seen": seen_text,
+            }
             if not session.execute(_FIRST if seen is None else _REPLACE, new).rowcount:
                 # An answer may have been lost: the row may hold our own write.
                 return self._row(session) == (text.encode(), Signature(self._lake, run_id))
@@ -128,6 +156,9 @@ class StateTable:
         state, version, run_id, lake = row
         if version != FORMAT_VERSION:
             raise StorageError(
-                f"{self.origin} has format version {version}, this program knows {FORMAT_VERSION}: upgrade this program"
+                f"{self.origin} has format version {version}, this program knows {FORMAT_VERSION}: "
+                "upgrade this program"
             )
-        return None if state is None else state.encode(errors="surrogateescape"), Signature(lake, run_id)
+        return None if state is None else state.encode(errors="surrogateescape"), Signature(
+            lake, run_id
+        )

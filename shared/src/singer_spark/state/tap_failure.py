@@ -1,7 +1,8 @@
-"""Why a tap failed, left where the target of its pipe finds it once the input ends: the target records that reason.
+"""Why a tap failed, left where the target of its pipe finds it once the input ends: the target
+records that reason.
 
-`spark-lake run` names a file for it in the environment of both programs. Elsewhere it is an object beside the lake's
-state, which only a failed run reads.
+`spark-lake run` names a file for it in the environment of both programs. Elsewhere it is an object
+beside the lake's state, which only a failed run reads.
 """
 
 from __future__ import annotations
@@ -30,8 +31,13 @@ def failure_path(pipeline: str) -> str:
     return f"{LAKE_FOLDER}/state/{folder_name(pipeline)}/tap_failure.json"
 
 
-def leave_failure(reason: str, lake: Storage | None, pipeline: str, environ: Mapping[str, str]) -> None:
-    """Leave why the tap failed, in one line without secrets; raises nothing: the tap has an error to report."""
+def leave_failure(
+    reason: str, lake: Storage | None, pipeline: str, environ: Mapping[str, str]
+) -> None:
+    """Leave why the tap failed, in one line without secrets.
+
+    Raises nothing: the tap has an error to report.
+    """
     data = encode({"error": reason, "failed_at": timestamp_text(datetime.now(UTC))})
     with suppress(SingerSparkError, OSError):
         if file := environ.get(VARIABLE):
@@ -40,8 +46,12 @@ def leave_failure(reason: str, lake: Storage | None, pipeline: str, environ: Map
             lake.replace(failure_path(pipeline), data)
 
 
-def take_failure(lake: Storage, pipeline: str, environ: Mapping[str, str], since: datetime) -> str | None:
-    """Why the tap failed whose target began at `since`, removed from where it was left; None if it left nothing.
+def take_failure(
+    lake: Storage, pipeline: str, environ: Mapping[str, str], since: datetime
+) -> str | None:
+    """Why the tap failed whose target began at `since`, removed from where it was left.
+
+    None if it left nothing.
 
     Raises nothing: the target has an error to record.
     """
@@ -54,5 +64,9 @@ def take_failure(lake: Storage, pipeline: str, environ: Mapping[str, str], since
             return None
         lake.delete(path)
         body = decode(data, path)
-        return str(body["error"]) if datetime.fromisoformat(body["failed_at"]) > since - EARLIER else None
+        return (
+            str(body["error"])
+            if datetime.fromisoformat(body["failed_at"]) > since - EARLIER
+            else None
+        )
     return None

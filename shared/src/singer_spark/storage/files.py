@@ -12,7 +12,8 @@ class FileInfo:
     Attributes:
         path: Relative to the storage's root.
         size: In bytes.
-        modified: When it was written, by the storage's clock, in seconds since the epoch; None if unknown.
+        modified: When it was written, by the storage's clock, in seconds since the epoch; None if
+            unknown.
     """
 
     path: str

@@ -22,16 +22,22 @@ LISTINGS = 10
 SCRATCH_TRIES = 100
 SCRATCH_KEPT_SECONDS = 24 * 60 * 60
 LONGEST_WAIT_SECONDS = 20
-# Only the account and its group may read these: they hold records, bookmarks and bounds of columns. The umask decides
-# about the files of tables, staged ones too, and about the state, which a tap under another account may read.
-PRIVATE_FOLDERS = tuple(f".dataspoc/{name}/" for name in ("rejected", "runs", "indexes", "staging/runs"))
+# Only the account and its group may read these: they hold records, bookmarks and bounds of columns.
+# The umask decides about the files of tables, staged ones too, and about the state, which a tap
+# under another account may read.
+PRIVATE_FOLDERS = tuple(
+    f".dataspoc/{name}/" for name in ("rejected", "runs", "indexes", "staging/runs")
+)
 PRIVATE_MODE, USUAL_MODE = 0o660, 0o666
 
 
 class LocalFiles:
-    """Files below a folder; content appears atomically, by a hard link or a rename out of a scratch folder.
+    """Files below a folder.
 
-    Failures are OSErrors, FileNotFoundError for a missing file. `ObjectFiles` offers the same; tests put faults here.
+    Content appears atomically, by a hard link or a rename out of a scratch folder.
+
+    Failures are OSErrors, FileNotFoundError for a missing file. `ObjectFiles` offers the same;
+    tests put faults here.
     """
 
     def __init__(self, root: Path, scratch: str) -> None:
@@ -47,7 +53,10 @@ class LocalFiles:
         return (self.root / path).open("rb")
 
     def open_writer(self, path: str) -> IO[bytes]:
-        """A file at a path that nothing else writes to, opened for writing; it exists from the start."""
+        """A file at a path that nothing else writes to, opened for writing.
+
+        It exists from the start.
+        """
         _make_folder((self.root / path).parent)
         return (self.root / path).open("wb")
 
@@ -82,10 +91,19 @@ class LocalFiles:
 
     def extend(self, source: str, tail: bytes, target: str) -> None:
         """Copy a file with bytes appended, completely or not at all."""
-        self._land(target, lambda scratch: _copy(self.root / source, scratch, _mode_of(target), tail), os.replace)
+        self._land(
+            target,
+            lambda scratch: _copy(self.root / source, scratch, _mode_of(target), tail),
+            os.replace,
+        )
 
-    def _land(self, path: str, write: Callable[[Path], None], land: Callable[[Path, Path], None]) -> None:
-        """Write a scratch file and move it to its path atomically; written again if it was swept away meanwhile."""
+    def _land(
+        self, path: str, write: Callable[[Path], None], land: Callable[[Path, Path], None]
+    ) -> None:
+        """Write a scratch file and move it to its path atomically.
+
+        Written again if it was swept away meanwhile.
+        """
         target = self.root / path
         for attempt in range(SCRATCH_TRIES):
             scratch = self.scratch / f"{Process.this().mark()}.{uuid.uuid4().hex}"
@@ -134,7 +152,8 @@ class LocalFiles:
         """All files below a folder; an unreadable folder is an error, not an empty one."""
         for _ in range(LISTINGS):
             found, is_whole = _walked(self.root, prefix)
-            # Else again: the file that replaced one that vanished may have come where we had looked already.
+            # Else again: the file that replaced one that vanished may have come where we had looked
+            # already.
             if is_whole:
                 break
         return found
@@ -166,7 +185,10 @@ class LocalFiles:
 
 
 def _is_abandoned(scratch: FileInfo) -> bool:
-    """Whether its writer is dead; if that can't be told from here, whether the file is a day old."""
+    """Whether its writer is dead.
+
+    If that can't be told from here, whether the file is a day old.
+    """
     writer = Process.of_mark(Path(scratch.path).stem)
     if writer is None or not (writer.is_alive() or writer.is_dead()):
         return time.time() - (scratch.modified or 0) > SCRATCH_KEPT_SECONDS
@@ -198,13 +220,19 @@ def _link(scratch: Path, target: Path) -> None:
         os.link(scratch, target)
     except OSError as error:
         if error.errno in (errno.EPERM, errno.ENOTSUP, errno.ENOSYS):
-            without = "the disk has no hard links (as FAT, SMB and some FUSE mounts), keep the lake on another one"
+            without = (
+                "the disk has no hard links (as FAT, SMB and some FUSE mounts), keep the "
+                "lake on another one"
+            )
             raise OSError(errno.ENOTSUP, without) from error
         raise
 
 
 def _move_to_another_disk(source: Path, target: Path) -> None:
-    """Copy to a hidden name beside the target first, so that it appears atomically; the kernel does the copying."""
+    """Copy to a hidden name beside the target first, so that it appears atomically.
+
+    The kernel does the copying.
+    """
     place = target.with_name(f".{target.name}.moving")
     place.mkdir(exist_ok=True)
     try:
@@ -215,7 +243,8 @@ def _move_to_another_disk(source: Path, target: Path) -> None:
         _flush_folder(target.parent)
         source.unlink(missing_ok=True)
     finally:
-        # Others' copies, too: of a dead process, and of a suspended one, which then can't bring the file back.
+        # Others' copies, too: of a dead process, and of a suspended one, which then can't bring the
+        # file back.
         _remove_tree(place)
 
 
@@ -264,7 +293,9 @@ def _write(file: Path, data: bytes, mode: int) -> None:
 
 @contextmanager
 def _sole_writer(folder: Path) -> Iterator[None]:
-    """Keep other processes out by the kernel's lock on the folder, which is released with its process."""
+    """Keep other processes out by the kernel's lock on the folder, which is released with its
+    process.
+    """
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         deadline = time.monotonic() + LONGEST_WAIT_SECONDS
@@ -309,9 +340,14 @@ def _flush_folder(folder: Path) -> None:
 
 
 def _remove_tree(folder: Path) -> None:
-    """Remove a tree; files may vanish or appear meanwhile, but one that can't be removed is an error."""
+    """Remove a tree.
 
-    def unless_in_use(_function: object, _path: str, error: tuple[type, BaseException, object]) -> None:
+    Files may vanish or appear meanwhile, but one that can't be removed is an error.
+    """
+
+    def unless_in_use(
+        _function: object, _path: str, error: tuple[type, BaseException, object]
+    ) -> None:
         # An orphan may still write there: the next start removes its files.
         if getattr(error[1], "errno", None) not in (errno.ENOENT, errno.ENOTEMPTY):
             raise error[1]

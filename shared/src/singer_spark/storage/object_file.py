@@ -65,6 +65,8 @@ class ObjectFile(io.RawIOBase):
             return self._bucket.read_range(self._key, start, length)
         # The bytes right after those read are likely to be read next.
         more = AHEAD_BYTES if start == 0 or start == self._ahead_at + len(self._ahead) else length
-        self._ahead = self._bucket.read_range(self._key, start, min(max(more, length), self._size - start))
+        self._ahead = self._bucket.read_range(
+            self._key, start, min(max(more, length), self._size - start)
+        )
         self._ahead_at = start
         return self._ahead[:length]

@@ -11,10 +11,20 @@ from typing import IO
 from singer_spark.storage.files import FileInfo
 from singer_spark.storage.object_file import ObjectFile
 from singer_spark.storage.storage_errors import UnconditionalStoreError
-from singer_spark.storage.stores.bucket import ABSENT, PIECE_BYTES, Bucket, Entry, LostAnswerError, UndecidedError
+from singer_spark.storage.stores.bucket import (
+    ABSENT,
+    PIECE_BYTES,
+    Bucket,
+    Entry,
+    LostAnswerError,
+    UndecidedError,
+)
 
 # A condition that no object meets, valid for any store.
-NO_OBJECT_HAS_THIS_VERSION = {"If-Match": '"00000000000000000000000000000000"', "ifGenerationMatch": "1"}
+NO_OBJECT_HAS_THIS_VERSION = {
+    "If-Match": '"00000000000000000000000000000000"',
+    "ifGenerationMatch": "1",
+}
 TRIES = 6
 FIRST_PAUSE_SECONDS = 0.05
 MOST_SECONDS = 60
@@ -57,7 +67,9 @@ class ObjectFiles:
             self.replace(path, data)
             return
         if not self.bucket.conditions:
-            raise UnconditionalStoreError(f"{self.kind}:// offers no conditional put, so two runs could both win")
+            raise UnconditionalStoreError(
+                f"{self.kind}:// offers no conditional put, so two runs could both win"
+            )
         self._write_if(path, data, ABSENT)
 
     def replace(self, path: str, data: bytes) -> None:
@@ -83,7 +95,8 @@ class ObjectFiles:
     def _write_if(self, path: str, data: bytes, version: str) -> None:
         """Write on a condition; retry if no writer has won yet, or the answer was lost.
 
-        In the latter case the condition may fail because of our own first request: the caller compares the content.
+        In the latter case the condition may fail because of our own first request: the caller
+        compares the content.
 
         Raises:
             FileExistsError: the condition does not hold.
@@ -100,7 +113,10 @@ class ObjectFiles:
             time.sleep(FIRST_PAUSE_SECONDS * 2**attempt)
 
     def ignored_conditions(self, path: str, other: bytes) -> tuple[str, ...]:
-        """Try writes of `other` that must be refused; returns the conditions that the store ignored."""
+        """Try writes of `other` that must be refused.
+
+        Returns the conditions that the store ignored.
+        """
         if not self.conditional or not self.bucket.conditions:
             return ()
         creation, exchange = self.bucket.conditions
@@ -126,7 +142,9 @@ class ObjectFiles:
         if size < 2 * PIECE_BYTES:
             self.bucket.write(there, self.bucket.read(here)[0] + tail)
             return
-        stream = self.bucket.open_writer(there)  # closed only when complete: otherwise no object is created
+        stream = self.bucket.open_writer(
+            there
+        )  # closed only when complete: otherwise no object is created
         for start in range(0, size, PIECE_BYTES):
             stream.write(self.bucket.read_range(here, start, min(PIECE_BYTES, size - start)))
         stream.write(tail)
@@ -145,27 +163,38 @@ class ObjectFiles:
         """Remove all objects below a prefix, including the empty ones that Spark makes for folders."""
         found = list(self._entries(prefix))
         # On Azure a folder may be a real one, which can't be removed before its content.
-        real = set() if self.bucket.folders_are_listed else {above for each in found for above in _above(each.key)}
+        real = (
+            set()
+            if self.bucket.folders_are_listed
+            else {above for each in found for above in _above(each.key)}
+        )
         own = self._key(prefix)
         keys = [each.key for each in found if not (each.maybe_folder and each.key in real | {own})]
         folders = [f"{each.key}/" for each in found if each.maybe_folder]
         if found:
-            # There the folder's own object is not listed among those below it; elsewhere it was found if it exists.
+            # There the folder's own object is not listed among those below it; elsewhere it was
+            # found if it exists.
             outer = [] if self.bucket.folders_are_listed else [f"{own}/"]
             self.bucket.delete([*keys, *sorted(folders, reverse=True), *outer])
 
     def remove_empty(self, folders: Iterable[str]) -> None:
         """Remove the empty objects that Spark makes for folders, if nothing else is below them."""
         wanted = sorted(set(folders))
-        outer = [each for each in wanted if not any(each.startswith(f"{other}/") for other in wanted)]
+        outer = [
+            each for each in wanted if not any(each.startswith(f"{other}/") for other in wanted)
+        ]
         for top in outer:
             found = list(self._entries(top))
             present = {f"{each.key}/" if each.maybe_folder else each.key for each in found}
             if not self.bucket.folders_are_listed:
                 with suppress(FileNotFoundError):
-                    present |= {f"{self._key(top)}/"} if self.bucket.is_folder(self._key(top)) else set()
+                    present |= (
+                        {f"{self._key(top)}/"} if self.bucket.is_folder(self._key(top)) else set()
+                    )
             for marker in sorted((f"{self._key(each)}/" for each in wanted), reverse=True):
-                if marker in present and not any(key != marker and key.startswith(marker) for key in present):
+                if marker in present and not any(
+                    key != marker and key.startswith(marker) for key in present
+                ):
                     self.bucket.delete([marker])
                     present.discard(marker)
 
@@ -176,7 +205,8 @@ class ObjectFiles:
         return [
             FileInfo(each.key[start:], each.size, each.modified)
             for each in found
-            if not each.key.endswith("/") and not (each.maybe_folder and self._is_folder(each.key, found))
+            if not each.key.endswith("/")
+            and not (each.maybe_folder and self._is_folder(each.key, found))
         ]
 
     def _is_folder(self, key: str, found: Sequence[Entry]) -> bool:

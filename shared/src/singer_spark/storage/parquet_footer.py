@@ -21,13 +21,21 @@ END_BYTES = 8
 BLOCK_BYTES = 1 << 22
 # Most footers fit in, so that one request brings them.
 LIKELY_BYTES = 1 << 16
-# Field numbers of parquet.thrift: of the footer, of a column's description, of a row group, of a column chunk.
+# Field numbers of parquet.thrift: of the footer, of a column's description, of a row group, of a
+# column chunk.
 SCHEMA, ROWS, ROW_GROUPS, METADATA, COLUMN_ORDERS, ENCRYPTION = 2, 3, 4, 5, 7, 8
 CHILDREN, FIELD_ID = 5, 9
 COLUMNS, BYTES, GROUP_ROWS, GROUP_PLACE, COMPRESSED_BYTES, ORDINAL = 1, 2, 3, 5, 6, 7
 CHUNK_FILE, CHUNK_PLACE, CHUNK_METADATA, CHUNK_INDEXES, CHUNK_KEYS = 1, 2, 3, (4, 5, 6, 7), (8, 9)
 # Of a column chunk's metadata: its size, the places of its pages, and its Bloom filter.
-CHUNK_BYTES, DATA_PAGE, INDEX_PAGE, DICTIONARY_PAGE, BLOOM_FILTER, BLOOM_FILTER_BYTES = 7, 9, 10, 11, 14, 15
+CHUNK_BYTES, DATA_PAGE, INDEX_PAGE, DICTIONARY_PAGE, BLOOM_FILTER, BLOOM_FILTER_BYTES = (
+    7,
+    9,
+    10,
+    11,
+    14,
+    15,
+)
 
 
 @contextmanager

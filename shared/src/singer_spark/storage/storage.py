@@ -1,4 +1,5 @@
-"""Small objects and file moves on a local disk, in a bucket of S3, Google or Azure, or any other known to fsspec.
+"""Small objects and file moves on a local disk, in a bucket of S3, Google or Azure, or any other
+known to fsspec.
 
 Paths are relative to the storage's root, in POSIX spelling, without a leading slash.
 """
@@ -19,7 +20,12 @@ from singer_spark.storage.engines.hadoop_url import hadoop_url
 from singer_spark.storage.files import FileInfo
 from singer_spark.storage.local_files import LocalFiles
 from singer_spark.storage.object_files import ObjectFiles
-from singer_spark.storage.storage_errors import CONDITIONAL_WAY_OUT, error_code, missing_is_fine, storage_errors
+from singer_spark.storage.storage_errors import (
+    CONDITIONAL_WAY_OUT,
+    error_code,
+    missing_is_fine,
+    storage_errors,
+)
 from singer_spark.storage.stores.opening import kind_of, open_bucket
 
 __all__ = ["FileInfo", "Storage", "open_url"]
@@ -27,7 +33,8 @@ __all__ = ["FileInfo", "Storage", "open_url"]
 logger = logging.getLogger(__name__)
 
 SCRATCH = ".dataspoc/staging/tmp"
-# If completing a multipart upload is retried after a lost answer, the upload no longer exists: the length is checked.
+# If completing a multipart upload is retried after a lost answer, the upload no longer exists: the
+# length is checked.
 ENDED_CODES = ("NoSuchUpload", "InvalidBlockList")
 
 
@@ -50,12 +57,14 @@ class Storage:
         Args:
             url: Directory or URL (`./lake`, `file:///lake`, `s3://bucket/prefix`).
             options: fsspec's storage options for that store; the same values configure Spark.
-            accept_unconditional: Without a reliable conditional put, look and then write: two concurrent runs may both
+            accept_unconditional: Without a reliable conditional put, look and then write: two
+                concurrent runs may both
                 win.
             files: Other operations below the same URL (tests inject faults by them).
 
         Raises:
-            ConfigurationError: the URL's kind or an option is unknown, or a package for it is missing.
+            ConfigurationError: the URL's kind or an option is unknown, or a package for it is
+                missing.
         """
         self.options = dict(options or {})
         register_secrets(self.options)
@@ -68,12 +77,17 @@ class Storage:
             files = LocalFiles(folder, SCRATCH)
         elif files is None:
             bucket, root = open_bucket(self.url, self.options)
-            files = ObjectFiles(bucket, root, url.partition("://")[0], conditional=not accept_unconditional)
+            files = ObjectFiles(
+                bucket, root, url.partition("://")[0], conditional=not accept_unconditional
+            )
         self.files = files
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Opened again where it is sent to."""
-        return partial(Storage, accept_unconditional=self.accept_unconditional), (self.url, self.options)
+        return partial(Storage, accept_unconditional=self.accept_unconditional), (
+            self.url,
+            self.options,
+        )
 
     def read(self, path: str) -> bytes | None:
         """The content, or None if there is none."""
@@ -104,8 +118,8 @@ class Storage:
         """Replace exactly the content that was `seen`, None for a missing object.
 
         Returns:
-            True if it now holds `data` (even if an earlier answer was lost); False if something else
-            was written meanwhile.
+            True if it now holds `data` (even if an earlier answer was lost); False if something
+            else was written meanwhile.
         """
         if seen == data:
             return True
@@ -127,19 +141,25 @@ class Storage:
             StorageError: the store wrote it all the same, so it can't decide between two runs.
         """
         if self.accept_unconditional and not self.local:
-            logger.warning("The storage's conditional puts are not relied on: never start two runs at once.")
+            logger.warning(
+                "The storage's conditional puts are not relied on: never start two runs at once."
+            )
             return
         with self._errors("check", path):
             ignored = self.files.ignored_conditions(path, other)
         if ignored:
             raise StorageError(
-                f"{self.url} writes over an object in spite of {' and '.join(ignored)}: two runs could both win there; "
+                f"{self.url} writes over an object in spite of {' and '.join(ignored)}: two runs "
+                "could both win there; "
                 f"{CONDITIONAL_WAY_OUT}"
             )
 
     @contextmanager
     def open(self, path: str) -> Iterator[BinaryIO]:
-        """A file, opened for reading; only what is read is transferred. The caller's own errors pass unchanged."""
+        """A file, opened for reading; only what is read is transferred.
+
+        The caller's own errors pass unchanged.
+        """
         with self._errors("read", path):
             file = self.files.open(path)
         with file:
@@ -150,12 +170,17 @@ class Storage:
                     raise
 
     def open_writer(self, path: str) -> IO[bytes]:
-        """A new file that nothing else writes to, opened for writing; in a bucket it appears once it is closed."""
+        """A new file that nothing else writes to, opened for writing.
+
+        In a bucket it appears once it is closed.
+        """
         with self._errors("write", path):
             return self.files.open_writer(path)
 
     def upload(self, source: Path, path: str) -> None:
-        """Copy a file of this machine to a path that nothing else writes to: completely or not at all, in pieces."""
+        """Copy a file of this machine to a path that nothing else writes to: completely or not at
+        all, in pieces.
+        """
         with self._errors("write", path):
             try:
                 self.files.upload(source, path)
@@ -164,7 +189,10 @@ class Storage:
                     raise
 
     def extend(self, source: str, tail: bytes, target: str) -> None:
-        """Copy a file with bytes appended to a path that nothing else writes to; inside the store if it can."""
+        """Copy a file with bytes appended to a path that nothing else writes to.
+
+        Inside the store if it can.
+        """
         with self._errors("write", target):
             try:
                 self.files.extend(source, tail, target)
@@ -194,7 +222,10 @@ class Storage:
             self.files.delete_all(prefix)
 
     def remove_empty(self, folders: Iterable[str]) -> None:
-        """Remove those of the folders that contain no file and no other folder; never removes a file."""
+        """Remove those of the folders that contain no file and no other folder.
+
+        Never removes a file.
+        """
         with self._errors("remove empty folders of", ""):
             self.files.remove_empty(folders)
 
@@ -263,7 +294,9 @@ def open_url(url: str, options: Mapping[str, Any] | None = None) -> tuple[Storag
 def _local_folder(url: str) -> Path | None:
     """The absolute folder of a path or `file:` URL; None for another kind of URL."""
     if not url:
-        raise ConfigurationError("the bucket is empty: give a directory or a URL (./lake, s3://bucket/prefix)")
+        raise ConfigurationError(
+            "the bucket is empty: give a directory or a URL (./lake, s3://bucket/prefix)"
+        )
     if "://" not in url and not url.startswith("file:"):
         return Path(url).expanduser().absolute()
     protocol, _, rest = url.partition(":")

@@ -9,7 +9,8 @@ from contextlib import contextmanager
 from singer_spark.errors import SingerSparkError, StorageError
 
 CONDITIONAL_WAY_OUT = (
-    "take a store with conditional puts, or take the risk by the target's setting accept_unconditional_storage"
+    "take a store with conditional puts, or take the risk by the target's "
+    "setting accept_unconditional_storage"
 )
 
 

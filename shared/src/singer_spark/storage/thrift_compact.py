@@ -1,7 +1,9 @@
-"""Thrift's compact protocol, as in Parquet's footers: parsed to plain values and written back, without an IDL.
+"""Thrift's compact protocol, as in Parquet's footers: parsed to plain values and written back,
+without an IDL.
 
-A struct is a dict of field number to type and content; unknown fields are kept as they are.
-A list's content is its items' type, and the items; strings and doubles are bytes; a boolean has only a type.
+A struct is a dict of field number to type and content; unknown fields are kept as they are. A
+list's content is its items' type, and the items; strings and doubles are bytes; a boolean has only
+a type.
 """
 
 from __future__ import annotations

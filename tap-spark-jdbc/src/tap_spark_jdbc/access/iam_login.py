@@ -1,4 +1,6 @@
-"""An AWS login instead of a password (`auth: aws-iam`): a token for RDS and Aurora, renewed before it expires."""
+"""An AWS login instead of a password (`auth: aws-iam`): a token for RDS and Aurora, renewed before
+it expires.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,8 @@ def _token(host: str, port: int, user: str) -> str:
         from botocore.exceptions import BotoCoreError
     except ImportError as error:
         raise ConfigurationError(
-            "auth: aws-iam needs boto3, which is not installed: pip install 'tap-spark-jdbc[aws-secrets]'"
+            "auth: aws-iam needs boto3, which is not installed: pip install "
+            "'tap-spark-jdbc[aws-secrets]'"
         ) from error
     # The server may have a custom host name; then the region is the login's.
     found = _REGION.search(host)
@@ -52,4 +55,6 @@ def _token(host: str, port: int, user: str) -> str:
         client = boto3.Session().client("rds", region_name=found[1] if found else None)
         return str(client.generate_db_auth_token(DBHostname=host, Port=port, DBUsername=user))
     except BotoCoreError as error:
-        raise ConfigurationError(f"auth: aws-iam can't make a token for {user} at {host}: {error}") from error
+        raise ConfigurationError(
+            f"auth: aws-iam can't make a token for {user} at {host}: {error}"
+        ) from error

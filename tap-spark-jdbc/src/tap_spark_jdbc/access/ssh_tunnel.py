@@ -1,7 +1,8 @@
 """A tunnel to the database through an SSH host, for the duration of a run.
 
-Each server of the database gets a port on this machine. Connections to it, from the JVM, the columnar driver or an
-executor, are forwarded through one SSH connection, which is re-established if it breaks.
+Each server of the database gets a port on this machine. Connections to it, from the JVM, the
+columnar driver or an executor, are forwarded through one SSH connection, which is re-established if
+it breaks.
 """
 
 from __future__ import annotations
@@ -50,7 +51,8 @@ class SshTunnel:
         """The local address that is forwarded to a server, as the SSH host resolves its name.
 
         Raises:
-            ConfigurationError: asyncssh is not installed, the key can't be read, or the host's key is not known.
+            ConfigurationError: asyncssh is not installed, the key can't be read, or the host's key
+                is not known.
             SourceError: the SSH host can't be reached, or refuses the login.
         """
         if (host, port) not in self._ports:
@@ -72,7 +74,9 @@ class SshTunnel:
     def _run(self, work: Coroutine[Any, Any, T]) -> T:
         if self._loop is None:
             self._loop = asyncio.new_event_loop()
-            self._thread = threading.Thread(target=self._loop.run_forever, name="ssh-tunnel", daemon=True)
+            self._thread = threading.Thread(
+                target=self._loop.run_forever, name="ssh-tunnel", daemon=True
+            )
             self._thread.start()
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
@@ -85,20 +89,25 @@ class SshTunnel:
             assert task is not None
             self._passing.add(task)
             task.add_done_callback(self._passing.discard)
-            # A cancellation by `_end` is caught here: asyncio would print a traceback of a cancelled task.
+            # A cancellation by `_end` is caught here: asyncio would print a traceback of a
+            # cancelled task.
             with suppress(asyncio.CancelledError):
                 await self._pass_on(host, port, reader, writer)
 
         try:
             server = await asyncio.start_server(accepted, self._bind, 0, limit=CHUNK_BYTES)
         except OSError as error:
-            raise ConfigurationError(f"ssh_tunnel: can't listen at {self._bind}: {error.strerror or error}") from error
+            raise ConfigurationError(
+                f"ssh_tunnel: can't listen at {self._bind}: {error.strerror or error}"
+            ) from error
         self._servers.append(server)
         bound: int = server.sockets[0].getsockname()[1]
         logger.info("%s:%d is reached through %s", host, port, self._settings.host)
         return bound
 
-    async def _pass_on(self, host: str, port: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _pass_on(
+        self, host: str, port: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
         import asyncssh
 
         try:
@@ -106,7 +115,9 @@ class SshTunnel:
             far_reader, far_writer = await connection.open_connection(host, port, encoding=None)
         except (asyncssh.Error, OSError, SourceError, ConfigurationError) as error:
             # The driver only sees a connection that ends.
-            logger.warning("ssh_tunnel: %s can't reach %s:%d: %s", self._settings.host, host, port, error)
+            logger.warning(
+                "ssh_tunnel: %s can't reach %s:%d: %s", self._settings.host, host, port, error
+            )
             writer.transport.abort()
             return
         try:
@@ -122,7 +133,10 @@ class SshTunnel:
         async with self._connecting:
             if self._ssh is None or self._ssh.is_closed():
                 if self._ssh is not None:
-                    logger.warning("ssh_tunnel: the connection to %s broke: connecting anew", self._settings.host)
+                    logger.warning(
+                        "ssh_tunnel: the connection to %s broke: connecting anew",
+                        self._settings.host,
+                    )
                 self._ssh = await _login(self._settings)
             return self._ssh
 
@@ -152,7 +166,8 @@ async def _login(settings: SshSettings) -> asyncssh.SSHClientConnection:
         import asyncssh
     except ImportError as error:
         raise ConfigurationError(
-            "ssh_tunnel: asyncssh is not installed: it comes with the extra ssh (pip install 'tap-spark-jdbc[ssh]')"
+            "ssh_tunnel: asyncssh is not installed: it comes with the extra ssh (pip install "
+            "'tap-spark-jdbc[ssh]')"
         ) from error
     # It logs each connection that it forwards.
     logging.getLogger("asyncssh").setLevel(logging.WARNING)
@@ -173,11 +188,15 @@ async def _login(settings: SshSettings) -> asyncssh.SSHClientConnection:
         )
     except asyncssh.HostKeyNotVerifiable as error:
         raise ConfigurationError(
-            f"ssh_tunnel: the host key of {place} is not the one that is known ({error.reason}); look at it by "
-            f"`ssh-keyscan -p {settings.port} {settings.host}`, and if it is the right one give it in host_key"
+            f"ssh_tunnel: the host key of {place} is not the one that is known ({error.reason}); "
+            "look at it by "
+            f"`ssh-keyscan -p {settings.port} {settings.host}`, and if it is the right one give it "
+            "in host_key"
         ) from error
     except asyncssh.PermissionDenied as error:
-        raise SourceError(f"ssh_tunnel: {place} refused the login of {settings.username}: {error.reason}") from error
+        raise SourceError(
+            f"ssh_tunnel: {place} refused the login of {settings.username}: {error.reason}"
+        ) from error
     except (asyncssh.Error, OSError) as error:
         reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
         raise ConnectionLostError(f"ssh_tunnel: can't connect to {place}: {reason}") from error
@@ -190,7 +209,9 @@ def _keys(settings: SshSettings) -> list[Any] | None:
         return None
     try:
         if settings.private_key is not None:
-            return [asyncssh.import_private_key(settings.private_key, settings.private_key_password)]
+            return [
+                asyncssh.import_private_key(settings.private_key, settings.private_key_password)
+            ]
         path = Path(settings.private_key_path or "").expanduser()
         return [asyncssh.read_private_key(path, settings.private_key_password)]
     except (asyncssh.KeyImportError, asyncssh.KeyEncryptionError, OSError) as error:
@@ -209,7 +230,8 @@ def _known_hosts(settings: SshSettings) -> Any:
             return asyncssh.read_known_hosts(str(path))
         except (OSError, ValueError) as error:
             raise ConfigurationError(
-                f"ssh_tunnel.known_hosts_path: can't read {path}: {getattr(error, 'strerror', None) or error}"
+                f"ssh_tunnel.known_hosts_path: can't read {path}: "
+                f"{getattr(error, 'strerror', None) or error}"
             ) from error
     try:
         lines = [line for line in settings.host_key.splitlines() if line.strip()]
@@ -222,7 +244,8 @@ def _bare(line: str) -> str:
     """A key without the host's name before it, as `ssh-keyscan` prints it."""
     if line.lstrip().startswith("@"):
         raise ConfigurationError(
-            "ssh_tunnel.host_key: a line with a marker (@revoked, @cert-authority) is not a key to trust; give a file "
+            "ssh_tunnel.host_key: a line with a marker (@revoked, @cert-authority) is not a key to "
+            "trust; give a file "
             "with such lines in known_hosts_path"
         )
     words = line.split()

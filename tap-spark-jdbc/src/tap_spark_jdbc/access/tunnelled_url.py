@@ -8,7 +8,14 @@ from collections.abc import Callable
 from singer_spark.errors import ConfigurationError
 
 # By the names of dialects.
-PORTS = {"postgresql": 5432, "mariadb": 3306, "sqlserver": 1433, "oracle": 1521, "db2": 50000, "derby": 1527}
+PORTS = {
+    "postgresql": 5432,
+    "mariadb": 3306,
+    "sqlserver": 1433,
+    "oracle": 1521,
+    "db2": 50000,
+    "derby": 1527,
+}
 _URL = re.compile(
     r"(?P<before>jdbc:oracle:thin:[^@]*@(?://)?|jdbc:[\w:+.-]*?://(?:[^/?;@]*@)?)(?P<servers>[^/?;@]*)(?P<after>.*)",
     re.DOTALL,
@@ -41,7 +48,8 @@ def _local(server: str, dialect: str, local: Callable[[str, int], tuple[str, int
     port = None if match is None else match["port"] or PORTS.get(dialect)
     if match is None or port is None or (not server and dialect != "postgresql"):
         raise ConfigurationError(
-            f"jdbc_url must name each server as host:port for ssh_tunnel and auth: aws-iam, not as {server!r}"
+            "jdbc_url must name each server as host:port for ssh_tunnel and auth: aws-iam, not as "
+            f"{server!r}"
         )
     host, bound = local(match["six"] or match["name"] or "localhost", int(port))
     return f"{f'[{host}]' if ':' in host else host}:{bound}{match['rest'] or ''}"

@@ -9,7 +9,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote_plus
 
-from singer_spark.errors import ConfigurationError, SingerSparkError, SourceError, StateError, one_line
+from singer_spark.errors import (
+    ConfigurationError,
+    SingerSparkError,
+    SourceError,
+    StateError,
+    one_line,
+)
 from tap_spark_jdbc.source.mariadb_login import MARIADB_URL, PORT
 
 if TYPE_CHECKING:
@@ -42,7 +48,9 @@ class BinlogLogin:
         """The login of the JDBC URL; ConfigurationError: the log can't be read as it says."""
         found = MARIADB_URL.fullmatch(source.url)
         if found is None:
-            raise ConfigurationError("LOG_BASED needs a jdbc_url with one host: jdbc:mariadb://host:port/database")
+            raise ConfigurationError(
+                "LOG_BASED needs a jdbc_url with one host: jdbc:mariadb://host:port/database"
+            )
         given = {name.lower(): value for name, value in source.connection_properties().items()}
         for part in filter(None, (found["parameters"] or "").split("&")):
             name, _, value = part.partition("=")
@@ -89,8 +97,18 @@ class BinlogLogin:
 
 
 def _mode(given: dict[str, str]) -> str:
-    words = {"required": "trust", "disabled": "disable", "preferred": "prefer", "verify_ca": "verify-ca"}
-    words |= {"verify_identity": "verify-full", "true": "verify-full", "1": "verify-full", "false": "disable"}
+    words = {
+        "required": "trust",
+        "disabled": "disable",
+        "preferred": "prefer",
+        "verify_ca": "verify-ca",
+    }
+    words |= {
+        "verify_identity": "verify-full",
+        "true": "verify-full",
+        "1": "verify-full",
+        "false": "disable",
+    }
     said = given.get("sslmode") or given.get("usessl") or given.get("ssl") or "disable"
     return words.get(said.lower(), said.lower())
 
@@ -121,7 +139,8 @@ def _error(code: int, before: str, text: str) -> SingerSparkError:
         return ConfigurationError(f"{before}{text}{_WAY_OUT}")
     if code == _LOST:
         return StateError(
-            f"{before}{text}; what comes behind the bookmarks can't be read any more: run the LOG_BASED streams with "
+            f"{before}{text}; what comes behind the bookmarks can't be read any more: run the "
+            "LOG_BASED streams with "
             "--full, so that their tables are read again"
         )
     return SourceError(f"{before}{text}")

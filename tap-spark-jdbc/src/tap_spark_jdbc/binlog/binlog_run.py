@@ -53,7 +53,8 @@ class BinlogRun(ChangeLog[BinlogBookmark]):
         self._executed = ""
 
     def prepare(self, plans: Sequence[StreamPlan]) -> None:
-        """Check for each stream that its bookmark or its table can be read, and fix the place of those to be read.
+        """Check for each stream that its bookmark or its table can be read, and fix the place of
+        those to be read.
 
         Raises:
             ConfigurationError: the log of this server, or of a table, can't be read.
@@ -90,7 +91,13 @@ class BinlogRun(ChangeLog[BinlogBookmark]):
         for plan in plans:
             table = self._tables[plan.stream]
             bookmark = BinlogBookmark(
-                shown.place, server.identifier, created, shown.gtids, table.columns, plan.key_properties, reading=True
+                shown.place,
+                server.identifier,
+                created,
+                shown.gtids,
+                table.columns,
+                plan.key_properties,
+                reading=True,
             )
             self.starts[plan.stream] = BinlogStart(bookmark)
 
@@ -99,18 +106,34 @@ class BinlogRun(ChangeLog[BinlogBookmark]):
         stream = plan.stream
         if bookmark.key is not None and set(bookmark.key) != set(plan.key_properties):
             was, now = (", ".join(each) or "none" for each in (bookmark.key, plan.key_properties))
-            raise lost(stream, f"its key was {was} and is {now} now; the lake's rows have the former")
+            raise lost(
+                stream, f"its key was {was} and is {now} now; the lake's rows have the former"
+            )
         if bookmark.server and bookmark.server != server.identifier:
             if not (server.gtids and bookmark.gtids):
-                raise lost(stream, "its bookmark is of another server, and there are no GTIDs to find its place by")
+                raise lost(
+                    stream,
+                    "its bookmark is of another server, and there are no GTIDs to find its place by",
+                )
             self._check_gtids(server, stream, bookmark)
             return
         begin, end = bookmark.begin, self._until or bookmark.begin
         size = self._files.get(begin.file)
-        if begin > end or (size is not None and begin.offset > max(size, end.offset if begin.file == end.file else 0)):
-            raise lost(stream, f"its bookmark {begin} lies behind the end of the server's log {end}: it began again")
+        if begin > end or (
+            size is not None
+            and begin.offset > max(size, end.offset if begin.file == end.file else 0)
+        ):
+            raise lost(
+                stream,
+                f"its bookmark {begin} lies behind the end of the server's log {end}: it began "
+                "again",
+            )
         if size is None:
-            raise lost(stream, f"the server's log no longer has {begin.file}, in which it continues (it was purged)")
+            raise lost(
+                stream,
+                f"the server's log no longer has {begin.file}, in which it continues (it was "
+                "purged)",
+            )
         if server.gtids and bookmark.gtids:
             self._check_gtids(server, stream, bookmark)
 
@@ -119,7 +142,8 @@ class BinlogRun(ChangeLog[BinlogBookmark]):
         if not covers(self._executed, bookmark.gtids, server.gtid_kind):
             raise lost(
                 stream,
-                f"the server does not have all transactions up to its bookmark (GTIDs {bookmark.gtids}): it was "
+                "the server does not have all transactions up to its bookmark (GTIDs "
+                f"{bookmark.gtids}): it was "
                 "restored, or fell behind in a failover",
             )
 
@@ -159,7 +183,9 @@ class BinlogRun(ChangeLog[BinlogBookmark]):
         if bookmark.server not in ("", self._opened().identifier):
             return "another server, which has its place by GTID"
         sizes = [
-            size for name, size in self._files.items() if Place.of(name, FIRST_OFFSET).number >= bookmark.place.number
+            size
+            for name, size in self._files.items()
+            if Place.of(name, FIRST_OFFSET).number >= bookmark.place.number
         ]
         return f"{max(0, sum(sizes) - bookmark.place.offset)} bytes of the server's log follow"
 
@@ -174,7 +200,9 @@ class BinlogRun(ChangeLog[BinlogBookmark]):
         reading = self._read(server, until, plans, budget, progress, moved=moved)
         if reading.stopped:
             end = reading.committed or min(each.place for each in self._bookmarks.values())
-            logger.info("the log is read up to %s (the run's budget); the next run continues there", end)
+            logger.info(
+                "the log is read up to %s (the run's budget); the next run continues there", end
+            )
         else:
             end = until if reading.committed is None else max(until, reading.committed)
         self._move(reading, end)
@@ -200,19 +228,27 @@ class BinlogRun(ChangeLog[BinlogBookmark]):
             for stream in self._streams.values():
                 # Places are of the other server: only identifiers tell what is new.
                 stream.bookmark = replace(stream.bookmark, place=replace(until, number=0, offset=0))
-        return read_log(server, self._streams, first, until, budget, progress, self._move, by_gtid=moved)
+        return read_log(
+            server, self._streams, first, until, budget, progress, self._move, by_gtid=moved
+        )
 
     def _before_all(self, server: BinlogServer) -> BinlogBookmark:
         """The bookmark whose transactions all others have, too."""
         for each in self._bookmarks.values():
-            if all(covers(other.gtids, each.gtids, server.gtid_kind) for other in self._bookmarks.values()):
+            if all(
+                covers(other.gtids, each.gtids, server.gtid_kind)
+                for other in self._bookmarks.values()
+            ):
                 return each
         raise StateError(
-            "the bookmarks of the LOG_BASED streams are of transactions of which none has all; run them with --full"
+            "the bookmarks of the LOG_BASED streams are of transactions of which none has all; run "
+            "them with --full"
         )
 
     def _move(self, reading: BinlogReading, end: Place) -> None:
-        """Move all bookmarks to the end of a transaction, or of the run: streams without changes move, too."""
+        """Move all bookmarks to the end of a transaction, or of the run: streams without changes
+        move, too.
+        """
         assert self._server is not None
         for name, bookmark in self._bookmarks.items():
             plan, stream = self.plans[name], self._streams[name]
@@ -226,10 +262,14 @@ class BinlogRun(ChangeLog[BinlogBookmark]):
                 self._server.identifier,
                 bookmark.created if ahead else reading.created.get(place.file, 0),
                 bookmark.gtids if ahead or reading.executed is None else str(reading.executed),
-                self._tables[name].columns if stream.altered or not bookmark.columns else bookmark.columns,
+                self._tables[name].columns
+                if stream.altered or not bookmark.columns
+                else bookmark.columns,
                 plan.key_properties,
                 version=stream.version,
-                prepared=tuple(sorted((each, str(begun)) for each, begun in reading.prepared.items())),
+                prepared=tuple(
+                    sorted((each, str(begun)) for each, begun in reading.prepared.items())
+                ),
             )
             self._state.note(name, entry.to_json())
         self._state.write()
@@ -239,6 +279,7 @@ def _check_key(plan: StreamPlan) -> None:
     """Raise ConfigurationError if a stream needs a key and has none."""
     if not plan.key_properties and plan.load_method != "append-only":
         raise ConfigurationError(
-            f"stream {plan.stream}: its table has no primary key, by which changes find their rows: give it "
+            f"stream {plan.stream}: its table has no primary key, by which changes find their "
+            "rows: give it "
             "key_properties, or the load_method append-only"
         )

@@ -1,4 +1,6 @@
-"""The server whose binlog is read: whether that is possible, where its log ends, and what it still has."""
+"""The server whose binlog is read: whether that is possible, where its log ends, and what it still
+has.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,8 @@ class BinlogServer:
     Attributes:
         version: As a number: 90700.
         identifier: What tells it from other servers.
-        gtids: Whether each transaction has an identifier that every server of the group knows. Not where MySQL's
+        gtids: Whether each transaction has an identifier that every server of the group knows. Not
+            where MySQL's
             transactions have tags, which the tap does not read.
     """
 
@@ -50,7 +53,11 @@ class BinlogServer:
         numbers = [int(each) for each in re.findall(r"\d+", text)[:3]]
         version = numbers[0] * 10_000 + numbers[1] * 100 + numbers[2] if len(numbers) == 3 else 0
         _check(known)
-        identifier = known.get("server_uuid") or known.get("server_uid") or f"server_id {known.get('server_id', '')}"
+        identifier = (
+            known.get("server_uuid")
+            or known.get("server_uid")
+            or f"server_id {known.get('server_id', '')}"
+        )
         tagged = MySqlGtids.has_tags(known.get("gtid_executed", ""))
         gtids = is_mariadb or (known.get("gtid_mode", "").upper() == "ON" and not tagged)
         return cls(database, is_mariadb, version, identifier, gtids, known)
@@ -67,7 +74,10 @@ class BinlogServer:
 
     @property
     def executed(self) -> str:
-        """The identifiers of all transactions in the log, as the server writes the set; empty: they have none."""
+        """The identifiers of all transactions in the log, as the server writes the set.
+
+        Empty: they have none.
+        """
         if not self.gtids:
             return ""
         name = "gtid_binlog_pos" if self.is_mariadb else "gtid_executed"
@@ -80,7 +90,9 @@ class BinlogServer:
         named = not self.is_mariadb and self.version >= _NAMED_STATUS
         (found, *_) = self._rows(f"SHOW {'BINARY LOG' if named else 'MASTER'} STATUS") or [()]
         if not found:
-            raise ConfigurationError("LOG_BASED needs the server's binary log, and it has none: start it with log_bin")
+            raise ConfigurationError(
+                "LOG_BASED needs the server's binary log, and it has none: start it with log_bin"
+            )
         return Place.of(str(found[0]), int(found[1] or 0))
 
     def files(self) -> dict[str, int]:
@@ -93,7 +105,8 @@ class BinlogServer:
         except SourceError as error:
             user = self.database.connection.rows("SELECT CURRENT_USER()")[0][0]
             raise ConfigurationError(
-                f"the server does not say where its log ends ({error}): run GRANT REPLICATION CLIENT ON *.* TO "
+                f"the server does not say where its log ends ({error}): run GRANT REPLICATION "
+                "CLIENT ON *.* TO "
                 f"{_quoted(str(user))}"
             ) from error
 
@@ -106,14 +119,18 @@ def _variables(database: Database) -> dict[str, str]:
 
 def _check(known: Mapping[str, str]) -> None:
     if known.get("log_bin", "").upper() not in ("ON", "1"):
-        raise ConfigurationError("LOG_BASED needs the server's binary log, and it has none: start it with log_bin")
+        raise ConfigurationError(
+            "LOG_BASED needs the server's binary log, and it has none: start it with log_bin"
+        )
     wanted = {"binlog_format": "ROW", "binlog_row_image": "FULL", "binlog_row_value_options": ""}
     for name, value in wanted.items():
         found = known.get(name, value)
         if found.upper() != value:
             raise ConfigurationError(
-                f"LOG_BASED needs {name} {value or 'to be empty'}, and the server has {found}: run SET GLOBAL {name} = "
-                f"'{value}', and let applications connect again; then run the streams with --full, as older changes "
+                f"LOG_BASED needs {name} {value or 'to be empty'}, and the server has {found}: run "
+                f"SET GLOBAL {name} = "
+                f"'{value}', and let applications connect again; then run the streams with --full, "
+                "as older changes "
                 "may be missing"
             )
 

@@ -34,7 +34,9 @@ _ROWS_OF_EVENT = 1 << 24
 
 @dataclass(frozen=True)
 class Commits:
-    """The transaction of each row: its place as a number and as text, and its time in seconds since 1970."""
+    """The transaction of each row: its place as a number and as text, and its time in seconds since
+    1970.
+    """
 
     lsn: Numbers
     place: pa.Array
@@ -53,8 +55,10 @@ class BinlogStream(PendingLines):
         bookmark: Where it continues.
         table: Its table as it was when the run began.
         look: Asks which columns the table has now.
-        shown: The identifiers of the transactions whose rows it has had; None: its bookmark's place tells.
-        altered: Whether its table was changed since the bookmark: rows then have the columns of now.
+        shown: The identifiers of the transactions whose rows it has had; None: its bookmark's place
+            tells.
+        altered: Whether its table was changed since the bookmark: rows then have the columns of
+            now.
     """
 
     plan: StreamPlan
@@ -70,7 +74,9 @@ class BinlogStream(PendingLines):
         """The stream's name."""
         return self.plan.stream
 
-    def add(self, batch: Events, events: Numbers, kind: int, table: TableMap, commits: Commits) -> None:
+    def add(
+        self, batch: Events, events: Numbers, kind: int, table: TableMap, commits: Commits
+    ) -> None:
         """Add the lines of row events of one kind; `commits` are those of the events.
 
         Raises:
@@ -93,41 +99,62 @@ class BinlogStream(PendingLines):
         elif kind in UPDATES:
             old, new = images.images
             moved = np.flatnonzero(self._moved(old, new, columns, table))
-            self._add(old.take(moved), order[moved], of_rows.take(moved), columns, table, deleted=True)
+            self._add(
+                old.take(moved), order[moved], of_rows.take(moved), columns, table, deleted=True
+            )
             self._add(new, order + 1, of_rows, columns, table)
         else:
             self._add(images.images[0], order + 1, of_rows, columns, table)
 
     def _columns(self, table: TableMap) -> dict[int, LoggedColumn]:
         """The columns of the stream that rows have, by their numbers in the rows."""
-        known = self.table.columns if self.altered or not self.bookmark.columns else self.bookmark.columns
+        known = (
+            self.table.columns
+            if self.altered or not self.bookmark.columns
+            else self.bookmark.columns
+        )
         logged: list[LoggedColumn | None] = list(known)
         if table.names is not None:
-            by_name = {each.name: each for each in (*self.bookmark.columns, *self.table.columns, *known)}
+            by_name = {
+                each.name: each for each in (*self.bookmark.columns, *self.table.columns, *known)
+            }
             self._refuse_new([each for each in table.names if each not in by_name])
             logged = [by_name.get(each) for each in table.names]
         if len(logged) != len(table.types) or not all(map(_fits, table.types, logged)):
             raise lost(
                 self.name,
-                f"rows in the log have other columns ({len(table.types)}) than its table: it was altered in between, "
-                "and the server does not log the names of columns (SET GLOBAL binlog_row_metadata = 'FULL' lets it)",
+                f"rows in the log have other columns ({len(table.types)}) than its table: it was "
+                "altered in between, "
+                "and the server does not log the names of columns (SET GLOBAL binlog_row_metadata "
+                "= 'FULL' lets it)",
             )
-        return {number: each for number, each in enumerate(logged) if each and each.name in self.values.columns}
+        return {
+            number: each
+            for number, each in enumerate(logged)
+            if each and each.name in self.values.columns
+        }
 
     def _refuse_new(self, unknown: Sequence[str]) -> None:
-        """Raise SourceError if the table has one of these columns now; one that came and went does not count."""
+        """Raise SourceError if the table has one of these columns now.
+
+        One that came and went does not count.
+        """
         if unknown and (new := sorted({each.name for each in self.look()} & {*unknown})):
             raise SourceError(
-                f"stream {self.name}: its table got column(s) {', '.join(new)} while the run began; run it again"
+                f"stream {self.name}: its table got column(s) {', '.join(new)} while the run "
+                "began; run it again"
             )
 
-    def _check_present(self, present: Sequence[bytes], columns: dict[int, LoggedColumn], table: TableMap) -> None:
+    def _check_present(
+        self, present: Sequence[bytes], columns: dict[int, LoggedColumn], table: TableMap
+    ) -> None:
         for bitmap in present:
             for number, column in columns.items():
                 if not bitmap[number // 8] >> number % 8 & 1:
                     raise lost(
                         self.name,
-                        f"the log leaves out column {column.name} of a changed row (a session set binlog_row_image)",
+                        f"the log leaves out column {column.name} of a changed row (a session set "
+                        "binlog_row_image)",
                     )
 
     def _moved(
@@ -138,7 +165,10 @@ class BinlogStream(PendingLines):
         for number, column in columns.items():
             if column.name in self.plan.key_properties:
                 kind = table.types[number]
-                before, after = (self.values.of(column.name, each.columns[number], kind, column) for each in (old, new))
+                before, after = (
+                    self.values.of(column.name, each.columns[number], kind, column)
+                    for each in (old, new)
+                )
                 found |= ~np.asarray(pc.fill_null(pc.equal(before, after), False))
         return found
 
@@ -155,7 +185,9 @@ class BinlogStream(PendingLines):
         if not len(order):
             return
         named = {
-            column.name: self.values.of(column.name, rows.columns[number], table.types[number], column)
+            column.name: self.values.of(
+                column.name, rows.columns[number], table.types[number], column
+            )
             for number, column in columns.items()
         }
         named = {name: named[name] for name in self.values.columns if name in named}

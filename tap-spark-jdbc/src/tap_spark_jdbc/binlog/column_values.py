@@ -97,7 +97,12 @@ class BinlogValues:
                 return masked(self._texts(values, kind, logged), mask).cast(wanted)
             if is_bytes:
                 found = self._natural(values, kind, logged)
-                return pa.array([None if each is None else b64encode(each).decode() for each in found.to_pylist()])
+                return pa.array(
+                    [
+                        None if each is None else b64encode(each).decode()
+                        for each in found.to_pylist()
+                    ]
+                )
             if pa.types.is_string(wanted):
                 return self._texts(values, kind, logged)
             if kind.code in _DATES:
@@ -108,12 +113,15 @@ class BinlogValues:
             return found if found.type.equals(wanted) else found.cast(wanted)
         except (pa.ArrowInvalid, ValueError, IndexError) as error:
             raise SourceError(
-                f"stream {self.stream}: column {name} ({logged.native}) holds a value in the log that does not fit "
+                f"stream {self.stream}: column {name} ({logged.native}) holds a value in the log "
+                "that does not fit "
                 f"({error}); set its type_overrides to text"
             ) from error
 
     def _texts(self, values: Values, kind: LoggedType, logged: LoggedColumn) -> pa.Array:
-        """The values as the server writes them: bytes by two digits each, numbers with the zeros of a `zerofill`."""
+        """The values as the server writes them: bytes by two digits each, numbers with the zeros of
+        a `zerofill`.
+        """
         native = logged.native.lower()
         if kind.code in _DATES:
             return Moments.of(values, kind).texts()
@@ -126,7 +134,9 @@ class BinlogValues:
             return self.convert("double", found.cast(pa.float64()))
         if pa.types.is_decimal(found.type):
             # Arrow writes small ones with an exponent.
-            texts = pa.array([None if each is None else f"{each:f}" for each in found.to_pylist()], pa.string())
+            texts = pa.array(
+                [None if each is None else f"{each:f}" for each in found.to_pylist()], pa.string()
+            )
         else:
             texts = found.cast(pa.string())
         if kind.code == YEAR:
@@ -156,7 +166,8 @@ class BinlogValues:
             return _subsets(values, kind, logged)
         if kind.code == JSON:
             return pa.array(
-                [None if each is None else json_text(each) for each in values.binary().to_pylist()], pa.string()
+                [None if each is None else json_text(each) for each in values.binary().to_pylist()],
+                pa.string(),
             )
         return self._of_bytes(values.binary(), kind, logged)
 
@@ -179,9 +190,15 @@ class BinlogValues:
         if charset in _UTF8:
             return found.cast(pa.string())
         if (codec := _CODECS.get(charset)) is not None:
-            return pa.array([None if each is None else each.decode(codec) for each in found.to_pylist()], pa.string())
+            return pa.array(
+                [None if each is None else each.decode(codec) for each in found.to_pylist()],
+                pa.string(),
+            )
         table = self.charmap(charset)
-        texts = [None if each is None else each.decode("latin-1").translate(table) for each in found.to_pylist()]
+        texts = [
+            None if each is None else each.decode("latin-1").translate(table)
+            for each in found.to_pylist()
+        ]
         return pa.array(texts, pa.string())
 
 
@@ -200,7 +217,11 @@ def _integers(values: Values, size: int, *, signed: bool) -> pa.Array:
 
 
 def _floats(values: Values, kind: LoggedType) -> pa.Array:
-    raw = np.ascontiguousarray(values.fixed(kind.size)).view("<f4" if kind.code == FLOAT else "<f8").reshape(-1)
+    raw = (
+        np.ascontiguousarray(values.fixed(kind.size))
+        .view("<f4" if kind.code == FLOAT else "<f8")
+        .reshape(-1)
+    )
     return pa.array(raw, mask=values.nulls)
 
 
@@ -214,7 +235,10 @@ def _bits(values: Values, kind: LoggedType) -> pa.Array:
 
 
 def _numbers(values: Values, kind: LoggedType) -> pa.Array:
-    return pa.array(little(values.content, np.where(values.nulls, 0, values.begins), kind.size), mask=values.nulls)
+    return pa.array(
+        little(values.content, np.where(values.nulls, 0, values.begins), kind.size),
+        mask=values.nulls,
+    )
 
 
 def _members(values: Values, kind: LoggedType, logged: LoggedColumn) -> pa.Array:
@@ -233,12 +257,17 @@ def _subsets(values: Values, kind: LoggedType, logged: LoggedColumn) -> pa.Array
 
 
 def _hexadecimal(found: pa.Array) -> pa.Array:
-    return pa.array([None if each is None else each.hex().upper() for each in found.to_pylist()], pa.string())
+    return pa.array(
+        [None if each is None else each.hex().upper() for each in found.to_pylist()], pa.string()
+    )
 
 
 def _padded(found: pa.Array, width: int) -> pa.Array:
     """Bytes of one size: the log leaves out zeros at their end."""
-    return pa.array([None if each is None else each.ljust(width, b"\0") for each in found.to_pylist()], pa.binary())
+    return pa.array(
+        [None if each is None else each.ljust(width, b"\0") for each in found.to_pylist()],
+        pa.binary(),
+    )
 
 
 def _vectors(found: pa.Array) -> pa.Array:
@@ -247,7 +276,9 @@ def _vectors(found: pa.Array) -> pa.Array:
 
 
 def _uncompressed(found: pa.Array) -> pa.Array:
-    """Undo the compression of MariaDB's columns: a byte of flags, the size, then zlib's data without its head."""
+    """Undo the compression of MariaDB's columns: a byte of flags, the size, then zlib's data
+    without its head.
+    """
 
     def whole(data: bytes) -> bytes:
         method, size = data[0] >> 4, data[0] & 7

@@ -1,4 +1,6 @@
-"""Packed decimals: nine digits in four bytes, the rest in fewer, the first bit turned, negative ones with all bits."""
+"""Packed decimals: nine digits in four bytes, the rest in fewer, the first bit turned, negative
+ones with all bits.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,9 @@ def decimals(values: Values, digits: int, scale: int) -> pa.Array:
             for row, null in zip(packed, values.nulls, strict=True)
         ]
         kind = pa.decimal128(digits, scale) if digits <= _MOST_DIGITS else pa.string()
-        return pa.array([each if each is None or kind == pa.string() else Decimal(each) for each in texts], kind)
+        return pa.array(
+            [each if each is None or kind == pa.string() else Decimal(each) for each in texts], kind
+        )
     negative = packed[:, 0] < 0x80
     packed = packed.copy()
     packed[:, 0] ^= 0x80
@@ -78,7 +82,10 @@ def _digits(data: bytes | bytearray, count: int, *, leading: bool) -> str:
 
 
 def _groups(count: int, *, leading: bool) -> list[tuple[int, int]]:
-    """The bytes and the digits of each group; the smaller one is the first before the point, the last behind it."""
+    """The bytes and the digits of each group.
+
+    The smaller one is the first before the point, the last behind it.
+    """
     groups, rest = divmod(count, _GROUP_DIGITS)
     whole = [(_GROUP_BYTES, _GROUP_DIGITS)] * groups
     if not rest:

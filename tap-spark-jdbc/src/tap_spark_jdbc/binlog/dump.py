@@ -1,8 +1,8 @@
 """The server's stream of binlog events, as a replica asks for it, up to what the log holds now.
 
-The only module that uses private members of PyMySQL (read in 1.1 and 1.2): it logs in, and its socket is read here, as
-one event at a time would cost more than all that is done with it.
-See https://dev.mysql.com/doc/dev/mysql-server/latest/page_protocol_replication.html
+The only module that uses private members of PyMySQL (read in 1.1 and 1.2): it logs in, and its
+socket is read here, as one event at a time would cost more than all that is done with it. See
+https://dev.mysql.com/doc/dev/mysql-server/latest/page_protocol_replication.html
 """
 
 from __future__ import annotations
@@ -25,13 +25,15 @@ if TYPE_CHECKING:
 CHUNK_BYTES = 1 << 20
 BATCH_BYTES = 8 << 20
 _BY_PLACE, _BY_GTID = 0x12, 0x1E
-# The server sends what the log holds now, then an end; it takes a client without a number for no replica.
+# The server sends what the log holds now, then an end; it takes a client without a number for no
+# replica.
 _TO_THE_END, _NO_REPLICA = 1, 0
 _MORE = 0xFFFFFF
 _EVENT, _ERROR = 0x00, 0xFF
 _CHECKSUM_BYTES = 4
 _SESSION = (
-    "SET @master_binlog_checksum = @@global.binlog_checksum, @source_binlog_checksum = @@global.binlog_checksum, "
+    "SET @master_binlog_checksum = @@global.binlog_checksum, @source_binlog_checksum = "
+    "@@global.binlog_checksum, "
     "@mariadb_slave_capability = 4, net_write_timeout = 600"
 )
 
@@ -45,7 +47,10 @@ class Dump:
 
     @classmethod
     def of(cls, source: JdbcSource) -> Dump:
-        """Of the server that the JDBC URL names; ConfigurationError: its log can't be read as the URL says."""
+        """Of the server that the JDBC URL names.
+
+        ConfigurationError: its log can't be read as the URL says.
+        """
         return cls(BinlogLogin.of(source))
 
     def created(self, place: Place) -> int:
@@ -71,7 +76,9 @@ class Dump:
         with closing(self._login.connect()) as connection:
             with refusing():
                 with connection.cursor() as cursor:
-                    for each in filter(None, (_SESSION, statement, "SELECT @@global.binlog_checksum")):
+                    for each in filter(
+                        None, (_SESSION, statement, "SELECT @@global.binlog_checksum")
+                    ):
                         cursor.execute(each)
                     ((checksum,),) = cursor.fetchall()
                 file = _asked(connection, begin, gtids)
@@ -82,7 +89,12 @@ def _asked(connection: Any, begin: Place | None, gtids: bytes | None) -> Any:
     """Send the command; the file that the answer is read from."""
     if gtids is None:
         name = b"" if begin is None else begin.file.encode()
-        command = struct.pack("<BIHI", _BY_PLACE, 4 if begin is None else begin.offset, _TO_THE_END, _NO_REPLICA) + name
+        command = (
+            struct.pack(
+                "<BIHI", _BY_PLACE, 4 if begin is None else begin.offset, _TO_THE_END, _NO_REPLICA
+            )
+            + name
+        )
     else:
         # By the set alone, as if no file was known.
         flags = _TO_THE_END | 0x04
@@ -92,7 +104,8 @@ def _asked(connection: Any, begin: Place | None, gtids: bytes | None) -> Any:
 
 
 def _batches(file: Any, checksum: int) -> Iterator[Events]:
-    """The events of packets, without the packets' heads, until the server says that there are no more.
+    """The events of packets, without the packets' heads, until the server says that there are no
+    more.
 
     Until the log says it itself, `checksum` is the number of bytes of a checksum behind each event.
     """
@@ -128,13 +141,18 @@ def _batches(file: Any, checksum: int) -> Iterator[Events]:
                 ended = True
             at += 4 + size
         if begins and (ended or at >= BATCH_BYTES):
-            yield Events.of(bytes(memoryview(data)[:at]), np.array(begins, np.int64), np.array(ends, np.int64))
+            yield Events.of(
+                bytes(memoryview(data)[:at]), np.array(begins, np.int64), np.array(ends, np.int64)
+            )
             del data[:at]
             begins, ends, at = [], [], 0
 
 
 def _joined(data: bytearray, at: int, have: int) -> tuple[int, int] | None:
-    """Join the packets of one event in place; its size, and where the last packet ends. None: there is more to come."""
+    """Join the packets of one event in place; its size, and where the last packet ends.
+
+    None: there is more to come.
+    """
     size, place = 0, at
     parts = []
     while True:

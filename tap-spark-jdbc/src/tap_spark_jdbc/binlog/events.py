@@ -1,7 +1,9 @@
 """Events of the binlog as arrays of one batch, and the few kinds that are decoded one by one.
 
-See https://dev.mysql.com/doc/dev/mysql-server/latest/page_protocol_replication_binlog_event.html and, for MariaDB,
-https://mariadb.com/docs/server/reference/clientserver-protocol/replication-protocol. Numbers are little-endian.
+See https://dev.mysql.com/doc/dev/mysql-server/latest/page_protocol_replication_binlog_event.html
+and, for MariaDB,
+https://mariadb.com/docs/server/reference/clientserver-protocol/replication-protocol. Numbers are
+little-endian.
 """
 
 from __future__ import annotations
@@ -23,7 +25,16 @@ if TYPE_CHECKING:
     Bytes = npt.NDArray[np.uint8]
 
 HEADER_BYTES = 19
-QUERY, ROTATE, FORMAT, XID, TABLE_MAP, XA_PREPARE, PARTIAL_ROWS, PAYLOAD = 2, 4, 15, 16, 19, 38, 39, 40
+QUERY, ROTATE, FORMAT, XID, TABLE_MAP, XA_PREPARE, PARTIAL_ROWS, PAYLOAD = (
+    2,
+    4,
+    15,
+    16,
+    19,
+    38,
+    39,
+    40,
+)
 GTID, ANONYMOUS_GTID, TAGGED_GTID = 33, 34, 42
 MARIADB_GTID, MARIADB_QUERY_COMPRESSED = 162, 165
 INSERTS = (23, 30, 166, 169)
@@ -103,13 +114,18 @@ class RowEvents:
 
 
 def row_events(batch: Events, events: Numbers, kind: int) -> RowEvents:
-    """The places of the rows of events of one kind and table; SourceError: they can't be decoded."""
+    """The places of the rows of events of one kind and table.
+
+    SourceError: they can't be decoded.
+    """
     begins = batch.begins[events] + HEADER_BYTES + 8
     if kind in _SECOND_VERSION:
         begins = begins + little(batch.content, begins, 2)
     # The number of columns: one byte, or three.
     first = int(batch.content[begins[0]])
-    count, size = (first, 1) if first < 0xFB else (int(little(batch.content, begins[:1] + 1, 2)[0]), 3)
+    count, size = (
+        (first, 1) if first < 0xFB else (int(little(batch.content, begins[:1] + 1, 2)[0]), 3)
+    )
     begins, width = begins + size, (count + 7) // 8
     images = 2 if kind in UPDATES else 1
     present = []
@@ -121,7 +137,10 @@ def row_events(batch: Events, events: Numbers, kind: int) -> RowEvents:
         begins = begins + width
     if kind not in _COMPRESSED:
         return RowEvents(batch.content, events, begins, batch.ends[events], tuple(present))
-    parts = [_inflated(batch.data[begin:end]) for begin, end in zip(begins, batch.ends[events], strict=True)]
+    parts = [
+        _inflated(batch.data[begin:end])
+        for begin, end in zip(begins, batch.ends[events], strict=True)
+    ]
     ends = np.cumsum([len(each) for each in parts])
     content = np.concatenate([np.frombuffer(b"".join(parts), np.uint8), PADDING])
     return RowEvents(content, events, np.concatenate([[0], ends[:-1]]), ends, tuple(present))
@@ -163,14 +182,20 @@ def lenenc(data: bytes, at: int) -> tuple[int, int]:
 
 
 def _inflated(data: bytes) -> bytes:
-    """Undo MariaDB's compression: a byte with the number of bytes of the size, the size, zlib's data."""
+    """Undo MariaDB's compression: a byte with the number of bytes of the size, the size, zlib's
+    data.
+    """
     if not data:
         return data
     return zlib.decompress(data[1 + (data[0] & 7) :])
 
 
-def _unpacked(data: bytes, begins: Numbers, ends: Numbers, tails: Numbers) -> tuple[bytes, Numbers, Numbers, Numbers]:
-    """Append the events of compressed transactions (`binlog_transaction_compression`), in their places."""
+def _unpacked(
+    data: bytes, begins: Numbers, ends: Numbers, tails: Numbers
+) -> tuple[bytes, Numbers, Numbers, Numbers]:
+    """Append the events of compressed transactions (`binlog_transaction_compression`), in their
+    places.
+    """
     whole, parts = bytearray(data), []
     for begin, end, tail in zip(begins.tolist(), ends.tolist(), tails.tolist(), strict=True):
         if data[begin + 4] != PAYLOAD:

@@ -1,4 +1,6 @@
-"""Sets of transactions by their identifiers: MySQL's `uuid:1-5:7`, MariaDB's `domain-server-number`."""
+"""Sets of transactions by their identifiers: MySQL's `uuid:1-5:7`, MariaDB's
+`domain-server-number`.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,9 @@ class MySqlGtids:
     @staticmethod
     def has_tags(text: str) -> bool:
         """Whether a set has transactions with tags (`uuid:tag:1-5`, from MySQL 8.3 on)."""
-        return any(not each[:1].isdigit() for part in text.split(",") for each in part.split(":")[1:])
+        return any(
+            not each[:1].isdigit() for part in text.split(",") for each in part.split(":")[1:]
+        )
 
     def __contains__(self, gtid: tuple[str, int]) -> bool:
         source, number = gtid
@@ -51,7 +55,9 @@ class MySqlGtids:
     def __str__(self) -> str:
         parts = []
         for source, intervals in sorted(self.intervals.items()):
-            numbers = (f"{first}-{end - 1}" if end - first > 1 else str(first) for first, end in intervals)
+            numbers = (
+                f"{first}-{end - 1}" if end - first > 1 else str(first) for first, end in intervals
+            )
             parts.append(":".join([source, *numbers]))
         return ",".join(parts)
 
@@ -98,10 +104,14 @@ class MariaDbGtids:
 
     def issubset(self, other: MariaDbGtids) -> bool:
         """Whether another set has all of these."""
-        return all((domain, server, number) in other for domain, (server, number) in self.last.items())
+        return all(
+            (domain, server, number) in other for domain, (server, number) in self.last.items()
+        )
 
     def __str__(self) -> str:
-        return ",".join(f"{domain}-{server}-{number}" for domain, (server, number) in sorted(self.last.items()))
+        return ",".join(
+            f"{domain}-{server}-{number}" for domain, (server, number) in sorted(self.last.items())
+        )
 
 
 def covers(more: str, less: str, kind: type[MySqlGtids] | type[MariaDbGtids]) -> bool:

@@ -47,11 +47,15 @@ def binlog_streams(
     database = server.database
     found, charmaps = {}, _charmaps(database)
     for plan in plans:
-        types = dict(zip((each.name for each in plan.columns), lake_schema(plan).types, strict=True))
+        types = dict(
+            zip((each.name for each in plan.columns), lake_schema(plan).types, strict=True)
+        )
         columns = {each.name: each for each in plan.columns}
         values = BinlogValues(plan.stream, columns, types, charmaps, partial(_converted, database))
         bookmark = bookmarks[plan.stream]
-        stream = BinlogStream(plan, bookmark, tables[plan.stream], values, partial(_columns_now, server, plan))
+        stream = BinlogStream(
+            plan, bookmark, tables[plan.stream], values, partial(_columns_now, server, plan)
+        )
         if bookmark.gtids:
             stream.shown = server.gtid_kind.parse(bookmark.gtids)
         found[plan.stream] = stream
@@ -94,7 +98,10 @@ def read_log(
     if not by_gtid:
         events = dump.events(first.begin)
     elif server.is_mariadb:
-        events = dump.events(None, statement=f"SET @slave_connect_state = '{first.gtids}', @slave_gtid_strict_mode = 1")
+        events = dump.events(
+            None,
+            statement=f"SET @slave_connect_state = '{first.gtids}', @slave_gtid_strict_mode = 1",
+        )
     else:
         events = dump.events(None, gtids=MySqlGtids.parse(first.gtids).encoded())
     for batch in events:
@@ -137,5 +144,10 @@ def _converted(database: Database, native: str, found: pa.Array) -> pa.Array:
             "NULL" if each is None else select.replace("{c}", literal(each))
             for each in values[begin : begin + _AT_ONCE]
         )
-        texts += [row[0] for row in database.connection.rows(" UNION ALL ".join(f"SELECT {each}" for each in selected))]
+        texts += [
+            row[0]
+            for row in database.connection.rows(
+                " UNION ALL ".join(f"SELECT {each}" for each in selected)
+            )
+        ]
     return pa.array(texts, pa.string())

@@ -53,13 +53,16 @@ def logged_tables(server: BinlogServer, plans: Sequence[StreamPlan]) -> dict[str
 
     def chosen(schema: str) -> str:
         pairs = (
-            f"({schema} = {dialect.string(str(plan.table.schema))} AND TABLE_NAME = {dialect.string(plan.table.name)})"
+            f"({schema} = {dialect.string(str(plan.table.schema))} AND TABLE_NAME = "
+            f"{dialect.string(plan.table.name)})"
             for plan in plans
         )
         return " OR ".join(pairs)
 
     found: dict[tuple[str, str], list[tuple[LoggedColumn, str]]] = {}
-    for schema, table, name, native, charset, extra in rows(_COLUMNS.replace("{tables}", chosen("TABLE_SCHEMA"))):
+    for schema, table, name, native, charset, extra in rows(
+        _COLUMNS.replace("{tables}", chosen("TABLE_SCHEMA"))
+    ):
         column = LoggedColumn(str(name), str(native), str(charset or ""))
         found.setdefault((str(schema), str(table)), []).append((column, str(extra or "").upper()))
     if not server.logs_cascades:
@@ -82,6 +85,7 @@ def _refuse_cascades(found: Sequence[tuple[str | None, ...]], plans: Sequence[St
         stream = by_table.get((schema, str(table)))
         if stream is not None:
             raise ConfigurationError(
-                f"stream {stream}: its foreign key {constraint} ({rules}) changes rows without a word in the log; set "
+                f"stream {stream}: its foreign key {constraint} ({rules}) changes rows without a "
+                "word in the log; set "
                 "its replication_method to INCREMENTAL with detect_deletes, or to FULL_TABLE"
             )

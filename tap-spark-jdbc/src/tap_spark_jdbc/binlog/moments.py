@@ -10,7 +10,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tap_spark_jdbc.binlog.events import little
-from tap_spark_jdbc.binlog.table_map import DATE, DATETIME, NEWDATE, OLD_DATETIME, OLD_TIME, OLD_TIMESTAMP, TIMESTAMP
+from tap_spark_jdbc.binlog.table_map import (
+    DATE,
+    DATETIME,
+    NEWDATE,
+    OLD_DATETIME,
+    OLD_TIME,
+    OLD_TIMESTAMP,
+    TIMESTAMP,
+)
 
 if TYPE_CHECKING:
     from tap_spark_jdbc.binlog.events import Numbers
@@ -57,7 +65,9 @@ class Moments:
         assert kind.code == DATETIME
         packed = _big(values, 0, 5) - (1 << 39)
         months, days = packed >> 22, packed >> 17 & 31
-        micros = _micros(packed >> 12 & 31, packed >> 6 & 63, packed & 63) + _fraction(values, 5, digits)
+        micros = _micros(packed >> 12 & 31, packed >> 6 & 63, packed & 63) + _fraction(
+            values, 5, digits
+        )
         return cls(values.nulls, months // 13, months % 13, days, micros, digits, True)
 
     @classmethod
@@ -74,7 +84,11 @@ class Moments:
         zero = seconds == 0
         years, months_of_year, days = (
             np.where(zero, 0, each)
-            for each in (years, months.astype(np.int64) % 12 + 1, (dates - months).astype(np.int64) + 1)
+            for each in (
+                years,
+                months.astype(np.int64) % 12 + 1,
+                (dates - months).astype(np.int64) + 1,
+            )
         )
         micros = np.where(zero, 0, seconds % 86_400 * _SECOND) + fraction
         return cls(values.nulls, years, months_of_year, days, micros, digits, True)
@@ -86,16 +100,30 @@ class Moments:
         longest = lengths[self.months] + (leap & (self.months == 2))
         wrong = ~self.nulls & ((self.years < 1) | (self.days < 1) | (self.days > longest))
         if wrong.any():
-            raise ValueError(f"{self.take(np.flatnonzero(wrong)[:1]).texts()[0].as_py()!r} is not a day")
-        months = (np.where(self.nulls, 1970, self.years) - 1970) * 12 + np.where(self.nulls, 1, self.months) - 1
-        days = months.astype("datetime64[M]").astype("datetime64[D]").astype(np.int64) + self.days - 1
+            raise ValueError(
+                f"{self.take(np.flatnonzero(wrong)[:1]).texts()[0].as_py()!r} is not a day"
+            )
+        months = (
+            (np.where(self.nulls, 1970, self.years) - 1970) * 12
+            + np.where(self.nulls, 1, self.months)
+            - 1
+        )
+        days = (
+            months.astype("datetime64[M]").astype("datetime64[D]").astype(np.int64) + self.days - 1
+        )
         if pa.types.is_date(kind):
             return pa.array(days.astype(np.int32), pa.int32(), mask=self.nulls).view(pa.date32())
-        return pa.array(days * _DAY + self.micros, pa.int64(), mask=self.nulls).view(pa.timestamp("us")).cast(kind)
+        return (
+            pa.array(days * _DAY + self.micros, pa.int64(), mask=self.nulls)
+            .view(pa.timestamp("us"))
+            .cast(kind)
+        )
 
     def take(self, rows: Numbers) -> Moments:
         """The values of some rows."""
-        years, months, days, micros = (each[rows] for each in (self.years, self.months, self.days, self.micros))
+        years, months, days, micros = (
+            each[rows] for each in (self.years, self.months, self.days, self.micros)
+        )
         return Moments(self.nulls[rows], years, months, days, micros, self.digits, self.has_time)
 
     def texts(self) -> pa.Array:
@@ -119,7 +147,9 @@ def times(values: Values, kind: LoggedType) -> pa.Array:
         number = _big(values, 0, 3 + more) - (1 << (23 + 8 * more))
         size, negative = np.abs(number), number < 0
         whole, fraction = size >> 8 * more, size & ((1 << 8 * more) - 1)
-        micros = _micros(whole >> 12 & 1023, whole >> 6 & 63, whole & 63) + fraction * 10 ** (6 - 2 * more)
+        micros = _micros(whole >> 12 & 1023, whole >> 6 & 63, whole & 63) + fraction * 10 ** (
+            6 - 2 * more
+        )
     texts = clock_texts(micros, digits)
     signed = pc.binary_join_element_wise(pc.if_else(pa.array(negative), "-", ""), texts, "")
     return pc.if_else(pa.array(values.nulls), None, signed)

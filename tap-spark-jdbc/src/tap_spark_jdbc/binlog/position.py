@@ -70,8 +70,10 @@ class BinlogBookmark(StreamPosition):
 
     Attributes:
         server: The server's identifier.
-        created: When the place's file was begun, in seconds since 1970: another file of that name has another time.
-        gtids: The transactions before the place, as the server writes the set; empty if it has none.
+        created: When the place's file was begun, in seconds since 1970: another file of that name
+            has another time.
+        gtids: The transactions before the place, as the server writes the set; empty if it has
+            none.
         columns: The table's columns at the place.
         key: The records' key.
         prepared: Where XA transactions begin that are prepared, by their identifier in hexadecimal.
@@ -114,7 +116,9 @@ class BinlogBookmark(StreamPosition):
             return None
         try:
             version, key = entry.get("version"), entry.get("key")
-            prepared = {str(name): str(place) for name, place in (entry.get("prepared") or {}).items()}
+            prepared = {
+                str(name): str(place) for name, place in (entry.get("prepared") or {}).items()
+            }
             for place in prepared.values():
                 Place.parse(place)
             return cls(

@@ -48,9 +48,20 @@ if TYPE_CHECKING:
     from tap_spark_jdbc.extraction.run_budget import RunBudget
 
 logger = logging.getLogger("tap-spark-jdbc")
-_CONTROL = (*BEGINS, FORMAT, QUERY, MARIADB_QUERY_COMPRESSED, ROTATE, TABLE_MAP, XID, XA_PREPARE, PARTIAL_ROWS)
+_CONTROL = (
+    *BEGINS,
+    FORMAT,
+    QUERY,
+    MARIADB_QUERY_COMPRESSED,
+    ROTATE,
+    TABLE_MAP,
+    XID,
+    XA_PREPARE,
+    PARTIAL_ROWS,
+)
 _DESCRIBING = ("CREATE", "DROP", "RENAME")
-# A flag of MariaDB's transactions, and one that tells of a number before the identifier of an XA transaction.
+# A flag of MariaDB's transactions, and one that tells of a number before the identifier of an XA
+# transaction.
 _PREPARED_XA, _GROUPED = 64, 2
 
 
@@ -80,7 +91,8 @@ class BinlogReading:
 
     Attributes:
         streams: By database and table.
-        until: Transactions that begin here or behind it are left for the next run; None: all are read.
+        until: Transactions that begin here or behind it are left for the next run; None: all are
+            read.
         executed: The identifiers of all transactions up to `committed`; None: they have none.
         expected: When the first file was begun; 0: that is not known.
         committed: Where the last transaction ends; None: there was none.
@@ -106,7 +118,9 @@ class BinlogReading:
     _open: Transaction | None = None
     _ended: int = 0
     _begun: list[Transaction] = field(default_factory=list)
-    _kept: dict[str, list[tuple[Events, Numbers, Mapping[int, TableMap]]]] = field(default_factory=dict)
+    _kept: dict[str, list[tuple[Events, Numbers, Mapping[int, TableMap]]]] = field(
+        default_factory=dict
+    )
 
     def add(self, batch: Events) -> bool:
         """Take the next events; False: no more are wanted."""
@@ -135,7 +149,8 @@ class BinlogReading:
             if self.stopped:
                 return False
         if self._ended:
-            # Of a transaction that is still open no row is sent before the state, which does not count it.
+            # Of a transaction that is still open no row is sent before the state, which does not
+            # count it.
             self._send(batch, sent, self._ended)
             sent = max(sent, self._ended)
             self.on_commit()
@@ -158,16 +173,25 @@ class BinlogReading:
         elif kind == MARIADB_GTID:
             server = int(little(batch.content, batch.begins[event : event + 1] + 5, 4)[0])
             if isinstance(self.executed, MariaDbGtids):
-                self._open.gtid = int.from_bytes(body[8:12], "little"), server, int.from_bytes(body[:8], "little")
+                self._open.gtid = (
+                    int.from_bytes(body[8:12], "little"),
+                    server,
+                    int.from_bytes(body[:8], "little"),
+                )
             if body[12] & _PREPARED_XA:
                 self._open.prepared = _xa_name(body)
         return True
 
     def _begin_file(self, batch: Events, event: int, sent: int) -> int:
-        """A file begins, in which a server that was restarted gives tables other numbers; up to where rows are sent."""
+        """A file begins, in which a server that was restarted gives tables other numbers.
+
+        Up to where rows are sent.
+        """
         created = int(batch.times(np.array([event]))[0])
         if self.expected and created != self.expected:
-            raise self._unusable("the numbers of its files began again, or an older one was restored")
+            raise self._unusable(
+                "the numbers of its files began again, or an older one was restored"
+            )
         self.expected, self.created[self._file] = 0, created
         if self._open is not None and self._open.carried:
             raise self._unusable("a file ends in the middle of a transaction")
@@ -204,7 +228,8 @@ class BinlogReading:
         if first == "ROLLBACK":
             if self._has_rows(batch, event):
                 raise self._unusable(
-                    "it has changes that were rolled back (a transaction with tables of other engines)"
+                    "it has changes that were rolled back (a transaction with tables of other "
+                    "engines)"
                 )
             return sent if second == "TO" else self._end(batch, event, sent)
         if first == "SAVEPOINT":
@@ -236,7 +261,8 @@ class BinlogReading:
             else:
                 raise lost(
                     stream.name,
-                    f"the log has a statement ({statement.verb}) in place of the rows that it changed: a session set "
+                    f"the log has a statement ({statement.verb}) in place of the rows that it "
+                    "changed: a session set "
                     "binlog_format",
                 )
         return sent
@@ -307,7 +333,11 @@ class BinlogReading:
 
     def _is_new(self, stream: BinlogStream, transaction: Transaction) -> bool:
         """Whether a stream has not had a transaction yet."""
-        if stream.shown is not None and transaction.gtid is not None and transaction.gtid in stream.shown:
+        if (
+            stream.shown is not None
+            and transaction.gtid is not None
+            and transaction.gtid in stream.shown
+        ):
             return False
         return transaction.place >= stream.bookmark.place
 
@@ -322,7 +352,12 @@ class BinlogReading:
         self._send_rows(batch, rows[plain], self._maps, self._begun, which[plain])
 
     def _send_rows(
-        self, batch: Events, rows: Numbers, maps: Mapping[int, TableMap], begun: list[Transaction], which: Numbers
+        self,
+        batch: Events,
+        rows: Numbers,
+        maps: Mapping[int, TableMap],
+        begun: list[Transaction],
+        which: Numbers,
     ) -> None:
         """Send rows of these transactions; `which` has the number of each row's."""
         numbers = little(batch.content, batch.begins[rows] + HEADER_BYTES, 6)

@@ -1,4 +1,6 @@
-"""The rows of many events at once, column by column: the first row of each event, then each second one, and so on."""
+"""The rows of many events at once, column by column: the first row of each event, then each second
+one, and so on.
+"""
 
 from __future__ import annotations
 
@@ -55,7 +57,9 @@ class Values:
         offsets = np.zeros(len(self) + 1, np.int64)
         np.cumsum(self.sizes, out=offsets[1:])
         if offsets[-1] >= 2**31:
-            raise SourceError("one batch of changes holds more than 2 GB in one column; leave the column out")
+            raise SourceError(
+                "one batch of changes holds more than 2 GB in one column; leave the column out"
+            )
         places = np.repeat(self.begins - offsets[:-1], self.sizes) + np.arange(offsets[-1])
         buffers = [self.validity, offsets.astype(np.int32), self.content[places]]
         return pa.Array.from_buffers(pa.binary(), len(self), list(map(pa.py_buffer, buffers)))
@@ -116,7 +120,9 @@ class RowImages:
         return cls._in_order(events, found, rows.content)
 
     @classmethod
-    def _in_order(cls, events: list[Numbers], found: list[list[dict[int, Values]]], content: Bytes) -> RowImages:
+    def _in_order(
+        cls, events: list[Numbers], found: list[list[dict[int, Values]]], content: Bytes
+    ) -> RowImages:
         """Join the first rows of all events, the second ones and so on, in the order of the log."""
         if not events:
             return cls(np.empty(0, np.int64), np.empty(0, np.int64), tuple(Rows({}) for _ in found))
@@ -128,7 +134,10 @@ class RowImages:
             joined = {
                 number: Values(
                     content,
-                    *(np.concatenate([getattr(each[number], name) for each in parts]) for name in _FIELDS),
+                    *(
+                        np.concatenate([getattr(each[number], name) for each in parts])
+                        for name in _FIELDS
+                    ),
                 )
                 for number in parts[0]
             }

@@ -12,7 +12,19 @@ _TOKEN = re.compile(
 )
 _NAMING = ("ALTER", "DROP", "RENAME", "TRUNCATE", "CREATE")
 _CHANGING = ("INSERT", "UPDATE", "DELETE", "REPLACE", "LOAD", "WITH", "EXECUTE", "CALL")
-_BETWEEN = {"TABLE", "TABLES", "IGNORE", "ONLINE", "OFFLINE", "TEMPORARY", "IF", "NOT", "EXISTS", "OR", "REPLACE"}
+_BETWEEN = {
+    "TABLE",
+    "TABLES",
+    "IGNORE",
+    "ONLINE",
+    "OFFLINE",
+    "TEMPORARY",
+    "IF",
+    "NOT",
+    "EXISTS",
+    "OR",
+    "REPLACE",
+}
 
 
 @dataclass(frozen=True)
@@ -21,7 +33,8 @@ class Statement:
 
     Attributes:
         verb: Its first word: `ALTER`, `INSERT`.
-        tables: The tables that it names, each with its database; of one that drops a database: (database, "").
+        tables: The tables that it names, each with its database; of one that drops a database:
+            (database, "").
     """
 
     verb: str
@@ -30,7 +43,9 @@ class Statement:
     @classmethod
     def parse(cls, database: str, text: str) -> Statement | None:
         """Parse a statement; None: it concerns no table."""
-        tokens = [each for each in _TOKEN.findall(text) if not each.startswith(("--", "#", "/*", "*/"))]
+        tokens = [
+            each for each in _TOKEN.findall(text) if not each.startswith(("--", "#", "/*", "*/"))
+        ]
         if not tokens:
             return None
         verb = tokens[0].upper()
@@ -51,7 +66,10 @@ class Statement:
 
 
 def _named(database: str, tokens: list[str], verb: str) -> list[tuple[str, str]]:
-    """The names at the beginning: one of ALTER and CREATE, a list of the others; RENAME has two a table."""
+    """The names at the beginning: one of ALTER and CREATE, a list of the others.
+
+    RENAME has two a table.
+    """
     found, at = [], 0
     while at < len(tokens):
         parts = [_name(tokens[at])]
@@ -85,7 +103,9 @@ def _mentioned(database: str, tokens: list[str]) -> list[tuple[str, str]]:
     """Every name that may be that of a table."""
     names = [_name(each) for each in tokens if not each.startswith("'")]
     pairs = zip(names, names[1:], names[2:], strict=False)
-    return [(database, each) for each in names] + [(first, last) for first, dot, last in pairs if dot == "."]
+    return [(database, each) for each in names] + [
+        (first, last) for first, dot, last in pairs if dot == "."
+    ]
 
 
 def _name(token: str) -> str:

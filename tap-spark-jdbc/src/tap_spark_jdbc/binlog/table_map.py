@@ -1,6 +1,8 @@
-"""A table as the log describes it before its rows: types, sizes, and names where the server logs them.
+"""A table as the log describes it before its rows: types, sizes, and names where the server logs
+them.
 
-See https://dev.mysql.com/doc/dev/mysql-server/latest/classmysql_1_1binlog_1_1event_1_1Table__map__event.html.
+See
+https://dev.mysql.com/doc/dev/mysql-server/latest/classmysql_1_1binlog_1_1event_1_1Table__map__event.html.
 """
 
 from __future__ import annotations
@@ -14,7 +16,15 @@ from tap_spark_jdbc.binlog.events import lenenc
 # Type codes of MySQL, of MariaDB's compressed columns, and of vectors.
 TINY, SHORT, LONG, FLOAT, DOUBLE, OLD_TIMESTAMP, LONGLONG, INT24 = 1, 2, 3, 4, 5, 7, 8, 9
 DATE, OLD_TIME, OLD_DATETIME, YEAR, NEWDATE, VARCHAR, BIT, TIMESTAMP, DATETIME, TIME = range(10, 20)
-BLOB_COMPRESSED, VARCHAR_COMPRESSED, VECTOR, JSON, DECIMAL, ENUM, SET = 140, 141, 242, 245, 246, 247, 248
+BLOB_COMPRESSED, VARCHAR_COMPRESSED, VECTOR, JSON, DECIMAL, ENUM, SET = (
+    140,
+    141,
+    242,
+    245,
+    246,
+    247,
+    248,
+)
 BLOB, VAR_STRING, STRING, GEOMETRY = 252, 253, 254, 255
 _FIXED = {
     TINY: 1, SHORT: 2, INT24: 3, LONG: 4, LONGLONG: 8, FLOAT: 4, DOUBLE: 8, YEAR: 1, DATE: 3, NEWDATE: 3,
@@ -47,7 +57,8 @@ class LoggedType:
 
     Attributes:
         code: The type's code.
-        meta: Its parameters: of a decimal the digits and the scale, of a text the bytes it may have, of a time the
+        meta: Its parameters: of a decimal the digits and the scale, of a text the bytes it may
+            have, of a time the
             digits of its fraction, of a number of bits the bits.
     """
 
@@ -78,7 +89,9 @@ class LoggedType:
         """Whether a column of this type in the catalog has such values in the log."""
         lowered = native.lower()
         codes = next(
-            codes for pattern, codes in _CODES if re.match(rf"(?:{pattern})(?![a-z])|\.\*", lowered) or pattern == ".*"
+            codes
+            for pattern, codes in _CODES
+            if re.match(rf"(?:{pattern})(?![a-z])|\.\*", lowered) or pattern == ".*"
         )
         if self.code not in codes:
             return False

@@ -1,7 +1,8 @@
 """One snapshot of several tables for several connections, and where the log is at that moment.
 
-The tables are locked for a moment, until the connections have begun their transactions. A user who may not lock them
-reads over one connection: MariaDB tells where its snapshot is in the log, MySQL which transactions it shows.
+The tables are locked for a moment, until the connections have begun their transactions. A user who
+may not lock them reads over one connection: MariaDB tells where its snapshot is in the log, MySQL
+which transactions it shows.
 """
 
 from __future__ import annotations
@@ -40,7 +41,8 @@ class TableSnapshot:
 
     Attributes:
         place: All that was committed before it is shown.
-        gtids: The identifiers of the transactions that are shown, as far as they are known; others may be, too.
+        gtids: The identifiers of the transactions that are shown, as far as they are known; others
+            may be, too.
     """
 
     place: Place
@@ -48,14 +50,19 @@ class TableSnapshot:
 
 
 def take(database: Database, server: BinlogServer, plans: Sequence[StreamPlan]) -> TableSnapshot:
-    """Take a snapshot, in which `Database.idle_connections` read from now on; SourceError: writers hold the tables."""
+    """Take a snapshot, in which `Database.idle_connections` read from now on.
+
+    SourceError: writers hold the tables.
+    """
     if database.by_spark:
         # Each slice is read at its own moment: what changes meanwhile comes once more from the log.
         shown, connection = _without_lock(database, server, [])
         connection.close()
         return shown
     quote = database.source.dialect.quote
-    tables = ", ".join(f"{quote(str(plan.table.schema))}.{quote(plan.table.name)} READ" for plan in plans)
+    tables = ", ".join(
+        f"{quote(str(plan.table.schema))}.{quote(plan.table.name)} READ" for plan in plans
+    )
     with closing(JdbcConnection.open(database.gateway, database.source)) as holder:
         if not _locked(holder, tables, plans):
             keeping = [plan.stream for plan in plans if plan.load_method in _KEEPING]
@@ -81,15 +88,20 @@ def _locked(holder: JdbcConnection, tables: str, plans: Sequence[StreamPlan]) ->
             if "lock wait timeout" not in str(error).lower():
                 return False
     raise SourceError(
-        f"streams {', '.join(plan.stream for plan in plans)}: transactions that write to their tables have been open "
-        f"for over {_LOCK_SECONDS * _ATTEMPTS} seconds, so there is no moment to read them at; run it again later"
+        f"streams {', '.join(plan.stream for plan in plans)}: transactions that write to their "
+        "tables have been open "
+        f"for over {_LOCK_SECONDS * _ATTEMPTS} seconds, so there is no moment to read them at; run "
+        "it again later"
     )
 
 
-def _without_lock(database: Database, server: BinlogServer, keeping: Sequence[str]) -> tuple[TableSnapshot, Any]:
+def _without_lock(
+    database: Database, server: BinlogServer, keeping: Sequence[str]
+) -> tuple[TableSnapshot, Any]:
     """A snapshot, and the connection that is in it.
 
-    ConfigurationError: what it contains can't be told, and to the streams in `keeping` no change may be sent twice.
+    ConfigurationError: what it contains can't be told, and to the streams in `keeping` no change
+    may be sent twice.
     """
     if server.is_mariadb:
         connection = _begun(database)
@@ -99,11 +111,13 @@ def _without_lock(database: Database, server: BinlogServer, keeping: Sequence[st
     place = server.end()
     if not server.gtids:
         _check_no_one_waits(database)
-        # A transaction is in the log shortly before it is seen; what comes in between is sent twice.
+        # A transaction is in the log shortly before it is seen; what comes in between is sent
+        # twice.
         time.sleep(_SETTLED_SECONDS)
         return TableSnapshot(place, ""), _begun(database)
-    # Transactions that are in the log may not be seen yet. A file is ended once all of it is seen, so nothing lies
-    # before this one that the snapshot lacks; of this file, identifiers tell what it has.
+    # Transactions that are in the log may not be seen yet. A file is ended once all of it is seen,
+    # so nothing lies before this one that the snapshot lacks; of this file, identifiers tell what
+    # it has.
     place = Place.of(place.file, FIRST_OFFSET)
     for _ in range(_QUIET_ATTEMPTS):
         before = server.executed
@@ -113,10 +127,15 @@ def _without_lock(database: Database, server: BinlogServer, keeping: Sequence[st
         connection.close()
     if keeping:
         raise ConfigurationError(
-            f"streams {', '.join(keeping)}: the server commits transactions without a pause, so without a lock the tap "
-            "can't tell which of them the first reading contains: GRANT LOCK TABLES to the user for the first run"
+            f"streams {', '.join(keeping)}: the server commits transactions without a pause, so "
+            "without a lock the tap "
+            "can't tell which of them the first reading contains: GRANT LOCK TABLES to the user "
+            "for the first run"
         )
-    logger.info("the server commits without a pause: some changes that the first reading contains will be sent again")
+    logger.info(
+        "the server commits without a pause: some changes that the first reading contains will be "
+        "sent again"
+    )
     return TableSnapshot(place, before), _begun(database)
 
 
@@ -126,15 +145,19 @@ def _check_no_one_waits(database: Database) -> None:
     names = [str(name).lower() for name, on in found if on == "ON"]
     if any(each.endswith(("source_status", "master_status")) for each in names):
         raise ConfigurationError(
-            "the server commits only what a replica has (semi-synchronous replication) and has no GTIDs, so where a "
-            "table's reading begins in the log is known under a lock alone: GRANT LOCK TABLES to the user for the "
+            "the server commits only what a replica has (semi-synchronous replication) and has no "
+            "GTIDs, so where a "
+            "table's reading begins in the log is known under a lock alone: GRANT LOCK TABLES to "
+            "the user for the "
             "first run, or set gtid_mode = ON"
         )
 
 
 def _gtids_at(database: Database, place: Place) -> str:
     """MariaDB's identifiers of what lies before a place."""
-    ((found,),) = database.connection.rows(f"SELECT BINLOG_GTID_POS('{place.file}', {place.offset})")
+    ((found,),) = database.connection.rows(
+        f"SELECT BINLOG_GTID_POS('{place.file}', {place.offset})"
+    )
     return str(found or "")
 
 
@@ -149,7 +172,10 @@ def _begun(database: Database) -> Any:
 
 def _rows(connection: Any, sql: str) -> list[tuple[str, str]]:
     found = []
-    with closing(connection.createStatement()) as statement, closing(statement.executeQuery(sql)) as result:
+    with (
+        closing(connection.createStatement()) as statement,
+        closing(statement.executeQuery(sql)) as result,
+    ):
         while result.next():
             found.append((str(result.getString(1)), str(result.getString(2))))
     return found

@@ -1,4 +1,6 @@
-"""A slice's batch file, Parquet or JSON lines, which grows as rows come: in this process, or in a Spark task."""
+"""A slice's batch file, Parquet or JSON lines, which grows as rows come: in this process, or in a
+Spark task.
+"""
 
 from __future__ import annotations
 
@@ -64,7 +66,10 @@ class ParquetFile:
     """
 
     def __init__(self, plan: FilePlan, unsent: Unsent) -> None:
-        """Nothing is written yet; `unsent` selects a batch's rows that belong in the file, as `EdgeRows` does."""
+        """Nothing is written yet.
+
+        `unsent` selects a batch's rows that belong in the file, as `EdgeRows` does.
+        """
         self._plan = plan
         self._schema = plan.schema
         self._unsent = unsent
@@ -106,8 +111,12 @@ class ParquetFile:
                     self._stream,
                     self._schema,
                     compression=self._plan.codec.upper(),
-                    use_dictionary=[name for name in repeating(rows) if name not in self._plan.long],
-                    write_statistics=[name for name in self._schema.names if name not in self._plan.long],
+                    use_dictionary=[
+                        name for name in repeating(rows) if name not in self._plan.long
+                    ],
+                    write_statistics=[
+                        name for name in self._schema.names if name not in self._plan.long
+                    ],
                     store_schema=False,
                 )
             self._writer.write_table(rows, row_group_size=rows.num_rows)
@@ -138,8 +147,12 @@ class JsonFile:
             return
         with writing():
             if self._file is None:
-                file = self._opened.enter_context(_opened(f"{self._plan.folder}/{self.name}", self._plan.options))
-                self._file = self._opened.enter_context(gzip.open(file, "wb")) if self._is_gzip else file
+                file = self._opened.enter_context(
+                    _opened(f"{self._plan.folder}/{self.name}", self._plan.options)
+                )
+                self._file = (
+                    self._opened.enter_context(gzip.open(file, "wb")) if self._is_gzip else file
+                )
             self._file.write(joined_text(rendered(rows, "", "\n")))
 
     def close(self) -> int:
@@ -151,10 +164,13 @@ class JsonFile:
 
 @dataclass(frozen=True)
 class FileWork:
-    """Write the file of a slice, without the rows at the bookmark that were sent before; see `jdbc_rows.Work`.
+    """Write the file of a slice, without the rows at the bookmark that were sent before.
+
+    See `jdbc_rows.Work`.
 
     Attributes:
-        sent: The rows that were sent at the bookmark, by their fingerprints in hexadecimal, counted.
+        sent: The rows that were sent at the bookmark, by their fingerprints in hexadecimal,
+            counted.
     """
 
     plan: FilePlan
@@ -162,11 +178,20 @@ class FileWork:
     sent: Counter[str]
 
     def begin(self) -> tuple[Sink, Callable[[], FileFound]]:
-        """The file; its name, the fingerprints of the rows at the bookmark and at the upper bound, and the rest."""
+        """The file.
+
+        Its name, the fingerprints of the rows at the bookmark and at the upper bound, and the rest.
+        """
         edge_rows = EdgeRows(self.look, self.sent)
         kind = JsonFile if self.plan.format == "jsonl" else ParquetFile
         file = kind(self.plan, edge_rows.unsent)
-        return file, lambda: (file.name, edge_rows.at_bookmark, edge_rows.at_upper, edge_rows.marks, edge_rows.unread)
+        return file, lambda: (
+            file.name,
+            edge_rows.at_bookmark,
+            edge_rows.at_upper,
+            edge_rows.marks,
+            edge_rows.unread,
+        )
 
 
 def _opened(url: str, options: Mapping[str, Any]) -> IO[bytes]:

@@ -1,6 +1,8 @@
-"""Rows as Arrow batches from the database's columnar driver: in a thread of the tap, or in a Spark task.
+"""Rows as Arrow batches from the database's columnar driver: in a thread of the tap, or in a Spark
+task.
 
-Rows do not pass through Python one by one, nor through the JVM. A worker imports no more than this module.
+Rows do not pass through Python one by one, nor through the JVM. A worker imports no more than this
+module.
 """
 
 from __future__ import annotations
@@ -28,7 +30,8 @@ BATCHES_AHEAD = 2
 EDGE = "edge"
 _NO_EDGE = pa.scalar(0, pa.int64())
 _EDGE_OF_NULL = 3
-# The years 1 to 9999, the range of the lake's dates and times, in days and in microseconds since 1970.
+# The years 1 to 9999, the range of the lake's dates and times, in days and in microseconds since
+# 1970.
 _DAYS = (-719_162, 2_932_896)
 _MICROSECONDS = (-62_135_596_800_000_000, 253_402_300_799_999_999)
 # Used in place of an SQLSTATE.
@@ -66,7 +69,8 @@ class Outcome:
         nulls: Number of rows without replication key.
         size: Bytes of all rows read, in memory.
         state: SQLSTATE of the failure, or a substitute for it; None: the slice is written.
-        refused: The reason of the failure; if the slice is left to JDBC, with what to do where that can't read it.
+        refused: The reason of the failure; if the slice is left to JDBC, with what to do where that
+            can't read it.
         number: The `errno` of a system error.
     """
 
@@ -83,7 +87,9 @@ class Sink(Protocol):
     """Receives the rows of a slice."""
 
     def add(self, rows: pa.RecordBatch, edge: pa.Array) -> None:
-        """Take the next rows, and the edge of each, with its mark above `EDGE_BITS`, which is 0 if it has none."""
+        """Take the next rows, and the edge of each, with its mark above `EDGE_BITS`, which is 0 if
+        it has none.
+        """
 
     def close(self) -> int:
         """Finish after the last rows; returns how many were written."""
@@ -131,13 +137,19 @@ def read(query: ColumnarQuery, sink: Sink, database: ColumnarDatabase) -> Outcom
             return _not_taken(error)
         # A failure between two batches is an OSError without SQLSTATE.
         except (error_class, OSError) as error:
-            state = getattr(error, "sqlstate", None) or ("" if _answers(connection, error_class) else LOST)
+            state = getattr(error, "sqlstate", None) or (
+                "" if _answers(connection, error_class) else LOST
+            )
             return Outcome(state=state, refused=_in_line(error))
 
 
 def unwritten(error: Unwritable) -> Outcome:
     """The result of a slice that can't be written."""
-    return Outcome(state=UNWRITABLE, refused=_in_line(error), number=getattr(error.__cause__, "errno", None) or 0)
+    return Outcome(
+        state=UNWRITABLE,
+        refused=_in_line(error),
+        number=getattr(error.__cause__, "errno", None) or 0,
+    )
 
 
 def _read_by_connectorx(query: ColumnarQuery, login: MariaDbLogin, sink: Sink) -> Outcome:
@@ -152,7 +164,9 @@ def _read_by_connectorx(query: ColumnarQuery, login: MariaDbLogin, sink: Sink) -
         lost = LOST if error.began else UNREACHABLE
         # The library's own failures: JDBC reads the rows, or its error names the value.
         advice = "" if error.lost or error.state else "; set reader to jdbc"
-        return Outcome(state=lost if error.lost else error.state or LEFT, refused=f"{error}{advice}")
+        return Outcome(
+            state=lost if error.lost else error.state or LEFT, refused=f"{error}{advice}"
+        )
 
 
 def _not_taken(error: Exception) -> Outcome:
@@ -169,7 +183,8 @@ def writing() -> Iterator[None]:
     """Wrap everything a sink writes."""
     try:
         yield
-    # Each fsspec filesystem raises its client's own errors; all of them are passed to the tap, which fails.
+    # Each fsspec filesystem raises its client's own errors; all of them are passed to the tap,
+    # which fails.
     except Exception as error:
         raise Unwritable(f"{type(error).__name__}: {error}") from error
 
@@ -226,7 +241,9 @@ def _executed(connection: Any, sql: str) -> Iterator[pa.RecordBatchReader]:
 
 
 def _answers(connection: Any, error_class: type[Any]) -> bool:
-    """Whether the server is still there: it refuses a statement in a failed transaction with an SQLSTATE."""
+    """Whether the server is still there: it refuses a statement in a failed transaction with an
+    SQLSTATE.
+    """
     try:
         with _executed(connection, "SELECT 1"):
             return True
@@ -234,7 +251,9 @@ def _answers(connection: Any, error_class: type[Any]) -> bool:
         return error.sqlstate is not None
 
 
-def _connected(connection: str, database: ColumnarDatabase, opened: ExitStack) -> tuple[Any, type[Any]]:
+def _connected(
+    connection: str, database: ColumnarDatabase, opened: ExitStack
+) -> tuple[Any, type[Any]]:
     try:
         from adbc_driver_manager import AdbcConnection, Error
 
@@ -248,7 +267,8 @@ def _connected(connection: str, database: ColumnarDatabase, opened: ExitStack) -
 
 
 def _close(connection: Any, error_class: type[Any]) -> None:
-    # The rows are read. The driver counts connections without a lock: those of several threads are miscounted at times.
+    # The rows are read. The driver counts connections without a lock: those of several threads are
+    # miscounted at times.
     with suppress(error_class):
         connection.close()
 
@@ -269,7 +289,9 @@ def _columns(batch: pa.RecordBatch, query: ColumnarQuery) -> list[pa.Array]:
                 column = column.cast(pa.string())
             columns.append(_fitted(column if mask is None else masked(column, mask), each.type))
         except pa.ArrowInvalid as error:
-            raise pa.ArrowInvalid(f"column {each.name} holds a value that does not fit: {error}") from error
+            raise pa.ArrowInvalid(
+                f"column {each.name} holds a value that does not fit: {error}"
+            ) from error
     return columns
 
 
@@ -293,7 +315,9 @@ def _fitted(column: pa.Array, kind: pa.DataType) -> pa.Array:
     elif pa.types.is_timestamp(kind):
         _check(column.view(pa.int64()), *_MICROSECONDS)
     if pa.types.is_list(kind) and pa.types.is_floating(kind.value_type):
-        return pa.ListArray.from_arrays(column.offsets, _with_one_nan(column.values), mask=column.is_null())
+        return pa.ListArray.from_arrays(
+            column.offsets, _with_one_nan(column.values), mask=column.is_null()
+        )
     return _with_one_nan(column) if pa.types.is_floating(kind) else column
 
 
@@ -307,4 +331,6 @@ def _check(numbers: pa.Array, least: int, most: int) -> None:
 def _with_one_nan(column: pa.Array) -> pa.Array:
     """Normalise NaN to the form it has when parsed from text; processors make others."""
     odd = pc.is_nan(column)
-    return pc.if_else(odd, pa.scalar(math.nan, column.type), column) if pc.any(odd).as_py() else column
+    return (
+        pc.if_else(odd, pa.scalar(math.nan, column.type), column) if pc.any(odd).as_py() else column
+    )

@@ -1,4 +1,6 @@
-"""Reading one stream by the database's columnar driver: the queries of its slices, and how failures are handled."""
+"""Reading one stream by the database's columnar driver: the queries of its slices, and how failures
+are handled.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,14 @@ from singer_spark.process.shortage import shortage
 from singer_spark.singer.arrow_schema import arrow_schema
 from singer_spark.singer.bookmark import KeyType
 from singer_spark.singer.schema_mapping import stream_columns
-from tap_spark_jdbc.columnar.columnar_query import LEFT, LOST, UNREACHABLE, UNWRITABLE, ColumnarQuery, Outcome
+from tap_spark_jdbc.columnar.columnar_query import (
+    LEFT,
+    LOST,
+    UNREACHABLE,
+    UNWRITABLE,
+    ColumnarQuery,
+    Outcome,
+)
 from tap_spark_jdbc.dialects.dialect import CONNECTORX
 from tap_spark_jdbc.extraction.slice_bounds import long_columns
 from tap_spark_jdbc.reading.reading_errors import refused, unwritable
@@ -45,8 +54,13 @@ class ColumnarSource:
         works: It has connected once; a later failure to connect is a lost connection.
     """
 
-    def __init__(self, sql: StreamSql, lane: Lane, size: SliceSize, *, only: bool, as_json: bool) -> None:
-        """Nothing is queried yet; `as_json`: bytes are read in their JSON form, if the database can give that."""
+    def __init__(
+        self, sql: StreamSql, lane: Lane, size: SliceSize, *, only: bool, as_json: bool
+    ) -> None:
+        """Nothing is queried yet.
+
+        `as_json`: bytes are read in their JSON form, if the database can give that.
+        """
         self.sql = sql
         self._size = size
         self._as_json = as_json
@@ -63,7 +77,9 @@ class ColumnarSource:
         if not self.is_apart:
             return True
         if self._is_small(each) and not self.only:
-            self._say(f"read over JDBC: fewer than {FEW_ROWS:,} rows, which {CONNECTORX} reads no faster")
+            self._say(
+                f"read over JDBC: fewer than {FEW_ROWS:,} rows, which {CONNECTORX} reads no faster"
+            )
             return False
         self._say(f"read by {CONNECTORX}")
         return True
@@ -75,34 +91,48 @@ class ColumnarSource:
             logger.info("stream %s: %s", self.sql.plan.stream, how)
 
     def streams(self) -> bool:
-        """Whether rows may be sent while a slice is read: a batch of rows that may be long may have to be given up."""
+        """Whether rows may be sent while a slice is read: a batch of rows that may be long may have
+        to be given up.
+        """
         if self.is_apart and (long := long_columns(self.sql.plan)):
-            self._say(f"read over JDBC: column {long[0].name} may hold long values, and no key cuts the table")
+            self._say(
+                f"read over JDBC: column {long[0].name} may hold long values, and no key cuts the "
+                "table"
+            )
             return False
         return True
 
     @property
     def is_apart(self) -> bool:
-        """Whether each slice is read in a process of its own, which takes a quarter of a second to start."""
+        """Whether each slice is read in a process of its own, which takes a quarter of a second to
+        start.
+        """
         return self.sql.dialect.columnar_driver == CONNECTORX
 
     def _is_small(self, each: Slice[Point]) -> bool:
         estimate = self.sql.plan.table.row_estimate if self.sql.bookmark is None else None
         rows = estimate if estimate is not None else each.most
-        return each.late or (each.nulls and each.key is None) or (rows is not None and rows < FEW_ROWS)
+        return (
+            each.late or (each.nulls and each.key is None) or (rows is not None and rows < FEW_ROWS)
+        )
 
     def query(self, each: Slice[Point], limit: int | None = None) -> ColumnarQuery:
         """The query for a slice, or for `limit` of its rows."""
         first = "" if limit is None else f" LIMIT {limit}"
         rows = self._size.batch_rows(may_be_long=bool(long_columns(self.sql.plan)))
-        columns = "*" if self._has_edges(each) else ", ".join(name for name, _ in self._columnar.aliased)
+        columns = (
+            "*" if self._has_edges(each) else ", ".join(name for name, _ in self._columnar.aliased)
+        )
         sql = f"SELECT {columns} FROM {self._columnar.relation(each)}{first}"
         # The last slice's token may have expired.
         connection = _connection(self._source)
         return replace(self._query, sql=sql, connection=connection, batch_rows=rows)
 
     def has_read(self, outcome: Outcome, place: str) -> bool:
-        """Whether the slice was read; False: it must be read over JDBC. Other failures are raised."""
+        """Whether the slice was read; False: it must be read over JDBC.
+
+        Other failures are raised.
+        """
         if outcome.state != UNREACHABLE:
             self.works = True
         elif not self.works:
@@ -115,8 +145,14 @@ class ColumnarSource:
         return outcome.state is None
 
     def reason(self, outcome: Outcome) -> str:
-        """Why a slice was not read, without the driver's words where these may quote a value that is masked."""
-        return "it could not read all of them; set reader to jdbc" if self._source.hides_values else outcome.refused
+        """Why a slice was not read, without the driver's words where these may quote a value that
+        is masked.
+        """
+        return (
+            "it could not read all of them; set reader to jdbc"
+            if self._source.hides_values
+            else outcome.refused
+        )
 
     def _may_hold_sent_rows(self, each: Slice[Point]) -> bool:
         """Whether a slice may have rows in the bookmark's window."""
@@ -129,7 +165,10 @@ class ColumnarSource:
         return not (key.lower.value > bookmark.value or (key.after and key.lower == bookmark))
 
     def _has_edges(self, each: Slice[Point]) -> bool:
-        """Whether rows of a slice may lie at an edge; fetching one more column takes a fifteenth of the time."""
+        """Whether rows of a slice may lie at an edge.
+
+        Fetching one more column takes a fifteenth of the time.
+        """
         if self.sql.plan.replication_key is None:
             return False
         at_end = each.key is None or each.key.closed or self.sql.upper_since is not None
@@ -159,7 +198,9 @@ class ColumnarSource:
         source = self._source
         begin = ("BEGIN", *source.transaction) if source.transaction else ()
         statements = (*begin, *source.session_statements)
-        columns = [each.with_type(pa.string()) if self._is_base64(each) else each for each in self._schema]
+        columns = [
+            each.with_type(pa.string()) if self._is_base64(each) else each for each in self._schema
+        ]
         masks = tuple(each.made_mask for each in self.sql.plan.columns)
         return ColumnarQuery(_connection(source), statements, "", pa.schema(columns), masks)
 
@@ -167,22 +208,28 @@ class ColumnarSource:
         stream = self.sql.plan.stream
         if self.only:
             raise ConfigurationError(
-                f"stream {stream}: reader arrow can't read the database: {reason}; set reader to jdbc"
+                f"stream {stream}: reader arrow can't read the database: {reason}; set reader to "
+                "jdbc"
             )
         if not self._database.is_out_of_reach:
             self._database.is_out_of_reach = True
             logger.warning(
-                "read over JDBC from here on (stream %s), as the columnar driver can't read the database: %s",
+                "read over JDBC from here on (stream %s), as the columnar driver can't read the "
+                    "database: %s",
                 stream, reason,
             )  # fmt: skip
 
     def _error(self, outcome: Outcome, place: str) -> SingerSparkError:
         stream, reason, state = self.sql.plan.stream, outcome.refused, outcome.state or ""
         if state == UNWRITABLE:
-            return shortage(OSError(outcome.number, reason), place) or unwritable(stream, place, reason)
+            return shortage(OSError(outcome.number, reason), place) or unwritable(
+                stream, place, reason
+            )
         lost = state in (LOST, UNREACHABLE) or is_lost_state(state)
         hides_values = self._source.hides_values and not lost
-        return refused(self.sql.plan, self._source, reason, state, lost=lost, hides_values=hides_values)
+        return refused(
+            self.sql.plan, self._source, reason, state, lost=lost, hides_values=hides_values
+        )
 
 
 def lake_schema(plan: StreamPlan) -> pa.Schema:

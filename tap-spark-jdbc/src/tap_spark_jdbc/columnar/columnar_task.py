@@ -1,4 +1,6 @@
-"""One slice by the columnar driver, with what becomes of its rows: in a thread of the tap, or in a Spark task."""
+"""One slice by the columnar driver, with what becomes of its rows: in a thread of the tap, or in a
+Spark task.
+"""
 
 from __future__ import annotations
 

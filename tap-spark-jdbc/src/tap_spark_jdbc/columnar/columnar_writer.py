@@ -1,7 +1,8 @@
-"""Slices to batch files: by the database's columnar driver, in threads of the tap or tasks of a cluster, or over JDBC.
+"""Slices to batch files: by the database's columnar driver, in threads of the tap or tasks of a
+cluster, or over JDBC.
 
-Arrow releases Python's lock, so threads use all cores of this machine, and no worker is started. A task's Python worker
-writes the file on its executor's machine.
+Arrow releases Python's lock, so threads use all cores of this machine, and no worker is started. A
+task's Python worker writes the file on its executor's machine.
 """
 
 from __future__ import annotations
@@ -55,7 +56,9 @@ class SliceWriter:
         database: Database,
         job_errors: Callable[[str], AbstractContextManager[None]],
     ) -> None:
-        """Nothing is written yet; without `columnar` rows are read over JDBC, by what `reader` makes.
+        """Nothing is written yet.
+
+        Without `columnar` rows are read over JDBC, by what `reader` makes.
 
         `job_errors` turns errors of a Spark job that writes to a location into the stream's.
         """
@@ -67,25 +70,42 @@ class SliceWriter:
         self._job_errors = job_errors
 
     def write(
-        self, each: Slice[Point], sent: Counter[str], *, fetch_size: int, look: Look, wide: bool = False
+        self,
+        each: Slice[Point],
+        sent: Counter[str],
+        *,
+        fetch_size: int,
+        look: Look,
+        wide: bool = False,
     ) -> Written:
-        """Write a slice, here or in one task; rows at the bookmark that were sent before are left out.
+        """Write a slice, here or in one task.
 
-        `sent` counts these by their fingerprints in hexadecimal. If rows are `wide`, each copy of one matters.
+        Rows at the bookmark that were sent before are left out.
+
+        `sent` counts these by their fingerprints in hexadecimal. If rows are `wide`, each copy of
+        one matters.
         """
         found = None
         if self._columnar is not None and self._columnar.reads(each):
             found = self._by_columns(self._columnar, each, sent, look, wide=wide)
         return found or self._by_jdbc(each, sent, fetch_size, look, wide=wide)
 
-    def _by_jdbc(self, each: Slice[Point], sent: Counter[str], fetch_size: int, look: Look, *, wide: bool) -> Written:
+    def _by_jdbc(
+        self, each: Slice[Point], sent: Counter[str], fetch_size: int, look: Look, *, wide: bool
+    ) -> Written:
         reader, folder = self._reader(), self._place.new_folder(self._columns.plan.stream)
         work = FileWork(self._plan(reader.rows.schema, folder, wide=wide), look, sent)
         outcome, found = reader.work(each, work, work.plan.folder, fetch_size)
         return self._found(folder, outcome, found, look)
 
     def _by_columns(
-        self, columnar: ColumnarSource, each: Slice[Point], sent: Counter[str], look: Look, *, wide: bool
+        self,
+        columnar: ColumnarSource,
+        each: Slice[Point],
+        sent: Counter[str],
+        look: Look,
+        *,
+        wide: bool,
     ) -> Written | None:
         """The written slice; None: it must be read over JDBC."""
         folder = self._place.new_folder(self._columns.plan.stream)
@@ -130,11 +150,17 @@ class SliceWriter:
             return not self._database.by_spark
         if each.late or (each.nulls and each.key is None):
             return True
-        rows = self._columns.plan.table.row_estimate if each == Slice() and each.most is None else each.most
+        rows = (
+            self._columns.plan.table.row_estimate
+            if each == Slice() and each.most is None
+            else each.most
+        )
         return rows is not None and rows <= SMALL_ROWS
 
     def _plan(self, read: pa.Schema, folder: str, *, wide: bool) -> FilePlan:
-        """The plan of a slice's file in this folder of its place, with these columns and the metadata's."""
+        """The plan of a slice's file in this folder of its place, with these columns and the
+        metadata's.
+        """
         place, values = self._place, self._columns.metadata_values.items()
         return FilePlan(
             read,

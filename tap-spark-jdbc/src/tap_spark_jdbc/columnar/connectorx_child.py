@@ -1,10 +1,11 @@
 """Reads one query by ConnectorX, in a process of its own, for `connectorx_rows`.
 
-ConnectorX holds Python's lock while it waits for rows, can't be interrupted, and panics. Here no one else is held up.
+ConnectorX holds Python's lock while it waits for rows, can't be interrupted, and panics. Here no
+one else is held up.
 
-Standard input: a line, the query as JSON; where it is closed, the kernel ends this process. Standard output: messages,
-each behind its length: the schema, then batches, as Arrow writes them, and an empty one at the end. Standard error: one
-line, if it failed.
+Standard input: a line, the query as JSON; where it is closed, the kernel ends this process.
+Standard output: messages, each behind its length: the schema, then batches, as Arrow writes them,
+and an empty one at the end. Standard error: one line, if it failed.
 """
 
 from __future__ import annotations
@@ -51,7 +52,9 @@ def main() -> None:
 
 
 def _end_with_tap() -> None:
-    """Let SIGIO, which ends a process, come once the tap closes standard input, as the end of the tap does."""
+    """Let SIGIO, which ends a process, come once the tap closes standard input, as the end of the
+    tap does.
+    """
     fcntl.fcntl(0, fcntl.F_SETOWN, os.getpid())
     fcntl.fcntl(0, fcntl.F_SETFL, fcntl.fcntl(0, fcntl.F_GETFL) | os.O_ASYNC)
     ended = select.poll()

@@ -1,8 +1,10 @@
-"""Rows as Arrow batches from MariaDB and MySQL by ConnectorX, whose child process reaches the server through this one.
+"""Rows as Arrow batches from MariaDB and MySQL by ConnectorX, whose child process reaches the
+server through this one.
 
-What ConnectorX reads it queues without limit, it repeats a refused login for half a minute, and it waits for a silent
-server for ever. So its connection leads through a socket of this process, which passes on the server's bytes only
-while no batch waits to be taken, watches over the connection, and sees what the server said at last.
+What ConnectorX reads it queues without limit, it repeats a refused login for half a minute, and it
+waits for a silent server for ever. So its connection leads through a socket of this process, which
+passes on the server's bytes only while no batch waits to be taken, watches over the connection, and
+sees what the server said at last.
 """
 
 from __future__ import annotations
@@ -34,7 +36,8 @@ CHUNK_BYTES = 1 << 18
 LAST_BYTES = 1024
 PIPE_BYTES = 1 << 20
 _SET_PIPE_SIZE = 1031
-# Bytes passed on without a batch in return: rows so wide that a batch of them does not fit into memory.
+# Bytes passed on without a batch in return: rows so wide that a batch of them does not fit into
+# memory.
 MOST_BYTES = 256 << 20
 # In the library's words, and in the server's last packet.
 _STATE = re.compile(r"ERROR \d+ \((\w{5})\)")
@@ -45,8 +48,9 @@ _KILLED = "ERROR 1927 "
 _QUIT = b"\x01\x00\x00\x00\x01"
 # Its request for a key to encrypt the password by.
 _ASKS_KEY = re.compile(rb"\x01\x00\x00[^\x00]\x02", re.DOTALL)
-# The library looks for named parameters, `:name`, in a statement that it prepares: only where it can't mistake a
-# text or a comment for one is it let to. A statement with a backslash is refused before.
+# The library looks for named parameters, `:name`, in a statement that it prepares: only where it
+# can't mistake a text or a comment for one is it let to. A statement with a backslash is refused
+# before.
 _PLAIN = re.compile(r"(?:[^'\"`:?#/-]++|/(?![*])|-(?!-)|'[^']*'|`[^'\"`:?#/-]*`)*+")
 
 
@@ -59,7 +63,9 @@ class SupplyError(Exception):
         began: The server had accepted the query.
     """
 
-    def __init__(self, reason: str, state: str = "", *, lost: bool = False, began: bool = False) -> None:
+    def __init__(
+        self, reason: str, state: str = "", *, lost: bool = False, began: bool = False
+    ) -> None:
         super().__init__(" ".join(reason.split()))
         self.state = state
         self.lost = lost
@@ -86,7 +92,9 @@ def rows(query: RowQuery) -> Iterator[Iterator[pa.RecordBatch]]:
         server = opened.enter_context(_connected(query.login))
         listener = opened.enter_context(socket.create_server((HERE, 0)))
         child = opened.enter_context(_child(query, listener.getsockname()[1]))
-        relay = opened.enter_context(_Relay(server, listener, child, may_ask_key=query.login.may_ask_key))
+        relay = opened.enter_context(
+            _Relay(server, listener, child, may_ask_key=query.login.may_ask_key)
+        )
         yield relay.batches()
 
 
@@ -94,7 +102,9 @@ def _connected(login: MariaDbLogin) -> socket.socket:
     try:
         server = socket.create_connection((login.host, login.port), timeout=login.connect_seconds)
     except OSError as error:
-        raise SupplyError(f"can't connect to {login.host}:{login.port}: {error}", lost=True) from error
+        raise SupplyError(
+            f"can't connect to {login.host}:{login.port}: {error}", lost=True
+        ) from error
     server.settimeout(None)
     server.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     for level, option, value in SOCKET_OPTIONS if sys.platform == "linux" else ():
@@ -105,7 +115,9 @@ def _connected(login: MariaDbLogin) -> socket.socket:
 @contextmanager
 def _child(query: RowQuery, port: int) -> Iterator[subprocess.Popen[bytes]]:
     login = query.login
-    name, password, database = (quote(text, safe="") for text in (login.user, login.password, login.database))
+    name, password, database = (
+        quote(text, safe="") for text in (login.user, login.password, login.database)
+    )
     order = {
         "conn": f"mysql://{name}:{password}@{HERE}:{port}/{database}?prefer_socket=false&stmt_cache_size=0",
         "query": query.sql,
@@ -135,7 +147,12 @@ class _Relay:
     """Passes bytes between the server and the child, and takes the child's messages."""
 
     def __init__(
-        self, server: socket.socket, listener: socket.socket, child: subprocess.Popen[bytes], *, may_ask_key: bool
+        self,
+        server: socket.socket,
+        listener: socket.socket,
+        child: subprocess.Popen[bytes],
+        *,
+        may_ask_key: bool,
     ) -> None:
         assert child.stdout is not None
         self._server = server
@@ -206,7 +223,10 @@ class _Relay:
         return False
 
     def _end(self) -> None:
-        """Pass on nothing more, as one side has closed; raises SupplyError if no query had begun."""
+        """Pass on nothing more, as one side has closed.
+
+        Raises SupplyError if no query had begun.
+        """
         for each in (self._client, self._server):
             if each is not None:
                 self._poll.unregister(each)
@@ -221,7 +241,8 @@ class _Relay:
         if not data:
             self._end()
             return
-        # The first packet of a command has the number 0; a client that is refused may still take its leave.
+        # The first packet of a command has the number 0; a client that is refused may still take
+        # its leave.
         self._logged_in = self._logged_in or (data[3:4] == b"\0" and data != _QUIT)
         self._leaves = data.endswith(_QUIT)
         if not self._logged_in and not self._may_ask_key and _ASKS_KEY.fullmatch(data):
@@ -260,7 +281,9 @@ class _Relay:
         """What the server said before it closed the connection."""
         said = _REFUSAL.search(self._last)
         reason = said[2].decode(errors="replace") if said else "the server closed the connection"
-        return SupplyError(reason, said[1].decode() if said else "", lost=True, began=self._logged_in)
+        return SupplyError(
+            reason, said[1].decode() if said else "", lost=True, began=self._logged_in
+        )
 
 
 def _ending(code: int) -> str:

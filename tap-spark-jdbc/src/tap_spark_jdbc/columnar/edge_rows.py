@@ -1,8 +1,8 @@
 """Rows at the edges of a run: their fingerprints, by which rows that were sent before are left out.
 
-A fingerprint is of the row's RECORD line, with floating-point numbers as Java spells their digits: so the fingerprints
-that version 0.1.0 saved are still understood. Java 17 and 18 print more digits of some large numbers than they need;
-such a row is looked for by either spelling.
+A fingerprint is of the row's RECORD line, with floating-point numbers as Java spells their digits:
+so the fingerprints that version 0.1.0 saved are still understood. Java 17 and 18 print more digits
+of some large numbers than they need; such a row is looked for by either spelling.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from tap_spark_jdbc.extraction.fingerprints import Found, Look, fingerprint
 from tap_spark_jdbc.plan.row_marks import EDGE_BITS, mark_of
 from tap_spark_jdbc.plan.stream_sql import AT_BOOKMARK, AT_UPPER, FINGERPRINTED
 
-# Numbers from here to there are spelled with an exponent, given as the place of the point among the digits.
+# Numbers from here to there are spelled with an exponent, given as the place of the point among the
+# digits.
 _LEAST_POINT, _MOST_POINT = -3, 7
 # Java 17 prints a whole number below this by its own digits.
 _MOST_BITS = 63
@@ -29,14 +30,18 @@ class EdgeRows:
     """The rows of one slice at the edges.
 
     Attributes:
-        at_bookmark: Fingerprints of the rows at the bookmark, in order, as they are known if they were sent before.
+        at_bookmark: Fingerprints of the rows at the bookmark, in order, as they are known if they
+            were sent before.
         at_upper: Fingerprints of those at the upper bound.
         marks: The marks of both.
         unread: Number of rows that are in none of the changed buckets, and don't count as read.
     """
 
     def __init__(self, look: Look, sent: Counter[str]) -> None:
-        """No rows yet; `sent` counts the rows that were sent at the bookmark, by their fingerprints in hexadecimal."""
+        """No rows yet.
+
+        `sent` counts the rows that were sent at the bookmark, by their fingerprints in hexadecimal.
+        """
         self._look = look
         self._left = sent.copy()
         self.at_bookmark: list[bytes] = []
@@ -52,18 +57,36 @@ class EdgeRows:
         at_edges = rows.filter(chosen)
         hashes = fingerprints(at_edges, older=self._look.older)
         # Few numbers have two spellings, which both are tried only where it matters.
-        others = fingerprints(at_edges, older=True) if self._left and has_older(at_edges) else repeat(None)
-        kept = iter([self._takes(*each) for each in zip(edge.filter(chosen).to_pylist(), hashes, others, strict=False)])
-        return rows.filter(pa.array([not at or next(kept) for at in chosen.to_pylist()], pa.bool_()))
+        others = (
+            fingerprints(at_edges, older=True)
+            if self._left and has_older(at_edges)
+            else repeat(None)
+        )
+        kept = iter(
+            [
+                self._takes(*each)
+                for each in zip(edge.filter(chosen).to_pylist(), hashes, others, strict=False)
+            ]
+        )
+        return rows.filter(
+            pa.array([not at or next(kept) for at in chosen.to_pylist()], pa.bool_())
+        )
 
     def found(self, rows: int, nulls: int) -> Found:
         """What was found in a slice of so many rows, and so many of them without replication key."""
-        return Found.of(self._look, rows, nulls, self.at_bookmark, self.at_upper, self.marks, self.unread)
+        return Found.of(
+            self._look, rows, nulls, self.at_bookmark, self.at_upper, self.marks, self.unread
+        )
 
     def _takes(self, edge: int, hashed: bytes, other: bytes | None) -> bool:
         """Take note of a row, and return whether it is to be sent."""
         look, at, mark = self._look, edge & _EDGE, edge >> EDGE_BITS
-        if look.bookmark and at in AT_BOOKMARK and look.changed is not None and hashed[0] not in look.changed:
+        if (
+            look.bookmark
+            and at in AT_BOOKMARK
+            and look.changed is not None
+            and hashed[0] not in look.changed
+        ):
             self.unread += 1
             return False
         if look.upper and at in AT_UPPER:
@@ -71,7 +94,10 @@ class EdgeRows:
             self.marks[1].append(mark)
         if not look.bookmark or at not in AT_BOOKMARK:
             return True
-        known = next((each for each in (hashed, other) if each is not None and self._left[each.hex()] > 0), None)
+        known = next(
+            (each for each in (hashed, other) if each is not None and self._left[each.hex()] > 0),
+            None,
+        )
         self.at_bookmark.append(hashed if known is None else known)
         self.marks[0].append(mark)
         if known is not None:
@@ -85,20 +111,29 @@ def edge_of(edge: pa.Array) -> pa.Array:
 
 
 def numbered(edge: pa.Array) -> pa.Array:
-    """Edges with their marks as numbers, of a database that gives the texts of rows, or numbers already."""
+    """Edges with their marks as numbers, of a database that gives the texts of rows, or numbers
+    already.
+    """
     if not pa.types.is_string(edge.type):
         return edge.cast(pa.int64())
-    at, has_text = pc.utf8_slice_codeunits(edge, 0, 1).cast(pa.int64()), pc.greater(pc.utf8_length(edge), 1)
+    at, has_text = (
+        pc.utf8_slice_codeunits(edge, 0, 1).cast(pa.int64()),
+        pc.greater(pc.utf8_length(edge), 1),
+    )
     if not pc.any(has_text).as_py():
         return at
-    marked = [int(each[0]) | mark_of(each[1:]) << EDGE_BITS for each in edge.filter(has_text).to_pylist()]
+    marked = [
+        int(each[0]) | mark_of(each[1:]) << EDGE_BITS for each in edge.filter(has_text).to_pylist()
+    ]
     return pc.replace_with_mask(at, has_text, pa.array(marked, pa.int64()))
 
 
 def fingerprints(rows: pa.RecordBatch, *, older: bool = False) -> list[bytes]:
     """The fingerprint of each row; `older`: with numbers as Java 17 and 18 print them."""
     spelled = _spelled_by_java_17 if older else _spelled
-    return [fingerprint(each) for each in rendered(rows, "", "", spelled).cast(pa.binary()).to_pylist()]
+    return [
+        fingerprint(each) for each in rendered(rows, "", "", spelled).cast(pa.binary()).to_pylist()
+    ]
 
 
 def has_older(rows: pa.RecordBatch) -> bool:
@@ -115,7 +150,9 @@ def _numbers(column: pa.Array) -> pa.Array | None:
 
 
 def _spelled(numbers: pa.Array) -> pa.Array:
-    """Finite numbers as Java spells them: their shortest digits, with an exponent beyond 10 to the 7th."""
+    """Finite numbers as Java spells them: their shortest digits, with an exponent beyond 10 to the
+    7th.
+    """
     return _each(numbers, numbers.cast(pa.string()))
 
 
@@ -125,13 +162,21 @@ def _spelled_by_java_17(numbers: pa.Array) -> pa.Array:
     large = pc.greater_equal(pc.abs(numbers.cast(pa.float64())), float(2**bits))
     if not pc.any(large, min_count=0).as_py():
         return _spelled(numbers)
-    found = zip(numbers.to_pylist(), numbers.cast(pa.string()).to_pylist(), large.to_pylist(), strict=True)
-    texts = (_whole_digits(number, bits) or text if is_large else text for number, text, is_large in found)
+    found = zip(
+        numbers.to_pylist(), numbers.cast(pa.string()).to_pylist(), large.to_pylist(), strict=True
+    )
+    texts = (
+        _whole_digits(number, bits) or text if is_large else text
+        for number, text, is_large in found
+    )
     return _each(numbers, pa.array(texts, pa.string()))
 
 
 def _whole_digits(number: float, bits: int) -> str | None:
-    """The digits by which Java 17 prints a large whole number of so many significant bits; None: as others do."""
+    """The digits by which Java 17 prints a large whole number of so many significant bits.
+
+    None: as others do.
+    """
     if not abs(number) < 2.0**_MOST_BITS:
         return None
     whole = abs(int(number))
@@ -145,7 +190,9 @@ def _each(numbers: pa.Array, texts: pa.Array) -> pa.Array:
     """The texts of numbers, respelled; those of numbers that are not finite stay."""
     known = texts.dictionary_encode()
     spelled = [_respelled(each) for each in known.dictionary.to_pylist()]
-    return pa.DictionaryArray.from_arrays(known.indices, pa.array(spelled, pa.string())).dictionary_decode()
+    return pa.DictionaryArray.from_arrays(
+        known.indices, pa.array(spelled, pa.string())
+    ).dictionary_decode()
 
 
 def _respelled(text: str) -> str:

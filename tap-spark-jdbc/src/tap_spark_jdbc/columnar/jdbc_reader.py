@@ -1,4 +1,6 @@
-"""Reading the slices of one stream over JDBC: in this process's JVM, without a Spark session, or by Spark's tasks."""
+"""Reading the slices of one stream over JDBC: in this process's JVM, without a Spark session, or by
+Spark's tasks.
+"""
 
 from __future__ import annotations
 
@@ -33,11 +35,18 @@ class JdbcReader(ABC):
     """
 
     def __init__(
-        self, database: Database, source: JdbcSource, sql: StreamSql, *, as_json: bool, fetch_bytes: int | None = None
+        self,
+        database: Database,
+        source: JdbcSource,
+        sql: StreamSql,
+        *,
+        as_json: bool,
+        fetch_bytes: int | None = None,
     ) -> None:
         """Nothing is read yet; `as_json`: bytes are read in their JSON form.
 
-        A round trip of several rows that brings more than `fetch_bytes` raises `TooWideError`, if the driver can tell.
+        A round trip of several rows that brings more than `fetch_bytes` raises `TooWideError`, if
+        the driver can tell.
         """
         self.sql = sql
         self.rows = JdbcRows.of(sql, as_json=as_json)
@@ -46,17 +55,26 @@ class JdbcReader(ABC):
         self._fetch_bytes = fetch_bytes
 
     def read(
-        self, each: Slice[Point], sink: Sink, place: str, fetch_size: int, *, limit: int = 0, bounded: bool = True
+        self,
+        each: Slice[Point],
+        sink: Sink,
+        place: str,
+        fetch_size: int,
+        *,
+        limit: int = 0,
+        bounded: bool = True,
     ) -> Outcome:
         """Read a slice into a sink of this process that writes to `place`.
 
-        Unless it is `bounded`, it may have any size, and its round trips any number of bytes: what a sink has taken
-        can't be fetched again with fewer rows.
+        Unless it is `bounded`, it may have any size, and its round trips any number of bytes: what
+        a sink has taken can't be fetched again with fewer rows.
         """
         outcome, _ = self._here(each, InSink(sink), place, fetch_size, limit, bounded)
         return outcome
 
-    def work(self, each: Slice[Point], work: Work[R], place: str, fetch_size: int) -> tuple[Outcome, R]:
+    def work(
+        self, each: Slice[Point], work: Work[R], place: str, fetch_size: int
+    ) -> tuple[Outcome, R]:
         """Do some work with the rows of a slice; it may write to `place`."""
         return self._here(each, work, place, fetch_size, 0, True)
 
@@ -66,19 +84,33 @@ class JdbcReader(ABC):
         return sums
 
     def _here(
-        self, each: Slice[Point], work: Work[R], place: str, fetch_size: int, limit: int, bounded: bool
+        self,
+        each: Slice[Point],
+        work: Work[R],
+        place: str,
+        fetch_size: int,
+        limit: int,
+        bounded: bool,
     ) -> tuple[Outcome, R]:
         """Do some work in this process."""
         source = self._bounded(fetch_size) if bounded else self._source
         with self._errors(place):
             outcome, found = done(
-                self.rows, work, lambda take: self._send(each, source, take, fetch_size, limit, bounded)
+                self.rows,
+                work,
+                lambda take: self._send(each, source, take, fetch_size, limit, bounded),
             )
         return self._written(outcome, place), found
 
     @abstractmethod
     def _send(
-        self, each: Slice[Point], source: JdbcSource, take: Take, fetch_size: int, limit: int, bounded: bool
+        self,
+        each: Slice[Point],
+        source: JdbcSource,
+        take: Take,
+        fetch_size: int,
+        limit: int,
+        bounded: bool,
     ) -> None:
         """Call `take` with each batch of a slice, or of `limit` of its rows if that is not 0."""
 
@@ -96,15 +128,25 @@ class JdbcReader(ABC):
 
 
 class JvmReader(JdbcReader):
-    """Reads by Spark's own reader of rows in this process's JVM, each slice over its own connection."""
+    """Reads by Spark's own reader of rows in this process's JVM, each slice over its own
+    connection.
+    """
 
     def _send(
-        self, each: Slice[Point], source: JdbcSource, take: Take, fetch_size: int, limit: int, bounded: bool
+        self,
+        each: Slice[Point],
+        source: JdbcSource,
+        take: Take,
+        fetch_size: int,
+        limit: int,
+        bounded: bool,
     ) -> None:
         database = self._database
         with database.idle_connections.one(database.gateway, source) as (connection, begin):
             select = f"SELECT * FROM {self.sql.relation(each)}"
-            self._conversion.send(Query(connection, source.url, source.driver, select, fetch_size, begin, limit), take)
+            self._conversion.send(
+                Query(connection, source.url, source.driver, select, fetch_size, begin, limit), take
+            )
 
     @cached_property
     def _conversion(self) -> RowConversion:
@@ -112,4 +154,6 @@ class JvmReader(JdbcReader):
         values = ", ".join(self.rows.selected(self.sql, self._source))
         # A mask's expression has its key.
         kept = None if columns.has_masks else cache_folder() / "expressions"
-        return RowConversion(self._database.gateway, columns.schema, values, self._database.sql_conf, kept=kept)
+        return RowConversion(
+            self._database.gateway, columns.schema, values, self._database.sql_conf, kept=kept
+        )

@@ -1,4 +1,6 @@
-"""Rows read over JDBC: the Spark SQL of their columns, and how a sink takes them, here or in a Spark task."""
+"""Rows read over JDBC: the Spark SQL of their columns, and how a sink takes them, here or in a
+Spark task.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,8 @@ R_co = TypeVar("R_co", covariant=True)
 
 @dataclass(frozen=True)
 class JdbcRows:
-    """The columns of one stream, in the batches that the JVM makes: those of the stream, and `edge`.
+    """The columns of one stream, in the batches that the JVM makes: those of the stream, and
+    `edge`.
 
     Attributes:
         schema: The stream's columns with the types of the lake, or with those of JSON.
@@ -45,7 +48,10 @@ class JdbcRows:
         fields = lake_schema(sql.plan)
         base64 = tuple(as_json and pa.types.is_binary(each.type) for each in fields)
         schema = pa.schema(
-            [each.with_type(pa.string()) if text else each for each, text in zip(fields, base64, strict=True)]
+            [
+                each.with_type(pa.string()) if text else each
+                for each, text in zip(fields, base64, strict=True)
+            ]
         )
         return cls(schema, base64)
 
@@ -65,7 +71,9 @@ class JdbcRows:
             column if column.type.equals(kind) else column.cast(kind)
             for column, kind in zip(batch.columns[:count], self.schema.types, strict=True)
         ]
-        sink.add(pa.RecordBatch.from_arrays(columns, schema=self.schema), numbered(batch.column(count)))
+        sink.add(
+            pa.RecordBatch.from_arrays(columns, schema=self.schema), numbered(batch.column(count))
+        )
 
 
 class Work(Protocol[R_co]):
@@ -87,8 +95,13 @@ def done(rows: JdbcRows, work: Work[R], send: Callable[[Take], None]) -> tuple[O
     return outcome, found()
 
 
-def pickled(rows: JdbcRows, work: Work[R], batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """`done` in a Spark task, as one row; the outcome as fields, since its class is another one there."""
+def pickled(
+    rows: JdbcRows, work: Work[R], batches: Iterable[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """`done` in a Spark task, as one row.
+
+    The outcome as fields, since its class is another one there.
+    """
 
     def send(take: Take) -> None:
         for batch in batches:
@@ -114,7 +127,10 @@ class BucketWork:
     """Count rows and sum up their fingerprints, by bucket."""
 
     def begin(self) -> tuple[Sink, Callable[[], tuple[WindowSums, WindowSums | None]]]:
-        """As `Work.begin`; the sums, and those of older fingerprints if some rows have such (see `fingerprints`)."""
+        """As `Work.begin`.
+
+        The sums, and those of older fingerprints if some rows have such (see `fingerprints`).
+        """
         sums = _BucketSums()
         return sums, lambda: (sums.present, sums.older)
 

@@ -1,4 +1,7 @@
-"""Arrow batches as RECORD lines: columns of texts, joined by Arrow. Bytes come from the database in base64."""
+"""Arrow batches as RECORD lines: columns of texts, joined by Arrow.
+
+Bytes come from the database in base64.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,8 @@ if TYPE_CHECKING:
 
 # Selects the rows of a batch, with the edge of each, that belong in a file.
 Unsent = Callable[[pa.RecordBatch, pa.Array], pa.RecordBatch]
-# As Jackson escapes characters that are not allowed in JSON text; the backslash first, as the others contain it.
+# As Jackson escapes characters that are not allowed in JSON text; the backslash first, as the
+# others contain it.
 SHORT = {"\\": "\\\\", '"': '\\"', "\n": "\\n", "\r": "\\r", "\t": "\\t", "\b": "\\b", "\f": "\\f"}
 CONTROLS = {chr(code): f"\\u{code:04X}" for code in range(0x20) if chr(code) not in SHORT}
 _ESCAPED = str.maketrans(SHORT | CONTROLS)
@@ -32,7 +36,10 @@ class RecordLines:
     """
 
     def __init__(self, opened: Callable[[], LineFile], frame: Frame, unsent: Unsent) -> None:
-        """Nothing is written yet; `unsent` selects a batch's rows that belong in the file, as `EdgeRows` does."""
+        """Nothing is written yet.
+
+        `unsent` selects a batch's rows that belong in the file, as `EdgeRows` does.
+        """
         self._prefix, self._end = frame.prefix.decode(), f"{frame.suffix.decode()}\n"
         self._unsent = unsent
         self._open = opened
@@ -70,9 +77,15 @@ class RecordLines:
 
 
 def rendered(
-    rows: pa.RecordBatch, prefix: str, end: str, numbers: Callable[[pa.Array], pa.Array] | None = None
+    rows: pa.RecordBatch,
+    prefix: str,
+    end: str,
+    numbers: Callable[[pa.Array], pa.Array] | None = None,
 ) -> pa.Array:
-    """The line of each row; `numbers` spells finite floating-point numbers, otherwise Arrow does."""
+    """The line of each row.
+
+    `numbers` spells finite floating-point numbers, otherwise Arrow does.
+    """
     parts: list[pa.Array | str] = []
     literal = f"{prefix}{{"
     for position, (name, column) in enumerate(zip(rows.schema.names, rows.columns, strict=True)):
@@ -108,7 +121,9 @@ def _texts(column: pa.Array, numbers: Callable[[pa.Array], pa.Array]) -> tuple[s
     if pa.types.is_string(kind):
         return '"', _escaped(column), '"'
     if pa.types.is_timestamp(kind):
-        texts = pc.binary_replace_slice(column.cast(pa.timestamp("us")).cast(pa.string()), 10, 11, "T")
+        texts = pc.binary_replace_slice(
+            column.cast(pa.timestamp("us")).cast(pa.string()), 10, 11, "T"
+        )
         return '"', texts, '"' if kind.tz is None else 'Z"'
     if pa.types.is_date(kind):
         return '"', column.cast(pa.string()), '"'
@@ -117,11 +132,20 @@ def _texts(column: pa.Array, numbers: Callable[[pa.Array], pa.Array]) -> tuple[s
     if pa.types.is_list(kind):
         before, texts, after = _texts(column.values, numbers)
         values = pc.coalesce(pc.binary_join_element_wise(before, texts, after, ""), "null")
-        return "[", pc.binary_join(pa.ListArray.from_arrays(column.offsets, values, mask=column.is_null()), ","), "]"
+        return (
+            "[",
+            pc.binary_join(
+                pa.ListArray.from_arrays(column.offsets, values, mask=column.is_null()), ","
+            ),
+            "]",
+        )
     if pa.types.is_binary(kind):
         return (
             '"',
-            pa.array([each and base64.b64encode(each).decode() for each in column.to_pylist()], pa.string()),
+            pa.array(
+                [each and base64.b64encode(each).decode() for each in column.to_pylist()],
+                pa.string(),
+            ),
             '"',
         )
     return "", column.cast(pa.string()), ""
@@ -141,14 +165,20 @@ def _escaped(texts: pa.Array) -> pa.Array:
 def _with_point(column: pa.Array) -> pa.Array:
     """Floats with a point or an exponent, as reading an integer loses a zero's sign."""
     texts = column.cast(pa.string())
-    return pc.if_else(pc.match_substring_regex(texts, "[.en]"), texts, pc.binary_join_element_wise(texts, ".0", ""))
+    return pc.if_else(
+        pc.match_substring_regex(texts, "[.en]"),
+        texts,
+        pc.binary_join_element_wise(texts, ".0", ""),
+    )
 
 
 def _quoted_if_endless(texts: pa.Array, column: pa.Array) -> pa.Array:
     if pc.all(pc.is_finite(column), min_count=0).as_py():
         return texts
     endless = pc.if_else(pc.greater(column, 0), '"Infinity"', '"-Infinity"')
-    return pc.case_when(pc.make_struct(pc.is_nan(column), pc.is_inf(column)), pa.scalar('"NaN"'), endless, texts)
+    return pc.case_when(
+        pc.make_struct(pc.is_nan(column), pc.is_inf(column)), pa.scalar('"NaN"'), endless, texts
+    )
 
 
 def _any(texts: pa.Array, pattern: str) -> bool:

@@ -1,4 +1,6 @@
-"""Reading the slices of one stream over JDBC by Spark's tasks: on this machine, on a cluster, on Spark Connect."""
+"""Reading the slices of one stream over JDBC by Spark's tasks: on this machine, on a cluster, on
+Spark Connect.
+"""
 
 from __future__ import annotations
 
@@ -39,21 +41,34 @@ _TOO_LARGE = re.compile(r"spark\.driver\.maxResultSize|ExecutorLostFailure")
 
 
 class SparkReader(JdbcReader):
-    """Reads each slice in a Spark job of one task; ConfigurationError: the session can't run Python in it."""
+    """Reads each slice in a Spark job of one task.
+
+    ConfigurationError: the session can't run Python in it.
+    """
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
         check_pandas("tap-spark-jdbc", "reading")
         super().__init__(*arguments, **named)
 
-    def work(self, each: Slice[Point], work: Work[R], place: str, fetch_size: int) -> tuple[Outcome, R]:
+    def work(
+        self, each: Slice[Point], work: Work[R], place: str, fetch_size: int
+    ) -> tuple[Outcome, R]:
         """As `JdbcReader.work`; the task does it, and no row leaves it."""
         with self._errors(place):
             rows = self._rows(each, self._bounded(fetch_size), fetch_size)
-            fields, found = result_of(rows.mapInArrow(partial(pickled, self.rows, work), _binary("result")))
+            fields, found = result_of(
+                rows.mapInArrow(partial(pickled, self.rows, work), _binary("result"))
+            )
         return self._written(Outcome(**fields), place), found
 
     def _send(
-        self, each: Slice[Point], source: JdbcSource, take: Take, fetch_size: int, limit: int, bounded: bool
+        self,
+        each: Slice[Point],
+        source: JdbcSource,
+        take: Take,
+        fetch_size: int,
+        limit: int,
+        bounded: bool,
     ) -> None:
         rows = self._rows(each, source, fetch_size)
         streams = (rows.limit(limit) if limit else rows).mapInArrow(_streams, _binary("stream"))
@@ -66,7 +81,9 @@ class SparkReader(JdbcReader):
                     raise
                 bounded = False
         if not bounded:
-            streams.sparkSession.conf.set("spark.sql.adaptive.advisoryPartitionSizeInBytes", PIECE_BYTES)
+            streams.sparkSession.conf.set(
+                "spark.sql.adaptive.advisoryPartitionSizeInBytes", PIECE_BYTES
+            )
             found = values_in_pieces(streams, PIECES)
         attempts = set()
         for stream in found:
@@ -74,7 +91,8 @@ class SparkReader(JdbcReader):
                 attempts.add(batches.schema.metadata[_ATTEMPT])
                 if len(attempts) > 1:
                     raise DisturbedError(
-                        f"stream {self.sql.plan.stream}: an executor was lost while its rows were fetched, and "
+                        f"stream {self.sql.plan.stream}: an executor was lost while its rows were "
+                        "fetched, and "
                         "a second reading may contain other rows: run it again"
                     )
                 for batch in batches:
@@ -85,7 +103,9 @@ class SparkReader(JdbcReader):
         session = self._database.spark
         send_along(session, tap_spark_jdbc)
         schema = ReadColumns(self.sql, self._source).schema
-        return source.relation(session, self.sql.relation(each), schema, fetch_size).selectExpr(*self._selected)
+        return source.relation(session, self.sql.relation(each), schema, fetch_size).selectExpr(
+            *self._selected
+        )
 
     @cached_property
     def _selected(self) -> list[str]:
@@ -98,10 +118,14 @@ def _binary(name: str) -> T.StructType:
 
 
 def _streams(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Each batch as an Arrow stream, in one row of its own, marked with the reading that it belongs to."""
+    """Each batch as an Arrow stream, in one row of its own, marked with the reading that it belongs
+    to.
+    """
     attempt = {_ATTEMPT: uuid.uuid4().bytes}
     for batch in batches:
         buffer, marked = pa.BufferOutputStream(), batch.replace_schema_metadata(attempt)
         with pa.ipc.new_stream(buffer, marked.schema) as stream:
             stream.write_batch(marked)
-        yield pa.RecordBatch.from_arrays([pa.array([buffer.getvalue().to_pybytes()], pa.binary())], ["stream"])
+        yield pa.RecordBatch.from_arrays(
+            [pa.array([buffer.getvalue().to_pybytes()], pa.binary())], ["stream"]
+        )

@@ -14,7 +14,9 @@ CODECS = {"parquet": ("zstd", "snappy", "gzip", "lz4", "none"), "jsonl": ("gzip"
 
 @dataclass(frozen=True)
 class BatchSettings:
-    """Format and location of batches: codec `none` for none; each path below the root begins with the prefix.
+    """Format and location of batches: codec `none` for none.
+
+    Each path below the root begins with the prefix.
 
     The root is None if it is to be in the bucket of a target that no one has named yet.
     """
@@ -39,7 +41,9 @@ class BatchSettings:
 
 
 def with_staging(config: dict[str, Any], target: Mapping[str, Any] | None) -> dict[str, Any]:
-    """The tap's config with what it leaves to the target's: where batch files go, and by which storage options."""
+    """The tap's config with what it leaves to the target's: where batch files go, and by which
+    storage options.
+    """
     batches = config.get("batch_config")
     if target is None or not isinstance(batches, dict):
         return config
@@ -61,4 +65,6 @@ def batch_problems(setting: Any) -> list[str]:
     kind, codec = encoding.get("format"), encoding.get("compression")
     if not isinstance(kind, str) or kind not in CODECS or codec is None or codec in CODECS[kind]:
         return []
-    return [f"batch_config.encoding.compression: {kind} takes {', '.join(CODECS[kind])}, not {codec!r}"]
+    return [
+        f"batch_config.encoding.compression: {kind} takes {', '.join(CODECS[kind])}, not {codec!r}"
+    ]

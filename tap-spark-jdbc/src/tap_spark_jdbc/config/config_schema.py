@@ -1,4 +1,6 @@
-"""The tap's settings as JSON Schema: the source of `--about` and the docs, and what a config is checked against."""
+"""The tap's settings as JSON Schema: the source of `--about` and the docs, and what a config is
+checked against.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,13 @@ TEXTS: JSON = {"type": "array", "items": TEXT}
 SECONDS: JSON = {"type": "number", "minimum": 0}
 COUNT: JSON = {"type": "integer", "minimum": 1}
 OPTIONS: JSON = {"type": "object"}
-KEY: JSON = {"type": ["string", "array"], "minLength": 1, "items": TEXT, "minItems": 1, "maxItems": 2}
+KEY: JSON = {
+    "type": ["string", "array"],
+    "minLength": 1,
+    "items": TEXT,
+    "minItems": 1,
+    "maxItems": 2,
+}
 # What helps where some streams of many fail.
 SKIP_HINT = "set on_stream_error to skip, and the other streams arrive"
 LATE_ROWS = ["auto", "all", "window", "open"]
@@ -39,43 +47,66 @@ STREAM_OPTIONS = _object(
     {
         "replication_key": _setting(
             KEY,
-            "Column whose values grow with each change, makes the stream INCREMENTAL; or an SQL expression with "
+            "Column whose values grow with each change, makes the stream INCREMENTAL; or an SQL "
+            "expression with "
             "parentheses, or a list of such a column and one that cuts its ties",
         ),
         "replication_key_type": _setting(
             TEXT,
-            "date, datetime, timestamp, integer, decimal, string, uuid or binary; the column's own where not given",
+            "date, datetime, timestamp, integer, decimal, string, uuid or binary; the column's own "
+            "where not given",
         ),
-        "start_value": _setting({"type": ["string", "number"]}, "Where a run without bookmark starts, inclusive"),
+        "start_value": _setting(
+            {"type": ["string", "number"]}, "Where a run without bookmark starts, inclusive"
+        ),
         "end_value": _setting(
-            {"type": ["string", "number"]}, "Exclusive end: the run is a backfill of a range, the bookmark stays"
+            {"type": ["string", "number"]},
+            "Exclusive end: the run is a backfill of a range, the bookmark stays",
         ),
-        "key_properties": _setting(TEXTS, "The record's key, where it is not the table's primary key"),
-        "load_method": _setting({"type": "string", "enum": LOAD_METHODS}, "Load method that the target should use"),
+        "key_properties": _setting(
+            TEXTS, "The record's key, where it is not the table's primary key"
+        ),
+        "load_method": _setting(
+            {"type": "string", "enum": LOAD_METHODS}, "Load method that the target should use"
+        ),
         "settle_seconds": _setting(SECONDS, "Instead of the setting `settle_seconds`"),
         "where": _setting(TEXT, "SQL condition that rows must meet"),
-        "partition_column": _setting(TEXT, "Column to cut a full table by, where it is not the primary key"),
-        "detect_deletes": _setting(
-            {"type": "boolean"}, "Sends the keys of all rows too, so that the target deletes rows that are gone"
+        "partition_column": _setting(
+            TEXT, "Column to cut a full table by, where it is not the primary key"
         ),
-        "late_rows": _setting({"type": "string", "enum": LATE_ROWS}, "Instead of the setting `late_rows`"),
+        "detect_deletes": _setting(
+            {"type": "boolean"},
+            "Sends the keys of all rows too, so that the target deletes rows that are gone",
+        ),
+        "late_rows": _setting(
+            {"type": "string", "enum": LATE_ROWS}, "Instead of the setting `late_rows`"
+        ),
         "late_window": _setting(SECONDS, "Instead of the setting `late_window`"),
         "replication_method": _setting(
             {"type": "string", "enum": ["FULL_TABLE", "INCREMENTAL", "LOG_BASED"]},
-            "LOG_BASED: changes and deletes from the log of PostgreSQL, MySQL, MariaDB ([log-based.md](log-based.md))",
+            "LOG_BASED: changes and deletes from the log of PostgreSQL, MySQL, MariaDB "
+            "([log-based.md](log-based.md))",
         ),
-        "columns": _setting(TEXTS, "Globs of the columns to read, `!glob` leaves out; all. Those of keys always come"),
-        "exclude_columns": _setting(TEXTS, "Globs of columns to leave out, of those that `columns` takes"),
+        "columns": _setting(
+            TEXTS,
+            "Globs of the columns to read, `!glob` leaves out; all. Those of keys always come",
+        ),
+        "exclude_columns": _setting(
+            TEXTS, "Globs of columns to leave out, of those that `columns` takes"
+        ),
         "rename": _setting(
             {"type": "object", "additionalProperties": TEXT},
-            "Column to its name in the lake, in lines and in batches; all other settings speak of the source's names",
+            "Column to its name in the lake, in lines and in batches; all other settings speak of "
+            "the source's names",
         ),
         "type_overrides": _setting(
-            {"type": "object", "additionalProperties": TEXT}, "Column to SQL type, or to `text`: its exact text"
+            {"type": "object", "additionalProperties": TEXT},
+            "Column to SQL type, or to `text`: its exact text",
         ),
         "mask": _setting(
             {"type": "object", "additionalProperties": {"enum": [*KINDS, None]}},
-            "Column to `hash`, `redact`, `null` or `last4`: done while a row is read, before anything is written",
+            "Column to `hash`, `redact`, `null` or `last4`: done while a row is read, before "
+            "anything is written",
         ),
     }
 )
@@ -84,7 +115,9 @@ QUERY = _object(
         "name": _setting(TEXT, "The stream's name"),
         "sql": _setting(TEXT, "A SELECT statement"),
         "key_properties": _setting(TEXTS, "The record's key"),
-        "replication_key": _setting(TEXT, "Column of the result by which the stream is incremental"),
+        "replication_key": _setting(
+            TEXT, "Column of the result by which the stream is incremental"
+        ),
     },
     required=("name", "sql"),
 )
@@ -93,14 +126,18 @@ BATCH_CONFIG = _object(
         "encoding": _object(
             {
                 "format": _setting({"type": "string", "enum": list(CODECS)}, "Of the files"),
-                "compression": _setting({"type": "string"}, "zstd for Parquet, gzip for JSON lines where not given"),
+                "compression": _setting(
+                    {"type": "string"}, "zstd for Parquet, gzip for JSON lines where not given"
+                ),
             },
             required=("format",),
         ),
         "storage": _object(
             {
                 "root": _setting(
-                    TEXT, "Path or URL of the files' folder; in the bucket of `--state-from` where not given"
+                    TEXT,
+                    "Path or URL of the files' folder; in the bucket of `--state-from` where not "
+                    "given",
                 ),
                 "prefix": _setting({"type": "string"}, "Prefix of each file's path below it"),
             },
@@ -118,7 +155,9 @@ SPARK = _object(
 
 SSH_TUNNEL = _object(
     {
-        "enable": _setting({"type": "boolean"}, "`false`: as if there were no tunnel", default=True),
+        "enable": _setting(
+            {"type": "boolean"}, "`false`: as if there were no tunnel", default=True
+        ),
         "host": _setting(TEXT, "SSH host through which the database is reached"),
         "port": _setting(COUNT, "Of its SSH server", default=22),
         "username": _setting(TEXT, "Login there"),
@@ -126,9 +165,15 @@ SSH_TUNNEL = _object(
         "private_key_path": _setting(TEXT, "The same as a file"),
         "private_key_password": _setting(TEXT, "Passphrase of the key", secret=True),
         "password": _setting(TEXT, "Password of the login, if there is no key", secret=True),
-        "host_key": _setting(TEXT, "Public key of that machine, as `ssh-keyscan` prints it; several, a line each"),
-        "known_hosts_path": _setting(TEXT, "File of known host keys; `~/.ssh/known_hosts` where none is given"),
-        "bind_address": _setting(TEXT, "Address of this machine at which executors of a cluster find the tunnel"),
+        "host_key": _setting(
+            TEXT, "Public key of that machine, as `ssh-keyscan` prints it; several, a line each"
+        ),
+        "known_hosts_path": _setting(
+            TEXT, "File of known host keys; `~/.ssh/known_hosts` where none is given"
+        ),
+        "bind_address": _setting(
+            TEXT, "Address of this machine at which executors of a cluster find the tunnel"
+        ),
     },
     required=("host", "username"),
 )
@@ -137,44 +182,64 @@ CONFIG_JSONSCHEMA: JSON = _object(
     {
         "jdbc_url": _setting(
             TEXT,
-            "JDBC URL of the database: `jdbc:postgresql://…`, `jdbc:mariadb://…`, `jdbc:sqlite:…`, `jdbc:duckdb:…`, "
+            "JDBC URL of the database: `jdbc:postgresql://…`, `jdbc:mariadb://…`, `jdbc:sqlite:…`, "
+            "`jdbc:duckdb:…`, "
             "`jdbc:h2:…`, … ([databases.md](databases.md))",
             secret=True,
         ),
         "user": _setting({"type": "string"}, "Database user"),
-        "password": _setting({"type": "string"}, "Kept out of every log, error, plan and process list", secret=True),
+        "password": _setting(
+            {"type": "string"}, "Kept out of every log, error, plan and process list", secret=True
+        ),
         "auth": _setting(
             {"type": "string", "enum": ["password", "aws-iam"]},
-            "`aws-iam`: log in to RDS or Aurora with the machine's own AWS login, by a token for each connection",
+            "`aws-iam`: log in to RDS or Aurora with the machine's own AWS login, by a token for "
+            "each connection",
             default="password",
         ),
         "driver": _setting(TEXT, "Class of the JDBC driver; by the URL where not given"),
         "driver_package": _setting(
-            TEXT, "Maven coordinates of the driver, `group:artifact:version`; resolved once, then from a local cache"
+            TEXT,
+            "Maven coordinates of the driver, `group:artifact:version`; resolved once, then from a "
+            "local cache",
         ),
         "driver_jars": _setting(TEXTS, "Local jars of the driver, for machines without a network"),
         "schemas": _setting(
-            TEXTS, "Globs of schemas to discover, `!glob` leaves out; all but system schemas", default=[]
+            TEXTS,
+            "Globs of schemas to discover, `!glob` leaves out; all but system schemas",
+            default=[],
         ),
-        "tables": _setting(TEXTS, "Globs `schema.table` or `table` to discover, `!glob` leaves out; all", default=[]),
+        "tables": _setting(
+            TEXTS,
+            "Globs `schema.table` or `table` to discover, `!glob` leaves out; all",
+            default=[],
+        ),
         "incremental_tables": _setting(
             TEXTS,
-            "Specs `schema.table:column:type[:i|e][@start][!append|upsert]`; a table that no spec names and that has "
+            "Specs `schema.table:column:type[:i|e][@start][!append|upsert]`; a table that no spec "
+            "names and that has "
             "no default key is fully exported on each run",
             default=[],
         ),
         "default_replication_method": _setting(
             {"type": "string", "enum": ["FULL_TABLE", "INCREMENTAL"]},
-            "Method of every table that has the default replication key: INCREMENTAL where such a key is given, "
+            "Method of every table that has the default replication key: INCREMENTAL where such a "
+            "key is given, "
             "else FULL_TABLE",
         ),
-        "default_replication_key": _setting(TEXT, "Replication key of every table that has a column of this name"),
+        "default_replication_key": _setting(
+            TEXT, "Replication key of every table that has a column of this name"
+        ),
         "stream_options": _setting(
             {"type": "object", "additionalProperties": STREAM_OPTIONS},
-            "Per stream (glob): `replication_key`, `replication_key_type`, `start_value`, `end_value`, "
-            "`key_properties`, `load_method`, `settle_seconds`, `where`, `partition_column`, `detect_deletes`, "
-            "`late_rows`, `late_window`, `type_overrides`, `replication_method`, `columns` and `exclude_columns` "
-            "([select-columns.md](select-columns.md)), `rename` ([change-values.md](change-values.md)), `mask` "
+            "Per stream (glob): `replication_key`, `replication_key_type`, `start_value`, "
+            "`end_value`, "
+            "`key_properties`, `load_method`, `settle_seconds`, `where`, `partition_column`, "
+            "`detect_deletes`, "
+            "`late_rows`, `late_window`, `type_overrides`, `replication_method`, `columns` and "
+            "`exclude_columns` "
+            "([select-columns.md](select-columns.md)), `rename` "
+            "([change-values.md](change-values.md)), `mask` "
             "([masks.md](masks.md))",
             default={},
         ),
@@ -185,38 +250,51 @@ CONFIG_JSONSCHEMA: JSON = _object(
         ),
         "safety_lag_seconds": _setting(
             SECONDS,
-            "Each run reads rows again from this much below its bookmark, for rows that were committed late, and sends "
-            "those that are new or changed; 300 where not given, on PostgreSQL 0; in units of a key that is no time",
+            "Each run reads rows again from this much below its bookmark, for rows that were "
+            "committed late, and sends "
+            "those that are new or changed; 300 where not given, on PostgreSQL 0; in units of a "
+            "key that is no time",
         ),
         "safety_lag_rows": _setting(
             {"type": "integer", "minimum": 0},
-            "The same for keys of whole numbers, in keys; `safety_lag_seconds` or else 1,000 where not given, on "
+            "The same for keys of whole numbers, in keys; `safety_lag_seconds` or else 1,000 where "
+            "not given, on "
             "PostgreSQL 0",
         ),
         "settle_seconds": _setting(
-            SECONDS, "Leaves rows whose key is younger than this, by the database's clock, for the next run", default=0
+            SECONDS,
+            "Leaves rows whose key is younger than this, by the database's clock, for the next run",
+            default=0,
         ),
         "late_rows": _setting(
             {"type": "string", "enum": LATE_ROWS},
-            "PostgreSQL: where rows below the bookmark that were committed late are looked for: in the whole table "
-            "(`all`), in a window below the bookmark, by the key's index (`window`), or only for transactions that "
-            "were open at the last run (`open`, which `all` and `window` include); `auto`: `all` in a table of up to "
-            "`late_rows_pages`, else `window` ([bookmarks.md](bookmarks.md#rows-that-are-committed-late))",
+            "PostgreSQL: where rows below the bookmark that were committed late are looked for: in "
+            "the whole table "
+            "(`all`), in a window below the bookmark, by the key's index (`window`), or only for "
+            "transactions that "
+            "were open at the last run (`open`, which `all` and `window` include); `auto`: `all` "
+            "in a table of up to "
+            "`late_rows_pages`, else `window` "
+            "([bookmarks.md](bookmarks.md#rows-that-are-committed-late))",
             default="auto",
         ),
         "late_window": _setting(
             SECONDS,
-            "How far below the bookmark `window` reaches: seconds, or units of the key for numbers; 86,400 (a day), or "
-            "1,000,000 for numbers (more if the key's sequence has a CACHE or an increment), where not given",
+            "How far below the bookmark `window` reaches: seconds, or units of the key for "
+            "numbers; 86,400 (a day), or "
+            "1,000,000 for numbers (more if the key's sequence has a CACHE or an increment), where "
+            "not given",
         ),
         "late_rows_pages": _setting(
             {"type": "integer", "minimum": 0},
-            "Pages up to which a table is small for `late_rows` (of 8 kB each, as servers are usually built)",
+            "Pages up to which a table is small for `late_rows` (of 8 kB each, as servers are "
+            "usually built)",
             default=32_768,
         ),
         "on_stream_error": _setting(
             {"type": "string", "enum": ["fail", "skip"]},
-            "`skip`: the other streams arrive, the run says which did not and exits 3; so does a run with `fail` whose "
+            "`skip`: the other streams arrive, the run says which did not and exits 3; so does a "
+            "run with `fail` whose "
             "failing streams never arrived and are named by no setting",
             default="fail",
         ),
@@ -227,49 +305,62 @@ CONFIG_JSONSCHEMA: JSON = _object(
         ),
         "engine": _setting(
             {"type": "string", "enum": ["auto", "local", "spark"]},
-            "What does the work: `local`, this process with its JVM, without a Spark session; `spark`, tasks of a "
-            "session, on this machine too; `auto`: `spark` if `spark.master` or `spark.remote` names a cluster, else "
+            "What does the work: `local`, this process with its JVM, without a Spark session; "
+            "`spark`, tasks of a "
+            "session, on this machine too; `auto`: `spark` if `spark.master` or `spark.remote` "
+            "names a cluster, else "
             "`local` ([batches.md](batches.md#the-engine))",
             default="auto",
         ),
         "reader": _setting(
             {"type": "string", "enum": ["auto", "jdbc", "arrow"]},
-            "By which driver rows are read: `jdbc`, any database; `arrow`, the database's columnar driver (PostgreSQL: "
-            "binary COPY by ADBC, in the tap or, on a cluster, in Spark's Python workers; MariaDB and MySQL: "
+            "By which driver rows are read: `jdbc`, any database; `arrow`, the database's columnar "
+            "driver (PostgreSQL: "
+            "binary COPY by ADBC, in the tap or, on a cluster, in Spark's Python workers; MariaDB "
+            "and MySQL: "
             "ConnectorX, on the tap's machine); `auto`: `arrow` where the rows are the same "
             "([batches.md](batches.md#the-columnar-reader))",
             default="auto",
         ),
         "n_jobs": _setting(
-            COUNT, "Slices read side by side, of one stream or several; Spark's parallelism where not given"
+            COUNT,
+            "Slices read side by side, of one stream or several; Spark's parallelism where not "
+            "given",
         ),
         "max_connections": _setting(
             {"type": "integer", "minimum": 2},
-            "Maximum number of a run's connections to the database at a time: limits `n_jobs`, and how many streams "
+            "Maximum number of a run's connections to the database at a time: limits `n_jobs`, and "
+            "how many streams "
             "are begun before their turn",
         ),
         "statement_timeout": _setting(
             {"type": "number", "exclusiveMinimum": 0},
-            "Seconds after which the database ends a statement, a slice's too (PostgreSQL, MariaDB, MySQL); its own "
+            "Seconds after which the database ends a statement, a slice's too (PostgreSQL, "
+            "MariaDB, MySQL); its own "
             "limit where not given",
         ),
         "max_run_minutes": _setting(
             {"type": "number", "exclusiveMinimum": 0},
-            "After these minutes no further slice is begun: the run ends successfully, and the next one goes on from "
+            "After these minutes no further slice is begun: the run ends successfully, and the "
+            "next one goes on from "
             "there ([bookmarks.md](bookmarks.md#runs-with-a-budget)); no limit where not given",
         ),
         "max_run_rows": _setting(COUNT, "The same for rows; no limit where not given"),
-        "slice_rows": _setting(COUNT, "Rows a slice, the unit of STATE and of resuming; measured where not given"),
+        "slice_rows": _setting(
+            COUNT, "Rows a slice, the unit of STATE and of resuming; measured where not given"
+        ),
         "fetch_size": _setting(COUNT, "JDBC rows a round trip; measured where not given"),
         "log_slot": _setting(
             {"type": "string", "pattern": "^[a-z0-9_]{1,63}$"},
-            "Replication slot of LOG_BASED streams; `spark_tap_` with the pipeline's name, or the database's, where "
+            "Replication slot of LOG_BASED streams; `spark_tap_` with the pipeline's name, or the "
+            "database's, where "
             "not given ([log-based.md](log-based.md))",
         ),
         "log_publication": _setting(TEXT, "Their publication; named like the slot where not given"),
         "batch_config": _setting(
             BATCH_CONFIG,
-            "The SDK's, `encoding` and `storage`: Parquet or JSON-lines files, written by the executors straight to "
+            "The SDK's, `encoding` and `storage`: Parquet or JSON-lines files, written by the "
+            "executors straight to "
             "storage and named in BATCH messages ([batches.md](batches.md))",
         ),
         "add_record_metadata": _setting(
@@ -277,17 +368,23 @@ CONFIG_JSONSCHEMA: JSON = _object(
             "Parquet batches get the SDK's `_sdc_*` columns, as the target expects them",
             default=True,
         ),
-        "mask_key": _setting(TEXT, "Secret of `mask`'s `hash`; another one makes other hashes", secret=True),
+        "mask_key": _setting(
+            TEXT, "Secret of `mask`'s `hash`; another one makes other hashes", secret=True
+        ),
         "ssh_tunnel": _setting(
             SSH_TUNNEL,
-            "The database is reached through this machine: `host`, `port`, `username`, `private_key` or "
-            "`private_key_path` (`private_key_password`) or `password`, `host_key` or `known_hosts_path`, "
+            "The database is reached through this machine: `host`, `port`, `username`, "
+            "`private_key` or "
+            "`private_key_path` (`private_key_password`) or `password`, `host_key` or "
+            "`known_hosts_path`, "
             "`bind_address` ([ssh-tunnels.md](ssh-tunnels.md))",
         ),
         "storage_options": _setting(
             OPTIONS, "fsspec's options, for `--state` and for batches", default={}, secret=True
         ),
-        "spark": _setting(SPARK, "Spark's `master`, `remote` (Spark Connect) and `conf`", default={}),
+        "spark": _setting(
+            SPARK, "Spark's `master`, `remote` (Spark Connect) and `conf`", default={}
+        ),
     },
     required=("jdbc_url",),
 )

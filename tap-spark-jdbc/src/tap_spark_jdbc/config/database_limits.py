@@ -1,4 +1,6 @@
-"""Problems of settings that depend on the kind of database: its login, its connections, its limits, its place."""
+"""Problems of settings that depend on the kind of database: its login, its connections, its limits,
+its place.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,9 @@ from tap_spark_jdbc.dialects import dialect_of, known_dialects
 
 _IAM = ("postgresql", "mariadb")
 # Files, or databases within a JVM; Derby, H2 and HSQLDB also have servers.
-_OF_THIS_MACHINE = re.compile(r"jdbc:(sqlite:|duckdb:|derby:(?!//)|h2:(?!tcp:|ssl:)|hsqldb:(?!hsqls?:|https?:))")
+_OF_THIS_MACHINE = re.compile(
+    r"jdbc:(sqlite:|duckdb:|derby:(?!//)|h2:(?!tcp:|ssl:)|hsqldb:(?!hsqls?:|https?:))"
+)
 
 
 def database_problems(config: Mapping[str, Any]) -> list[str]:
@@ -23,7 +27,9 @@ def database_problems(config: Mapping[str, Any]) -> list[str]:
     dialect, problems = dialect_of(url), _scheme_problems(url, config)
     if config.get("auth") == "aws-iam":
         if dialect.name not in _IAM:
-            problems.append(f"auth: aws-iam is a login of PostgreSQL, MariaDB and MySQL, not of {dialect.name}")
+            problems.append(
+                f"auth: aws-iam is a login of PostgreSQL, MariaDB and MySQL, not of {dialect.name}"
+            )
         if not config.get("user"):
             problems.append("auth: aws-iam needs user")
         if config.get("password"):
@@ -31,11 +37,15 @@ def database_problems(config: Mapping[str, Any]) -> list[str]:
     connections, fewest = config.get("max_connections"), dialect.own_connections + 1
     if isinstance(connections, int) and connections < fewest:
         problems.append(
-            f"max_connections: must be at least {fewest} for {dialect.name}: {dialect.own_connections} for questions, "
+            f"max_connections: must be at least {fewest} for {dialect.name}: "
+            f"{dialect.own_connections} for questions, "
             f"and one that reads rows"
         )
     if config.get("statement_timeout") and dialect.statement_timeout is None:
-        problems.append(f"statement_timeout: is not supported for {dialect.name}; set a limit for the database's user")
+        problems.append(
+            f"statement_timeout: is not supported for {dialect.name}; set a limit for the "
+            "database's user"
+        )
     return problems
 
 
@@ -43,12 +53,17 @@ def _scheme_problems(url: str, config: Mapping[str, Any]) -> list[str]:
     """A URL that no known driver understands, unless the user names one."""
     if dialect_of(url).driver or config.get("driver"):
         return []
-    known = [prefix.split(":")[1] for dialect in known_dialects().values() for prefix in dialect.url_prefixes]
+    known = [
+        prefix.split(":")[1]
+        for dialect in known_dialects().values()
+        for prefix in dialect.url_prefixes
+    ]
     scheme = url.split(":")[1]
     if near := nearest(scheme, known):
         return [f"jdbc_url: no driver is known for jdbc:{scheme}:{near}"]
     return [
-        f"jdbc_url: no driver is known for jdbc:{scheme}: (known are {', '.join(known)}); name its class in `driver`, "
+        f"jdbc_url: no driver is known for jdbc:{scheme}: (known are {', '.join(known)}); name its "
+        "class in `driver`, "
         "and its Maven coordinates in `driver_package` or its jar in `driver_jars`"
     ]
 
@@ -62,5 +77,6 @@ def reach_problems(jdbc_url: object, spark: Mapping[str, Any]) -> list[str]:
     shown = re.split(r"[?;]", url, maxsplit=1)[0]
     where = "spark.remote" if remote else "spark.master"
     return [
-        f"{where}: {shown} is a database of this machine alone, which executors elsewhere don't reach; use local[*]"
+        f"{where}: {shown} is a database of this machine alone, which executors elsewhere don't "
+        "reach; use local[*]"
     ]

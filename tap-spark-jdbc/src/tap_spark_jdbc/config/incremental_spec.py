@@ -32,7 +32,10 @@ class IncrementalSpec:
 
     @classmethod
     def parse(cls, text: str) -> IncrementalSpec:
-        """Parse a spec; an error shows at which character it goes wrong, and what was expected there."""
+        """Parse a spec.
+
+        An error shows at which character it goes wrong, and what was expected there.
+        """
         return _Parser(text).spec()
 
 
@@ -47,7 +50,9 @@ class _Parser:
         first = self.name("a table")
         schema, table = (first, self.name("a table")) if self.take(".") else (None, first)
         if self.sees("."):
-            raise self.error("a name has at most schema and table; put a name that holds a dot in double quotes")
+            raise self.error(
+                "a name has at most schema and table; put a name that holds a dot in double quotes"
+            )
         self.want(":", "the replication key's column")
         column = self.name("a column")
         self.want(":", "the key's type")
@@ -97,7 +102,8 @@ class _Parser:
         if quoted := _QUOTED.match(self.text, begin):
             self.position, raw = quoted.end(), quoted[1].replace('""', '"')
         else:
-            # A start value may contain colons and exclamation marks: it ends where the rest is a load method.
+            # A start value may contain colons and exclamation marks: it ends where the rest is a
+            # load method.
             end = re.search(r"(?i)!\s*(append|upsert)\s*$|!\s*[a-z-]*\s*$|$", self.text[begin:])
             self.position = begin + (end.start() if end else 0)
             raw = self.text[begin : self.position].strip()
@@ -135,6 +141,7 @@ class _Parser:
     def error(self, problem: str, position: int | None = None) -> ConfigurationError:
         at = self.position if position is None else position
         return ConfigurationError(
-            f"spec {self.text!r} goes wrong at character {at + 1} ({self.text[:at]}-->{self.text[at:]}): "
+            f"spec {self.text!r} goes wrong at character {at + 1} "
+            f"({self.text[:at]}-->{self.text[at:]}): "
             f"{problem}; a spec is {GRAMMAR}"
         )

@@ -127,7 +127,11 @@ class TapSettings:
             ConfigurationError: lists every invalid or unknown setting, in one line.
         """
         config = expand(config, CONFIG_JSONSCHEMA["properties"])
-        given = {name: value for name, value in config.items() if value is not None and name not in SDK_SETTINGS}
+        given = {
+            name: value
+            for name, value in config.items()
+            if value is not None and name not in SDK_SETTINGS
+        }
         register_secrets(config)
         given = with_numbers(given, CONFIG_JSONSCHEMA["properties"])
         problems = config_problems(given, CONFIG_JSONSCHEMA)
@@ -137,12 +141,22 @@ class TapSettings:
         url, spark = given.get("jdbc_url"), _part(given, "spark", dict)
         problems += SparkSettings.problems(spark)
         if given.get("engine") == LOCAL:
-            # This process needs no cluster, even if the setting that tap and target may share names one.
-            spark = {name: value for name, value in spark.items() if name not in ("master", "remote")}
+            # This process needs no cluster, even if the setting that tap and target may share names
+            # one.
+            spark = {
+                name: value for name, value in spark.items() if name not in ("master", "remote")
+            }
         if isinstance(url, str) and not url.startswith("jdbc:"):
-            problems.append("jdbc_url: must begin with jdbc:, as in jdbc:postgresql://host:5432/shop")
-        if given.get("default_replication_method") == "INCREMENTAL" and "default_replication_key" not in given:
-            problems.append("default_replication_method: INCREMENTAL needs default_replication_key, too")
+            problems.append(
+                "jdbc_url: must begin with jdbc:, as in jdbc:postgresql://host:5432/shop"
+            )
+        if (
+            given.get("default_replication_method") == "INCREMENTAL"
+            and "default_replication_key" not in given
+        ):
+            problems.append(
+                "default_replication_method: INCREMENTAL needs default_replication_key, too"
+            )
         problems += [
             f"queries: the name {name!r} is given {count} times"
             for name, count in Counter(str(each.get("name")) for each in queries).items()
@@ -151,7 +165,8 @@ class TapSettings:
         problems += query_problems(url, queries)
         if "mask_key" not in given:
             problems += [
-                f"stream_options.{pattern}.mask: {', '.join(hashed)} by hash needs the setting mask_key"
+                f"stream_options.{pattern}.mask: {', '.join(hashed)} by hash needs the setting "
+                "mask_key"
                 for pattern, each in options.items()
                 if (hashed := [name for name, kind in each.mask.items() if kind == "hash"])
             ]
@@ -161,15 +176,23 @@ class TapSettings:
         ssh = _part(given, "ssh_tunnel", dict)
         problems += ssh_problems(url, ssh, spark)
         if problems:
-            counted = "a setting is wrong" if len(problems) == 1 else f"{len(problems)} settings are wrong"
+            counted = (
+                "a setting is wrong"
+                if len(problems) == 1
+                else f"{len(problems)} settings are wrong"
+            )
             raise ConfigurationError(f"{counted}: {'; '.join(problems)}")
         values = _with_tuples(given)
         values["incremental_tables"] = tuple(spec for spec in specs if spec is not None)
         values["stream_options"] = options
         values["queries"] = tuple(QueryStream(**_with_tuples(each)) for each in queries)
-        values["batch_config"] = BatchSettings.of(given["batch_config"]) if given.get("batch_config") else None
+        values["batch_config"] = (
+            BatchSettings.of(given["batch_config"]) if given.get("batch_config") else None
+        )
         values["spark"] = SparkSettings.of(spark)
-        values["ssh_tunnel"] = SshSettings(**ssh) if ssh and ssh.get("enable") is not False else None
+        values["ssh_tunnel"] = (
+            SshSettings(**ssh) if ssh and ssh.get("enable") is not False else None
+        )
         # A default key without a method implies INCREMENTAL.
         implied = "INCREMENTAL" if "default_replication_key" in given else "FULL_TABLE"
         values.setdefault("default_replication_method", implied)
@@ -195,7 +218,11 @@ def _stream_options(given: Mapping[str, Any], problems: list[str]) -> dict[str, 
     for pattern, options in given.items():
         if not isinstance(options, dict):
             continue
-        known = {name: value for name, value in options.items() if name in StreamOptions.__dataclass_fields__}
+        known = {
+            name: value
+            for name, value in options.items()
+            if name in StreamOptions.__dataclass_fields__
+        }
         try:
             if kind := known.get("replication_key_type"):
                 known["replication_key_type"] = KeyType.of(str(kind))
@@ -205,24 +232,33 @@ def _stream_options(given: Mapping[str, Any], problems: list[str]) -> dict[str, 
             known[name] = value if isinstance(value := known.get(name), dict) else {}
         # YAML parses a bare null as no value.
         masks = known.pop("mask", None)
-        known["mask"] = {name: kind or "null" for name, kind in masks.items()} if isinstance(masks, dict) else {}
+        known["mask"] = (
+            {name: kind or "null" for name, kind in masks.items()}
+            if isinstance(masks, dict)
+            else {}
+        )
         _part_composite(pattern, known, problems)
         read[pattern] = StreamOptions(**_with_tuples(known))
     return read
 
 
 def _part_composite(pattern: str, known: dict[str, Any], problems: list[str]) -> None:
-    """Split a composite key: its first column is the replication key, and the second one cuts its ties."""
+    """Split a composite key: its first column is the replication key, and the second one cuts its
+    ties.
+    """
     key = known.get("replication_key")
     if not isinstance(key, list) or not key:
         return
     known["replication_key"], *rest = key
     if rest and known.setdefault("partition_column", rest[0]) != rest[0]:
         problems.append(
-            f"stream_options.{pattern}: partition_column is {known['partition_column']!r}, but the second column of "
+            f"stream_options.{pattern}: partition_column is {known['partition_column']!r}, but the "
+            "second column of "
             f"its replication_key is {rest[0]!r}; take one of them out"
         )
 
 
 def _with_tuples(given: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: tuple(value) if isinstance(value, list) else value for name, value in given.items()}
+    return {
+        name: tuple(value) if isinstance(value, list) else value for name, value in given.items()
+    }

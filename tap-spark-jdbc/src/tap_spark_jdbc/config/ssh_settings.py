@@ -11,7 +11,9 @@ from singer_spark.spark.cluster import is_local
 
 @dataclass(frozen=True)
 class SshSettings:
-    """The SSH host through which the database is reached; keys and host keys are given as text or as a path.
+    """The SSH host through which the database is reached.
+
+    Keys and host keys are given as text or as a path.
 
     Attributes:
         enable: False: as if the setting were missing.
@@ -44,7 +46,8 @@ def ssh_problems(url: object, ssh: Mapping[str, Any], spark: Mapping[str, Any]) 
     elsewhere = spark.get("remote") or not is_local(spark.get("master"))
     if elsewhere and not ssh.get("bind_address"):
         problems.append(
-            "ssh_tunnel.bind_address: executors elsewhere reach the database through this machine; give its address, "
+            "ssh_tunnel.bind_address: executors elsewhere reach the database through this machine; "
+            "give its address, "
             "as they know it"
         )
     if isinstance(url, str) and url.startswith(("jdbc:sqlite:", "jdbc:duckdb:")):

@@ -20,7 +20,15 @@ from tap_spark_jdbc.dialects.type_rules import TypeRule, overridden
 
 _KNOWN = (POSTGRESQL, MARIADB, SQLITE, DUCKDB, H2, DERBY, SQLSERVER, ORACLE, DB2, SNOWFLAKE)
 
-__all__ = ["CatalogQueries", "Dialect", "TypeRule", "dialect_of", "known_dialects", "overridden", "text_form"]
+__all__ = [
+    "CatalogQueries",
+    "Dialect",
+    "TypeRule",
+    "dialect_of",
+    "known_dialects",
+    "overridden",
+    "text_form",
+]
 
 
 def known_dialects() -> Mapping[str, Dialect]:

@@ -17,15 +17,27 @@ _RULES = (
     TypeRule("date", "DATE", _DATE, cast_text=True, text=_DATE),
     TypeRule("time", "TIME", "CHAR({c}, JIS)", text="CHAR({c}, JIS)"),
     TypeRule(r"timestamp(?:\(\d+\))?", "TIMESTAMP", _MOMENT, cast_text=True, text=_MOMENT),
-    TypeRule(r"long varchar .*for bit data|blob.*", "VARBINARY", read_as="BINARY", text="HEX({c})", ordered=False),
-    TypeRule(r"(?:char\(\d+\)|varchar\(\d+\)|char|varchar|long varchar) .*for bit data", "VARBINARY", read_as="BINARY"),
+    TypeRule(
+        r"long varchar .*for bit data|blob.*",
+        "VARBINARY",
+        read_as="BINARY",
+        text="HEX({c})",
+        ordered=False,
+    ),
+    TypeRule(
+        r"(?:char\(\d+\)|varchar\(\d+\)|char|varchar|long varchar) .*for bit data",
+        "VARBINARY",
+        read_as="BINARY",
+    ),
     TypeRule(r"(?:char|character|graphic)" + _LENGTH, "CHAR({p})"),
     TypeRule(r"(?:varchar|character varying|vargraphic)" + _LENGTH, "VARCHAR({p})"),
     # A cast would truncate it.
     TypeRule("(?:long varchar|long vargraphic|clob|dbclob).*", "TEXT", text="{c}", ordered=False),
     TypeRule("(?:varchar|vargraphic|graphic).*", "TEXT"),
     TypeRule("(?:binary|varbinary).*", "VARBINARY", read_as="BINARY", text="HEX({c})"),
-    TypeRule("xml", "TEXT", "XMLSERIALIZE({c} AS CLOB)", text="XMLSERIALIZE({c} AS CLOB)", ordered=False),
+    TypeRule(
+        "xml", "TEXT", "XMLSERIALIZE({c} AS CLOB)", text="XMLSERIALIZE({c} AS CLOB)", ordered=False
+    ),
 )
 
 DB2 = Dialect(
@@ -44,7 +56,17 @@ DB2 = Dialect(
     text_select=_TEXT,
     now="VARCHAR_FORMAT(CURRENT TIMESTAMP - CURRENT TIMEZONE, 'YYYY-MM-DD HH24:MI:SS.FF6')",
     system_schemas=(
-        *("SYSCAT", "SYSFUN", "SYSIBM", "SYSIBMADM", "SYSIBMINTERNAL", "SYSIBMTS", "SYSPROC", "SYSPUBLIC", "SYSSTAT"),
+        *(
+            "SYSCAT",
+            "SYSFUN",
+            "SYSIBM",
+            "SYSIBMADM",
+            "SYSIBMINTERNAL",
+            "SYSIBMTS",
+            "SYSPROC",
+            "SYSPUBLIC",
+            "SYSSTAT",
+        ),
         *("SYSTOOLS", "DB2QP", "NULLID", "SQLJ", "ERRSCHEMA", "DB2GSE"),
     ),
     alive=Alive({"loginTimeout": "20", "blockingReadConnectionTimeout": "20"}),

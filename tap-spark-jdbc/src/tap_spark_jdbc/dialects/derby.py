@@ -1,4 +1,7 @@
-"""Apache Derby, whose driver ships with Spark. Dates and times are read as text, exact to the nanosecond."""
+"""Apache Derby, whose driver ships with Spark.
+
+Dates and times are read as text, exact to the nanosecond.
+"""
 
 import os
 from dataclasses import replace
@@ -24,7 +27,9 @@ _RULES = (
     TypeRule(r"varchar\((?P<p>\d+)\)", "VARCHAR({p})"),
     # A cast would truncate it.
     TypeRule(r"(?:long varchar|clob).*", "TEXT", text="{c}", ordered=False),
-    TypeRule("xml", "TEXT", "XMLSERIALIZE({c} AS CLOB)", text="XMLSERIALIZE({c} AS CLOB)", ordered=False),
+    TypeRule(
+        "xml", "TEXT", "XMLSERIALIZE({c} AS CLOB)", text="XMLSERIALIZE({c} AS CLOB)", ordered=False
+    ),
 )
 
 DERBY = Dialect(
@@ -43,7 +48,18 @@ DERBY = Dialect(
     text_select="CAST({c} AS VARCHAR(32672))",
     now="CURRENT_TIMESTAMP",
     system_schemas=(
-        *("SYS", "SYSCAT", "SYSCS_DIAG", "SYSCS_UTIL", "SYSFUN", "SYSIBM", "SYSPROC", "SYSSTAT", "NULLID", "SQLJ"),
+        *(
+            "SYS",
+            "SYSCAT",
+            "SYSCS_DIAG",
+            "SYSCS_UTIL",
+            "SYSFUN",
+            "SYSIBM",
+            "SYSPROC",
+            "SYSSTAT",
+            "NULLID",
+            "SQLJ",
+        ),
     ),
     # Derby would write its log to the tap's working directory.
     system_properties={"derby.stream.error.file": os.devnull},

@@ -11,7 +11,13 @@ from singer_spark.singer.bookmark import KeyType, KeyValue
 from singer_spark.singer.sql_type import SqlType
 from tap_spark_jdbc.dialects.tables import Column, Key, Reading, Table
 from tap_spark_jdbc.dialects.text_casts import spark_string
-from tap_spark_jdbc.dialects.type_rules import TypeRule, complaint, complaint_of_bytes, complaint_of_key, matching
+from tap_spark_jdbc.dialects.type_rules import (
+    TypeRule,
+    complaint,
+    complaint_of_bytes,
+    complaint_of_key,
+    matching,
+)
 
 # Of the standard.
 LITERALS = {
@@ -31,20 +37,26 @@ LIMIT = "LIMIT {limit} OFFSET {offset}"
 
 @dataclass(frozen=True)
 class CatalogQueries:
-    """SQL that queries all tables of a database at once; the queries' column names must be exactly these.
+    """SQL that queries all tables of a database at once.
+
+    The queries' column names must be exactly these.
 
     Attributes:
-        columns: `table_schema, table_name, table_kind, row_estimate, column_name, position, native_type, nullable,
-            obstacle`. Kind is `view` or `table`, followed by ` parent` if others inherit from the table, and by
-            ` filtered` if some of its rows may be hidden from the user; nullable is `1` or `0`. The obstacle, else
-            NULL, is what keeps the user from reading the column, and what to do; in a row without a column name it
-            counts only if the table has no other row.
+        columns: `table_schema, table_name, table_kind, row_estimate, column_name, position,
+            native_type, nullable,
+            obstacle`. Kind is `view` or `table`, followed by ` parent` if others inherit from the
+            table, and by ` filtered` if some of its rows may be hidden from the user; nullable is
+            `1` or `0`. The obstacle, else NULL, is what keeps the user from reading the column, and
+            what to do; in a row without a column name it counts only if the table has no other row.
         primary_keys: `table_schema, table_name, column_name, position` of each column of each key.
         indexes: `table_schema, table_name, column_name, position`: each index's first column.
-        as_json: SQL template over `{columns}` and `{query}` for all rows as one or a few JSON arrays of arrays.
-        views: `table_schema, table_name` of all views, for a database in which a single broken one makes the other
+        as_json: SQL template over `{columns}` and `{query}` for all rows as one or a few JSON
+            arrays of arrays.
+        views: `table_schema, table_name` of all views, for a database in which a single broken one
+            makes the other
             queries fail; None: it does not.
-        defaults: `table_schema, table_name, column_name, position, filled`: the SQL of each column's default, with
+        defaults: `table_schema, table_name, column_name, position, filled`: the SQL of each
+            column's default, with
             what fills it when a row changes. A run does not ask for it.
     """
 
@@ -58,13 +70,16 @@ class CatalogQueries:
 
 @dataclass(frozen=True)
 class Checksums:
-    """SQL by which the database sums up checksums of rows, as defined in `singer_spark.compared_source.Summing`.
+    """SQL by which the database sums up checksums of rows, as defined in
+    `singer_spark.compared_source.Summing`.
 
     Attributes:
         text: Template over `{s}`, a text, for its length in characters, a colon, and itself.
         sha256: Template over `{t}`, a text, for the SHA-256 of its UTF-8 in hexadecimal.
-        number: Template over `{h}`, hexadecimal digits of `{bits}` bits, at most 60, for their number.
-        once: The end of a subselect that keeps its columns from being computed again wherever they are used.
+        number: Template over `{h}`, hexadecimal digits of `{bits}` bits, at most 60, for their
+            number.
+        once: The end of a subselect that keeps its columns from being computed again wherever they
+            are used.
     """
 
     text: str
@@ -78,17 +93,23 @@ class Marks:
     """SQL for the marks of rows: see `plan.row_marks`.
 
     Attributes:
-        text: Template over `{c}`, a column, and `{s}`, SQL of its values' texts, for a text that no other value has.
-        joined: Template over `{texts}`, those of a row's columns with `between` between them, for the row's.
+        text: Template over `{c}`, a column, and `{s}`, SQL of its values' texts, for a text that no
+            other value has.
+        joined: Template over `{texts}`, those of a row's columns with `between` between them, for
+            the row's.
         between: See `joined`.
-        mark: Template over `{t}`, a row's text, for its mark, or for the text itself; NULL: it has none.
+        mark: Template over `{t}`, a row's text, for its mark, or for the text itself; NULL: it has
+            none.
         hashed: Whether that is the mark; else the database can't hash.
-        at_edge: Template over `{e}`, the number of a row's edge, and `{m}`, its `mark`, for both: a whole number with
+        at_edge: Template over `{e}`, the number of a row's edge, and `{m}`, its `mark`, for both: a
+            whole number with
             the mark above the edge's bits, or the edge's digit followed by the text.
         read_as: Spark type of that.
-        all: Template over `m`, the `mark` of each row, for their number, a space and their sum, or for all texts as a
+        all: Template over `m`, the `mark` of each row, for their number, a space and their sum, or
+            for all texts as a
             JSON array.
-        begin: Begins a session that asks for many tables in one statement: it waits neither for locks nor for long.
+        begin: Begins a session that asks for many tables in one statement: it waits neither for
+            locks nor for long.
     """
 
     text: str
@@ -125,10 +146,13 @@ class Dialect:
         name: For users and for `python -m tap_spark_jdbc.source.drivers NAME`.
         url_prefixes: Prefixes of its JDBC URLs.
         driver: The driver's class.
-        driver_package: Maven coordinates of its jar; None if Spark ships it or only the user knows it.
+        driver_package: Maven coordinates of its jar; None if Spark ships it or only the user knows
+            it.
         type_rules: The first whose pattern matches the native type applies.
-        literals: SQL template for each key type; `{v}` is the value as a string literal, `{w}` that without its zone
-            (UTC), `{n}` its bare text; a template with `{u}`, a string literal for UNISTR, supports more than ASCII.
+        literals: SQL template for each key type; `{v}` is the value as a string literal, `{w}` that
+            without its zone
+            (UTC), `{n}` its bare text; a template with `{u}`, a string literal for UNISTR, supports
+            more than ASCII.
         page: SQL template with `{limit}` and `{offset}`, for use after ORDER BY.
         unordered_page: The same for use without ORDER BY; None: as `page`.
         all_rows: A limit of rows that exceeds any slice, and that the database accepts.
@@ -136,60 +160,88 @@ class Dialect:
         text_read_as: Spark type of the result of `text_select`.
         text_becomes: Spark SQL template over `{c}` that turns it into text.
         bytes_select: SQL template for the stored bytes of any column's text; None: there is none.
-        key_select: SQL template for each key type that must be selected as text (else the column itself is selected);
+        key_select: SQL template for each key type that must be selected as text (else the column
+            itself is selected);
             `{complaint}` begins the error of a value that does not compare as the key's type.
-        integer_expression: SQL template over `{e}`, an expression, that turns texts of integers into integers, and
+        integer_expression: SQL template over `{e}`, an expression, that turns texts of integers
+            into integers, and
             leaves all else unchanged; None: the database's expressions have types.
         now: SQL expression for the database's clock, in UTC.
         now_has_zone: `now` includes its zone, instead of being in UTC.
         has_schemas: Whether tables are in schemas.
         system_schemas: Glob patterns of schemas that discovery leaves out.
-        system_schemas_query: SQL for the names of further ones, which discovery by the driver leaves out.
+        system_schemas_query: SQL for the names of further ones, which discovery by the driver
+            leaves out.
         system_properties: Of the JVM, set before the first connection unless already set.
-        described_at_most: The rows after which the driver truncates a list of tables or columns; None: it does not.
+        described_at_most: The rows after which the driver truncates a list of tables or columns;
+            None: it does not.
         table_types: The types passed to `DatabaseMetaData.getTables`.
-        catalog: Queries of the database's own catalog; None: the driver's `DatabaseMetaData` is used.
+        catalog: Queries of the database's own catalog; None: the driver's `DatabaseMetaData` is
+            used.
         quote_mark: Encloses identifiers, doubled inside.
         properties: Connection properties; parameters in the URL override them.
         session_statements: Run once on each new connection.
         text_moments: Dates and times are stored and compared as text.
-        backslash_string: Template of a string literal with a backslash in it, over its UTF-8 bytes `{hex}`, or over
-            its text `{doubled}` with quotes and backslashes doubled; None: a backslash means itself in any literal.
+        backslash_string: Template of a string literal with a backslash in it, over its UTF-8 bytes
+            `{hex}`, or over
+            its text `{doubled}` with quotes and backslashes doubled; None: a backslash means itself
+            in any literal.
         line_continuation: A backslash before a line feed in a literal removes both.
         takes_with: A subselect may begin with WITH.
         takes_order_by: A subselect may end in ORDER BY alone, without a clause that limits rows.
         national_strings: A string literal with non-ASCII characters begins with N.
-        url_form: The prefix and the parameter that the URL must have, for both Spark and the driver; the latter may be
+        url_form: The prefix and the parameter that the URL must have, for both Spark and the
+            driver; the latter may be
             empty.
-        parameters: The URL's parameters as the driver spells them, of those that another driver's users write.
-        by_other_drivers: The dialect as another driver needs it, by the group and name of its package.
-        described_type: SQL expression over `{name}` (a string literal), `{precision}` and `{scale}`, by which the
-            driver describes a query's column, for its type as in `catalog`; None: the driver's name is used.
+        parameters: The URL's parameters as the driver spells them, of those that another driver's
+            users write.
+        by_other_drivers: The dialect as another driver needs it, by the group and name of its
+            package.
+        described_type: SQL expression over `{name}` (a string literal), `{precision}` and
+            `{scale}`, by which the
+            driver describes a query's column, for its type as in `catalog`; None: the driver's name
+            is used.
         undeclared_type: The driver's name for the type of a query's column that has none.
-        late_keys: Why no row can be committed late, by kind of key: `numbers`, or `all`; empty: it can.
-        open_transactions: SQL for the age of the oldest transaction that may still write, in whole seconds, NULL if
+        late_keys: Why no row can be committed late, by kind of key: `numbers`, or `all`; empty: it
+            can.
+        open_transactions: SQL for the age of the oldest transaction that may still write, in whole
+            seconds, NULL if
             there is none, and for the clock in seconds since 1970; None: unknown.
         open_transactions_grant: The statement by which `{user}` may run it.
-        shares_snapshots: Several connections can read in one snapshot, and rows have their writer's transaction.
-        width: SQL template for the size in bytes: over `{c}` of a text or bytes, over `{s}` of what is read of the
+        shares_snapshots: Several connections can read in one snapshot, and rows have their writer's
+            transaction.
+        width: SQL template for the size in bytes: over `{c}` of a text or bytes, over `{s}` of what
+            is read of the
             column; None: there is none that is known to be cheap.
-        fetch_bound: The URL's parameter for how many bytes a round trip may bring before it is aborted; None: the
+        fetch_bound: The URL's parameter for how many bytes a round trip may bring before it is
+            aborted; None: the
             driver has none.
         hides_tables: A user does not see a table on which the user has no privilege.
-        key_ranges: A range of a primary key costs less than a scan of the table; else tables are not cut along it.
-        secondary_ranges: A large range of a secondary key costs less than a scan of the table; else a first load is
+        key_ranges: A range of a primary key costs less than a scan of the table; else tables are
+            not cut along it.
+        secondary_ranges: A large range of a secondary key costs less than a scan of the table; else
+            a first load is
             cut along the primary key.
-        text_as_bytes: Whether the driver's `getBytes` returns a text's original UTF-8, which saves two copies of it.
-        fetch_size: Rows a round trip for a driver that streams rows, so that more of them only take memory.
-        columnar_driver: Module of the ADBC driver, or ConnectorX's, that reads it as Arrow; None: there is none.
-        statement_timeout: Statement that limits each later one of its session to `{seconds}` or `{milliseconds}`; if it
-            contains `{session}`, it replaces the last of `session_statements`, which is put there; None: unknown.
-        base64: SQL template over `{c}` for bytes in base64, which Arrow can't encode; else Python does, value by value.
+        text_as_bytes: Whether the driver's `getBytes` returns a text's original UTF-8, which saves
+            two copies of it.
+        fetch_size: Rows a round trip for a driver that streams rows, so that more of them only take
+            memory.
+        columnar_driver: Module of the ADBC driver, or ConnectorX's, that reads it as Arrow; None:
+            there is none.
+        statement_timeout: Statement that limits each later one of its session to `{seconds}` or
+            `{milliseconds}`; if it
+            contains `{session}`, it replaces the last of `session_statements`, which is put there;
+            None: unknown.
+        base64: SQL template over `{c}` for bytes in base64, which Arrow can't encode; else Python
+            does, value by value.
         checksums: How rows are summed up; None: unknown.
-        marks: How rows are marked; None: unknown, or it shares snapshots, in which rows have their writer.
-        together: Template over `{parts}`, a query with the columns `n` and `found`, for its rows as one text: a line a
+        marks: How rows are marked; None: unknown, or it shares snapshots, in which rows have their
+            writer.
+        together: Template over `{parts}`, a query with the columns `n` and `found`, for its rows as
+            one text: a line a
             row, with a space between both.
-        alive: How it is asked whether it is still there; None: it is no server, or its driver sets no limit.
+        alive: How it is asked whether it is still there; None: it is no server, or its driver sets
+            no limit.
     """
 
     name: str
@@ -251,13 +303,17 @@ class Dialect:
 
     @property
     def own_connections(self) -> int:
-        """Connections of each stream that is begun, besides its readers': for queries, and for the snapshot."""
+        """Connections of each stream that is begun, besides its readers': for queries, and for the
+        snapshot.
+        """
         return 2 if self.shares_snapshots else 1
 
     def with_driver(self, driver: str | None, package: str | None) -> Dialect:
         """The dialect for the user's choice of a driver's class, or of its package."""
         for name, dialect in self.by_other_drivers.items():
-            if driver == dialect.driver or (driver is None and (package or "").startswith(f"{name}:")):
+            if driver == dialect.driver or (
+                driver is None and (package or "").startswith(f"{name}:")
+            ):
                 return dialect
         return self
 
@@ -268,14 +324,19 @@ class Dialect:
         prefix, parameter = self.url_form
         known = next(each for each in self.url_prefixes if jdbc_url.startswith(each))
         address, _, parameters = jdbc_url.partition("?")
-        others = [each for each in parameters.split("&") if each and each.partition("=")[0] != parameter]
+        others = [
+            each for each in parameters.split("&") if each and each.partition("=")[0] != parameter
+        ]
         words = [*self.parameters(others), *([parameter] if parameter else [])]
         return f"{prefix}{address.removeprefix(known)}{'?' if words else ''}{'&'.join(words)}"
 
     def bounded_url(self, url: str, fetch_bytes: int) -> str:
-        """The driver's URL for connections whose round trips bring at most `fetch_bytes`; the user's own bound is kept.
+        """The driver's URL for connections whose round trips bring at most `fetch_bytes`.
 
-        A property would be lost over Spark Connect, whose server writes the names of properties in lower case.
+        The user's own bound is kept.
+
+        A property would be lost over Spark Connect, whose server writes the names of properties in
+        lower case.
         """
         if self.fetch_bound is None or self.fetch_bound in url:
             return url
@@ -284,37 +345,53 @@ class Dialect:
     def quote(self, name: str) -> str:
         """An identifier, quoted."""
         if "\0" in name:
-            raise ConfigurationError(f"the name {name!r} holds a NUL character, which no database takes")
+            raise ConfigurationError(
+                f"the name {name!r} holds a NUL character, which no database takes"
+            )
         mark = self.quote_mark
         return mark + name.replace(mark, mark + mark) + mark
 
     def table(self, table: Table) -> str:
-        """The table's full name, quoted; for a query, its SQL in parentheses that no comment swallows."""
+        """The table's full name, quoted.
+
+        For a query, its SQL in parentheses that no comment swallows.
+        """
         if table.query is not None:
             return f"(\n{table.query}\n) q"
         parts = [table.name] if table.schema is None else [table.schema, table.name]
         return ".".join(self.quote(part) for part in parts)
 
     def column_of(self, table: Table, name: str) -> str:
-        """A column of a table that is read, qualified: without, ORDER BY would mean the alias of that name, if any."""
+        """A column of a table that is read, qualified: without, ORDER BY would mean the alias of
+        that name, if any.
+        """
         return f"{'q' if table.query is not None else self.table(table)}.{self.quote(name)}"
 
     def string(self, text: str) -> str:
         """A string literal."""
         if "\0" in text:
-            raise ConfigurationError(f"the value {text!r} holds a NUL character, which no database takes")
+            raise ConfigurationError(
+                f"the value {text!r} holds a NUL character, which no database takes"
+            )
         quoted = text.replace("'", "''")
         if self.backslash_string is not None and "\\" in text:
             doubled = quoted.replace("\\", "\\\\")
-            return self.backslash_string.replace("{hex}", text.encode().hex()).replace("{doubled}", doubled)
+            return self.backslash_string.replace("{hex}", text.encode().hex()).replace(
+                "{doubled}", doubled
+            )
         sign = "N" if self.national_strings and not text.isascii() else ""
         if self.line_continuation:
             parts = re.sub(r"\\(?=\r?\n)", lambda _: f"\\' + {sign}'", quoted)
             return f"{sign}'{quoted}'" if parts == quoted else f"({sign}'{parts}')"
         return f"{sign}'{quoted}'"
 
-    def literal(self, key: Key, value: KeyValue, *, raw: str | None = None, like: str | None = None) -> str:
-        """A value as a literal that compares like the column; for a textual key `raw`, or in the form of `like`."""
+    def literal(
+        self, key: Key, value: KeyValue, *, raw: str | None = None, like: str | None = None
+    ) -> str:
+        """A value as a literal that compares like the column.
+
+        For a textual key `raw`, or in the form of `like`.
+        """
         if key.textual:
             return self.string(raw if raw is not None else text_form(value, like))
         template = key.column.reading.key_literal or self.literals[_literal_type(key)]
@@ -324,7 +401,11 @@ class Dialect:
             template = template.replace("{w}", self.string(shown.removesuffix("Z")))
             shown = shown.replace("Z", "+00:00")
         if "{u}" in template:
-            return self.string(shown) if shown.isascii() else template.replace("{u}", self.string(_escaped(shown)))
+            return (
+                self.string(shown)
+                if shown.isascii()
+                else template.replace("{u}", self.string(_escaped(shown)))
+            )
         return template.replace("{n}", shown).replace("{v}", self.string(shown))
 
     def key_text(self, key: Key) -> str:
@@ -338,7 +419,10 @@ class Dialect:
         return column.reading.key_operand.replace("{c}", self.quote(column.name))
 
     def select(self, column: Column) -> str:
-        """SQL that reads a column exactly; a value that its type can't hold makes the database raise a clear error."""
+        """SQL that reads a column exactly.
+
+        A value that its type can't hold makes the database raise a clear error.
+        """
         return column.reading.select.replace("{c}", self.quote(column.name))
 
     def limited(self, limit: int, offset: int = 0, *, ordered: bool = True) -> str:
@@ -351,7 +435,10 @@ class Dialect:
         fallback = Reading(SqlType("TEXT"), self.text_select, self.text_read_as, self.text_becomes)
         found = matching(self.type_rules, native_type)
         if found is None:
-            found = replace(fallback, problem=f"no exact reading of type {native_type} is known"), ""
+            found = (
+                replace(fallback, problem=f"no exact reading of type {native_type} is known"),
+                "",
+            )
         reading, text_select = found
         messages = {
             "{complaint}": complaint(name, native_type, reading.sql_type),
@@ -361,19 +448,27 @@ class Dialect:
         def filled(reading: Reading) -> Reading:
             select, columnar, becomes = reading.select, reading.columnar or "", reading.becomes
             for slot, text in messages.items():
-                select, becomes = select.replace(slot, self.string(text)), becomes.replace(slot, spark_string(text))
+                select, becomes = (
+                    select.replace(slot, self.string(text)),
+                    becomes.replace(slot, spark_string(text)),
+                )
                 columnar = columnar.replace(slot, self.string(text))
             return replace(reading, select=select, becomes=becomes, columnar=columnar or None)
 
         as_text = replace(fallback, select=text_select) if text_select else fallback
-        as_bytes = None if self.bytes_select is None else Reading(SqlType("VARBINARY"), self.bytes_select, "BINARY")
+        as_bytes = (
+            None
+            if self.bytes_select is None
+            else Reading(SqlType("VARBINARY"), self.bytes_select, "BINARY")
+        )
         return Column(name, native_type, nullable, filled(reading), filled(as_text), as_bytes)
 
 
 def text_form(value: KeyValue, like: str | None = None) -> str:
     """The text of a value that is compared as text, in the form of another value of its column.
 
-    Without another value it has the shortest form: as a lower bound it is below every longer spelling of the moment.
+    Without another value it has the shortest form: as a lower bound it is below every longer
+    spelling of the moment.
     """
     text = value.text.removesuffix("Z")
     if value.key_type is not KeyType.DATETIME and value.key_type is not KeyType.TIMESTAMP:
@@ -394,7 +489,9 @@ def _escaped(text: str) -> str:
 
 
 def _literal_type(key: Key) -> KeyType:
-    """The key type of the literal: instants and naive times have their own, a text column is compared as text."""
+    """The key type of the literal: instants and naive times have their own, a text column is
+    compared as text.
+    """
     if key.column.key_type is KeyType.STRING:
         return KeyType.STRING
     return key.key_type

@@ -1,4 +1,7 @@
-"""DuckDB files, opened read-only. Dates and times are read as text, so that infinities can be refused."""
+"""DuckDB files, opened read-only.
+
+Dates and times are read as text, so that infinities can be refused.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,9 @@ _TEXT = "CAST({c} AS VARCHAR)"
 
 def _array(pattern: str, sql_type: str) -> TypeRule:
     """A list or an array of fixed length."""
-    return json_array(rf"(?:{pattern})\[\d*\]", sql_type, "CAST(to_json(CAST({c} AS VARCHAR[])) AS VARCHAR)")
+    return json_array(
+        rf"(?:{pattern})\[\d*\]", sql_type, "CAST(to_json(CAST({c} AS VARCHAR[])) AS VARCHAR)"
+    )
 
 
 _RULES = (
@@ -80,7 +85,9 @@ WHERE NOT internal AND database_name = current_database() AND column_default IS 
 """
 
 # DuckDB's indexes only find single values; a range along one costs a full scan.
-_INDEXES = "SELECT '' AS table_schema, '' AS table_name, '' AS column_name, 1 AS position WHERE 1 = 0"
+_INDEXES = (
+    "SELECT '' AS table_schema, '' AS table_name, '' AS column_name, 1 AS position WHERE 1 = 0"
+)
 
 _AS_JSON = "SELECT CAST(to_json(list(json_array({columns}))) AS VARCHAR) FROM ({query}) q"
 
@@ -93,8 +100,11 @@ DUCKDB = Dialect(
     type_rules=_RULES,
     literals=LITERALS
     | {
-        # A bare string takes the column's type; a long number would be read as a double, a timestamp would lose digits.
-        **dict.fromkeys([KeyType.DECIMAL, KeyType.DATE, KeyType.DATETIME, KeyType.TIMESTAMP], "{v}"),
+        # A bare string takes the column's type; a long number would be read as a double, a
+        # timestamp would lose digits.
+        **dict.fromkeys(
+            [KeyType.DECIMAL, KeyType.DATE, KeyType.DATETIME, KeyType.TIMESTAMP], "{v}"
+        ),
         KeyType.UUID: "CAST({v} AS UUID)",
         KeyType.BINARY: "from_hex({v})",
     },
@@ -107,8 +117,8 @@ DUCKDB = Dialect(
     now="CAST(get_current_timestamp() AT TIME ZONE 'UTC' AS VARCHAR)",
     system_schemas=("information_schema", "pg_catalog"),
     catalog=CatalogQueries(_COLUMNS, _PRIMARY_KEYS, _INDEXES, _AS_JSON, defaults=_DEFAULTS),
-    # The file is not locked against other readers, and a missing one is an error, not a new database.
-    # A result is streamed; else all of it would be built in memory first.
+    # The file is not locked against other readers, and a missing one is an error, not a new
+    # database. A result is streamed; else all of it would be built in memory first.
     properties={"duckdb.read_only": "true", "jdbc_stream_results": "true"},
     key_ranges=False,
     session_statements=("SET TimeZone = 'UTC'",),

@@ -1,4 +1,7 @@
-"""H2, embedded or as a server. Dates and times are read as text, which is exact to the nanosecond and in every year."""
+"""H2, embedded or as a server.
+
+Dates and times are read as text, which is exact to the nanosecond and in every year.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,8 @@ from singer_spark.singer.bookmark import KeyType
 from tap_spark_jdbc.dialects.dialect import LITERALS, CatalogQueries, Dialect
 from tap_spark_jdbc.dialects.type_rules import STANDARD_RULES, TypeRule, json_array
 
-# Arrays of types other than those below have no exact reading: H2's own text of one does not quote its elements.
+# Arrays of types other than those below have no exact reading: H2's own text of one does not quote
+# its elements.
 _ONE = r"(?!.* array(?:\[\d+\])?$)"
 
 _TEXT = "CAST({c} AS CHARACTER VARYING)"
@@ -27,13 +31,21 @@ _RULES = (
     _array("bigint", "BIGINT"),
     _array("double precision", "DOUBLE PRECISION"),
     _array(r"(?:numeric|decimal|decfloat)(?:\([\d, ]+\))?", "NUMERIC"),
-    _array(r"(?:character varying|character|varchar_ignorecase)(?:\(\d+\))?|character large object|enum\(.*\)", "TEXT"),
+    _array(
+        r"(?:character varying|character|varchar_ignorecase)(?:\(\d+\))?|character large "
+        r"object|enum\(.*\)",
+        "TEXT",
+    ),
     _array("uuid", "UUID"),
     _array("date", "DATE"),
     _array(r"timestamp(?:\(\d\))?", "TIMESTAMP"),
     *STANDARD_RULES,
     TypeRule("tinyint", "TINYINT", read_as="TINYINT"),
-    TypeRule(r"(?:numeric|decimal)\((?P<p>\d+)(?:, (?P<s>\d+))?\)", "DECIMAL({p},{s})", read_as="DECIMAL({p},{s})"),
+    TypeRule(
+        r"(?:numeric|decimal)\((?P<p>\d+)(?:, (?P<s>\d+))?\)",
+        "DECIMAL({p},{s})",
+        read_as="DECIMAL({p},{s})",
+    ),
     TypeRule(r"(?:numeric|decimal|decfloat)(?:\([\d, ]+\))?", "NUMERIC", _TEXT),
     TypeRule(r"float(?:\(\d+\))?", "DOUBLE PRECISION", read_as="DOUBLE"),
     TypeRule("date", "DATE", _TEXT, cast_text=True),
@@ -41,7 +53,11 @@ _RULES = (
     TypeRule(r"time(?:\(\d\))? with time zone", "TIME WITH TIME ZONE", _TEXT),
     TypeRule(r"timestamp(?:\(\d\))?", "TIMESTAMP", _TEXT, cast_text=True),
     TypeRule(
-        r"timestamp(?:\(\d\))? with time zone", "TIMESTAMP WITH TIME ZONE", _INSTANT, cast_text=True, text=_INSTANT
+        r"timestamp(?:\(\d\))? with time zone",
+        "TIMESTAMP WITH TIME ZONE",
+        _INSTANT,
+        cast_text=True,
+        text=_INSTANT,
     ),
     TypeRule(_ONE + "interval .*", "INTERVAL", _TEXT),
     TypeRule("character" + _LENGTH, "CHAR({p})"),
@@ -87,7 +103,10 @@ SELECT TABLE_SCHEMA AS table_schema, TABLE_NAME AS table_name, COLUMN_NAME AS co
 FROM INFORMATION_SCHEMA.INDEX_COLUMNS WHERE ORDINAL_POSITION = 1
 """
 
-_AS_JSON = "SELECT CAST(JSON_ARRAYAGG(JSON_ARRAY({columns} NULL ON NULL)) AS CHARACTER LARGE OBJECT) FROM ({query}) q"
+_AS_JSON = (
+    "SELECT CAST(JSON_ARRAYAGG(JSON_ARRAY({columns} NULL ON NULL)) AS CHARACTER LARGE "
+    "OBJECT) FROM ({query}) q"
+)
 
 H2 = Dialect(
     name="h2",
@@ -95,7 +114,8 @@ H2 = Dialect(
     driver="org.h2.Driver",
     driver_package="com.h2database:h2:2.5.252",
     type_rules=_RULES,
-    literals=LITERALS | {KeyType.TIMESTAMP: "TIMESTAMP WITH TIME ZONE {v}", KeyType.UUID: "CAST({v} AS UUID)"},
+    literals=LITERALS
+    | {KeyType.TIMESTAMP: "TIMESTAMP WITH TIME ZONE {v}", KeyType.UUID: "CAST({v} AS UUID)"},
     key_select={
         **dict.fromkeys([KeyType.DATE, KeyType.DATETIME, KeyType.UUID], _TEXT),
         KeyType.TIMESTAMP: _INSTANT,

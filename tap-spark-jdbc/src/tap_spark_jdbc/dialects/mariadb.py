@@ -1,7 +1,8 @@
 """MariaDB and MySQL, both with MariaDB's driver, or with MySQL's own.
 
-Over JDBC dates and times are read as text, so that values without a lake type (zero dates, the 31st of February) can be
-refused. ConnectorX brings their numbers, and panics on such a value: then JDBC reads the rows, and refuses it.
+Over JDBC dates and times are read as text, so that values without a lake type (zero dates, the 31st
+of February) can be refused. ConnectorX brings their numbers, and panics on such a value: then JDBC
+reads the rows, and refuses it.
 """
 
 from dataclasses import replace
@@ -20,20 +21,28 @@ from tap_spark_jdbc.dialects.dialect import (
 from tap_spark_jdbc.dialects.type_rules import TypeRule
 
 _TEXT = "CAST({c} AS CHAR)"
-# Without this a float is printed with six digits, and a number with a declared scale with that scale.
+# Without this a float is printed with six digits, and a number with a declared scale with that
+# scale.
 _NUMBER = "{c} * 1e0"
-# By way of JSON, as MySQL cuts the text of a number to 22 signs otherwise; it writes 5.0 there where MariaDB writes 5.
+# By way of JSON, as MySQL cuts the text of a number to 22 signs otherwise; it writes 5.0 there
+# where MariaDB writes 5.
 _NUMBER_TEXT = (
     f"CASE WHEN {{c}} IS NOT NULL THEN TRIM(TRAILING '.0' FROM "
     f"JSON_UNQUOTE(JSON_EXTRACT(JSON_ARRAY({_NUMBER}), '$[0]'))) END"
 )
 # Without the leading zeros of a `zerofill`.
 _WHOLE = "CAST({c} + 0 AS CHAR)"
-_MOMENT = f"CASE WHEN {_TEXT} LIKE '%.%' THEN TRIM(TRAILING '.' FROM TRIM(TRAILING '0' FROM {_TEXT})) ELSE {_TEXT} END"
+_MOMENT = (
+    f"CASE WHEN {_TEXT} LIKE '%.%' THEN TRIM(TRAILING '.' FROM TRIM(TRAILING '0' FROM "
+    f"{_TEXT})) ELSE {_TEXT} END"
+)
 _BITS = "LPAD(BIN({c}), {p}, '0')"
-_SHAPE = "CONCAT(CASE ST_SRID({c}) WHEN 0 THEN '' ELSE CONCAT('SRID=', ST_SRID({c}), ';') END, ST_AsText({c}))"
-# A vector's bytes: to its own text the server gives six digits of a number. Four make a number, the lowest first: its
-# sign, its exponent and its fraction, from which a double has it exactly.
+_SHAPE = (
+    "CONCAT(CASE ST_SRID({c}) WHEN 0 THEN '' ELSE CONCAT('SRID=', ST_SRID({c}), ';') END, "
+    "ST_AsText({c}))"
+)
+# A vector's bytes: to its own text the server gives six digits of a number. Four make a number, the
+# lowest first: its sign, its exponent and its fraction, from which a double has it exactly.
 _VECTOR = (
     "transform(transform(sequence(0, CAST(length({c}) DIV 8 - 1 AS INT)), n -> CAST(conv(concat("
     "substr({c}, 8 * n + 7, 2), substr({c}, 8 * n + 5, 2), substr({c}, 8 * n + 3, 2), "
@@ -50,28 +59,62 @@ _UNSIGNED = r" unsigned( zerofill)?"
 _DECIMAL = r"decimal\((?P<p>\d+),(?P<s>\d+)\)( unsigned)?( zerofill)?"
 
 _UNKNOWN = (
-    "a type not known here is read as the server's text of it; if it refuses that, set its type_overrides to binary"
+    "a type not known here is read as the server's text of it; if it refuses that, set its "
+    "type_overrides to binary"
 )
 
 _RULES = (
     # A BOOLEAN of these databases is a tinyint(1), which holds -128 to 127.
     TypeRule(f"tinyint{_DIGITS}", "TINYINT", read_as="TINYINT", checked=_WHOLE),
-    TypeRule(f"tinyint{_DIGITS}{_UNSIGNED}|smallint{_DIGITS}", "SMALLINT", read_as="SMALLINT", checked=_WHOLE),
-    TypeRule(f"smallint{_DIGITS}{_UNSIGNED}|(?:mediumint|int){_DIGITS}", "INTEGER", read_as="INT", checked=_WHOLE),
+    TypeRule(
+        f"tinyint{_DIGITS}{_UNSIGNED}|smallint{_DIGITS}",
+        "SMALLINT",
+        read_as="SMALLINT",
+        checked=_WHOLE,
+    ),
+    TypeRule(
+        f"smallint{_DIGITS}{_UNSIGNED}|(?:mediumint|int){_DIGITS}",
+        "INTEGER",
+        read_as="INT",
+        checked=_WHOLE,
+    ),
     TypeRule(f"mediumint{_DIGITS}{_UNSIGNED}", "INTEGER", read_as="INT", checked=_WHOLE),
-    TypeRule(f"int{_DIGITS}{_UNSIGNED}|bigint{_DIGITS}", "BIGINT", read_as="BIGINT", checked=_WHOLE),
-    TypeRule(f"bigint{_DIGITS}{_UNSIGNED}", "DECIMAL(20,0)", read_as="DECIMAL(20,0)", checked=_WHOLE),
+    TypeRule(
+        f"int{_DIGITS}{_UNSIGNED}|bigint{_DIGITS}", "BIGINT", read_as="BIGINT", checked=_WHOLE
+    ),
+    TypeRule(
+        f"bigint{_DIGITS}{_UNSIGNED}", "DECIMAL(20,0)", read_as="DECIMAL(20,0)", checked=_WHOLE
+    ),
     TypeRule(f"year{_DIGITS}", "SMALLINT", "{c} + 0", "SMALLINT", checked=_WHOLE),
-    TypeRule(_DECIMAL, "DECIMAL({p},{s})", read_as="DECIMAL({p},{s})", columnar=_TEXT, checked=_WHOLE),
+    TypeRule(
+        _DECIMAL, "DECIMAL({p},{s})", read_as="DECIMAL({p},{s})", columnar=_TEXT, checked=_WHOLE
+    ),
     TypeRule(_DECIMAL, "NUMERIC", _TEXT),
-    TypeRule("float.*", "REAL", _NUMBER, "DOUBLE", "CAST({c} AS FLOAT)", text=_NUMBER_TEXT, columnar=_NUMBER),
+    TypeRule(
+        "float.*",
+        "REAL",
+        _NUMBER,
+        "DOUBLE",
+        "CAST({c} AS FLOAT)",
+        text=_NUMBER_TEXT,
+        columnar=_NUMBER,
+    ),
     TypeRule("double.*", "DOUBLE PRECISION", _NUMBER, "DOUBLE", text=_NUMBER_TEXT),
     TypeRule(r"bit\(1\)", "BOOLEAN", "{c} + 0", "BOOLEAN", text=_WHOLE, checked=_WHOLE),
     TypeRule(r"bit\((?P<p>\d+)\)", "BIT({p})", _BITS, text=_BITS),
     TypeRule("date", "DATE", _TEXT, cast_text=True, columnar="{c}", checked=_TEXT),
-    TypeRule(f"datetime{_STORED}", "TIMESTAMP", _TEXT, cast_text=True, columnar="{c}", checked=_MOMENT),
+    TypeRule(
+        f"datetime{_STORED}", "TIMESTAMP", _TEXT, cast_text=True, columnar="{c}", checked=_MOMENT
+    ),
     # The session's zone is UTC.
-    TypeRule(f"timestamp{_STORED}", "TIMESTAMP WITH TIME ZONE", _TEXT, cast_text=True, columnar="{c}", checked=_MOMENT),
+    TypeRule(
+        f"timestamp{_STORED}",
+        "TIMESTAMP WITH TIME ZONE",
+        _TEXT,
+        cast_text=True,
+        columnar="{c}",
+        checked=_MOMENT,
+    ),
     TypeRule(f"time{_STORED}", "TIME", _TEXT),
     TypeRule(r"char\((?P<p>\d+)\).*", "CHAR({p})", _TEXT, columnar="{c}"),
     # These two sort by their members' numbers but compare by their names, so they can't be keys.
@@ -80,22 +123,29 @@ _RULES = (
     TypeRule(r"varchar\((?P<p>\d+)\).*", "VARCHAR({p})"),
     TypeRule("(?:tiny|medium|long)?text.*", "TEXT"),
     TypeRule(
-        r"(?:var)?binary\(\d+\).*|.*blob.*", "VARBINARY", read_as="BINARY", text="HEX({c})", checked="LOWER(HEX({c}))"
+        r"(?:var)?binary\(\d+\).*|.*blob.*",
+        "VARBINARY",
+        read_as="BINARY",
+        text="HEX({c})",
+        checked="LOWER(HEX({c}))",
     ),
     TypeRule(f"vector{_DIGITS}", "REAL ARRAY", "HEX({c})", becomes=_VECTOR, text="HEX({c})"),
     TypeRule("json", "JSON", _TEXT),
     TypeRule("uuid", "UUID", _TEXT),
     TypeRule("inet[46]", "TEXT", _TEXT),
     TypeRule(
-        "geometry|(?:multi)?(?:point|linestring|polygon)|geom(?:etry)?collection", "GEOMETRY", _SHAPE, text=_SHAPE
+        "geometry|(?:multi)?(?:point|linestring|polygon)|geom(?:etry)?collection",
+        "GEOMETRY",
+        _SHAPE,
+        text=_SHAPE,
     ),
     # Of a later version, or of a plugin: the server refuses a cast that it does not know.
     TypeRule(".*", "TEXT", _TEXT, ordered=False, remark=_UNKNOWN),
 )
 
-# The catalog describes no column of a view over a table that is gone.
-# DISTINCT materialises the list of tables once, with an index: otherwise the catalog would be scanned for each column.
-# As bytes, because to the catalog's own collation `a`, `A` and `ä` are the same name.
+# The catalog describes no column of a view over a table that is gone. DISTINCT materialises the
+# list of tables once, with an index: otherwise the catalog would be scanned for each column. As
+# bytes, because to the catalog's own collation `a`, `A` and `ä` are the same name.
 _COLUMNS = """
 SELECT c.TABLE_SCHEMA AS table_schema, c.TABLE_NAME AS table_name,
   CASE t.TABLE_TYPE WHEN 'VIEW' THEN 'view' ELSE 'table' END AS table_kind, t.TABLE_ROWS AS row_estimate,
@@ -134,13 +184,15 @@ SELECT TABLE_SCHEMA AS table_schema, TABLE_NAME AS table_name, COLUMN_NAME AS co
 FROM information_schema.STATISTICS WHERE SEQ_IN_INDEX = 1 AND INDEX_TYPE = 'BTREE' AND SUB_PART IS NULL
 """
 
-# A few hundred values, since a single one for a big catalog would exceed the server's limit. MySQL 9.6 and later have
-# no MD5 and no SHA1.
+# A few hundred values, since a single one for a big catalog would exceed the server's limit. MySQL
+# 9.6 and later have no MD5 and no SHA1.
 _AS_JSON = (
-    "SELECT JSON_ARRAYAGG(JSON_ARRAY({columns})) FROM ({query}) q GROUP BY table_schema, LEFT(SHA2(table_name, 256), 2)"
+    "SELECT JSON_ARRAYAGG(JSON_ARRAY({columns})) FROM ({query}) q GROUP BY table_schema, "
+    "LEFT(SHA2(table_name, 256), 2)"
 )
 
-# The driver's type names of a query's columns that differ from the catalog's, and their separate parameters.
+# The driver's type names of a query's columns that differ from the catalog's, and their separate
+# parameters.
 _DESCRIBED_TYPE = """
 CASE {name} WHEN 'BOOLEAN' THEN 'tinyint' WHEN 'INTEGER' THEN 'int' WHEN 'INTEGER UNSIGNED' THEN 'int unsigned'
   WHEN 'DECIMAL' THEN 'decimal({precision},{scale})' WHEN 'DECIMAL UNSIGNED' THEN 'decimal({precision},{scale})'
@@ -149,8 +201,8 @@ CASE {name} WHEN 'BOOLEAN' THEN 'tinyint' WHEN 'INTEGER' THEN 'int' WHEN 'INTEGE
   WHEN 'CHAR' THEN 'char({precision})' WHEN 'VARCHAR' THEN 'varchar({precision})' ELSE {name} END
 """
 
-# What the text of our statements, the spelling of values and the number of rows depend on, whatever the server sets,
-# also by `init_connect`.
+# What the text of our statements, the spelling of values and the number of rows depend on, whatever
+# the server sets, also by `init_connect`.
 _SESSION = (
     "time_zone='+00:00',sql_mode='NO_BACKSLASH_ESCAPES',group_concat_max_len=67108864,net_write_timeout=600,"
     "character_set_client=utf8mb4,character_set_connection=utf8mb4,character_set_results=utf8mb4,"
@@ -158,12 +210,22 @@ _SESSION = (
 )
 
 # Where both drivers have a mode of encryption, its names in MySQL's.
-_MODES = {"disable": "DISABLED", "trust": "REQUIRED", "verify-ca": "VERIFY_CA", "verify-full": "VERIFY_IDENTITY"}
+_MODES = {
+    "disable": "DISABLED",
+    "trust": "REQUIRED",
+    "verify-ca": "VERIFY_CA",
+    "verify-full": "VERIFY_IDENTITY",
+}
 
 
 def _for_mariadb_driver(parameters: list[str]) -> list[str]:
-    """With encryption as users of MySQL's driver ask for it, where this one ignores it or does not know the word."""
-    given = {name.lower(): value.lower() for name, _, value in (each.partition("=") for each in parameters)}
+    """With encryption as users of MySQL's driver ask for it, where this one ignores it or does not
+    know the word.
+    """
+    given = {
+        name.lower(): value.lower()
+        for name, _, value in (each.partition("=") for each in parameters)
+    }
     if "sslmode" in given:
         # It has no mode that falls back to none.
         other = [each for each in parameters if each.lower() != "sslmode=preferred"]
@@ -174,14 +236,19 @@ def _for_mariadb_driver(parameters: list[str]) -> list[str]:
         return parameters
     words = ("requiressl", "usessl", "verifyservercertificate")
     mode = "verify-ca" if given.get("verifyservercertificate") == "true" else "trust"
-    return [*(each for each in parameters if each.partition("=")[0].lower() not in words), f"sslMode={mode}"]
+    return [
+        *(each for each in parameters if each.partition("=")[0].lower() not in words),
+        f"sslMode={mode}",
+    ]
 
 
 def _for_mysql_driver(parameters: list[str]) -> list[str]:
     """With the modes of encryption as this driver spells them."""
     named = (each.partition("=") for each in parameters)
     return [
-        f"{name}={_MODES.get(value.lower(), value)}" if name.lower() == "sslmode" else f"{name}{sign}{value}"
+        f"{name}={_MODES.get(value.lower(), value)}"
+        if name.lower() == "sslmode"
+        else f"{name}{sign}{value}"
         for name, sign, value in named
         if name != "permitMysqlScheme"
     ]
@@ -191,7 +258,8 @@ _DIALECT = Dialect(
     name="mariadb",
     hides_tables=True,
     url_prefixes=("jdbc:mariadb:", "jdbc:mysql:"),
-    # Spark quotes by the URL, and only recognises MySQL's: with MariaDB's, a quoted column would be a string.
+    # Spark quotes by the URL, and only recognises MySQL's: with MariaDB's, a quoted column would be
+    # a string.
     url_form=("jdbc:mysql:", "permitMysqlScheme"),
     parameters=_for_mariadb_driver,
     driver="org.mariadb.jdbc.Driver",
@@ -200,7 +268,10 @@ _DIALECT = Dialect(
     literals=LITERALS | {KeyType.TIMESTAMP: "TIMESTAMP {w}"},
     key_select={
         KeyType.INTEGER: "{c} + 0",
-        **dict.fromkeys([KeyType.DECIMAL, KeyType.DATE, KeyType.DATETIME, KeyType.TIMESTAMP, KeyType.UUID], _TEXT),
+        **dict.fromkeys(
+            [KeyType.DECIMAL, KeyType.DATE, KeyType.DATETIME, KeyType.TIMESTAMP, KeyType.UUID],
+            _TEXT,
+        ),
         KeyType.BINARY: "HEX({c})",
     },
     page=LIMIT,
@@ -215,7 +286,8 @@ _DIALECT = Dialect(
     ),
     marks=Marks(
         # NULL where the server can't make so long a text: then the row has no mark.
-        text="CASE WHEN {c} IS NULL THEN 'N' ELSE CONCAT(CHAR_LENGTH({s}), ':', CONVERT({s} USING utf8mb4)) END",
+        text="CASE WHEN {c} IS NULL THEN 'N' ELSE CONCAT(CHAR_LENGTH({s}), ':', CONVERT({s} USING "
+        "utf8mb4)) END",
         joined="CONCAT({texts})",
         between=", ",
         mark="CAST(CONV(SUBSTR(SHA2({t}, 256), 1, 15), 16, 10) AS SIGNED)",
@@ -223,7 +295,10 @@ _DIALECT = Dialect(
         at_edge="{e} + 8 * COALESCE({m}, 0)",
         read_as="BIGINT",
         all="CONCAT(COUNT(m), ' ', SUM(m))",
-        begin=("SET lock_wait_timeout=1 /*M!100101 , max_statement_time=2 */ /*!50708 , max_execution_time=2000 */",),
+        begin=(
+            "SET lock_wait_timeout=1 /*M!100101 , max_statement_time=2 */ /*!50708 , "
+            "max_execution_time=2000 */",
+        ),
     ),
     together="SELECT GROUP_CONCAT(n, ' ', found SEPARATOR '\n') FROM ({parts}) parts",
     catalog=CatalogQueries(_COLUMNS, _PRIMARY_KEYS, _INDEXES, _AS_JSON, defaults=_DEFAULTS),
@@ -231,13 +306,15 @@ _DIALECT = Dialect(
     width="OCTET_LENGTH({s})",
     columnar_driver=CONNECTORX,
     # Its times are of the server's own zone.
-    open_transactions="SELECT MAX(TIMESTAMPDIFF(SECOND, CONVERT_TZ(t.trx_started, 'SYSTEM', '+00:00'), "
+    open_transactions="SELECT MAX(TIMESTAMPDIFF(SECOND, CONVERT_TZ(t.trx_started, 'SYSTEM', "
+    "'+00:00'), "
     "UTC_TIMESTAMP())), FLOOR(UNIX_TIMESTAMP(NOW(6))) FROM information_schema.INNODB_TRX t "
     "WHERE t.trx_is_read_only = 0 AND t.trx_mysql_thread_id <> CONNECTION_ID()",
     open_transactions_grant="GRANT PROCESS ON *.* TO {user}",
     # The server streams rows without further requests.
     fetch_size=1,
-    # Rows are stored in the order of the primary key: a large range of another key costs a scan, each time.
+    # Rows are stored in the order of the primary key: a large range of another key costs a scan,
+    # each time.
     secondary_ranges=False,
     # MariaDB and MySQL each execute one of these comments; Spark only passes on one statement.
     statement_timeout="{session} /*M!100101 , max_statement_time={seconds} */"
@@ -248,13 +325,15 @@ _DIALECT = Dialect(
     alive=Alive(
         {"connectTimeout": "20000", "socketTimeout": "20000"},
         "getThreadId",
-        "SELECT 1 FROM information_schema.PROCESSLIST p WHERE p.ID = {session} AND p.COMMAND = 'Sleep' "
+        "SELECT 1 FROM information_schema.PROCESSLIST p WHERE p.ID = {session} AND p.COMMAND = "
+        "'Sleep' "
         "AND p.USER = SUBSTRING_INDEX(USER(), '@', 1)",
     ),
     properties={
         # For every connection, including the one with which Spark queries the columns.
         "sessionVariables": _SESSION,
-        # Otherwise, where the server's own is READ UNCOMMITTED, rows would arrive that are rolled back later.
+        # Otherwise, where the server's own is READ UNCOMMITTED, rows would arrive that are rolled
+        # back later.
         "transactionIsolation": "REPEATABLE-READ",
         "connectTimeout": "30000",
         # For executors on other machines; on this one `server_watch` sets them for each driver.
@@ -267,8 +346,8 @@ _DIALECT = Dialect(
         # Otherwise a server could request any file of this machine.
         "allowLocalInfile": "false",
     },
-    # Repeated, as the URL may have its own session variables. Tables of MariaDB may keep their past, which is not read;
-    # MySQL's driver has no property for the isolation.
+    # Repeated, as the URL may have its own session variables. Tables of MariaDB may keep their
+    # past, which is not read; MySQL's driver has no property for the isolation.
     session_statements=(
         f"SET {_SESSION} /*M!100304 ,system_versioning_asof=DEFAULT */"
         " /*!80000 ,transaction_isolation='REPEATABLE-READ' */",

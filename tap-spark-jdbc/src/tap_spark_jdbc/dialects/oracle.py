@@ -16,14 +16,26 @@ _NUMBER = "TO_CHAR({c}, 'TM9', 'NLS_NUMERIC_CHARACTERS=''.,''')"
 _LENGTH = r"\((?P<p>\d+)\)"
 
 _RULES = (
-    TypeRule(r"number\((?P<p>\d+),(?P<s>\d+)\)", "DECIMAL({p},{s})", read_as="DECIMAL({p},{s})", text=_NUMBER),
+    TypeRule(
+        r"number\((?P<p>\d+),(?P<s>\d+)\)",
+        "DECIMAL({p},{s})",
+        read_as="DECIMAL({p},{s})",
+        text=_NUMBER,
+    ),
     # Without precision, with a negative scale or one above the precision: exact, as text.
     TypeRule(r"number(?:\(.*\))?|float", "NUMERIC", _NUMBER, text=_NUMBER),
     TypeRule("binary_float", "REAL", read_as="FLOAT", text=_NUMBER),
     TypeRule("binary_double", "DOUBLE PRECISION", read_as="DOUBLE", text=_NUMBER),
     TypeRule("boolean", "BOOLEAN", read_as="BOOLEAN"),
     # Compared as a DATE, else no index of the column is used.
-    TypeRule("date", "TIMESTAMP", _DATE, cast_text=True, text=_DATE, key_literal="CAST(TIMESTAMP {v} AS DATE)"),
+    TypeRule(
+        "date",
+        "TIMESTAMP",
+        _DATE,
+        cast_text=True,
+        text=_DATE,
+        key_literal="CAST(TIMESTAMP {v} AS DATE)",
+    ),
     TypeRule(r"timestamp(?:\(\d\))?", "TIMESTAMP", _MOMENT, cast_text=True, text=_MOMENT),
     TypeRule(
         r"timestamp(?:\(\d\))? with (?:local )?time zone",
@@ -36,12 +48,19 @@ _RULES = (
     TypeRule("char" + _LENGTH, "CHAR({p})", text="{c}"),
     TypeRule("varchar2?" + _LENGTH, "VARCHAR({p})", text="{c}"),
     # A plain literal is limited to the database's character set.
-    TypeRule("nchar" + _LENGTH, "CHAR({p})", text="{c}", key_literal="CAST(UNISTR({u}) AS NCHAR({p}))"),
+    TypeRule(
+        "nchar" + _LENGTH, "CHAR({p})", text="{c}", key_literal="CAST(UNISTR({u}) AS NCHAR({p}))"
+    ),
     TypeRule("nvarchar2?" + _LENGTH, "VARCHAR({p})", text="{c}", key_literal="UNISTR({u})"),
     TypeRule("rowid|urowid", "TEXT", text="{c}"),
     TypeRule("n?clob|long", "TEXT", text="{c}", ordered=False),
     TypeRule("xmltype|sys.xmltype", "TEXT", "XMLSERIALIZE(CONTENT {c} AS CLOB)", text="{c}"),
-    TypeRule("json", "JSON", "JSON_SERIALIZE({c} RETURNING CLOB)", text="JSON_SERIALIZE({c} RETURNING CLOB)"),
+    TypeRule(
+        "json",
+        "JSON",
+        "JSON_SERIALIZE({c} RETURNING CLOB)",
+        text="JSON_SERIALIZE({c} RETURNING CLOB)",
+    ),
     TypeRule("raw", "VARBINARY", read_as="BINARY", text="RAWTOHEX({c})"),
     TypeRule("long raw|blob", "VARBINARY", read_as="BINARY", text="RAWTOHEX({c})", ordered=False),
 )
@@ -53,7 +72,8 @@ ORACLE = Dialect(
     driver="oracle.jdbc.OracleDriver",
     # Only transactions that have written are listed there.
     open_transactions="SELECT MAX(CEIL((SYSDATE - t.START_DATE) * 86400)), "
-    "FLOOR((CAST(SYS_EXTRACT_UTC(SYSTIMESTAMP) AS DATE) - DATE '1970-01-01') * 86400) FROM V$TRANSACTION t",
+    "FLOOR((CAST(SYS_EXTRACT_UTC(SYSTIMESTAMP) AS DATE) - DATE '1970-01-01') * 86400) FROM "
+    "V$TRANSACTION t",
     open_transactions_grant="GRANT SELECT ON V_$TRANSACTION TO {user}",
     driver_package="com.oracle.database.jdbc:ojdbc11:23.26.4.0.0",
     type_rules=_RULES,
@@ -77,6 +97,7 @@ ORACLE = Dialect(
     alive=Alive({"oracle.net.CONNECT_TIMEOUT": "20000", "oracle.jdbc.ReadTimeout": "20000"}),
     # With a zone by name, the server would have to know the JVM's.
     properties={"oracle.jdbc.timezoneAsRegion": "false", "oracle.net.CONNECT_TIMEOUT": "30000"},
-    # The driver uses the machine's language, by which texts are ordered differently from how they compare.
+    # The driver uses the machine's language, by which texts are ordered differently from how they
+    # compare.
     session_statements=("ALTER SESSION SET NLS_COMP = BINARY NLS_SORT = BINARY TIME_ZONE = 'UTC'",),
 )

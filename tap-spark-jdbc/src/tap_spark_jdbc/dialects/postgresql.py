@@ -1,12 +1,20 @@
 """PostgreSQL, and databases that speak its protocol.
 
-Dates and timestamps are read as integers: the driver's own conversion shifts days before the 15th of October 1582.
+Dates and timestamps are read as integers: the driver's own conversion shifts days before the 15th
+of October 1582.
 """
 
 from __future__ import annotations
 
 from singer_spark.singer.bookmark import KeyType
-from tap_spark_jdbc.dialects.dialect import LIMIT, LITERALS, Alive, CatalogQueries, Checksums, Dialect
+from tap_spark_jdbc.dialects.dialect import (
+    LIMIT,
+    LITERALS,
+    Alive,
+    CatalogQueries,
+    Checksums,
+    Dialect,
+)
 from tap_spark_jdbc.dialects.type_rules import TypeRule
 
 # The range of a lake's dates; infinities and years before Christ are outside.
@@ -27,12 +35,14 @@ def _guarded(fits: str, value: str, result_type: str) -> str:
 def _microseconds(kind: str, fits: str) -> str:
     """Microseconds since 1970 of a moment; EXTRACT would be a slower decimal.
 
-    Below 2**51 of them, a double that was rounded twice is less than a half off. Beyond, it is computed in two parts.
+    Below 2**51 of them, a double that was rounded twice is less than a half off. Beyond, it is
+    computed in two parts.
     """
     near = f"{{c}} BETWEEN {kind} '1900-01-01' AND {kind} '2041-01-01'"
     quick = "CAST(pg_catalog.date_part('epoch', {c}) * 1000000 AS bigint)"
     exact = (
-        "CAST(pg_catalog.date_part('epoch', pg_catalog.date_trunc('second', {c})) AS bigint) * 1000000 "
+        "CAST(pg_catalog.date_part('epoch', pg_catalog.date_trunc('second', {c})) AS bigint) * "
+        "1000000 "
         "+ CAST(pg_catalog.date_part('microseconds', {c}) AS bigint) % 1000000"
     )
     return f"CASE WHEN {near} THEN {quick} ELSE {_guarded(f'{{c}} {fits}', exact, 'bigint')} END"
@@ -50,32 +60,46 @@ _OUTPUT = "CASE WHEN {c} IS DISTINCT FROM NULL THEN pg_catalog.concat({c}) END"
 # No column's name, as a column of that name could not be read.
 _NUMBER = '"number of the element"'
 _OUTPUTS = (
-    f"CASE WHEN {{c}} IS NOT NULL THEN ARRAY(SELECT {_OUTPUT.replace('{c}', f'({{c}})[{_NUMBER}]')} "
+    f"CASE WHEN {{c}} IS NOT NULL THEN ARRAY(SELECT "
+    f"{_OUTPUT.replace('{c}', f'({{c}})[{_NUMBER}]')} "
     f"FROM pg_catalog.generate_subscripts({{c}}, 1) AS {_NUMBER} ORDER BY {_NUMBER}) END"
 )
 # 1.5 and 1.500 are one key.
-_SHORTEST = f"CASE WHEN {_TEXT} LIKE '%.%' THEN pg_catalog.rtrim(pg_catalog.rtrim({_TEXT}, '0'), '.') ELSE {_TEXT} END"
+_SHORTEST = (
+    f"CASE WHEN {_TEXT} LIKE '%.%' THEN pg_catalog.rtrim(pg_catalog.rtrim({_TEXT}, '0'), "
+    f"'.') ELSE {_TEXT} END"
+)
 # Columns with a precision can't hold infinities.
 _NUMERIC = _guarded("{c} <> 'NaN'", "{c}", "numeric({p},{s})")
-# The server has no operators for `varchar`, nor for a numeric and an integer, and casts these itself: a user's own
-# operator for them would be called instead.
+# The server has no operators for `varchar`, nor for a numeric and an integer, and casts these
+# itself: a user's own operator for them would be called instead.
 _OF_NUMERIC = "CAST({n} AS numeric)"
 # One dimension, counted from 1, as the lake's arrays have no others.
-_FLAT = "COALESCE(pg_catalog.array_ndims({c}), 1) = 1 AND COALESCE(pg_catalog.array_lower({c}, 1), 1) = 1"
+_FLAT = (
+    "COALESCE(pg_catalog.array_ndims({c}), 1) = 1 AND COALESCE(pg_catalog.array_lower({c}, 1), "
+    "1) = 1"
+)
 
-# Arrays of these are cast as a whole, which is quicker; `inet` and a few others print more by it than by their output.
+# Arrays of these are cast as a whole, which is quicker; `inet` and a few others print more by it
+# than by their output.
 _CAST_TO_TEXT = (
-    'text|character varying|name|citext|json|jsonb|bytea|oid|xml|inet|cidr|"char"|macaddr8?|bit|bit varying|'
-    "time(?:\\(\\d\\))? with(?:out)? time zone|interval|point|box|tsvector|tsquery|(?:int[48]|num|ts|tstz|date)range"
+    "text|character "
+    'varying|name|citext|json|jsonb|bytea|oid|xml|inet|cidr|"char"|macaddr8?|bit|bit varying|'
+    "time(?:\\(\\d\\))? with(?:out)? time "
+    "zone|interval|point|box|tsvector|tsquery|(?:int[48]|num|ts|tstz|date)range"
 )
 
 
-def _array(pattern: str, sql_type: str, read_as: str, element: str = "{e}", value: str = "{c}") -> TypeRule:
+def _array(
+    pattern: str, sql_type: str, read_as: str, element: str = "{e}", value: str = "{c}"
+) -> TypeRule:
     """A plain array, element by element; one of more dimensions or other bounds is refused."""
     element = "text" if read_as == "STRING" and element == "{e}" else element
     select = _guarded(_FLAT, f"CAST({value} AS {element}[])", f"{element}[]")
     pattern = rf"(?P<e>{pattern})\[\]"
-    return TypeRule(pattern, f"{sql_type} ARRAY", select, f"ARRAY<{read_as}>", cast_text=read_as == "STRING")
+    return TypeRule(
+        pattern, f"{sql_type} ARRAY", select, f"ARRAY<{read_as}>", cast_text=read_as == "STRING"
+    )
 
 
 _RULES = (
@@ -85,13 +109,19 @@ _RULES = (
     TypeRule("bigint", "BIGINT", read_as="BIGINT", checked=_TEXT),
     TypeRule("oid", "BIGINT", "CAST({c} AS bigint)", "BIGINT", checked=_TEXT),
     TypeRule("real", "REAL", read_as="FLOAT", checked=_bits(32, "int", "float4send")),
-    TypeRule("double precision", "DOUBLE PRECISION", read_as="DOUBLE", checked=_bits(64, "bigint", "float8send")),
+    TypeRule(
+        "double precision",
+        "DOUBLE PRECISION",
+        read_as="DOUBLE",
+        checked=_bits(64, "bigint", "float8send"),
+    ),
     TypeRule(
         r"numeric\((?P<p>[1-9]|[12]\d|3[0-8]),(?P<s>\d|[12]\d|3[0-8])\)",
         "DECIMAL({p},{s})",
         _NUMERIC,
         "DECIMAL({p},{s})",
-        # The driver converts a numeric to text three times slower than the server. Arrow refuses NaN.
+        # The driver converts a numeric to text three times slower than the server. Arrow refuses
+        # NaN.
         columnar=_TEXT,
         checked=_TEXT,
         key_literal=_OF_NUMERIC,
@@ -151,23 +181,33 @@ _RULES = (
     _array("date", "DATE", "STRING"),
     _array(r"timestamp(?:\(\d\))? without time zone", "TIMESTAMP", "STRING"),
     _array(r"timestamp(?:\(\d\))? with time zone", "TIMESTAMP WITH TIME ZONE", "STRING"),
-    _array(r"numeric\((?P<p>[1-9]|[12]\d|3[0-8]),(?P<s>\d|[12]\d|3[0-8])\)", "DECIMAL({p},{s})", "STRING"),
+    _array(
+        r"numeric\((?P<p>[1-9]|[12]\d|3[0-8]),(?P<s>\d|[12]\d|3[0-8])\)",
+        "DECIMAL({p},{s})",
+        "STRING",
+    ),
     _array(r"numeric(?:\(\d+,-?\d+\))?", "NUMERIC", "STRING"),
     _array("money", "NUMERIC", "STRING", value="CAST({c} AS numeric[])"),
     # The server's own types, and the one that is a text: each element by its cast to text.
     _array(rf"(?:{_CAST_TO_TEXT})(?:\(\d+\))?", "TEXT", "STRING"),
     # Enums, composites, extensions: each element by its output.
     _array(".*", "TEXT", "STRING", value=_OUTPUTS),
-    TypeRule(r"(?:\w+\.)?(?:vector|halfvec)(?:\(\d+\))?", "REAL ARRAY", "CAST({c} AS real[])", "ARRAY<FLOAT>"),
+    TypeRule(
+        r"(?:\w+\.)?(?:vector|halfvec)(?:\(\d+\))?",
+        "REAL ARRAY",
+        "CAST({c} AS real[])",
+        "ARRAY<FLOAT>",
+    ),
     # Their cast to text is the server's own, and prints more than their output.
     TypeRule('inet|cidr|"char"', "TEXT", _TEXT),
     # Enums, ranges, XML, bit strings, composites, extensions: their output is exact.
     TypeRule(".*", "TEXT", _OUTPUT, text=_OUTPUT),
 )
 
-# A NOT NULL is trusted only if enforced for each row: a domain's misses the result of a subselect without rows, a
-# foreign table's is only declared, and one that is NOT VALID does not cover older rows.
-# `vector` and `halfvec` are known by their cast; a user's own type of that name is named in full, in quotes.
+# A NOT NULL is trusted only if enforced for each row: a domain's misses the result of a subselect
+# without rows, a foreign table's is only declared, and one that is NOT VALID does not cover older
+# rows. `vector` and `halfvec` are known by their cast; a user's own type of that name is named in
+# full, in quotes.
 _NATIVE_TYPE = """
 CASE WHEN t.typname IN ('vector', 'halfvec') AND NOT (t.typtype = 'b' AND EXISTS (
   SELECT 1 FROM pg_catalog.pg_cast s
@@ -180,7 +220,9 @@ ELSE pg_catalog.format_type(t.oid, {modifier}) END
 
 def _described(query: str, modifier: str) -> str:
     """The query with the name of type `t`, which has this modifier."""
-    return query.replace("{native_type}", _NATIVE_TYPE.strip().replace("{modifier}", modifier.strip()))
+    return query.replace(
+        "{native_type}", _NATIVE_TYPE.strip().replace("{modifier}", modifier.strip())
+    )
 
 
 _COLUMNS = """
@@ -273,13 +315,18 @@ CASE WHEN pg_catalog.ltrim({base}, '_') = 'numeric' AND {precision} > 0
   ELSE -1 END
 """
 _BASE = (
-    "CASE {name} WHEN 'serial' THEN 'int4' WHEN 'bigserial' THEN 'int8' WHEN 'smallserial' THEN 'int2' ELSE {name} END"
+    "CASE {name} WHEN 'serial' THEN 'int4' WHEN 'bigserial' THEN 'int8' WHEN 'smallserial' "
+    "THEN 'int2' ELSE {name} END"
 )
 
-_AS_JSON = "SELECT CAST(pg_catalog.json_agg(pg_catalog.json_build_array({columns})) AS text) FROM ({query}) q"
+_AS_JSON = (
+    "SELECT CAST(pg_catalog.json_agg(pg_catalog.json_build_array({columns})) AS text) FROM "
+    "({query}) q"
+)
 
-# What the text of our statements, the spelling of values and the number of rows depend on, whatever the server,
-# database, role or environment sets. `lc_monetary` is left alone: by it amounts of money have their decimal places.
+# What the text of our statements, the spelling of values and the number of rows depend on, whatever
+# the server, database, role or environment sets. `lc_monetary` is left alone: by it amounts of
+# money have their decimal places.
 _SETTINGS = """
 ('client_encoding', 'UTF8'), ('TimeZone', 'UTC'), ('DateStyle', 'ISO, YMD'), ('IntervalStyle', 'postgres'),
 ('bytea_output', 'hex'), ('extra_float_digits', '3'), ('xmlbinary', 'base64'), ('xmloption', 'content'),
@@ -291,11 +338,14 @@ _SEARCH_PATH = (
     "pg_catalog.btrim(pg_catalog.concat('pg_catalog, ', pg_catalog.regexp_replace("
     "pg_catalog.current_setting('search_path'), '^(pg_catalog, )+', '')), ', ')"
 )
-# One statement, as each is a round trip; a server that only speaks like PostgreSQL may not have all of them. It is no
-# query: a transaction's snapshot must be set before the first one is parsed, and some drivers parse ahead.
+# One statement, as each is a round trip; a server that only speaks like PostgreSQL may not have all
+# of them. It is no query: a transaction's snapshot must be set before the first one is parsed, and
+# some drivers parse ahead.
 _PINS = (
-    f"PERFORM pg_catalog.set_config(pin, pinned, false) FROM (VALUES {' '.join(_SETTINGS.split())}, "
-    f"('search_path', {_SEARCH_PATH})) AS pins (pin, pinned) WHERE pg_catalog.current_setting(pin, true) IS NOT NULL;"
+    "PERFORM pg_catalog.set_config(pin, pinned, false) FROM (VALUES "
+    f"{' '.join(_SETTINGS.split())}, "
+    f"('search_path', {_SEARCH_PATH})) AS pins (pin, pinned) WHERE pg_catalog.current_setting(pin, "
+    "true) IS NOT NULL;"
 )
 _PINNED = "DO '" + f"BEGIN {_PINS} END".replace("'", "''") + "'"
 
@@ -311,7 +361,9 @@ POSTGRESQL = Dialect(
         KeyType.UUID: "CAST({v} AS uuid)",
         KeyType.BINARY: "CAST({v} AS bytea)",
     },
-    key_select=dict.fromkeys([KeyType.DATE, KeyType.DATETIME, KeyType.TIMESTAMP, KeyType.UUID, KeyType.BINARY], _TEXT),
+    key_select=dict.fromkeys(
+        [KeyType.DATE, KeyType.DATETIME, KeyType.TIMESTAMP, KeyType.UUID, KeyType.BINARY], _TEXT
+    ),
     page=LIMIT,
     text_select=_TEXT,
     bytes_select="pg_catalog.convert_to(CAST({c} AS text), pg_catalog.getdatabaseencoding())",
@@ -329,7 +381,8 @@ POSTGRESQL = Dialect(
     statement_timeout="SET statement_timeout = {milliseconds}",
     # PostgreSQL's own has line breaks.
     base64="pg_catalog.translate(pg_catalog.encode({c}, 'base64'), pg_catalog.chr(10), '')",
-    together="SELECT pg_catalog.string_agg(n || ' ' || found, pg_catalog.chr(10)) AS streams FROM ({parts}) parts",
+    together="SELECT pg_catalog.string_agg(n || ' ' || found, pg_catalog.chr(10)) AS streams FROM "
+    "({parts}) parts",
     # A cast would drop trailing blanks of a `character`.
     checksums=Checksums(
         text="pg_catalog.concat(pg_catalog.char_length(pg_catalog.concat({s})), ':', {s})",
@@ -348,7 +401,8 @@ POSTGRESQL = Dialect(
         {"loginTimeout": "20", "socketTimeout": "20"},
         "getBackendPID",
         # A pooler's number is no process: by chance it may be another's.
-        "SELECT 1 FROM pg_catalog.pg_stat_activity a WHERE a.pid = {session} AND a.state LIKE 'idle%' "
+        "SELECT 1 FROM pg_catalog.pg_stat_activity a WHERE a.pid = {session} AND a.state LIKE "
+        "'idle%' "
         "AND a.application_name = pg_catalog.current_setting('application_name')",
     ),
     properties={

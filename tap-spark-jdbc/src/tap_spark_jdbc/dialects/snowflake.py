@@ -1,4 +1,7 @@
-"""Snowflake. All times are read as text: they may have nine digits, and its numbers without scale have 38."""
+"""Snowflake.
+
+All times are read as text: they may have nine digits, and its numbers without scale have 38.
+"""
 
 from singer_spark.singer.bookmark import KeyType
 from tap_spark_jdbc.dialects.dialect import LIMIT, LITERALS, Dialect
@@ -14,13 +17,21 @@ _NUMBER_TEXT = "TO_VARCHAR({c}, 'TME')"
 
 _RULES = (
     TypeRule("boolean", "BOOLEAN", read_as="BOOLEAN"),
-    TypeRule(r"(?:number|decimal)\((?P<p>\d+),(?P<s>\d+)\)", "DECIMAL({p},{s})", read_as="DECIMAL({p},{s})"),
+    TypeRule(
+        r"(?:number|decimal)\((?P<p>\d+),(?P<s>\d+)\)",
+        "DECIMAL({p},{s})",
+        read_as="DECIMAL({p},{s})",
+    ),
     TypeRule("decfloat", "NUMERIC", _TEXT),
     TypeRule("double|float|real", "DOUBLE PRECISION", read_as="DOUBLE", text=_NUMBER_TEXT),
     TypeRule("date", "DATE", _DATE, cast_text=True, text=_DATE),
     TypeRule("time", "TIME", "TO_VARCHAR({c}, 'HH24:MI:SS.FF9')"),
-    TypeRule("timestamp_?ntz|timestamp|datetime", "TIMESTAMP", _MOMENT, cast_text=True, text=_MOMENT),
-    TypeRule("timestamp_?l?tz", "TIMESTAMP WITH TIME ZONE", _INSTANT, cast_text=True, text=_INSTANT),
+    TypeRule(
+        "timestamp_?ntz|timestamp|datetime", "TIMESTAMP", _MOMENT, cast_text=True, text=_MOMENT
+    ),
+    TypeRule(
+        "timestamp_?l?tz", "TIMESTAMP WITH TIME ZONE", _INSTANT, cast_text=True, text=_INSTANT
+    ),
     TypeRule(r"(?:char|varchar)\((?P<p>\d+)\)", "VARCHAR({p})"),
     TypeRule("char|varchar|text|string", "TEXT"),
     TypeRule("binary|varbinary", "VARBINARY", read_as="BINARY", text="HEX_ENCODE({c})"),
@@ -59,7 +70,8 @@ SNOWFLAKE = Dialect(
     properties={
         # Without it, the metadata of all databases of the account would be queried.
         "CLIENT_METADATA_USE_SESSION_DATABASE": "true",
-        # Otherwise an underscore in a table's name matches any letter, and the keys of two tables are mixed.
+        # Otherwise an underscore in a table's name matches any letter, and the keys of two tables
+        # are mixed.
         "enablePatternSearch": "false",
         "loginTimeout": "30",
     },

@@ -1,6 +1,8 @@
-"""SQLite: any column may hold any type, so each value's own type is checked before it is read as its column's.
+"""SQLite: any column may hold any type, so each value's own type is checked before it is read as
+its column's.
 
-A value of another type makes the query fail: `json_extract` quotes an invalid path, here the complaint.
+A value of another type makes the query fail: `json_extract` quotes an invalid path, here the
+complaint.
 """
 
 from __future__ import annotations
@@ -13,13 +15,17 @@ _REFUSE = "json_extract('{}', {complaint} || quote({c}))"
 # The shortest text that parses to the same number: CAST alone stops at 15 digits.
 _REAL_TEXT = (
     "CASE WHEN CAST(CAST({c} AS TEXT) AS REAL) = {c} THEN CAST({c} AS TEXT) "
-    "WHEN CAST(printf('%!.16g', {c}) AS REAL) = {c} THEN printf('%!.16g', {c}) ELSE printf('%!.17g', {c}) END"
+    "WHEN CAST(printf('%!.16g', {c}) AS REAL) = {c} THEN printf('%!.16g', {c}) ELSE "
+    "printf('%!.17g', {c}) END"
 )
 _NUMBER_TEXT = f"CASE typeof({{c}}) WHEN 'integer' THEN CAST({{c}} AS TEXT) ELSE {_REAL_TEXT} END"
 
 
 def _by_type(*cases: tuple[str, str]) -> str:
-    """SQL that reads a value by its own type; NULL stays NULL, and types without a case are refused."""
+    """SQL that reads a value by its own type.
+
+    NULL stays NULL, and types without a case are refused.
+    """
     whens = " ".join(f"WHEN {condition} THEN {value}" for condition, value in cases)
     return f"CASE WHEN {{c}} IS NULL THEN NULL {whens} ELSE {_REFUSE} END"
 
@@ -34,11 +40,18 @@ def _is(*types: str) -> str:
 
 _INTEGER = _by_type((_is("integer"), "{c}"))
 _REAL = _by_type((_is("real", "integer"), "CAST({c} AS REAL)"))
-# A real is the shortest decimal that parses to the same number: usually with 15 digits, else with all its digits.
+# A real is the shortest decimal that parses to the same number: usually with 15 digits, else with
+# all its digits.
 _DECIMAL = _by_type(
     (_is("integer", "text"), "CAST({c} AS TEXT)"),
-    ("CAST(CAST({c} AS TEXT) AS REAL) = {c} AND instr(CAST({c} AS TEXT), 'e') = 0", "CAST({c} AS TEXT)"),
-    *((f"CAST({digits} AS REAL) = {{c}}", digits) for digits in ("printf('%.{s}f', {c})", "printf('%!.{s}f', {c})")),
+    (
+        "CAST(CAST({c} AS TEXT) AS REAL) = {c} AND instr(CAST({c} AS TEXT), 'e') = 0",
+        "CAST({c} AS TEXT)",
+    ),
+    *(
+        (f"CAST({digits} AS REAL) = {{c}}", digits)
+        for digits in ("printf('%.{s}f', {c})", "printf('%!.{s}f', {c})")
+    ),
 )
 _BOOLEAN = _by_type(
     (_is("integer") + " AND {c} IN (0, 1)", "{c}"),
@@ -65,7 +78,10 @@ _TEXT_OF_BYTES = (
     "WHEN is_valid_utf8(CAST({c} AS STRING)) THEN CAST({c} AS STRING) "
     "ELSE CAST(raise_error(concat({no_text}, hex({c}))) AS STRING) END"
 )
-_AS_IT_IS = (_is("text", "integer"), _text_bytes("CAST({c} AS TEXT)")), (_is("real"), _text_bytes(_REAL_TEXT))
+_AS_IT_IS = (
+    (_is("text", "integer"), _text_bytes("CAST({c} AS TEXT)")),
+    (_is("real"), _text_bytes(_REAL_TEXT)),
+)
 _CHARACTERS = _by_type(*_AS_IT_IS)
 _TEXT = _by_type((_is("text"), _text_bytes("{c}")))
 _ANY = _by_type(*_AS_IT_IS, (_is("blob"), _text_bytes("hex({c})")))
@@ -74,7 +90,8 @@ _DECIMAL_NAME = "(?:decimal|numeric|number|dec)"
 _DIGITS = r"[1-9]|[12]\d|3[0-8]"
 _LENGTH = r"\s?\(\s?(?P<p>\d+)\s?\)"
 
-# Any declared type is legal in SQLite, so names are matched by what they contain, like in its own affinity rules.
+# Any declared type is legal in SQLite, so names are matched by what they contain, like in its own
+# affinity rules.
 _RULES = (
     TypeRule("bool(ean)?", "BOOLEAN", _BOOLEAN, "BOOLEAN"),
     TypeRule(
@@ -85,7 +102,12 @@ _RULES = (
     ),
     _text(f"{_DECIMAL_NAME}.*|.*money.*", "NUMERIC", _CHARACTERS),
     TypeRule("date", "DATE", _MOMENT, cast_text=True),
-    TypeRule("(?:datetime|timestamp).*(?:tz|with time zone)", "TIMESTAMP WITH TIME ZONE", _MOMENT, cast_text=True),
+    TypeRule(
+        "(?:datetime|timestamp).*(?:tz|with time zone)",
+        "TIMESTAMP WITH TIME ZONE",
+        _MOMENT,
+        cast_text=True,
+    ),
     TypeRule("(?:datetime|timestamp).*", "TIMESTAMP", _MOMENT, cast_text=True),
     _text("time.*", "TIME", _TEXT),
     _text("json.*", "JSON", _CHARACTERS),
@@ -94,7 +116,9 @@ _RULES = (
     _text(".*(?:interval|point).*", "TEXT", _ANY, typed=False),
     TypeRule(".*int.*", "BIGINT", _INTEGER, "BIGINT"),
     _text(f"(?:n?char|character){_LENGTH}", "CHAR({p})", _CHARACTERS),
-    _text(f"(?:n?varchar2?|varying character|character varying){_LENGTH}", "VARCHAR({p})", _CHARACTERS),
+    _text(
+        f"(?:n?varchar2?|varying character|character varying){_LENGTH}", "VARCHAR({p})", _CHARACTERS
+    ),
     _text(".*(?:char|clob|text|string|enum).*", "TEXT", _CHARACTERS),
     TypeRule(".*(?:blob|binary|bytea).*", "VARBINARY", _BINARY, "BINARY"),
     TypeRule(".*(?:real|floa|doub).*", "DOUBLE PRECISION", _REAL, "DOUBLE"),
@@ -107,8 +131,8 @@ FROM pragma_table_list t JOIN pragma_table_xinfo(t.name) x
 WHERE t.schema = 'main' AND t.type IN ('table', 'view', 'virtual') AND substr(t.name, 1, 7) <> 'sqlite_'
 """
 
-# Only a table's single INTEGER PRIMARY KEY is NOT NULL without being declared so: it is the row's own number.
-# With DESC it is not, and has an index.
+# Only a table's single INTEGER PRIMARY KEY is NOT NULL without being declared so: it is the row's
+# own number. With DESC it is not, and has an index.
 _ROW_NUMBER = """x.pk = 1 AND upper(x.type) = 'INTEGER'
   AND (SELECT count(*) FROM pragma_table_xinfo(t.name) o WHERE o.pk > 0) = 1
   AND NOT EXISTS (SELECT 1 FROM pragma_index_list(t.name) p WHERE p.origin = 'pk')"""

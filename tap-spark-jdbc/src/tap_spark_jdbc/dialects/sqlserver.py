@@ -1,4 +1,7 @@
-"""Microsoft SQL Server and Azure SQL. Dates and times are read as text in a style independent of the language."""
+"""Microsoft SQL Server and Azure SQL.
+
+Dates and times are read as text in a style independent of the language.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,8 @@ _UUID = "LOWER(CONVERT(char(36), {c}))"
 _NUMBER_TEXT = "CONVERT(varchar(64), {c}, 3)"
 # Style 2 has all four digits; without it there are two.
 _MONEY_TEXT = "CONVERT(varchar(64), {c}, 2)"
-# A national string would convert the column, too, value by value: no index is used for that, and its order differs.
+# A national string would convert the column, too, value by value: no index is used for that, and
+# its order differs.
 _CODE_PAGE = "CAST({v} AS varchar(8000))"
 _HEX = "CONVERT(varchar(max), CAST({c} AS varbinary(max)), 1)"
 # No column is finer than 100 nanoseconds, and more than seven digits are refused in a literal.
@@ -23,7 +27,9 @@ _WALL_CLOCK = "CONVERT(datetime2(7), LEFT({w}, 27), 121)"
 
 
 def _moment(pattern: str, key_literal: str | None = None) -> TypeRule:
-    return TypeRule(pattern, "TIMESTAMP", _MOMENT, cast_text=True, text=_MOMENT, key_literal=key_literal)
+    return TypeRule(
+        pattern, "TIMESTAMP", _MOMENT, cast_text=True, text=_MOMENT, key_literal=key_literal
+    )
 
 
 _RULES = (
@@ -32,15 +38,28 @@ _RULES = (
     TypeRule("tinyint|smallint", "SMALLINT", read_as="SMALLINT"),
     TypeRule("int", "INTEGER", read_as="INT"),
     TypeRule("bigint", "BIGINT", read_as="BIGINT"),
-    TypeRule(r"(?:decimal|numeric)\((?P<p>\d+),(?P<s>\d+)\)", "DECIMAL({p},{s})", read_as="DECIMAL({p},{s})"),
-    TypeRule("money", "DECIMAL(19,4)", "CAST({c} AS decimal(19,4))", "DECIMAL(19,4)", text=_MONEY_TEXT),
-    TypeRule("smallmoney", "DECIMAL(10,4)", "CAST({c} AS decimal(10,4))", "DECIMAL(10,4)", text=_MONEY_TEXT),
+    TypeRule(
+        r"(?:decimal|numeric)\((?P<p>\d+),(?P<s>\d+)\)",
+        "DECIMAL({p},{s})",
+        read_as="DECIMAL({p},{s})",
+    ),
+    TypeRule(
+        "money", "DECIMAL(19,4)", "CAST({c} AS decimal(19,4))", "DECIMAL(19,4)", text=_MONEY_TEXT
+    ),
+    TypeRule(
+        "smallmoney",
+        "DECIMAL(10,4)",
+        "CAST({c} AS decimal(10,4))",
+        "DECIMAL(10,4)",
+        text=_MONEY_TEXT,
+    ),
     TypeRule("real", "REAL", read_as="FLOAT", text=_NUMBER_TEXT),
     TypeRule("float", "DOUBLE PRECISION", read_as="DOUBLE", text=_NUMBER_TEXT),
     TypeRule("date", "DATE", _DATE, cast_text=True, text=_DATE),
     TypeRule("time", "TIME", "CAST({c} AS varchar(16))"),
     _moment("datetime2"),
-    # Compared as the column's own type: its thirds of a hundredth of a second are not exact in a datetime2.
+    # Compared as the column's own type: its thirds of a hundredth of a second are not exact in a
+    # datetime2.
     _moment("datetime", key_literal="CONVERT(datetime, LEFT({w}, 23), 121)"),
     _moment("smalldatetime", key_literal="CONVERT(smalldatetime, LEFT({w}, 23), 121)"),
     TypeRule("datetimeoffset", "TIMESTAMP WITH TIME ZONE", _INSTANT, cast_text=True, text=_INSTANT),
@@ -54,7 +73,8 @@ _RULES = (
     TypeRule("json", "JSON", _TEXT),
     TypeRule("image", "VARBINARY", read_as="BINARY", text=_HEX, ordered=False),
     TypeRule("uniqueidentifier", "UUID", _UUID, text=_UUID),
-    # `timestamp` is the driver's name for a rowversion: eight bytes that grow with every change in the database.
+    # `timestamp` is the driver's name for a rowversion: eight bytes that grow with every change in
+    # the database.
     TypeRule("timestamp|rowversion", "VARBINARY", "CAST({c} AS binary(8))", "BINARY", text=_HEX),
     TypeRule("(?:binary|varbinary).*", "VARBINARY", read_as="BINARY", text=_HEX),
     TypeRule("hierarchyid", "TEXT", "{c}.ToString()", text="{c}.ToString()"),

@@ -20,14 +20,23 @@ _RULES = (
     TypeRule(r"time(\(\d\))? with time zone", "TIME WITH TIME ZONE", "CAST({c} AS VARCHAR(32))"),
     TypeRule(r"timestamp(\(\d\))?", "TIMESTAMP", "CAST({c} AS VARCHAR(40))", cast_text=True),
     TypeRule(
-        r"timestamp(\(\d\))? with time zone", "TIMESTAMP WITH TIME ZONE", "CAST({c} AS VARCHAR(40))", cast_text=True
+        r"timestamp(\(\d\))? with time zone",
+        "TIMESTAMP WITH TIME ZONE",
+        "CAST({c} AS VARCHAR(40))",
+        cast_text=True,
     ),
     TypeRule("interval .*", "INTERVAL", _TEXT),
     TypeRule(r"(?:character|char)\((?P<p>\d+)\)", "CHAR({p})"),
     TypeRule(r"(?:character varying|varchar)\((?P<p>\d+)\)", "VARCHAR({p})"),
     # A cast would truncate it.
-    TypeRule(r"(?:character varying|varchar|clob|character large object|text).*", "TEXT", text="{c}"),
-    TypeRule(r"(?:binary varying|varbinary|binary|blob|binary large object).*", "VARBINARY", read_as="BINARY"),
+    TypeRule(
+        r"(?:character varying|varchar|clob|character large object|text).*", "TEXT", text="{c}"
+    ),
+    TypeRule(
+        r"(?:binary varying|varbinary|binary|blob|binary large object).*",
+        "VARBINARY",
+        read_as="BINARY",
+    ),
     TypeRule("uuid", "UUID", _TEXT),
 )
 
@@ -44,7 +53,15 @@ STANDARD = Dialect(
     now="CURRENT_TIMESTAMP",
     now_has_zone=True,
     system_schemas=(
-        *("INFORMATION_SCHEMA", "information_schema", "SYS", "sys", "SYSTEM_LOBS", "pg_catalog", "pg_internal"),
+        *(
+            "INFORMATION_SCHEMA",
+            "information_schema",
+            "SYS",
+            "sys",
+            "SYSTEM_LOBS",
+            "pg_catalog",
+            "pg_internal",
+        ),
         # HANA keeps the prefix for itself.
         "_SYS_*",
     ),

@@ -34,22 +34,29 @@ class Reading:
 
     Attributes:
         sql_type: The ANSI type shown in the catalog.
-        select: SQL template; `{c}` is the quoted column, `{complaint}` a string literal that begins an
+        select: SQL template; `{c}` is the quoted column, `{complaint}` a string literal that begins
+            an
             error text, `{no_text}` the same for bytes that are not a text.
         read_as: Spark type of the result of `select` (for `customSchema`).
-        becomes: Spark SQL template over the column read (`{c}`); the value in the natural type of `sql_type`,
+        becomes: Spark SQL template over the column read (`{c}`); the value in the natural type of
+            `sql_type`,
             or its text.
         problem: Why the column can't be read; None if it can.
         typed: The column's values are all of one type; else only the user knows their order.
-        ordered: The database can compare the column's values: otherwise it can't be a key of any kind.
-        key_literal: SQL template for a value that compares with the column itself, if the dialect's template for the
+        ordered: The database can compare the column's values: otherwise it can't be a key of any
+            kind.
+        key_literal: SQL template for a value that compares with the column itself, if the dialect's
+            template for the
             key type does not.
         key_operand: SQL template over `{c}` by which the column is compared with such a value.
-        columnar: SQL template by which the database's columnar driver reads the value itself, if it differs from
+        columnar: SQL template by which the database's columnar driver reads the value itself, if it
+            differs from
             `select`.
-        checked: SQL template over `{c}` for the text of a value (of a type other than text) in a checksum of its row;
+        checked: SQL template over `{c}` for the text of a value (of a type other than text) in a
+            checksum of its row;
             None: there is none.
-        as_key: SQL template over `{c}` for the text in a record's key, if equal values have several texts.
+        as_key: SQL template over `{c}` for the text in a record's key, if equal values have several
+            texts.
         remark: What the log says of the column.
     """
 
@@ -69,7 +76,10 @@ class Reading:
 
     @property
     def columnar_select(self) -> str | None:
-        """The SQL template for the database's columnar driver; None if the value needs a conversion by Spark."""
+        """The SQL template for the database's columnar driver.
+
+        None if the value needs a conversion by Spark.
+        """
         return self.columnar or (self.select if self.becomes == "{c}" else None)
 
 
@@ -82,8 +92,10 @@ class Column:
         native_type: The database's own name for its type, with parameters: `numeric(12,2)`.
         reading: How its values are read.
         as_text: How any value's text is read.
-        as_bytes: How the bytes of any value's text are read; None if the database can't return them.
-        mask: The mask of its values; `reading` then reads the mask's input, unless the database itself masks.
+        as_bytes: How the bytes of any value's text are read; None if the database can't return
+            them.
+        mask: The mask of its values; `reading` then reads the mask's input, unless the database
+            itself masks.
     """
 
     name: str
@@ -100,7 +112,9 @@ class Column:
         select = self.reading.as_key
         if select is None:
             return self
-        reading, text = (replace(each, select=select, as_key=select) for each in (self.reading, self.as_text))
+        reading, text = (
+            replace(each, select=select, as_key=select) for each in (self.reading, self.as_text)
+        )
         return replace(self, reading=reading, as_text=text)
 
     @property
@@ -120,8 +134,15 @@ class Column:
 
     @property
     def key_type(self) -> KeyType | None:
-        """The natural key type; None if rows can't be ordered by the column (doubles, arrays, JSON)."""
-        return _KEY_TYPES.get(self.sql_type.name) if self.reading.typed and self.reading.ordered else None
+        """The natural key type.
+
+        None if rows can't be ordered by the column (doubles, arrays, JSON).
+        """
+        return (
+            _KEY_TYPES.get(self.sql_type.name)
+            if self.reading.typed and self.reading.ordered
+            else None
+        )
 
 
 @dataclass(frozen=True)
@@ -137,11 +158,14 @@ class Table:
         row_estimate: Rows by the database's statistics; None if not known cheaply.
         query: The SELECT statement of a stream made of SQL; None for a table or view.
         computed_key: The expression of its last column, a replication key defined by the user.
-        parent_key: The primary key of a table that others inherit from: it does not hold for rows of those, which are
+        parent_key: The primary key of a table that others inherit from: it does not hold for rows
+            of those, which are
             read with it, so `primary_key` is empty.
         filtered: Row-level security applies to the user, and may hide rows.
-        obstacles: What keeps the user from reading it, by column; under an empty name, from reading any.
-        defaults: SQL that fills columns when a row is inserted or changed, by column, where that was asked for.
+        obstacles: What keeps the user from reading it, by column; under an empty name, from reading
+            any.
+        defaults: SQL that fills columns when a row is inserted or changed, by column, where that
+            was asked for.
     """
 
     schema: str | None
@@ -169,14 +193,19 @@ class Table:
         return self.name if self.schema is None else f"{self.schema}.{self.name}"
 
     def obstacle(self, columns: Iterable[str]) -> str | None:
-        """What keeps the user from reading these columns, and what to do; None: nothing that is known."""
+        """What keeps the user from reading these columns, and what to do.
+
+        None: nothing that is known.
+        """
         if why := self.obstacles.get(""):
             return f"it can't be read: {why}"
         denied = [name for name in columns if name in self.obstacles]
         if not denied:
             return None
         part = "it" if len(denied) == len(self.columns) else f"its column {', '.join(denied)}"
-        more = "" if part == "it" else ", or leave the column out by exclude_columns in stream_options"
+        more = (
+            "" if part == "it" else ", or leave the column out by exclude_columns in stream_options"
+        )
         return f"{part} can't be read: {self.obstacles[denied[0]]}{more}"
 
     def column(self, name: str) -> Column | None:
@@ -186,12 +215,14 @@ class Table:
 
 @dataclass(frozen=True)
 class Key:
-    """A column by which rows are ordered and bounded: a replication key, or the key that splits a full table.
+    """A column by which rows are ordered and bounded: a replication key, or the key that splits a
+    full table.
 
     Attributes:
         key_type: How its values are read, compared and kept.
         aware: Its values are instants (the column has a time zone).
-        textual: The database compares its values as text, so bookmarks also keep the database's own text.
+        textual: The database compares its values as text, so bookmarks also keep the database's own
+            text.
         indexed: It is the first column of some index, so a range or a hop along it is cheap.
     """
 
@@ -202,7 +233,14 @@ class Key:
     indexed: bool
 
     @classmethod
-    def of(cls, table: Table, column: Column, key_type: KeyType | None = None, *, text_moments: bool = False) -> Key:
+    def of(
+        cls,
+        table: Table,
+        column: Column,
+        key_type: KeyType | None = None,
+        *,
+        text_moments: bool = False,
+    ) -> Key:
         """The key for this column, of the user's type, or its natural one.
 
         Raises:
@@ -221,12 +259,22 @@ class Key:
         return cls(column, kind, aware, textual, column.name in table.indexed)
 
     def compares_alike(self, sent: Column) -> bool:
-        """Whether the sent values of its column have the same order everywhere; that of texts is the database's."""
+        """Whether the sent values of its column have the same order everywhere.
+
+        That of texts is the database's.
+        """
         kind = _KEY_TYPES.get(sent.sql_type.name)
-        return kind is self.key_type and kind not in (KeyType.STRING, KeyType.UUID) and not self.textual
+        return (
+            kind is self.key_type
+            and kind not in (KeyType.STRING, KeyType.UUID)
+            and not self.textual
+        )
 
     def parse(self, raw: str | float) -> KeyValue:
-        """Parse a value printed by the database, held by a state or written by a user; ValueError: it is not one."""
+        """Parse a value printed by the database, held by a state or written by a user.
+
+        ValueError: it is not one.
+        """
         return KeyValue.parse(raw, self.key_type, aware=self.aware)
 
 
@@ -245,6 +293,7 @@ def _agreed(column: Column, natural: KeyType, wanted: KeyType) -> KeyType:
     if natural is KeyType.STRING and (wanted.is_moment or wanted is KeyType.UUID):
         return KeyType.DATETIME if wanted is KeyType.TIMESTAMP else wanted
     raise ValueError(
-        f"column {column.name!r} is of type {column.native_type}, which can't be a key of type {wanted}; "
+        f"column {column.name!r} is of type {column.native_type}, which can't be a key of type "
+        f"{wanted}; "
         f"its key type is {natural}: name that one, or another column"
     )

@@ -1,4 +1,6 @@
-"""Casts from text to exact values in Spark: a value that the type can't hold raises an error naming the column."""
+"""Casts from text to exact values in Spark: a value that the type can't hold raises an error naming
+the column.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +8,12 @@ from singer_spark.singer.sql_type import SqlType
 
 _FLOATING_TYPES = ("REAL", "DOUBLE PRECISION")
 _INTEGERS = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT")
-_SPARK_NAMES = {"INTEGER": "INT", "REAL": "FLOAT", "DOUBLE PRECISION": "DOUBLE", "TIMESTAMP": "TIMESTAMP_NTZ"}
+_SPARK_NAMES = {
+    "INTEGER": "INT",
+    "REAL": "FLOAT",
+    "DOUBLE PRECISION": "DOUBLE",
+    "TIMESTAMP": "TIMESTAMP_NTZ",
+}
 _DAY = r"(?!0000)[0-9]{4}-[0-9]{2}-[0-9]{2}"
 _CLOCK = r"([ T][0-9]{2}:[0-9]{2}(:[0-9]{2}([.][0-9]{1,6}0*)?)?)?"
 _FLOATING = r"[+-]?([0-9]+[.]?[0-9]*|[.][0-9]+)([eE][+-]?[0-9]+)?"
@@ -15,11 +22,22 @@ _UUID = "[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}"
 _ZONE = r"( ?(Z|UTC|[+-][0-9]{1,2}(:?[0-9]{2})?))?"
 _TEXTUAL = ("TEXT", "VARCHAR", "CHAR", "JSON", "TIME", "TIME WITH TIME ZONE", "INTERVAL")
 _MOMENTS = ("DATE", "TIMESTAMP", "TIMESTAMP WITH TIME ZONE")
-KNOWN_TYPES = (*_TEXTUAL, "UUID", "BOOLEAN", *_INTEGERS, "DECIMAL", "REAL", "DOUBLE PRECISION", *_MOMENTS)
+KNOWN_TYPES = (
+    *_TEXTUAL,
+    "UUID",
+    "BOOLEAN",
+    *_INTEGERS,
+    "DECIMAL",
+    "REAL",
+    "DOUBLE PRECISION",
+    *_MOMENTS,
+)
 
 
 def text_cast(sql_type: SqlType) -> str:
-    """A Spark SQL template over `{c}`, a text, for the value of this type; it raises `{complaint}` if there is none.
+    """A Spark SQL template over `{c}`, a text, for the value of this type.
+
+    It raises `{complaint}` if there is none.
 
     For an array `{c}` is an array of texts.
 
@@ -36,12 +54,18 @@ def text_cast(sql_type: SqlType) -> str:
     fits = f"{{c}} RLIKE '{_whole(pattern)}' AND try_cast({{c}} AS {spark_type}) IS NOT NULL"
     if sql_type.name in _FLOATING_TYPES:
         # Too large a number would become infinity.
-        fits += f" AND (abs(try_cast({{c}} AS {spark_type})) <> double('inf') OR {{c}} RLIKE '{_whole(_ENDLESS)}')"
+        fits += (
+            f" AND (abs(try_cast({{c}} AS {spark_type})) <> double('inf') OR {{c}} RLIKE "
+            f"'{_whole(_ENDLESS)}')"
+        )
     if sql_type.name == "TIMESTAMP WITH TIME ZONE":
         # Its digits may show another year than the instant has in UTC.
         fits += f" AND year(try_cast({{c}} AS {spark_type})) BETWEEN 1 AND 9999"
     refuse = f"CAST(raise_error(concat({{complaint}}, {{c}})) AS {spark_type})"
-    return f"CASE WHEN {{c}} IS NULL THEN NULL WHEN {fits} THEN CAST({{c}} AS {spark_type}) ELSE {refuse} END"
+    return (
+        f"CASE WHEN {{c}} IS NULL THEN NULL WHEN {fits} THEN CAST({{c}} AS {spark_type}) ELSE "
+        f"{refuse} END"
+    )
 
 
 def _whole(pattern: str) -> str:

@@ -1,4 +1,6 @@
-"""Native types to readings: a dialect's rules, overrides, and error texts for values that a reading can't represent."""
+"""Native types to readings: a dialect's rules, overrides, and error texts for values that a reading
+can't represent.
+"""
 
 from __future__ import annotations
 
@@ -17,12 +19,15 @@ _DECIMAL = "DECIMAL({p},{s})"
 
 @dataclass(frozen=True)
 class TypeRule:
-    """How columns of some native types are read; templates take `{p}`, `{s}`, `{e}` from the pattern's groups.
+    """How columns of some native types are read.
+
+    Templates take `{p}`, `{s}`, `{e}` from the pattern's groups.
 
     Attributes:
         pattern: Regular expression over the whole native type, in lower case.
         sql_type: ANSI name template: `DECIMAL({p},{s})`.
-        cast_text: `select` returns text, or an array of texts, and Spark casts it to `sql_type` with checks.
+        cast_text: `select` returns text, or an array of texts, and Spark casts it to `sql_type`
+            with checks.
         text: SQL template over `{c}` for a value's text; None: the dialect's.
 
     All others are those of `Reading`.
@@ -45,7 +50,8 @@ class TypeRule:
     remark: str | None = None
 
 
-# Rules for the standard's type names, which most databases use; their own rules may come before these.
+# Rules for the standard's type names, which most databases use; their own rules may come before
+# these.
 STANDARD_RULES = (
     TypeRule("boolean", "BOOLEAN", read_as="BOOLEAN"),
     TypeRule("smallint", "SMALLINT", read_as="SMALLINT"),
@@ -65,7 +71,9 @@ def json_array(pattern: str, sql_type: str, select: str, text: str | None = None
 
 
 def matching(rules: Iterable[TypeRule], native_type: str) -> tuple[Reading, str] | None:
-    """The reading of the first matching rule, and its SQL template for a value's text, empty if it has none."""
+    """The reading of the first matching rule, and its SQL template for a value's text, empty if it
+    has none.
+    """
     lowered = " ".join(native_type.lower().split())
     for rule in rules:
         match = re.fullmatch(rule.pattern, lowered)
@@ -79,14 +87,18 @@ def matching(rules: Iterable[TypeRule], native_type: str) -> tuple[Reading, str]
 
 def complaint_of_bytes(name: str, native_type: str) -> str:
     """The beginning of the error for bytes that are not Unicode text."""
-    text = f"column {name} ({native_type}) holds bytes that are not UTF-8, set its type_overrides to binary: "
+    text = (
+        f"column {name} ({native_type}) holds bytes that are not UTF-8, set its type_overrides "
+        "to binary: "
+    )
     return text.replace("{", "{ ")
 
 
 def complaint_of_key(name: str, key_type: KeyType) -> str:
     """The beginning of the error for a value that does not compare like values of the key's type."""
     text = (
-        f"key column {name} holds a value that is not a valid {key_type}, leave such rows out by where, or take "
+        f"key column {name} holds a value that is not a valid {key_type}, leave such rows out by "
+        "where, or take "
         "another key: "
     )
     return text.replace("{", "{ ")
@@ -95,14 +107,17 @@ def complaint_of_key(name: str, key_type: KeyType) -> str:
 def complaint(name: str, native_type: str, sql_type: SqlType) -> str:
     """The beginning of the error for a value that can't be read exactly."""
     text = (
-        f"column {name} ({native_type}) holds a value that is not a valid {sql_type}, set its type_overrides to text: "
+        f"column {name} ({native_type}) holds a value that is not a valid {sql_type}, set its "
+        "type_overrides to text: "
     )
     # A name may look like a template's placeholder.
     return text.replace("{", "{ ")
 
 
 def overridden(column: Column, type_name: str) -> Column:
-    """The column, read as another type: by its text, cast in Spark with checks; or by the bytes of its text.
+    """The column, read as another type: by its text, cast in Spark with checks.
+
+    Or by the bytes of its text.
 
     Raises:
         ValueError: `type_name` is not an SQL type, or text can't be cast to it.
@@ -112,14 +127,18 @@ def overridden(column: Column, type_name: str) -> Column:
         return replace(column, reading=column.as_bytes)
     if sql_type.name not in KNOWN_TYPES:
         raise ValueError(
-            f"{type_name!r} is not a type that a column can be read as; known are {', '.join(KNOWN_TYPES)}"
+            f"{type_name!r} is not a type that a column can be read as; known are "
+            f"{', '.join(KNOWN_TYPES)}"
         )
     becomes = text_cast(sql_type).replace(
         "{complaint}", spark_string(complaint(column.name, column.native_type, sql_type))
     )
     text = column.as_text
     return replace(
-        column, reading=Reading(sql_type, text.select, text.read_as, becomes.replace("{c}", f"({text.becomes})"))
+        column,
+        reading=Reading(
+            sql_type, text.select, text.read_as, becomes.replace("{c}", f"({text.becomes})")
+        ),
     )
 
 

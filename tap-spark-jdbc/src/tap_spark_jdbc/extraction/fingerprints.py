@@ -1,4 +1,5 @@
-"""Fingerprints of the rows at a run's edges, by which rows sent before are recognised (plain Python).
+"""Fingerprints of the rows at a run's edges, by which rows sent before are recognised (plain
+Python).
 
 A fingerprint is taken of a record's bytes, so a row that changed in any column is new.
 """
@@ -14,18 +15,22 @@ from singer_spark.singer.bookmark import BUCKETS, HASH_CHARACTERS, MAX_WINDOW_HA
 Sums = dict[int, tuple[int, int]]
 """(rows, sum of fingerprints) by bucket."""
 WindowSums = tuple[Sums, Sums]
-"""Of all rows in the bookmark's window, and of those that are in the window of the upper bound too."""
+"""Of all rows in the bookmark's window, and of those that are in the window of the upper bound too.
+"""
 _BYTES = HASH_CHARACTERS // 2
 
 
 @dataclass(frozen=True)
 class Look:
-    """Which rows of a slice need a second look: in the bookmark's window, in the next one, without replication key.
+    """Which rows of a slice need a second look: in the bookmark's window, in the next one, without
+    replication key.
 
     Attributes:
-        changed: There are too many rows at the bookmark for single fingerprints, and these buckets have changed: only
+        changed: There are too many rows at the bookmark for single fingerprints, and these buckets
+            have changed: only
             their rows are sent.
-        older: The fingerprints at the bookmark are of numbers as Java 17 prints them, and so are those to be taken.
+        older: The fingerprints at the bookmark are of numbers as Java 17 prints them, and so are
+            those to be taken.
     """
 
     bookmark: bool
@@ -37,7 +42,8 @@ class Look:
 
 @dataclass(frozen=True)
 class Found:
-    """What was read of a slice: its rows, those without key, and the fingerprints of the rows at both edges.
+    """What was read of a slice: its rows, those without key, and the fingerprints of the rows at
+    both edges.
 
     Attributes:
         marks: The marks of the rows at both, 0 for one that has none (`plan.row_marks`).
@@ -60,8 +66,12 @@ class Found:
         marks: tuple[Iterable[int], Iterable[int]],
         unread: int,
     ) -> Found:
-        """What a slice has of so many rows, `unread` of which don't count, and `nulls` without replication key."""
-        return cls(read - unread, nulls if look.nulls else 0, tuple(at_bookmark), tuple(at_upper), marks)
+        """What a slice has of so many rows, `unread` of which don't count, and `nulls` without
+        replication key.
+        """
+        return cls(
+            read - unread, nulls if look.nulls else 0, tuple(at_bookmark), tuple(at_upper), marks
+        )
 
 
 @dataclass(frozen=True)
@@ -104,7 +114,9 @@ class BoundaryBuilder:
         if boundary.buckets:
             self.rows += boundary.rows
             self._single = False
-            self._sums = [one + other for one, other in zip(self._sums, boundary.buckets, strict=True)]
+            self._sums = [
+                one + other for one, other in zip(self._sums, boundary.buckets, strict=True)
+            ]
 
     @property
     def marks(self) -> int | None:
@@ -124,5 +136,12 @@ def fingerprint(record: bytes) -> bytes:
 
 
 def changed_buckets(saved: tuple[int, ...], present: Mapping[int, tuple[int, int]]) -> set[int]:
-    """The buckets in which a row has changed; `present` is the current (rows, sum of fingerprints) of each."""
-    return {number for number in range(BUCKETS) if saved[number] != present.get(number, (0, 0))[1] % 2**64}
+    """The buckets in which a row has changed.
+
+    `present` is the current (rows, sum of fingerprints) of each.
+    """
+    return {
+        number
+        for number in range(BUCKETS)
+        if saved[number] != present.get(number, (0, 0))[1] % 2**64
+    }

@@ -1,4 +1,6 @@
-"""The limits of one run (`max_run_minutes`, `max_run_rows`): once reached, no further slice is begun."""
+"""The limits of one run (`max_run_minutes`, `max_run_rows`): once reached, no further slice is
+begun.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +10,8 @@ from time import monotonic
 class RunBudget:
     """Minutes and rows of a run; None: no limit.
 
-    Slices are cut ahead of those being sent, so a stream's rows count when they are cut. Their exact number is known
-    once the stream is sent.
+    Slices are cut ahead of those being sent, so a stream's rows count when they are cut. Their
+    exact number is known once the stream is sent.
 
     Attributes:
         counts_rows: Whether rows are limited: then streams must be read one after another.
@@ -37,11 +39,16 @@ class RunBudget:
         return None if self._rows is None else max(self._left(self._rows), 1)
 
     def stop(self) -> None:
-        """Note that a stream ends before its upper bound, even if its slices have fewer rows than they were cut for."""
+        """Note that a stream ends before its upper bound, even if its slices have fewer rows than
+        they were cut for.
+        """
         self._stopped = self.spent
 
     def bounded(self, rows: int) -> int:
-        """`rows` of the next slice, limited to what is left; once nothing is left, `rows` is returned as it is."""
+        """`rows` of the next slice, limited to what is left.
+
+        Once nothing is left, `rows` is returned as it is.
+        """
         left = rows if self._rows is None else self._left(self._rows)
         return min(rows, left) if left > 0 else rows
 

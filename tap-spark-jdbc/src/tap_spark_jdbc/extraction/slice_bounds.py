@@ -1,4 +1,6 @@
-"""Bounds of slices, queried from the database: the greatest key, the key a number of rows further on, counts."""
+"""Bounds of slices, queried from the database: the greatest key, the key a number of rows further
+on, counts.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,8 @@ CAREFUL_BYTES = 32_000
 class ColumnBounds:
     """Bounds along one key column of a stream (`slices.BoundsSource`).
 
-    If it `only_cuts`, a value that no state can hold (infinity, a zero date) ends the cuts; the rest is one slice.
+    If it `only_cuts`, a value that no state can hold (infinity, a zero date) ends the cuts; the
+    rest is one slice.
     """
 
     connection: JdbcConnection
@@ -46,7 +49,10 @@ class ColumnBounds:
         return self._one(f"{self._inside(within)} ORDER BY {self._name} DESC", 0)
 
     def at(self, within: Range[Point], offset: int) -> Point | None:
-        """See `slices.BoundsSource.at`; of unique whole numbers, most of which exist, one with fewer rows below."""
+        """See `slices.BoundsSource.at`.
+
+        Of unique whole numbers, most of which exist, one with fewer rows below.
+        """
         if offset >= LONG_HOP and (estimate := self._unique_numbers) is not None:
             first, last = within.lower or self._hop(within, 0), self.greatest(within)
             if first is None or last is None:
@@ -72,8 +78,10 @@ class ColumnBounds:
             value = self.key.parse(raw)
         except ValueError as error:
             raise SourceError(
-                f"stream {self.sql.plan.stream}: key column {self.key.column.name!r} holds {raw!r}, which no bookmark "
-                f"can hold: {error}; leave such rows out by `where` in the stream's `stream_options`"
+                f"stream {self.sql.plan.stream}: key column {self.key.column.name!r} holds "
+                f"{raw!r}, which no bookmark "
+                f"can hold: {error}; leave such rows out by `where` in the stream's "
+                "`stream_options`"
             ) from error
         return Point(self.sql.dialect.literal(self.key, value, raw=raw), value, raw)
 
@@ -89,28 +97,40 @@ class ColumnBounds:
         return self.point_of(bookmark.value, bookmark.raw)
 
     def known(self, point: Point, earlier: Point | None) -> Point:
-        """`earlier` if the database compares both as equal (a collation that ignores case does), else `point`."""
+        """`earlier` if the database compares both as equal (a collation that ignores case does),
+        else `point`.
+        """
         if earlier is None or earlier == point or self.key.key_type is not KeyType.STRING:
             return point
         name = self.sql.dialect.operand(self.key.column)
         same = f"{name} = {point.literal} AND {name} = {earlier.literal}"
         found = self.connection.rows(
-            f"SELECT 1 AS n {self.sql.source} AND {same} {self.sql.dialect.limited(1, ordered=False)}"
+            f"SELECT 1 AS n {self.sql.source} AND {same} "
+            f"{self.sql.dialect.limited(1, ordered=False)}"
         )
         return earlier if found else point
 
     def has_nulls(self) -> bool:
         """Whether any row's key is NULL."""
         page = self.sql.dialect.limited(1, ordered=False)
-        return bool(self.connection.rows(f"SELECT 1 AS n {self.sql.source} AND {self._name} IS NULL {page}"))
+        return bool(
+            self.connection.rows(f"SELECT 1 AS n {self.sql.source} AND {self._name} IS NULL {page}")
+        )
 
     @property
     def _unique_numbers(self) -> int | None:
-        """About how many rows there are, if each has a whole number of its own; None: unknown, or they have not."""
+        """About how many rows there are, if each has a whole number of its own.
+
+        None: unknown, or they have not.
+        """
         plan, column = self.sql.plan, self.key.column
         alone = plan.table.primary_key == (column.name,) and not column.nullable
         plain = plan.where is None and self.key_range is None
-        return plan.table.row_estimate if alone and plain and self.key.key_type is KeyType.INTEGER else None
+        return (
+            plan.table.row_estimate
+            if alone and plain and self.key.key_type is KeyType.INTEGER
+            else None
+        )
 
     def _hop(self, within: Range[Point], offset: int) -> Point | None:
         return self._one(f"{self._inside(within)} ORDER BY {self._name}", offset)
@@ -120,8 +140,15 @@ class ColumnBounds:
         return self.sql.dialect.quote(self.key.column.name)
 
     def _inside(self, within: Range[Point]) -> str:
-        condition = f"{self.sql.source} AND {range_condition(self.sql.dialect.operand(self.key.column), within)}"
-        return condition if self.key_range is None else f"{condition} AND {self.sql.condition(Slice(self.key_range))}"
+        condition = (
+            f"{self.sql.source} AND "
+            f"{range_condition(self.sql.dialect.operand(self.key.column), within)}"
+        )
+        return (
+            condition
+            if self.key_range is None
+            else f"{condition} AND {self.sql.condition(Slice(self.key_range))}"
+        )
 
     def _one(self, ordered: str, offset: int) -> Point | None:
         raw = self._text(ordered, offset)
@@ -135,12 +162,17 @@ class ColumnBounds:
     def _text(self, condition: str, offset: int = 0) -> str | None:
         # The cast is applied to the one row wanted, not to all those the offset skips.
         one = f"SELECT {self._name} {condition} {self.sql.dialect.limited(1, offset)}"
-        found = self.connection.rows(f"SELECT {self.sql.dialect.key_text(self.key)} FROM ({one}) one")
+        found = self.connection.rows(
+            f"SELECT {self.sql.dialect.key_text(self.key)} FROM ({one}) one"
+        )
         return found[0][0] if found else None
 
 
 def first_width(connection: JdbcConnection, sql: StreamSql) -> float | None:
-    """Approximate bytes a row, from the table's first rows; None if no column is long by its type."""
+    """Approximate bytes a row, from the table's first rows.
+
+    None if no column is long by its type.
+    """
     table, template = sql.plan.table, sql.dialect.width
     long = long_columns(sql.plan)
     if not long:
@@ -159,9 +191,13 @@ def first_width(connection: JdbcConnection, sql: StreamSql) -> float | None:
 
 
 def row_width(plan: StreamPlan, long: float | None) -> float:
-    """Approximate bytes a row at most, by the columns' types and the width of those that may be `long`."""
+    """Approximate bytes a row at most, by the columns' types and the width of those that may be
+    `long`.
+    """
     short = [column.sql_type for column in plan.columns if not _may_be_long(column.sql_type)]
-    return (long or 0) + sum(kind.precision or 8 if kind.name in ("CHAR", "VARCHAR") else 8 for kind in short)
+    return (long or 0) + sum(
+        kind.precision or 8 if kind.name in ("CHAR", "VARCHAR") else 8 for kind in short
+    )
 
 
 def long_columns(plan: StreamPlan) -> list[Column]:
@@ -172,4 +208,14 @@ def long_columns(plan: StreamPlan) -> list[Column]:
 def _may_be_long(kind: SqlType) -> bool:
     if kind.name in ("CHAR", "VARCHAR"):
         return kind.precision is None or kind.precision > LONG_BYTES
-    return kind.name in ("TEXT", "JSON", "VARBINARY", "GEOMETRY", "ARRAY", "LIST", "STRUCT", "MAP", "UNION")
+    return kind.name in (
+        "TEXT",
+        "JSON",
+        "VARBINARY",
+        "GEOMETRY",
+        "ARRAY",
+        "LIST",
+        "STRUCT",
+        "MAP",
+        "UNION",
+    )

@@ -6,9 +6,11 @@ from collections.abc import Callable
 from functools import cached_property
 
 SLICE_BYTES = 32_000_000
-# Of all files on the disk at a time, as long as that does not make slices smaller than the first ones.
+# Of all files on the disk at a time, as long as that does not make slices smaller than the first
+# ones.
 SPOOL_BYTES = 512_000_000
-# A slice is this fraction of what was rendered before it: the first ones are sent soon, later ones cost fewer jobs.
+# A slice is this fraction of what was rendered before it: the first ones are sent soon, later ones
+# cost fewer jobs.
 GROWTH = 4
 FETCH_BYTES = 4_000_000
 # A round trip that brings more is aborted, if the driver can do that, and repeated with fewer rows.
@@ -21,7 +23,8 @@ FIRST_SLICE_ROWS = 20_000
 FIRST_ROWS_IN_MEMORY = 2_000
 FIRST_FETCH_SIZE = 1_000
 MOST_FETCHED = 10_000
-# Of a batch in memory. A small batch costs more CPU a row, but where rows may be long, few of them may fill the memory.
+# Of a batch in memory. A small batch costs more CPU a row, but where rows may be long, few of them
+# may fill the memory.
 BATCH_ROWS, BATCH_ROWS_IF_LONG = 4_096, 1_024
 BATCH_BYTES_IF_LONG = 2_000_000
 MOST_ROWS = 1_000_000
@@ -30,7 +33,9 @@ WIDE_BYTES = 8_000_000
 
 
 class SliceSize:
-    """Rows a slice and rows a round trip: as configured, else derived from the width of rendered rows."""
+    """Rows a slice and rows a round trip: as configured, else derived from the width of rendered
+    rows.
+    """
 
     def __init__(
         self,
@@ -48,7 +53,8 @@ class SliceSize:
             fetch_size: The setting, or the driver's best value.
             slice_bytes: Approximate size of a slice.
             in_memory: Whether slices pass through memory.
-            look: Gives the approximate bytes a row where rows may be wide; called once, before the first slice is cut.
+            look: Gives the approximate bytes a row where rows may be wide; called once, before the
+                first slice is cut.
         """
         self._fixed_rows = slice_rows
         self._in_memory = in_memory
@@ -97,14 +103,22 @@ class SliceSize:
         return _fitting(FETCH_BYTES, self._read_bytes, FIRST_FETCH_SIZE, self._most_fetched)
 
     def batch_rows(self, *, may_be_long: bool) -> int:
-        """Rows of a batch that is held in memory as a whole; `may_be_long`: some may be far longer than is known."""
+        """Rows of a batch that is held in memory as a whole.
+
+        `may_be_long`: some may be far longer than is known.
+        """
         width, most = self._read_bytes or self._guess, BATCH_ROWS
         if may_be_long:
-            most = max(BATCH_ROWS_IF_LONG, _fitting(BATCH_BYTES_IF_LONG, width, BATCH_ROWS_IF_LONG, most))
+            most = max(
+                BATCH_ROWS_IF_LONG, _fitting(BATCH_BYTES_IF_LONG, width, BATCH_ROWS_IF_LONG, most)
+            )
         return _fitting(FETCH_BYTES, width, most, most)
 
     def fetch_fewer(self, rows: int) -> None:
-        """Fetch fewer rows from now on, as `rows` were too wide for one round trip; safe from any thread."""
+        """Fetch fewer rows from now on, as `rows` were too wide for one round trip.
+
+        Safe from any thread.
+        """
         self._most_fetched = min(self._most_fetched, max(1, rows // FEWER))
 
     def learn(self, rows: int, size: int, width: float | None = None) -> None:
@@ -119,7 +133,10 @@ class SliceSize:
 
     @cached_property
     def guessed(self) -> float | None:
-        """Approximate bytes of a row's long values, before any row is measured; None: it has none."""
+        """Approximate bytes of a row's long values, before any row is measured.
+
+        None: it has none.
+        """
         self._guess = self._look()
         return self._guess
 

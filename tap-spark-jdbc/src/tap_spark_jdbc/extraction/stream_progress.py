@@ -1,4 +1,6 @@
-"""A stream's progress beyond its bookmark, kept beside the STATE value so that a later run can continue."""
+"""A stream's progress beyond its bookmark, kept beside the STATE value so that a later run can
+continue.
+"""
 
 from __future__ import annotations
 
@@ -24,8 +26,10 @@ class SplitPosition:
 
     Attributes:
         next: The first value of the split column whose rows are still to be sent.
-        until: Exclusive upper bound of these rows' replication keys; None: the run's upper bound, inclusive.
-        upper: The upper bound of the run that died, with the rows at it that were sent so far; None: there is no key.
+        until: Exclusive upper bound of these rows' replication keys; None: the run's upper bound,
+            inclusive.
+        upper: The upper bound of the run that died, with the rows at it that were sent so far;
+            None: there is no key.
     """
 
     next: Bookmark
@@ -35,7 +39,8 @@ class SplitPosition:
 
 @dataclass(frozen=True)
 class TableMoment:
-    """The moment at which a whole table was read: with it, a later run can prove that its rows are still the same.
+    """The moment at which a whole table was read: with it, a later run can prove that its rows are
+    still the same.
 
     Attributes:
         snapshot: The snapshot in which it was read.
@@ -56,7 +61,8 @@ class StreamProgress:
         nulls_sent: The rows without replication key were sent.
         lower: The replication key at which the rest begins, if the bookmark does not say so.
         split: The position among rows that the replication key can't tell apart.
-        moment: The moment that the rows sent so far show; None: unknown, or the stream has a replication key.
+        moment: The moment that the rows sent so far show; None: unknown, or the stream has a
+            replication key.
     """
 
     extent: Extent
@@ -80,14 +86,24 @@ class StreamProgress:
             entry["lower"] = self.lower.to_json()
         if self.split is not None:
             values = {"next": self.split.next, "until": self.split.until, "upper": self.split.upper}
-            entry["split"] = {name: value.to_json() for name, value in values.items() if value is not None}
+            entry["split"] = {
+                name: value.to_json() for name, value in values.items() if value is not None
+            }
         if self.moment is not None:
-            entry["moment"] = {"snapshot": self.moment.snapshot.to_json(), "relations": self.moment.relations}
+            entry["moment"] = {
+                "snapshot": self.moment.snapshot.to_json(),
+                "relations": self.moment.relations,
+            }
         return entry
 
     @classmethod
-    def from_json(cls, entry: Mapping[str, Any], key: Key | None, split: Key | None) -> StreamProgress:
-        """Parse the result of `to_json`, for a replication key and a split column; ValueError: it is malformed."""
+    def from_json(
+        cls, entry: Mapping[str, Any], key: Key | None, split: Key | None
+    ) -> StreamProgress:
+        """Parse the result of `to_json`, for a replication key and a split column.
+
+        ValueError: it is malformed.
+        """
         extent, rows = entry.get("extent"), entry.get("rows")
         if extent not in ("full", "delta") or not isinstance(rows, int):
             raise ValueError(f"extent {extent!r} with {rows!r} rows")
@@ -113,7 +129,8 @@ def _position(place: Any, key: Key | None, split: Key | None) -> SplitPosition:
     if not isinstance(place, dict):
         raise ValueError(f"split is {place!r}")
     following, until, upper = (
-        _bookmark(place.get(name), column) for name, column in (("next", split), ("until", key), ("upper", key))
+        _bookmark(place.get(name), column)
+        for name, column in (("next", split), ("until", key), ("upper", key))
     )
     if following is None or (upper is None) != (key is None):
         raise ValueError("split lacks a bound")

@@ -65,9 +65,15 @@ class ChangeLines(PendingLines):
     has_unchanged: bool = False
 
     def add(self, changes: Changes, relation: Relation) -> None:
-        """Add the lines of some changes; StateError: the log identifies their rows by another key."""
+        """Add the lines of some changes.
+
+        StateError: the log identifies their rows by another key.
+        """
         if not relation.key.issuperset(self.key):
-            raise lost(self.stream, f"its key {', '.join(self.key)} is not what the log names older rows by")
+            raise lost(
+                self.stream,
+                f"its key {', '.join(self.key)} is not what the log names older rows by",
+            )
         content, begins = changes.messages.bytes, changes.messages.begins
         names, added = relation.columns, changes.of(INSERT)
         news = [(added, rows_at(content, begins[added] + 6, names))]
@@ -83,7 +89,9 @@ class ChangeLines(PendingLines):
             whole = content[begins[keyed] + 5] == OLD
             new = Rows(
                 {
-                    name: column.filled(old.columns[name], (whole | (name in relation.key)) & column.unchanged)
+                    name: column.filled(
+                        old.columns[name], (whole | (name in relation.key)) & column.unchanged
+                    )
                     for name, column in new.columns.items()
                 },
                 new.ends,
@@ -96,8 +104,13 @@ class ChangeLines(PendingLines):
         if len(deleted):
             old = rows_at(content, begins[deleted] + 6, names)
             self._add_deletes(deleted, old, content[begins[deleted] + 5] == OLD, changes, relation)
-        rows, order = _joined([new for _, new in news]), np.concatenate([place for place, _ in news])
-        for unchanged, some in _by_pattern(rows, [name for name in names if name in self.values.columns]):
+        rows, order = (
+            _joined([new for _, new in news]),
+            np.concatenate([place for place, _ in news]),
+        )
+        for unchanged, some in _by_pattern(
+            rows, [name for name in names if name in self.values.columns]
+        ):
             has_moved = np.isin(order[some], moves) if unchanged else np.zeros(len(some), np.bool_)
             stayed, gone = some[~has_moved], some[has_moved]
             self._add(order[stayed], rows.take(stayed), changes, unchanged=unchanged)
@@ -115,11 +128,20 @@ class ChangeLines(PendingLines):
         return found
 
     def _add_deletes(
-        self, places: Numbers, old: Rows, whole: npt.NDArray[np.bool_], changes: Changes, relation: Relation
+        self,
+        places: Numbers,
+        old: Rows,
+        whole: npt.NDArray[np.bool_],
+        changes: Changes,
+        relation: Relation,
     ) -> None:
         for is_whole in (False, True):
             some = np.flatnonzero(whole == is_whole)
-            known = relation.columns if is_whole else [name for name in relation.columns if name in relation.key]
+            known = (
+                relation.columns
+                if is_whole
+                else [name for name in relation.columns if name in relation.key]
+            )
             rows = old.take(some)
             kept = Rows({name: rows.columns[name] for name in known}, rows.ends)
             self._add(places[some], kept, changes, deleted=True)
@@ -137,11 +159,16 @@ class ChangeLines(PendingLines):
         if not len(places):
             return
         lacking = (*unchanged, *looked_up)
-        sent = [name for name in self.values.columns if name in rows.columns and name not in lacking]
+        sent = [
+            name for name in self.values.columns if name in rows.columns and name not in lacking
+        ]
         columns = self.values.of({name: rows.columns[name].texts() for name in sent})
         if looked_up:
-            # A row whose key changed has its large values under the key to be deleted: they are read from the table.
-            columns |= self.values.looked_up(looked_up, {name: rows.columns[name].texts() for name in self.key})
+            # A row whose key changed has its large values under the key to be deleted: they are
+            # read from the table.
+            columns |= self.values.looked_up(
+                looked_up, {name: rows.columns[name].texts() for name in self.key}
+            )
         columns = dict(zip(self.sent_as(*columns), columns.values(), strict=True))
         transactions = changes.transactions.take(places)
         columns[LOG_PLACE] = pa.array(transactions.lsn)
@@ -168,14 +195,21 @@ def _joined(parts: Sequence[Rows]) -> Rows:
     return Rows(columns, np.concatenate([part.ends for part in parts]))
 
 
-def _by_pattern(rows: Rows, names: Sequence[str]) -> Iterator[tuple[tuple[str, ...], npt.NDArray[np.int64]]]:
-    """The rows grouped by the columns whose values are not in the log; almost always there are none."""
+def _by_pattern(
+    rows: Rows, names: Sequence[str]
+) -> Iterator[tuple[tuple[str, ...], npt.NDArray[np.int64]]]:
+    """The rows grouped by the columns whose values are not in the log.
+
+    Almost always there are none.
+    """
     with_gaps = {name: rows.columns[name].unchanged for name in names}
     with_gaps = {name: gaps for name, gaps in with_gaps.items() if gaps.any()}
     if not with_gaps:
         yield (), np.arange(len(rows.ends))
         return
-    patterns, which = np.unique(np.stack(list(with_gaps.values()), axis=1), axis=0, return_inverse=True)
+    patterns, which = np.unique(
+        np.stack(list(with_gaps.values()), axis=1), axis=0, return_inverse=True
+    )
     for place, pattern in enumerate(patterns):
         gaps = tuple(name for name, gap in zip(with_gaps, pattern, strict=True) if gap)
         yield gaps, np.flatnonzero(which.reshape(-1) == place)

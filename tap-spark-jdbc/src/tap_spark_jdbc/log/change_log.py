@@ -1,4 +1,6 @@
-"""What a run does with a database's log, whichever it is: its streams, their SCHEMAs and their bookmarks."""
+"""What a run does with a database's log, whichever it is: its streams, their SCHEMAs and their
+bookmarks.
+"""
 
 from __future__ import annotations
 
@@ -67,7 +69,8 @@ class ChangeLog(ABC, Generic[B]):
 
     @abstractmethod
     def prepare(self, plans: Sequence[StreamPlan]) -> None:
-        """Check for each stream that its bookmark or its table can be read, and fix the place of those to be read.
+        """Check for each stream that its bookmark or its table can be read, and fix the place of
+        those to be read.
 
         Raises:
             ConfigurationError: the log of this database, or of a table, can't be read.

@@ -1,7 +1,8 @@
 """Values from the log's texts: the same as from the readers, or an error.
 
-This is the only place where a row of the log gets its output values. Common types are parsed by Arrow, which is strict;
-all others go back to the server, whose SQL converts them by the same expression that the readers select a column with.
+This is the only place where a row of the log gets its output values. Common types are parsed by
+Arrow, which is strict; all others go back to the server, whose SQL converts them by the same
+expression that the readers select a column with.
 """
 
 from __future__ import annotations
@@ -32,10 +33,13 @@ _TEXTS = re.compile(
     r"|interval( [a-z ]+)?(\(\d\))?|time(\(\d\))? with.*|numeric(\(.*\))?|macaddr8?|tsvector"
     r"|(int4|int8|num|ts|tstz|date)range|point|ltree|bit( varying)?(\(\d+\))?"
 )
-# For these, that holds whatever the type was when the row was written: so its hash is that of the table's value.
+# For these, that holds whatever the type was when the row was written: so its hash is that of the
+# table's value.
 _HASHED = re.compile(r"character varying(\(\d+\))?|text|citext|name|uuid")
 _PARSED = re.compile(
-    r"smallint|integer|bigint|oid|real|double precision|date|timestamp(\(\d\))? with.*|numeric\(.*\)", re.ASCII
+    r"smallint|integer|bigint|oid|real|double precision|date|timestamp(\(\d\))? "
+    r"with.*|numeric\(.*\)",
+    re.ASCII,
 )
 
 
@@ -56,7 +60,10 @@ class LogValues:
     table: str
 
     def of(self, texts: Mapping[str, pa.Array]) -> dict[str, pa.Array]:
-        """The values of some columns from their texts in the log; SourceError: one does not fit, naming its column."""
+        """The values of some columns from their texts in the log.
+
+        SourceError: one does not fit, naming its column.
+        """
         found: dict[str, pa.Array] = {}
         for_server = {}
         for name, column_texts in texts.items():
@@ -75,7 +82,11 @@ class LogValues:
 
     def _parser(self, column: Column) -> Callable[[pa.Array, pa.DataType], pa.Array] | None:
         """The function that parses the column's texts; None: the server must."""
-        native, select, mask = column.native_type.lower(), column.reading.columnar_select, column.mask
+        native, select, mask = (
+            column.native_type.lower(),
+            column.reading.columnar_select,
+            column.mask,
+        )
         if mask is not None and mask.kind == "null":
             return lambda texts, kind: pa.nulls(len(texts), kind)
         if mask is not None and (mask.kind == "redact" or _HASHED.fullmatch(native)):
@@ -96,11 +107,17 @@ class LogValues:
         return None
 
     def looked_up(self, names: Sequence[str], key: Mapping[str, pa.Array]) -> dict[str, pa.Array]:
-        """Current values in the table, of the rows with these keys (texts); NULL if there is no row."""
+        """Current values in the table, of the rows with these keys (texts).
+
+        NULL if there is no row.
+        """
         quote = self.database.source.dialect.quote
-        selected = [self._select(name, f"t.{quote(name)}", place) for place, name in enumerate(names)]
+        selected = [
+            self._select(name, f"t.{quote(name)}", place) for place, name in enumerate(names)
+        ]
         same = (
-            f"t.{quote(name)} = CAST(u.t{place} AS {self.columns[name].native_type})" for place, name in enumerate(key)
+            f"t.{quote(name)} = CAST(u.t{place} AS {self.columns[name].native_type})"
+            for place, name in enumerate(key)
         )
         source = f"{self._unnested(key.values())} LEFT JOIN {self.table} t ON {' AND '.join(same)}"
         return self._answer(f"SELECT {', '.join(selected)} FROM {source} ORDER BY u.n", names)
@@ -112,7 +129,8 @@ class LogValues:
             for place, name in enumerate(texts)
         ]
         return self._answer(
-            f"SELECT {', '.join(selected)} FROM {self._unnested(texts.values())} ORDER BY u.n", list(texts)
+            f"SELECT {', '.join(selected)} FROM {self._unnested(texts.values())} ORDER BY u.n",
+            list(texts),
         )
 
     def _select(self, name: str, value: str, place: int) -> str:
@@ -136,13 +154,17 @@ class LogValues:
         source = self.database.source
         schema = pa.schema([(f"c{place}", self.types[name]) for place, name in enumerate(names)])
         masks = tuple(self.columns[name].made_mask for name in names)
-        query = ColumnarQuery(conninfo(source), source.dialect.session_statements, sql, schema, masks)
+        query = ColumnarQuery(
+            conninfo(source), source.dialect.session_statements, sql, schema, masks
+        )
         sink = _Kept()
         outcome = read(query, sink, self.database.columnar)
         if outcome.state is not None:
             # The server's message quotes the value, even of a key that was looked up.
             is_masked = any(each.mask for each in self.columns.values())
-            raise self._unfit(", ".join(names), without_words(outcome.state) if is_masked else outcome.refused)
+            raise self._unfit(
+                ", ".join(names), without_words(outcome.state) if is_masked else outcome.refused
+            )
         found = pa.Table.from_batches(sink.batches, schema)
         return {name: found.column(place).combine_chunks() for place, name in enumerate(names)}
 
@@ -152,14 +174,17 @@ class LogValues:
             texts.validate(full=True)
         except pa.ArrowInvalid as error:
             raise SourceError(
-                f"stream {self.stream}: column {name} holds bytes in the log that are not UTF-8; leave the column out, "
+                f"stream {self.stream}: column {name} holds bytes in the log that are not UTF-8; "
+                "leave the column out, "
                 "or set another replication_method and the column's type_overrides to binary"
             ) from error
 
     def _unfit(self, name: str, why: str) -> SourceError:
         return SourceError(
-            f"stream {self.stream}: column {name} holds a value in the log that does not fit ({why}); set its "
-            "type_overrides to text; where its type was changed since, read the stream anew with --full"
+            f"stream {self.stream}: column {name} holds a value in the log that does not fit "
+            f"({why}); set its "
+            "type_overrides to text; where its type was changed since, read the stream anew with "
+            "--full"
         )
 
 
@@ -181,7 +206,11 @@ class _Kept:
 def _base64(texts: pa.Array, _: pa.DataType) -> pa.Array:
     """Bytes in base64, from PostgreSQL's hexadecimal form, which begins with a backslash and an x."""
     return pa.array(
-        [None if text is None else b64encode(bytes.fromhex(text[2:])) for text in texts.to_pylist()], pa.binary()
+        [
+            None if text is None else b64encode(bytes.fromhex(text[2:]))
+            for text in texts.to_pylist()
+        ],
+        pa.binary(),
     ).cast(pa.string())
 
 

@@ -1,4 +1,6 @@
-"""Reading the slot once with Arrow and the columnar driver, which a run without changes does not load."""
+"""Reading the slot once with Arrow and the columnar driver, which a run without changes does not
+load.
+"""
 
 from __future__ import annotations
 
@@ -29,21 +31,37 @@ _MESSAGES = pa.schema([("data", pa.binary())])
 
 
 def log_stream(
-    plan: StreamPlan, table: LogTable, bookmark: LogBookmark, database: Database, announce: Callable[..., None]
+    plan: StreamPlan,
+    table: LogTable,
+    bookmark: LogBookmark,
+    database: Database,
+    announce: Callable[..., None],
 ) -> LogStream:
     """A stream that continues at its bookmark; `announce` writes its SCHEMA."""
     kinds = (pa.string() if pa.types.is_binary(each) else each for each in lake_schema(plan).types)
     types = dict(zip((each.name for each in plan.columns), kinds, strict=True))
-    values = LogValues(plan.stream, {each.name: each for each in plan.columns}, types, database, table.name)
+    values = LogValues(
+        plan.stream, {each.name: each for each in plan.columns}, types, database, table.name
+    )
     lines = ChangeLines(plan.stream, values, plan.key_properties, plan.sent_as)
     check = partial(check_columns, database, plan, table.oid)
     return LogStream(
-        plan.stream, bookmark.lsn, bookmark.moment, lines, lambda unchanged: announce(unchanged=unchanged), check
+        plan.stream,
+        bookmark.lsn,
+        bookmark.moment,
+        lines,
+        lambda unchanged: announce(unchanged=unchanged),
+        check,
     )
 
 
-def read_log(database: Database, slot: LogSlot, until: int, most: int | None, sink: LogSink) -> None:
-    """Pass the sink all messages up to a position, or not many more than `most`; SourceError: the server refused."""
+def read_log(
+    database: Database, slot: LogSlot, until: int, most: int | None, sink: LogSink
+) -> None:
+    """Pass the sink all messages up to a position, or not many more than `most`.
+
+    SourceError: the server refused.
+    """
     source = database.source
     query = ColumnarQuery(
         conninfo(source),

@@ -1,4 +1,6 @@
-"""The log in one run: the streams read from it, the single reading of the slot, and their bookmarks."""
+"""The log in one run: the streams read from it, the single reading of the slot, and their
+bookmarks.
+"""
 
 from __future__ import annotations
 
@@ -29,14 +31,17 @@ if TYPE_CHECKING:
     from tap_spark_jdbc.source.database import Database
 
 logger = logging.getLogger("tap-spark-jdbc")
-# The server decodes this much log in less time than it takes to load Arrow and the columnar driver here.
+# The server decodes this much log in less time than it takes to load Arrow and the columnar driver
+# here.
 _LITTLE = 16 * 2**20
 
 
 class LogRun(ChangeLog[LogBookmark]):
     """The streams of a run that are read from PostgreSQL's log, or will be."""
 
-    def __init__(self, database: Database, snapshots: StreamSnapshots, state: RunState, pipeline: str) -> None:
+    def __init__(
+        self, database: Database, snapshots: StreamSnapshots, state: RunState, pipeline: str
+    ) -> None:
         """Nothing is queried yet."""
         super().__init__(database, state)
         self._system = snapshots.server
@@ -47,14 +52,16 @@ class LogRun(ChangeLog[LogBookmark]):
         self._until = 0
 
     def prepare(self, plans: Sequence[StreamPlan]) -> None:
-        """Create or check publication and slot, and check for each stream that its bookmark or its table can be read.
+        """Create or check publication and slot, and check for each stream that its bookmark or its
+        table can be read.
 
         Raises:
             ConfigurationError: the log of this database, or of a table, can't be read.
             SourceError: changes are lost, or rights are missing.
         """
         slot = self._slot = self._opened()
-        # Before the tables are inspected, so that nothing read from the log is newer than what is known of them.
+        # Before the tables are inspected, so that nothing read from the log is newer than what is
+        # known of them.
         self._until = slot.end_of_log()
         self._tables = {plan.stream: log_table(self._database, plan) for plan in plans}
         there = slot.look()
@@ -95,7 +102,9 @@ class LogRun(ChangeLog[LogBookmark]):
         joining = []
         for stream, table in self._tables.items():
             known = (LogBookmark.from_json(stream, self._state.entry(stream)), saved.get(stream))
-            places = {(each.slot, each.system, each.published) for each in known if each is not None}
+            places = {
+                (each.slot, each.system, each.published) for each in known if each is not None
+            }
             ours = (slot.slot, self._system.system, published[stream].entry)
             if stream not in self._bookmarks and ours not in places:
                 joining.append(table)
@@ -106,7 +115,10 @@ class LogRun(ChangeLog[LogBookmark]):
         log_table(self._database, plan)
 
     def outlook(self, plan: StreamPlan) -> Outlook | None:
-        """As `ChangeLog.outlook`; a server without such a log is an error of the run, not of a stream."""
+        """As `ChangeLog.outlook`.
+
+        A server without such a log is an error of the run, not of a stream.
+        """
         self._opened()
         return super().outlook(plan)
 
@@ -157,7 +169,11 @@ class LogRun(ChangeLog[LogBookmark]):
         sink = self._read(slot, until, most, streams, budget, progress)
         if sink.stopped or (most is not None and sink.count >= most):
             end = sink.committed or min(places)
-            logger.info("the log is read up to %s (%s); the next run goes on there", lsn_text(end), "the run's budget")
+            logger.info(
+                "the log is read up to %s (%s); the next run goes on there",
+                lsn_text(end),
+                "the run's budget",
+            )
         else:
             end = max(until, sink.committed or 0)
         self._move(streams, end)
@@ -166,14 +182,17 @@ class LogRun(ChangeLog[LogBookmark]):
         return opened(self._database, self._pipeline, self._state.entries())
 
     def _advance(self, slot: LogSlot, saved: Mapping[str, LogBookmark]) -> None:
-        """Advance the slot to what is committed in the lake, by the saved state, for all streams of the slot."""
+        """Advance the slot to what is committed in the lake, by the saved state, for all streams of
+        the slot.
+        """
         saved = {stream: each for stream, each in saved.items() if each.slot in (None, slot.slot)}
         last = min(saved, key=lambda stream: saved[stream].lsn, default=None)
         if last is None or saved[last].lsn > self._until:
             return
         if last not in self._tables and not self._state.is_part:
             logger.warning(
-                "stream %s is not part of this run, and its bookmark keeps the server's log from %s on: remove it by "
+                "stream %s is not part of this run, and its bookmark keeps the server's log from "
+                    "%s on: remove it by "
                 "`spark-lake state reset --stream %s`, if it does not come back",
                 last, lsn_text(saved[last].lsn), last,
             )  # fmt: skip
@@ -185,7 +204,13 @@ class LogRun(ChangeLog[LogBookmark]):
         streams = {}
         for plan in plans:
             announce = partial(self._announce, plan)
-            stream = log_stream(plan, self._tables[plan.stream], self._bookmarks[plan.stream], self._database, announce)
+            stream = log_stream(
+                plan,
+                self._tables[plan.stream],
+                self._bookmarks[plan.stream],
+                self._database,
+                announce,
+            )
             stream.lines.version = self._resumed_version(plan.stream)
             streams[plan.stream] = stream
         return streams
@@ -208,7 +233,9 @@ class LogRun(ChangeLog[LogBookmark]):
         return sink
 
     def _move(self, streams: Mapping[str, LogStream], lsn: int) -> None:
-        """Move all bookmarks to the end of a transaction, or of the run: streams without changes move, too."""
+        """Move all bookmarks to the end of a transaction, or of the run: streams without changes
+        move, too.
+        """
         for name, bookmark in self._bookmarks.items():
             plan, stream = self.plans[name], streams.get(name)
             place, moment = max(lsn, bookmark.lsn), bookmark.moment
@@ -218,6 +245,8 @@ class LogRun(ChangeLog[LogBookmark]):
             before = self._state.progress(plan) or StreamProgress("delta")
             sent = 0 if stream is None else stream.lines.take_count()
             self._state.advance(plan, None, replace(before, rows=before.rows + sent))
-            moved = replace(self._begun[name], lsn=place, moment=moment, version=version, reading=False)
+            moved = replace(
+                self._begun[name], lsn=place, moment=moment, version=version, reading=False
+            )
             self._state.note(name, moved.to_json())
         self._state.write()

@@ -30,7 +30,8 @@ class LogServer:
     Attributes:
         version: Its version number, like 180001.
         role: The user, quoted.
-        replicates: The user has the attribute REPLICATION; a provider's role may allow slots to others, too.
+        replicates: The user has the attribute REPLICATION; a provider's role may allow slots to
+            others, too.
         encoding: The database's encoding.
     """
 
@@ -42,25 +43,37 @@ class LogServer:
 
     @property
     def way_out(self) -> str:
-        """What to run if the server refuses a slot operation; empty: the user's rights can't be the reason."""
+        """What to run if the server refuses a slot operation.
+
+        Empty: the user's rights can't be the reason.
+        """
         if self.replicates:
             return ""
         return (
-            f"; the user needs the right to use slots: as a superuser run ALTER ROLE {self.role} REPLICATION (on a "
+            f"; the user needs the right to use slots: as a superuser run ALTER ROLE {self.role} "
+            "REPLICATION (on a "
             "managed server, grant the provider's role for it)"
         )
 
 
 def log_server(database: Database) -> LogServer:
     """The server, if its log can be read; ConfigurationError: it can't, and what to do."""
-    ((version, level, recovers, name, role, replicates, encoding),) = database.connection.rows(_SERVER)
+    ((version, level, recovers, name, role, replicates, encoding),) = database.connection.rows(
+        _SERVER
+    )
     if int(version or 0) < _OLDEST:
-        raise ConfigurationError("LOG_BASED needs PostgreSQL 13 or newer; set another replication_method")
+        raise ConfigurationError(
+            "LOG_BASED needs PostgreSQL 13 or newer; set another replication_method"
+        )
     if recovers == "1":
-        raise ConfigurationError("LOG_BASED reads the primary, and this is a standby: name the primary in jdbc_url")
+        raise ConfigurationError(
+            "LOG_BASED reads the primary, and this is a standby: name the primary in jdbc_url"
+        )
     if level != "logical":
         raise ConfigurationError(
-            f"LOG_BASED needs wal_level logical, and the server has {level}: as a superuser run ALTER SYSTEM SET "
-            "wal_level = 'logical', then restart the server (on a managed one set its parameter for it)"
+            f"LOG_BASED needs wal_level logical, and the server has {level}: as a superuser run "
+            "ALTER SYSTEM SET "
+            "wal_level = 'logical', then restart the server (on a managed one set its parameter "
+            "for it)"
         )
     return LogServer(int(version or 0), str(name), str(role), replicates == "1", str(encoding))

@@ -36,7 +36,8 @@ class LogStream:
         lsn: All that was committed before it is known.
         moment: What this snapshot shows is known, too.
         lines: Makes its lines.
-        announce: Writes its SCHEMA, with the column that names unchanged values if its argument is true.
+        announce: Writes its SCHEMA, with the column that names unchanged values if its argument is
+            true.
         check: Refuses columns that are in the log and should be in the stream, too.
     """
 
@@ -159,7 +160,10 @@ class LogSink:
         where = np.array([place])
         for oid in batch.truncated(place):
             stream = self._streams.get(oid)
-            if stream is None or not stream.news(transactions.lsn[where], transactions.xid[where])[0]:
+            if (
+                stream is None
+                or not stream.news(transactions.lsn[where], transactions.xid[where])[0]
+            ):
                 continue
             version = max(int(transactions.lsn[place]), (stream.lines.version or 0) + 1)
             stream.lines.version = version

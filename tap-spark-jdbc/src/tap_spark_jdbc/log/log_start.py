@@ -1,4 +1,7 @@
-"""The start of a log-based stream: its table is read, then changes come from the log; columns added meanwhile."""
+"""The start of a log-based stream: its table is read, then changes come from the log.
+
+Columns added meanwhile.
+"""
 
 from __future__ import annotations
 
@@ -35,14 +38,22 @@ class LogStart:
     plan: StreamPlan
 
     def begin(self, moment: str) -> None:
-        """Begin reading the table in this snapshot; SourceError: it may show a column that is not known yet."""
-        ((place, columns),) = self.database.connection.rows(_NOW.replace("{oid}", self.bookmark.table))
+        """Begin reading the table in this snapshot.
+
+        SourceError: it may show a column that is not known yet.
+        """
+        ((place, columns),) = self.database.connection.rows(
+            _NOW.replace("{oid}", self.bookmark.table)
+        )
         _refuse_new(self.plan, json.loads(columns or "[]"))
         self.bookmark = replace(self.bookmark, moment=Moment(moment, lsn_of(str(place))))
 
 
 def check_columns(database: Database, plan: StreamPlan, oid: str, logged: Iterable[str]) -> None:
-    """Raise SourceError if the log has a column that was not there when the run began; a dropped one does not count."""
+    """Raise SourceError if the log has a column that was not there when the run began.
+
+    A dropped one does not count.
+    """
     if set(logged) <= {each.name for each in plan.table.columns}:
         return
     ((_, columns),) = database.connection.rows(_NOW.replace("{oid}", oid))
@@ -52,5 +63,6 @@ def check_columns(database: Database, plan: StreamPlan, oid: str, logged: Iterab
 def _refuse_new(plan: StreamPlan, columns: Iterable[str]) -> None:
     if new := sorted(set(columns) - {each.name for each in plan.table.columns}):
         raise SourceError(
-            f"stream {plan.stream}: its table got column(s) {', '.join(new)} while the run began; run it again"
+            f"stream {plan.stream}: its table got column(s) {', '.join(new)} while the run began; "
+            "run it again"
         )

@@ -1,4 +1,5 @@
-"""Decode messages of PostgreSQL's plug-in `pgoutput`, protocol version 1, a whole Arrow batch at a time.
+"""Decode messages of PostgreSQL's plug-in `pgoutput`, protocol version 1, a whole Arrow batch at a
+time.
 
 See "Logical Replication Message Formats" in PostgreSQL's documentation. Numbers are big-endian.
 """
@@ -46,7 +47,9 @@ class Relation:
 
 @dataclass(frozen=True)
 class Transactions:
-    """The transaction of each row: the position of its commit, its time in microseconds since 1970, its number."""
+    """The transaction of each row: the position of its commit, its time in microseconds since 1970,
+    its number.
+    """
 
     lsn: Numbers
     moment: Numbers
@@ -75,7 +78,9 @@ class Messages:
     def of(cls, data: pa.Array) -> Messages:
         """The messages in a column of bytes; none is NULL."""
         _, offsets, content = data.buffers()
-        begins = np.frombuffer(offsets, np.int32)[data.offset : data.offset + len(data) + 1].astype(np.int64)
+        begins = np.frombuffer(offsets, np.int32)[data.offset : data.offset + len(data) + 1].astype(
+            np.int64
+        )
         whole = np.empty(0, np.uint8) if content is None else np.frombuffer(content, np.uint8)
         padded = np.concatenate([whole[: begins[-1] if len(begins) else 0], _PADDING])
         begins = begins[:-1]
@@ -97,8 +102,13 @@ class Messages:
         found = self.at(COMMIT)
         return found, self.number(found, 10, 8)
 
-    def transactions(self, before: tuple[int, int, int]) -> tuple[Transactions, tuple[int, int, int]]:
-        """The transaction of each message, and the last one; `before` is the one open at the beginning."""
+    def transactions(
+        self, before: tuple[int, int, int]
+    ) -> tuple[Transactions, tuple[int, int, int]]:
+        """The transaction of each message, and the last one.
+
+        `before` is the one open at the beginning.
+        """
         begun = self.at(BEGIN)
         fields = [
             np.concatenate([[first], self.number(begun, offset, size)])

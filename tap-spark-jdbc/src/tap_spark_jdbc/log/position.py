@@ -12,7 +12,10 @@ from typing import Any, Self
 from singer_spark.errors import StateError
 
 LOG_BASED = "LOG_BASED"
-_ANEW = "run the tap with --full, or `spark-lake state reset --stream {stream}`, so that its table is read again"
+_ANEW = (
+    "run the tap with --full, or `spark-lake state reset --stream {stream}`, so that its table "
+    "is read again"
+)
 _TEXTS = ("system", "table", "published", "timeline")
 _LSN = re.compile(r"([0-9A-Fa-f]{1,8})/([0-9A-Fa-f]{1,8})")
 _SNAPSHOT = re.compile(r"\d+:\d+:(\d+(,\d+)*)?")
@@ -33,7 +36,8 @@ def lsn_text(lsn: int) -> str:
 
 @dataclass(frozen=True)
 class Moment:
-    """The snapshot in which a table was read (`pg_current_snapshot`): the transactions whose rows it shows.
+    """The snapshot in which a table was read (`pg_current_snapshot`): the transactions whose rows
+    it shows.
 
     Attributes:
         text: The server's own text, `xmin:xmax:open,open`.
@@ -86,9 +90,11 @@ class LogBookmark(StreamPosition):
         system: The server's identifier.
         table: The table's OID, which differs for another table of the same name.
         published: The OID of what publishes it; empty if an older version wrote the bookmark.
-        moment: The snapshot in which the table was read; what it shows is not sent again. None once the log is past it.
+        moment: The snapshot in which the table was read; what it shows is not sent again. None once
+            the log is past it.
         timeline: The server's timeline; empty if an older version wrote the bookmark.
-        partitions: The OIDs of the table's partitions; None if it has none, or an older version wrote the bookmark.
+        partitions: The OIDs of the table's partitions; None if it has none, or an older version
+            wrote the bookmark.
         key: The records' key; None if an older version wrote the bookmark.
     """
 
@@ -131,8 +137,14 @@ class LogBookmark(StreamPosition):
             return None
         try:
             text = entry.get("snapshot")
-            moment = None if text is None else Moment(_snapshot(text), lsn_of(str(entry.get("snapshot_lsn"))))
-            version, partitions, key = (entry.get(name) for name in ("version", "partitions", "key"))
+            moment = (
+                None
+                if text is None
+                else Moment(_snapshot(text), lsn_of(str(entry.get("snapshot_lsn"))))
+            )
+            version, partitions, key = (
+                entry.get(name) for name in ("version", "partitions", "key")
+            )
             return cls(
                 lsn_of(str(entry.get("lsn"))),
                 None if entry.get("slot") is None else str(entry["slot"]),
@@ -147,8 +159,13 @@ class LogBookmark(StreamPosition):
             raise lost(stream, f"the saved bookmark can't be used: {error}") from error
 
 
-def bookmarks_of(entries: Mapping[str, Mapping[str, Any]], *, replaced: Collection[str] = ()) -> dict[str, LogBookmark]:
-    """The log's bookmarks in a state, by stream; StateError: one is malformed, and its stream is not in `replaced`."""
+def bookmarks_of(
+    entries: Mapping[str, Mapping[str, Any]], *, replaced: Collection[str] = ()
+) -> dict[str, LogBookmark]:
+    """The log's bookmarks in a state, by stream.
+
+    StateError: one is malformed, and its stream is not in `replaced`.
+    """
     found = {}
     for stream, entry in entries.items():
         try:

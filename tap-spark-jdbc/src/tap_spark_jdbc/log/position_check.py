@@ -1,4 +1,6 @@
-"""Check that the log still has everything after a bookmark: otherwise an error with what to do, never a gap."""
+"""Check that the log still has everything after a bookmark: otherwise an error with what to do,
+never a gap.
+"""
 
 from __future__ import annotations
 
@@ -14,15 +16,23 @@ if TYPE_CHECKING:
     from tap_spark_jdbc.source.database import Database
 
 logger = logging.getLogger("tap-spark-jdbc")
-# Including rows of the attaching transaction: those inserted before the partition was attached are not in the log.
+# Including rows of the attaching transaction: those inserted before the partition was attached are
+# not in the log.
 _OLDER = "SELECT CASE WHEN EXISTS (SELECT FROM {table} WHERE {older}) THEN '1' ELSE '0' END"
 
 
-def check_bookmark(table: LogTable, bookmark: LogBookmark, slot: LogSlot, system: str, *, there: bool) -> None:
-    """Raise StateError if a stream can't continue from its bookmark in this slot, which is `there` or not."""
+def check_bookmark(
+    table: LogTable, bookmark: LogBookmark, slot: LogSlot, system: str, *, there: bool
+) -> None:
+    """Raise StateError if a stream can't continue from its bookmark in this slot, which is `there`
+    or not.
+    """
     stream = table.stream
     if bookmark.slot is not None and bookmark.slot != slot.slot:
-        raise lost(stream, f"its bookmark is of slot {bookmark.slot}, and the run reads {slot.slot} (log_slot)")
+        raise lost(
+            stream,
+            f"its bookmark is of slot {bookmark.slot}, and the run reads {slot.slot} (log_slot)",
+        )
     if bookmark.system and system and bookmark.system != system:
         raise lost(stream, "its bookmark is of another server")
     if not there:
@@ -30,15 +40,19 @@ def check_bookmark(table: LogTable, bookmark: LogBookmark, slot: LogSlot, system
     if slot.confirmed > bookmark.lsn:
         raise lost(
             stream,
-            f"slot {slot.slot} begins at {lsn_text(slot.confirmed)}, behind its bookmark {lsn_text(bookmark.lsn)}: "
-            "the changes in between are gone (an older state was restored, or someone else moved or remade the slot: "
+            f"slot {slot.slot} begins at {lsn_text(slot.confirmed)}, behind its bookmark "
+            f"{lsn_text(bookmark.lsn)}: "
+            "the changes in between are gone (an older state was restored, or someone else moved "
+            "or remade the slot: "
             "two pipelines that read one database need a log_slot each)",
         )
     if bookmark.timeline not in ("", slot.timeline) and bookmark.lsn > slot.confirmed:
         raise lost(
             stream,
-            f"its bookmark is of the server's timeline {bookmark.timeline}, and this is {slot.timeline} (a failover, "
-            "or a return to an earlier moment): other changes than those that were read may lie before it",
+            f"its bookmark is of the server's timeline {bookmark.timeline}, and this is "
+            f"{slot.timeline} (a failover, "
+            "or a return to an earlier moment): other changes than those that were read may lie "
+            "before it",
         )
     if bookmark.table and bookmark.table != table.oid:
         raise lost(stream, "its table was dropped and made anew")
@@ -52,31 +66,42 @@ def check_end(stream: str, bookmark: LogBookmark, until: int) -> None:
     if bookmark.lsn > until:
         raise lost(
             stream,
-            f"its bookmark {lsn_text(bookmark.lsn)} lies behind the end of the server's log {lsn_text(until)}: the "
+            f"its bookmark {lsn_text(bookmark.lsn)} lies behind the end of the server's log "
+            f"{lsn_text(until)}: the "
             "server was restored to an earlier moment",
         )
 
 
 def check_partitions(database: Database, table: LogTable, bookmark: LogBookmark) -> None:
-    """Raise StateError if a partition was attached with rows; warn of detached ones, whose rows may stay on purpose."""
+    """Raise StateError if a partition was attached with rows.
+
+    Warn of detached ones, whose rows may stay on purpose.
+    """
     if bookmark.partitions is None or table.partitions is None:
         return
     for oid in table.partitions - bookmark.partitions:
         name, transactions = table.attached.get(oid, ("", ()))
         if transactions and _had_rows(database, name, transactions):
-            raise lost(table.stream, f"partition {name} was attached with rows, which the log doesn't have")
+            raise lost(
+                table.stream, f"partition {name} was attached with rows, which the log doesn't have"
+            )
     if gone := len(bookmark.partitions - table.partitions):
         logger.warning(
-            "stream %s: %d partition(s) were detached or dropped since the last run, which the log does not say: their "
+            "stream %s: %d partition(s) were detached or dropped since the last run, which the log "
+            "does not say: their "
             "rows stay in the lake; run with --full if they are to go",
             *(table.stream, gone),
         )
 
 
 def _had_rows(database: Database, table: str, attached: tuple[str, ...]) -> bool:
-    older = " OR ".join(f"pg_catalog.age(xmin) >= pg_catalog.age(CAST('{each}' AS xid))" for each in attached)
+    older = " OR ".join(
+        f"pg_catalog.age(xmin) >= pg_catalog.age(CAST('{each}' AS xid))" for each in attached
+    )
     try:
-        ((found,),) = database.connection.rows(_OLDER.replace("{table}", table).replace("{older}", older))
+        ((found,),) = database.connection.rows(
+            _OLDER.replace("{table}", table).replace("{older}", older)
+        )
     except SourceError as error:
         logger.debug("partition %s could not be asked for its rows: %s", table, error)
         return True

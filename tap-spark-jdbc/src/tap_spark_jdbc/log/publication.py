@@ -56,7 +56,8 @@ class Published:
     """A table in the publication.
 
     Attributes:
-        entry: OID of what publishes it: its own entry, else its schema's, or the publication of all tables. It changes
+        entry: OID of what publishes it: its own entry, else its schema's, or the publication of all
+            tables. It changes
             if the table is taken out and added again.
         columns: The column list; None if no list is known.
         row_filter: The condition on rows that are published; empty: all.
@@ -82,7 +83,8 @@ class Publication:
     ) -> dict[str, Published]:
         """Create the publication, or add tables to it; returns its tables by stream.
 
-        Streams that are `going_on` need what was logged before; `slot` is None if it does not exist yet.
+        Streams that are `going_on` need what was logged before; `slot` is None if it does not exist
+        yet.
 
         Raises:
             SourceError: changes are lost, or rights are missing.
@@ -101,7 +103,8 @@ class Publication:
         _, all_kinds, via_root = made[0]
         if all_kinds != "1" or via_root != "1":
             raise ConfigurationError(
-                f"publication {self.name} must publish all changes, of partitioned tables by their root: ALTER "
+                f"publication {self.name} must publish all changes, of partitioned tables by their "
+                "root: ALTER "
                 f"PUBLICATION {quoted} SET ({_ALL_KINDS}, publish_via_partition_root = true)"
             )
         known = self._published(tables)
@@ -114,21 +117,27 @@ class Publication:
         return self._published(tables) if lacking else known
 
     def too_new(self, slot: str) -> SourceError:
-        """The error for a publication younger than the slot: the server reads log with the catalogs of its time."""
+        """The error for a publication younger than the slot: the server reads log with the catalogs
+        of its time.
+        """
         return SourceError(
-            f"publication {self.name} is not there, or younger than the log that slot {slot} keeps, and can't read "
-            "that: run `spark-lake log drop`, then the tap with --full; or name the log_publication that was there"
+            f"publication {self.name} is not there, or younger than the log that slot {slot} "
+            "keeps, and can't read "
+            "that: run `spark-lake log drop`, then the tap with --full; or name the "
+            "log_publication that was there"
         )
 
     def wait_for_writers(self, tables: Sequence[LogTable]) -> None:
-        """Wait for transactions that wrote before their table was published: their changes may not be in the log.
+        """Wait for transactions that wrote before their table was published: their changes may not
+        be in the log.
 
         Raises:
             SourceError: one of these transactions does not end.
         """
         has_waited = [self._wait(table) for table in tables]
         if any(has_waited) and self._server.version < 180_000:
-            # Older minor versions remember from such a transaction that the table is not published, until this is run.
+            # Older minor versions remember from such a transaction that the table is not published,
+            # until this is run.
             try:
                 self._database.connection.execute(
                     f"ALTER PUBLICATION {self._dialect.quote(self.name)} SET ({_ALL_KINDS})"
@@ -151,7 +160,8 @@ class Publication:
             if time.monotonic() > end:
                 processes = ", ".join(pid or "none: it is prepared" for pid in waited.values())
                 raise SourceError(
-                    f"stream {table.stream}: a transaction that may have begun before the table was published is still "
+                    f"stream {table.stream}: a transaction that may have begun before the table "
+                    "was published is still "
                     f"open (process {processes}); end it, or run again later"
                 )
             time.sleep(0.1)
@@ -161,7 +171,9 @@ class Publication:
 
     def _published(self, tables: Sequence[LogTable]) -> dict[str, Published]:
         of_schema = _OF_SCHEMA if self._server.version >= 150_000 else ""
-        by_oid = {row[0]: row[1:] for row in self._queried(_PUBLISHED.replace("{of_schema}", of_schema))}
+        by_oid = {
+            row[0]: row[1:] for row in self._queried(_PUBLISHED.replace("{of_schema}", of_schema))
+        }
         published = {}
         for table in tables:
             if table.oid in by_oid:
@@ -178,7 +190,8 @@ class Publication:
             self._database.connection.execute(statement)
         except SourceError as error:
             raise SourceError(
-                f"publication {self.name}: {error}; let a superuser, or the owner of the tables with CREATE on "
+                f"publication {self.name}: {error}; let a superuser, or the owner of the tables "
+                "with CREATE on "
                 f"the database, run: {statement}"
             ) from error
 
@@ -190,11 +203,14 @@ def restricted(plan: StreamPlan, table: LogTable, published: Published) -> Strea
     """The stream restricted to the columns and rows that are in the log."""
     has = published.columns
     left_out = [
-        each.name for each in plan.columns if each.name in table.generated or (has is not None and each.name not in has)
+        each.name
+        for each in plan.columns
+        if each.name in table.generated or (has is not None and each.name not in has)
     ]
     if set(left_out) & set(plan.key_properties):
         raise ConfigurationError(
-            f"stream {plan.stream}: the publication leaves out {', '.join(left_out)}, which is part of its key; take "
+            f"stream {plan.stream}: the publication leaves out {', '.join(left_out)}, which is "
+            "part of its key; take "
             "its column list out of the publication, or set another replication_method"
         )
     if left_out:

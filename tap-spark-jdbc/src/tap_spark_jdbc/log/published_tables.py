@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from tap_spark_jdbc.plan.stream_plan import StreamPlan
     from tap_spark_jdbc.source.database import Database
 
-# A change is logged by the partition's identity, and sent by the root's: the keys of both root and leaves matter.
+# A change is logged by the partition's identity, and sent by the root's: the keys of both root and
+# leaves matter.
 _TABLES = """
 WITH keys AS NOT MATERIALIZED (
   SELECT i.indrelid, i.indisprimary, i.indisreplident, i.indimmediate, (
@@ -61,10 +62,12 @@ class LogTable:
     Attributes:
         name: Its full name, quoted.
         key: Key of its records.
-        generated: Columns that the server computes and does not log: before version 18, which lists them in the
+        generated: Columns that the server computes and does not log: before version 18, which lists
+            them in the
             publication all the same.
         partitions: OIDs of its leaf partitions; None: it is not partitioned.
-        attached: Partitions that were created as tables of their own: name, and the transactions that attached them.
+        attached: Partitions that were created as tables of their own: name, and the transactions
+            that attached them.
     """
 
     stream: str
@@ -77,29 +80,38 @@ class LogTable:
 
 
 def log_table(database: Database, plan: StreamPlan) -> LogTable:
-    """The table of a stream; ConfigurationError: its changes can't be read from the log, and what to do."""
+    """The table of a stream.
+
+    ConfigurationError: its changes can't be read from the log, and what to do.
+    """
     dialect = database.source.dialect
     name = dialect.table(plan.table)
     found = database.connection.rows(_TABLES.replace("{table}", dialect.string(name)))
     if not found:
-        raise ConfigurationError(f"stream {plan.stream}: table {name} is gone; set another replication_method")
+        raise ConfigurationError(
+            f"stream {plan.stream}: table {name} is gone; set another replication_method"
+        )
     oid, kind, has_heirs, parts, generated = found[0]
     root, *leaves = json.loads(str(parts))
     for part in (root, *leaves):
         if not part["logged"]:
             raise ConfigurationError(
-                f"stream {plan.stream}: only tables that the log holds can be LOG_BASED, and {part['name']} is a view, "
+                f"stream {plan.stream}: only tables that the log holds can be LOG_BASED, and "
+                f"{part['name']} is a view, "
                 "foreign, temporary or unlogged table; set another replication_method"
             )
     if kind == "p" and not leaves:
         raise ConfigurationError(
-            f"stream {plan.stream}: table {name} has no rows of its own in the log, as it has no partition yet; set "
+            f"stream {plan.stream}: table {name} has no rows of its own in the log, as it has no "
+            "partition yet; set "
             "another replication_method"
         )
     if has_heirs == "1":
         raise ConfigurationError(
-            f"stream {plan.stream}: other tables inherit from {name}, and their rows are read with it, while the log "
-            "has their changes as their own: set another replication_method, or take the children out (ALTER TABLE "
+            f"stream {plan.stream}: other tables inherit from {name}, and their rows are read with "
+            "it, while the log "
+            "has their changes as their own: set another replication_method, or take the children "
+            "out (ALTER TABLE "
             f"… NO INHERIT {name}) and run with --full"
         )
     for part in (root, *leaves):
@@ -112,42 +124,65 @@ def log_table(database: Database, plan: StreamPlan) -> LogTable:
         plan.key_properties,
         frozenset(json.loads(generated or "[]")),
         frozenset(leaf["oid"] for leaf in leaves) if kind == "p" else None,
-        {leaf["oid"]: (leaf["name"], tuple(leaf["attached"])) for leaf in leaves if leaf["attached"]},
+        {
+            leaf["oid"]: (leaf["name"], tuple(leaf["attached"]))
+            for leaf in leaves
+            if leaf["attached"]
+        },
     )
 
 
 def _check_identity(plan: StreamPlan, part: Mapping[str, Any]) -> None:
-    """Refuse a table without identity, of which the server would even refuse updates once it is published."""
+    """Refuse a table without identity, of which the server would even refuse updates once it is
+    published.
+    """
     table, identity, key = part["name"], part["identity"], part["key"] or ()
     way_out = _WAY_OUT.replace("{table}", table)
     if identity == "n" or (identity in ("d", "i") and not key):
-        why = "has REPLICA IDENTITY NOTHING" if identity == "n" else "has no primary key, or a DEFERRABLE one"
+        why = (
+            "has REPLICA IDENTITY NOTHING"
+            if identity == "n"
+            else "has no primary key, or a DEFERRABLE one"
+        )
         raise ConfigurationError(
-            f"stream {plan.stream}: table {table} {why}, so the log can't say which row was changed: {way_out}"
+            f"stream {plan.stream}: table {table} {why}, so the log can't say which row was "
+            f"changed: {way_out}"
         )
     lacking = [] if identity == "f" else [name for name in plan.key_properties if name not in key]
     if lacking:
         raise ConfigurationError(
-            f"stream {plan.stream}: the log names old rows of {table} by {', '.join(key)}, and its key_properties have "
-            f"{', '.join(lacking)}, too: take that out, or ALTER TABLE {table} REPLICA IDENTITY FULL"
+            f"stream {plan.stream}: the log names old rows of {table} by {', '.join(key)}, and its "
+            "key_properties have "
+            f"{', '.join(lacking)}, too: take that out, or ALTER TABLE {table} REPLICA IDENTITY "
+            "FULL"
         )
-    immediate, deferred = ([set(each) for each in part[kind] or ()] for kind in ("immediate", "deferred"))
+    immediate, deferred = (
+        [set(each) for each in part[kind] or ()] for kind in ("immediate", "deferred")
+    )
     ours = set(plan.key_properties)
     if any(each <= ours for each in deferred) and not any(each <= ours for each in immediate):
         raise ConfigurationError(
-            f"stream {plan.stream}: the key {', '.join(plan.key_properties)} of {table} is DEFERRABLE, so two rows can "
-            "have it at one time within a transaction: make the constraint NOT DEFERRABLE, or name other key_properties"
+            f"stream {plan.stream}: the key {', '.join(plan.key_properties)} of {table} is "
+            "DEFERRABLE, so two rows can "
+            "have it at one time within a transaction: make the constraint NOT DEFERRABLE, or name "
+            "other key_properties"
         )
 
 
-def _check_same_identity(plan: StreamPlan, root: Mapping[str, Any], part: Mapping[str, Any]) -> None:
-    """Refuse differing identities: a partition logs old rows by its own, and the server sends them by the root's."""
+def _check_same_identity(
+    plan: StreamPlan, root: Mapping[str, Any], part: Mapping[str, Any]
+) -> None:
+    """Refuse differing identities: a partition logs old rows by its own, and the server sends them
+    by the root's.
+    """
     whole = part["identity"] == "f"
     if root["identity"] == part["identity"] and (whole or root["key"] == part["key"]):
         return
     if not whole or root["identity"] == "f":
         raise ConfigurationError(
-            f"stream {plan.stream}: partition {part['name']} has another REPLICA IDENTITY than {root['name']}, so the "
-            f"log can't say which row was changed: ALTER TABLE … REPLICA IDENTITY the same, of {root['name']} and of "
+            f"stream {plan.stream}: partition {part['name']} has another REPLICA IDENTITY than "
+            f"{root['name']}, so the "
+            "log can't say which row was changed: ALTER TABLE … REPLICA IDENTITY the same, of "
+            f"{root['name']} and of "
             "each partition, then run with --full"
         )

@@ -38,7 +38,9 @@ class RowColumn:
 
     @property
     def unchanged(self) -> npt.NDArray[np.bool_]:
-        """Which values are not in the log, being large ones stored outside of a row that did not change them."""
+        """Which values are not in the log, being large ones stored outside of a row that did not
+        change them.
+        """
         found: npt.NDArray[np.bool_] = self.kinds == _UNCHANGED
         return found
 
@@ -47,7 +49,9 @@ class RowColumn:
         offsets = np.zeros(len(self.sizes) + 1, np.int64)
         np.cumsum(self.sizes, out=offsets[1:])
         if offsets[-1] >= 2**31:
-            raise SourceError("one batch of changes holds more than 2 GB in one column; set its column apart")
+            raise SourceError(
+                "one batch of changes holds more than 2 GB in one column; set its column apart"
+            )
         places = np.repeat(self.begins - offsets[:-1], self.sizes) + np.arange(offsets[-1])
         validity = np.packbits(self.kinds == _TEXT, bitorder="little")
         buffers = [validity, offsets.astype(np.int32), self.content[places]]
@@ -59,7 +63,10 @@ class RowColumn:
 
     def filled(self, other: RowColumn, rows: npt.NDArray[np.bool_]) -> RowColumn:
         """The column with the values of some rows taken from another column."""
-        kept = (np.where(rows, getattr(other, name), getattr(self, name)) for name in ("kinds", "begins", "sizes"))
+        kept = (
+            np.where(rows, getattr(other, name), getattr(self, name))
+            for name in ("kinds", "begins", "sizes")
+        )
         return RowColumn(self.content, *kept)
 
 
@@ -76,13 +83,17 @@ class Rows:
 
     def take(self, rows: npt.NDArray[np.int64]) -> Rows:
         """Some of the rows."""
-        return Rows({name: column.take(rows) for name, column in self.columns.items()}, self.ends[rows])
+        return Rows(
+            {name: column.take(rows) for name, column in self.columns.items()}, self.ends[rows]
+        )
 
 
 def rows_at(content: Bytes, places: Numbers, names: Sequence[str]) -> Rows:
     """The rows at these places, with columns of these names."""
     if len(places) and not (number(content, places, 2) == len(names)).all():
-        raise SourceError("the log has rows with another number of columns than it describes for their table")
+        raise SourceError(
+            "the log has rows with another number of columns than it describes for their table"
+        )
     at, columns = places + 2, {}
     for name in names:
         kinds = content[at]

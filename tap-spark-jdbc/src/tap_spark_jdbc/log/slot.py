@@ -52,10 +52,13 @@ class LogSlot:
 
     Attributes:
         confirmed: The position at which it begins.
-        timeline: The server's timeline; it changes with each failover, and each restore to an earlier moment.
+        timeline: The server's timeline; it changes with each failover, and each restore to an
+            earlier moment.
     """
 
-    def __init__(self, database: Database, server: LogServer, slot: str, publication: Publication) -> None:
+    def __init__(
+        self, database: Database, server: LogServer, slot: str, publication: Publication
+    ) -> None:
         """Nothing is queried yet."""
         self._database = database
         self._server = server
@@ -66,25 +69,32 @@ class LogSlot:
         self.timeline = ""
 
     def look(self, *, waits: bool = True) -> bool:
-        """Whether the slot exists; updates where it begins. SourceError: it is no longer usable, or not ours."""
+        """Whether the slot exists; updates where it begins.
+
+        SourceError: it is no longer usable, or not ours.
+        """
         found = self._made() if waits else next(iter(self._found()), None)
         if found is None:
             return False
         plugin, database, _, confirmed, status, reason, timeline = found
         if plugin != "pgoutput" or database != self._server.database:
             raise ConfigurationError(
-                f"slot {self.slot} is another one's (plug-in {plugin}, database {database}): name another log_slot"
+                f"slot {self.slot} is another one's (plug-in {plugin}, database {database}): name "
+                "another log_slot"
             )
         if status == "lost" or reason or confirmed is None:
             raise SourceError(
                 f"the server has dropped log that slot {self.slot} needs ({reason or status}, see "
-                "max_slot_wal_keep_size): changes are lost; run `spark-lake log drop`, then the tap with --full"
+                "max_slot_wal_keep_size): changes are lost; run `spark-lake log drop`, then the "
+                "tap with --full"
             )
         self.confirmed, self.timeline = lsn_of(confirmed), str(timeline)
         return True
 
     def _made(self) -> tuple[str | None, ...] | None:
-        """The slot, once it is free: a killed tap may have left a server process that still makes or reads it."""
+        """The slot, once it is free: a killed tap may have left a server process that still makes
+        or reads it.
+        """
         end, logged = time.monotonic() + _OTHERS_SECONDS, False
         while True:
             found = self._found()
@@ -94,11 +104,13 @@ class LogSlot:
             if time.monotonic() > end:
                 if confirmed is None:
                     raise SourceError(
-                        f"slot {self.slot} is still being made by process {active}, which waits for transactions that "
+                        f"slot {self.slot} is still being made by process {active}, which waits "
+                        "for transactions that "
                         "are open; end these, or run again later"
                     )
                 raise SourceError(
-                    f"slot {self.slot} is in use by process {active}, of another run or another program: wait for it, "
+                    f"slot {self.slot} is in use by process {active}, of another run or another "
+                    "program: wait for it, "
                     "or set a log_slot of its own"
                 )
             if not logged:
@@ -114,7 +126,9 @@ class LogSlot:
         logger.info("making slot %s, which waits for the transactions that are open", self.slot)
         slot = self._dialect.string(self.slot)
         self._with_slot(
-            "made", f"SELECT slot_name FROM pg_catalog.pg_create_logical_replication_slot({slot}, 'pgoutput')"
+            "made",
+            f"SELECT slot_name FROM pg_catalog.pg_create_logical_replication_slot({slot}, "
+            "'pgoutput')",
         )
         self.look()
         self._see_committed()
@@ -125,12 +139,17 @@ class LogSlot:
             place = self._dialect.string(lsn_text(lsn))
             slot = self._dialect.string(self.slot)
             self._with_slot(
-                "moved", f"SELECT CAST(end_lsn AS text) FROM pg_catalog.pg_replication_slot_advance({slot}, {place})"
+                "moved",
+                f"SELECT CAST(end_lsn AS text) FROM pg_catalog.pg_replication_slot_advance({slot}, "
+                f"{place})",
             )
             self.confirmed = lsn
 
     def end_of_log(self) -> int:
-        """The position up to which commits can be read; log that is only in memory is flushed first."""
+        """The position up to which commits can be read.
+
+        Log that is only in memory is flushed first.
+        """
         ((inserted, flushed),) = self._rows(_PLACES)
         if lsn_of(str(flushed)) < lsn_of(str(inserted)):
             try:
@@ -149,12 +168,17 @@ class LogSlot:
         """Remove slot and publication, if they exist; returns what was removed."""
         slot, removed = self._dialect.string(self.slot), []
         if self.held_back() is not None:
-            self._with_slot("removed", f"SELECT CAST(pg_catalog.pg_drop_replication_slot({slot}) AS text)")
+            self._with_slot(
+                "removed", f"SELECT CAST(pg_catalog.pg_drop_replication_slot({slot}) AS text)"
+            )
             removed.append(f"slot {self.slot}")
         return removed + self.publication.drop()
 
     def has_changes(self, until: int) -> bool:
-        """Whether there may be any message up to a position; the server decodes only as much as needed to find one."""
+        """Whether there may be any message up to a position.
+
+        The server decodes only as much as needed to find one.
+        """
         if self._server.encoding == _NO_ENCODING:
             # Over JDBC it would refuse a text that is not UTF-8.
             return True
@@ -163,7 +187,12 @@ class LogSlot:
     def peeking(self, until: int, most: int | None, selected: str = "data") -> str:
         """The query for all messages up to a position, or for not many more than `most`."""
         text = self._dialect.string
-        options = ("proto_version", "1", "publication_names", self._dialect.quote(self.publication.name))
+        options = (
+            "proto_version",
+            "1",
+            "publication_names",
+            self._dialect.quote(self.publication.name),
+        )
         limit = "NULL" if most is None else str(min(most, 2**31 - 1))
         arguments = ", ".join([text(self.slot), text(lsn_text(until)), limit, *map(text, options)])
         return f"SELECT {selected} FROM pg_catalog.pg_logical_slot_peek_binary_changes({arguments})"
@@ -172,11 +201,14 @@ class LogSlot:
     def session_statements(self) -> tuple[str, ...]:
         """Statements that begin a session in which messages are read."""
         pinned = self._dialect.session_statements
-        # The server would refuse a text that is not UTF-8 without naming its column, or even its table.
+        # The server would refuse a text that is not UTF-8 without naming its column, or even its
+        # table.
         return (*pinned, _AS_STORED) if self._server.encoding == _NO_ENCODING else pinned
 
     def _see_committed(self) -> None:
-        """Wait for transactions whose commit is logged but not yet visible: the slot begins after them."""
+        """Wait for transactions whose commit is logged but not yet visible: the slot begins after
+        them.
+        """
         ((snapshot,),) = self._rows("SELECT CAST(pg_catalog.pg_current_snapshot() AS text)")
         waited = frozenset(filter(None, str(snapshot).split(":")[2].split(",")))
         end = time.monotonic() + 1
@@ -202,19 +234,27 @@ class LogSlot:
 
 
 def opened(database: Database, pipeline: str, entries: Mapping[str, Mapping[str, Any]]) -> LogSlot:
-    """The slot named by the settings, the bookmarks, or the pipeline; ConfigurationError: there is no log to read."""
+    """The slot named by the settings, the bookmarks, or the pipeline.
+
+    ConfigurationError: there is no log to read.
+    """
     if database.source.dialect.name != "postgresql":
         raise ConfigurationError(
-            f"LOG_BASED is for PostgreSQL, and this is {database.source.dialect.name}; set another method"
+            f"LOG_BASED is for PostgreSQL, and this is {database.source.dialect.name}; set another "
+            "method"
         )
     try:
         conninfo(database.source)
     except ValueError as error:
-        raise ConfigurationError(f"LOG_BASED reads by the columnar driver, which can't connect: {error}") from error
+        raise ConfigurationError(
+            f"LOG_BASED reads by the columnar driver, which can't connect: {error}"
+        ) from error
     server, settings = log_server(database), database.settings
     slots = {bookmark.slot for bookmark in bookmarks_of(entries).values() if bookmark.slot}
     # A bookmark belongs to one slot, however this run was started.
     known = next(iter(slots)) if len(slots) == 1 and settings.log_slot is None else None
-    named = ("spark_tap_" + re.sub("[^a-z0-9_]", "_", (pipeline or server.database).lower()))[:_LONGEST]
+    named = ("spark_tap_" + re.sub("[^a-z0-9_]", "_", (pipeline or server.database).lower()))[
+        :_LONGEST
+    ]
     publication = Publication(database, server, settings.log_publication or known or named)
     return LogSlot(database, server, settings.log_slot or known or named, publication)

@@ -1,7 +1,7 @@
 """Masks: the replacement of a column's values before anything is written anywhere (plain Python).
 
-A masked value is computed from the value's text, as `type_overrides: text` reads it: so both readers, and anyone with
-that text, get the same, and equal values of two tables stay equal.
+A masked value is computed from the value's text, as `type_overrides: text` reads it: so both
+readers, and anyone with that text, get the same, and equal values of two tables stay equal.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ class Mask:
     """The mask of one column; NULL stays NULL, whatever the kind.
 
     Attributes:
-        kind: `hash`: HMAC-SHA-256 in hexadecimal; `last4`: the last four characters of longer texts; `redact`: a fixed
+        kind: `hash`: HMAC-SHA-256 in hexadecimal; `last4`: the last four characters of longer
+            texts; `redact`: a fixed
             text; `null`: NULL, of the column's own type.
         key: The key of `hash`.
     """
@@ -37,7 +38,10 @@ class Mask:
 
     @classmethod
     def by(cls, kind: Kind, key: str | None) -> Mask:
-        """The mask of this kind; texts derived from its key for Spark are registered with `redact`."""
+        """The mask of this kind.
+
+        Texts derived from its key for Spark are registered with `redact`.
+        """
         if kind != "hash" or key is None:
             return cls(kind)
         mask = cls(kind, key.encode())
@@ -47,7 +51,9 @@ class Mask:
 
     @property
     def without_key(self) -> Mask:
-        """The mask with a short digest instead of its key: a changed key is noticed, but can't be found by guessing."""
+        """The mask with a short digest instead of its key: a changed key is noticed, but can't be
+        found by guessing.
+        """
         return replace(self, key=hmac.digest(self.key, b"resume", "sha256")[:2])
 
     @property
@@ -65,7 +71,11 @@ class Mask:
         if self.kind == "redact":
             return f"CASE WHEN {{c}} IS NOT NULL THEN '{REDACTED}' END"
         # Of the column's own type, in any database.
-        return template.replace("{c}", "(CASE WHEN 1 = 0 THEN {c} END)") if self.kind == "null" else template
+        return (
+            template.replace("{c}", "(CASE WHEN 1 = 0 THEN {c} END)")
+            if self.kind == "null"
+            else template
+        )
 
     def of(self, text: str | None) -> str | None:
         """The masked value for a value with this text."""
@@ -76,7 +86,10 @@ class Mask:
         return text[-SHOWN:] if self.kind == "last4" and len(text) > SHOWN else REDACTED
 
     def spark_sql(self, text: str) -> str:
-        """The masked value in Spark SQL, from an expression for the text; for masks that are not in the SELECT."""
+        """The masked value in Spark SQL, from an expression for the text.
+
+        For masks that are not in the SELECT.
+        """
         if self.kind == "hash":
             inner, outer = self._pads()
             hashed = f"sha2(concat(X'{inner}', CAST({text} AS BINARY)), 256)"
@@ -88,4 +101,6 @@ class Mask:
         """The pads of RFC 2104, in hexadecimal: hashing with each in turn gives the HMAC."""
         key = hashlib.sha256(self.key).digest() if len(self.key) > _BLOCK else self.key
         padded = key.ljust(_BLOCK, b"\0")
-        return bytes(each ^ 0x36 for each in padded).hex().upper(), bytes(each ^ 0x5C for each in padded).hex().upper()
+        return bytes(each ^ 0x36 for each in padded).hex().upper(), bytes(
+            each ^ 0x5C for each in padded
+        ).hex().upper()

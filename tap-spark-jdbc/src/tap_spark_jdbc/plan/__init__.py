@@ -1,4 +1,5 @@
 """The plan of each stream, from catalog, settings and tables, down to its SQL.
 
-No rows are read here. It may import `source` and what lies below. Start with `stream_plan`, then `stream_sql`.
+No rows are read here. It may import `source` and what lies below. Start with `stream_plan`, then
+`stream_sql`.
 """

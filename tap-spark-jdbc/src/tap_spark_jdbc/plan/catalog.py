@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING, Any
 from singer_spark.errors import ConfigurationError
 from singer_spark.singer.bookmark import KeyType
 from singer_spark.singer.sql_type import property_schema
-from tap_spark_jdbc.plan.stream_choice import CatalogOptions, Choice, Name, choose, options_of, specs_by_table
+from tap_spark_jdbc.plan.stream_choice import (
+    CatalogOptions,
+    Choice,
+    Name,
+    choose,
+    options_of,
+    specs_by_table,
+)
 from tap_spark_jdbc.plan.stream_columns import is_wanted
 
 if TYPE_CHECKING:
@@ -25,7 +32,10 @@ _GROWING = (KeyType.INTEGER, KeyType.DECIMAL, KeyType.DATE, KeyType.DATETIME, Ke
 
 
 def catalog_of(tables: Sequence[Table], settings: TapSettings, unknown: Sequence[str] = ()) -> JSON:
-    """`{"streams": [...]}` with standard metadata, everything selected; ConfigurationError: settings fit no table."""
+    """`{"streams": [...]}` with standard metadata, everything selected.
+
+    ConfigurationError: settings fit no table.
+    """
     problems = list(unknown)
     specs = specs_by_table(tables, [], settings, problems)
     streams = []
@@ -36,7 +46,9 @@ def catalog_of(tables: Sequence[Table], settings: TapSettings, unknown: Sequence
             continue
         try:
             options = options_of(table.stream, settings)
-            choice = choose(table, CatalogOptions(), options, specs.get((table.schema, table.name)), settings)
+            choice = choose(
+                table, CatalogOptions(), options, specs.get((table.schema, table.name)), settings
+            )
             streams.append(_entry(table, choice))
         except ValueError as error:
             problems.append(f"stream {table.stream}: {error}")
@@ -63,13 +75,19 @@ def is_selected(entry: Mapping[str, Any]) -> bool:
 
 
 def possible_tables(entry: Mapping[str, Any]) -> list[Name]:
-    """Schema and table of a catalog's stream by its metadata; without that, all tables its name can mean."""
+    """Schema and table of a catalog's stream by its metadata.
+
+    Without that, all tables its name can mean.
+    """
     root = _metadata(entry).get((), {})
     table = root.get("table-name") or entry.get("table_name")
     if table is not None:
         return [(root.get("schema-name"), str(table))]
     parts = stream_of(entry).split("-")
-    return [(None, "-".join(parts)), *(("-".join(parts[:n]), "-".join(parts[n:])) for n in range(1, len(parts)))]
+    return [
+        (None, "-".join(parts)),
+        *(("-".join(parts[:n]), "-".join(parts[n:])) for n in range(1, len(parts))),
+    ]
 
 
 def stream_of(entry: Mapping[str, Any]) -> str:
@@ -78,7 +96,9 @@ def stream_of(entry: Mapping[str, Any]) -> str:
 
 
 def other_name(entry: Mapping[str, Any], table: Table) -> str | None:
-    """The name that a catalog gives to a table's stream in place of its own, by which nothing would find it."""
+    """The name that a catalog gives to a table's stream in place of its own, by which nothing would
+    find it.
+    """
     given = (stream_of(entry), str(entry.get("stream") or table.stream))
     return next((name for name in given if name != table.stream), None)
 
@@ -93,11 +113,15 @@ def catalog_options(entry: Mapping[str, Any], table: Table) -> CatalogOptions:
         method=root.get("replication-method") or entry.get("replication_method"),
         key=root.get("replication-key") or entry.get("replication_key"),
         key_properties=tuple(key_properties),
-        columns=frozenset(column.name for column in table.columns if _column_selected(column, entry, metadata)),
+        columns=frozenset(
+            column.name for column in table.columns if _column_selected(column, entry, metadata)
+        ),
     )
 
 
-def _column_selected(column: Column, entry: Mapping[str, Any], metadata: Mapping[tuple[str, ...], JSON]) -> bool:
+def _column_selected(
+    column: Column, entry: Mapping[str, Any], metadata: Mapping[tuple[str, ...], JSON]
+) -> bool:
     properties = (entry.get("schema") or {}).get("properties")
     if properties and column.name not in properties:
         return False
@@ -108,12 +132,18 @@ def _column_selected(column: Column, entry: Mapping[str, Any], metadata: Mapping
 
 
 def _metadata(entry: Mapping[str, Any]) -> dict[tuple[str, ...], JSON]:
-    return {tuple(each.get("breadcrumb", ())): each.get("metadata", {}) for each in entry.get("metadata") or ()}
+    return {
+        tuple(each.get("breadcrumb", ())): each.get("metadata", {})
+        for each in entry.get("metadata") or ()
+    }
 
 
 def _entry(table: Table, choice: Choice) -> JSON:
     """A stream of the catalog, without members that are None."""
-    properties = {column.name: property_schema(column.sql_type, nullable=column.nullable) for column in table.columns}
+    properties = {
+        column.name: property_schema(column.sql_type, nullable=column.nullable)
+        for column in table.columns
+    }
     automatic = {*choice.key_properties, choice.key}
     entry = {
         "tap_stream_id": table.stream,
@@ -129,7 +159,10 @@ def _entry(table: Table, choice: Choice) -> JSON:
             {"breadcrumb": [], "metadata": _root_metadata(table, choice)},
             *(
                 _column_metadata(
-                    column, choice, automatic=column.name in automatic, default=table.defaults.get(column.name)
+                    column,
+                    choice,
+                    automatic=column.name in automatic,
+                    default=table.defaults.get(column.name),
                 )
                 for column in table.columns
             ),
@@ -157,8 +190,12 @@ def _root_metadata(table: Table, choice: Choice) -> JSON:
     return {name: value for name, value in root.items() if value is not None}
 
 
-def _column_metadata(column: Column, choice: Choice, *, automatic: bool, default: str | None) -> JSON:
-    inclusion = "unsupported" if column.reading.problem else "automatic" if automatic else "available"
+def _column_metadata(
+    column: Column, choice: Choice, *, automatic: bool, default: str | None
+) -> JSON:
+    inclusion = (
+        "unsupported" if column.reading.problem else "automatic" if automatic else "available"
+    )
     selected = automatic or is_wanted(column.name, choice.options)
     metadata = {"inclusion": inclusion, "selected": selected, "sql-datatype": column.native_type}
     if default is not None:

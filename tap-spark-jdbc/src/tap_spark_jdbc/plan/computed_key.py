@@ -1,4 +1,6 @@
-"""Replication keys that are expressions: their value becomes one more column of the table and its stream."""
+"""Replication keys that are expressions: their value becomes one more column of the table and its
+stream.
+"""
 
 from __future__ import annotations
 
@@ -22,8 +24,13 @@ if TYPE_CHECKING:
 _LONGEST_NAME = 60
 
 
-def with_computed_key(connection: JdbcConnection, dialect: Dialect, table: Table, settings: TapSettings) -> Table:
-    """The table; if the stream's replication key is an expression, read by a query that computes it."""
+def with_computed_key(
+    connection: JdbcConnection, dialect: Dialect, table: Table, settings: TapSettings
+) -> Table:
+    """The table.
+
+    If the stream's replication key is an expression, read by a query that computes it.
+    """
     options = options_of(table.stream, settings)
     expression = options.replication_key
     if expression is None or "(" not in expression or table.column(expression) is not None:
@@ -31,14 +38,19 @@ def with_computed_key(connection: JdbcConnection, dialect: Dialect, table: Table
     name = column_name(expression)
     if table.column(name) is not None:
         raise ConfigurationError(
-            f"stream {table.stream}: replication_key {expression!r} would be a column {name!r}, which the table has "
+            f"stream {table.stream}: replication_key {expression!r} would be a column {name!r}, "
+            "which the table has "
             "already; make a stream of it by `queries`"
         )
     # Needed to find late rows.
     writer = ", t.xmin, t.tableoid" if dialect.shares_snapshots and not table.is_view else ""
     key = f"({expression}\n)"
     is_cast = expression.lower().startswith("cast(")
-    if dialect.integer_expression and options.replication_key_type is KeyType.INTEGER and not is_cast:
+    if (
+        dialect.integer_expression
+        and options.replication_key_type is KeyType.INTEGER
+        and not is_cast
+    ):
         key = dialect.integer_expression.replace("{e}", key)
     sql = f"SELECT t.*{writer}, {key} AS {dialect.quote(name)} FROM {dialect.table(table)} t"
     try:
@@ -51,7 +63,9 @@ def with_computed_key(connection: JdbcConnection, dialect: Dialect, table: Table
 
 
 def column_name(expression: str) -> str:
-    """The column's name, made from the expression's words, so that another expression is another key."""
+    """The column's name, made from the expression's words, so that another expression is another
+    key.
+    """
     words = "_".join(re.findall(r"\w+", expression.lower()))
     if len(words.encode()) <= _LONGEST_NAME:
         return words

@@ -1,7 +1,9 @@
-"""Rows that were committed late: below a bookmark, and invisible when the last run looked. SQL text only.
+"""Rows that were committed late: below a bookmark, and invisible when the last run looked.
 
-Every PostgreSQL row version has the number of the transaction that wrote it in its system column `xmin`: its lower 32
-bits, even once the row is frozen. A subtransaction has a number of its own.
+SQL text only.
+
+Every PostgreSQL row version has the number of the transaction that wrote it in its system column
+`xmin`: its lower 32 bits, even once the row is frozen. A subtransaction has a number of its own.
 """
 
 from __future__ import annotations
@@ -18,7 +20,9 @@ WRITER = "CAST(CAST(xmin AS text) AS bigint)"
 """The number of a row's writer, its lower 32 bits."""
 NONE_JOINED, ALL_JOINED = "FALSE", "TRUE"
 FAR = 2**31
-"""After so many numbers a snapshot is renewed, or proves nothing: they wrap around after twice as many."""
+"""After so many numbers a snapshot is renewed, or proves nothing: they wrap around after twice as
+many.
+"""
 _CYCLE = 2**32
 # Lower numbers are not transactions: rows that have them were there before all others.
 _FIRST = 3
@@ -29,7 +33,8 @@ class LateSearch:
     """How the rows of one stream that were committed late are looked for.
 
     Attributes:
-        kind: In the whole table; in a window below the bookmark; only for transactions that were open at the last run;
+        kind: In the whole table; in a window below the bookmark; only for transactions that were
+            open at the last run;
             not at all.
         width: How far a window reaches below the bookmark, in the unit of `KeyValue.minus`.
         span: The same for users.
@@ -59,11 +64,13 @@ class LateSearch:
 
 @dataclass(frozen=True)
 class LateRows(Generic[K]):
-    """The rows a run sends in addition to those its bookmark's value selects: those the last run could not see.
+    """The rows a run sends in addition to those its bookmark's value selects: those the last run
+    could not see.
 
-    `xmax` is of this run's snapshot; `sent` are the ranges where the last run (or the one that died) sent all it saw;
-    `joined` is the condition for rows of tables that were no part of the stream then, whoever wrote them; of another
-    server's snapshot it is `ALL_JOINED`: its numbers mean nothing here.
+    `xmax` is of this run's snapshot; `sent` are the ranges where the last run (or the one that
+    died) sent all it saw; `joined` is the condition for rows of tables that were no part of the
+    stream then, whoever wrote them; of another server's snapshot it is `ALL_JOINED`: its numbers
+    mean nothing here.
     """
 
     snapshot: TransactionSnapshot
@@ -83,14 +90,19 @@ class LateRows(Generic[K]):
         return unseen if self.joined == NONE_JOINED else f"({unseen} OR {self.joined})"
 
     def unseen(self, writer: str) -> str:
-        """The same for a row of a table that it read, given SQL of the row's writer: `WRITER` or its alias."""
+        """The same for a row of a table that it read, given SQL of the row's writer: `WRITER` or
+        its alias.
+        """
         first, span = self.snapshot.xmin, self.xmax - self.snapshot.xmin
         condition = _within(writer, first, span)
         # After a whole cycle of numbers, they no longer identify the transactions that were seen.
         if not self.snapshot.seen or span > _CYCLE:
             return condition
         distances = ",".join(str(number - first) for number in self.snapshot.seen)
-        return f"{condition} AND {_distance(writer, first)} <> ALL (CAST('{{{distances}}}' AS bigint[]))"
+        return (
+            f"{condition} AND {_distance(writer, first)} <> ALL (CAST('{{{distances}}}' AS "
+            "bigint[]))"
+        )
 
 
 @dataclass(frozen=True)
@@ -98,11 +110,14 @@ class Written:
     """The result of a look at the writers of all rows.
 
     Attributes:
-        seen: Writers between `xmin` and `xmax` of this run's snapshot whose rows it shows, ascending; at most
+        seen: Writers between `xmin` and `xmax` of this run's snapshot whose rows it shows,
+            ascending; at most
             `MAX_SEEN`.
-        late: Whether it shows a row that the last run could not see in the ranges where that run sent everything.
+        late: Whether it shows a row that the last run could not see in the ranges where that run
+            sent everything.
         new: Whether it shows any row that the last run could not see.
-        keys: The least and the greatest key of the late rows, as the database prints them, if they were asked for.
+        keys: The least and the greatest key of the late rows, as the database prints them, if they
+            were asked for.
     """
 
     seen: tuple[int, ...]
@@ -120,12 +135,14 @@ def written_query(
     places: str,
     key: tuple[str, str] | None = None,
 ) -> str:
-    """SQL that looks at the writers of all rows once, in one row of three texts, or of five (`written_of`).
+    """SQL that looks at the writers of all rows once, in one row of three texts, or of five
+    (`written_of`).
 
-    A writer that the server calls unfinished is not *seen*: its number is that of a row a whole cycle older. `xmin`,
-    `xmax` and the server's own text are of the snapshot in which the query runs; `places` is the condition for the
-    ranges in which the last run sent everything that, by `late`, it could see. With a `key`, its column and the SQL of
-    that column's text, the least and greatest key of the late rows are texts four and five.
+    A writer that the server calls unfinished is not *seen*: its number is that of a row a whole
+    cycle older. `xmin`, `xmax` and the server's own text are of the snapshot in which the query
+    runs; `places` is the condition for the ranges in which the last run sent everything that, by
+    `late`, it could see. With a `key`, its column and the SQL of that column's text, the least and
+    greatest key of the late rows are texts four and five.
     """
     first = xmin if late is None else min(xmin, late.snapshot.xmin)
     distance = _distance("w", xmin)
@@ -139,7 +156,8 @@ def written_query(
         placed = "CASE WHEN placed THEN k END"
         ends = f", pg_catalog.min({placed}) AS least, pg_catalog.max({placed}) AS greatest"
         texts = "".join(
-            f", (SELECT {text} FROM (SELECT pg_catalog.{end}) AS {column} FROM written WHERE {unseen}) one)"
+            f", (SELECT {text} FROM (SELECT pg_catalog.{end}) AS {column} FROM written WHERE "
+            f"{unseen}) one)"
             for end in ("min(least", "max(greatest")
         )
     rows = (
@@ -147,14 +165,20 @@ def written_query(
         f"AND ({_within(WRITER, first, xmax - first)} OR {joined})"
     )
     return (
-        f"WITH written AS MATERIALIZED (SELECT w, joined, pg_catalog.bool_or(placed) AS placed{ends} FROM ({rows}) r "
+        "WITH written AS MATERIALIZED (SELECT w, joined, pg_catalog.bool_or(placed) AS "
+        f"placed{ends} FROM ({rows}) r "
         f"GROUP BY w, joined) "
-        f"SELECT (SELECT pg_catalog.string_agg(CAST(d AS text), ',' ORDER BY d) FROM (SELECT d FROM "
-        f"(SELECT DISTINCT {distance} AS d FROM written WHERE {_within('w', xmin, xmax - xmin)}) between_both "
+        "SELECT (SELECT pg_catalog.string_agg(CAST(d AS text), ',' ORDER BY d) FROM (SELECT d "
+        "FROM "
+        f"(SELECT DISTINCT {distance} AS d FROM written WHERE {_within('w', xmin, xmax - xmin)}) "
+        "between_both "
         f"WHERE pg_catalog.pg_visible_in_snapshot({number}, CAST({snapshot} AS pg_snapshot)) "
-        f"AND pg_catalog.pg_xact_status({number}) = 'committed' ORDER BY d LIMIT {MAX_SEEN}) seen) AS distances, "
-        f"(SELECT CASE WHEN pg_catalog.bool_or(placed) THEN '1' ELSE '0' END FROM written WHERE {unseen}) AS is_late, "
-        f"(SELECT CASE WHEN COUNT(*) > 0 THEN '1' ELSE '0' END FROM written WHERE {unseen}) AS is_new{texts}"
+        f"AND pg_catalog.pg_xact_status({number}) = 'committed' ORDER BY d LIMIT {MAX_SEEN}) seen) "
+        "AS distances, "
+        "(SELECT CASE WHEN pg_catalog.bool_or(placed) THEN '1' ELSE '0' END FROM written WHERE "
+        f"{unseen}) AS is_late, "
+        f"(SELECT CASE WHEN COUNT(*) > 0 THEN '1' ELSE '0' END FROM written WHERE {unseen}) AS "
+        f"is_new{texts}"
     )
 
 
@@ -164,7 +188,9 @@ def written_of(row: Sequence[str | None], xmin: int) -> Written:
     listed: Sequence[str] = distances.split(",") if distances else ()
     least, greatest = ends or (None, None)
     keys = None if least is None or greatest is None else (least, greatest)
-    return Written(tuple(xmin + int(distance) for distance in listed), late == "1", new == "1", keys)
+    return Written(
+        tuple(xmin + int(distance) for distance in listed), late == "1", new == "1", keys
+    )
 
 
 def _distance(writer: str, first: int) -> str:

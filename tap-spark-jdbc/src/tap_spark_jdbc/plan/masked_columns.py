@@ -18,10 +18,15 @@ _WAY_OUT = "; leave the mask out, or take another key"
 def masks_of(table: Table, choice: Choice, key: str | None) -> dict[str, Mask]:
     """The masks of a table's columns by name; ValueError: a column can't be masked so.
 
-    Missing columns are not an error: a pattern for many streams may mask a column that only some of them have.
+    Missing columns are not an error: a pattern for many streams may mask a column that only some of
+    them have.
     """
     named = choice.options.mask.items()
-    masks = {name: Mask.by(kind, key) for configured, kind in named for name in _fitting(configured, table)}
+    masks = {
+        name: Mask.by(kind, key)
+        for configured, kind in named
+        for name in _fitting(configured, table)
+    }
     for name, mask in masks.items():
         _check(table, choice, name, mask)
     return masks
@@ -31,14 +36,18 @@ def masked(column: Column, mask: Mask) -> Column:
     """The column under its mask; `column` is as it is read without one, overrides applied."""
     text = replace(column.as_text, becomes=column.as_text.becomes.replace(", hex({c})", ""))
     if not mask.is_in_select:
-        return replace(column, reading=replace(text, sql_type=SqlType.parse(mask.sql_type)), mask=mask)
+        return replace(
+            column, reading=replace(text, sql_type=SqlType.parse(mask.sql_type)), mask=mask
+        )
     if mask.kind == "redact":
         reading = Reading(SqlType.parse(mask.sql_type), mask.select(text.select))
     else:
         own = column.reading if column.reading.problem is None else text
         columnar, checked = (each and mask.select(each) for each in (own.columnar, own.checked))
         reading = replace(own, select=mask.select(own.select), columnar=columnar, checked=checked)
-    return replace(column, reading=reading, mask=mask, nullable=column.nullable or mask.kind == "null")
+    return replace(
+        column, reading=reading, mask=mask, nullable=column.nullable or mask.kind == "null"
+    )
 
 
 def _fitting(name: str, table: Table) -> list[str]:
@@ -56,9 +65,14 @@ def _may_show(expression: str, name: str) -> bool:
 def _check(table: Table, choice: Choice, name: str, mask: Mask) -> None:
     if name == choice.key or _may_show(table.computed_key or "", name):
         raise ValueError(
-            f"replication key {choice.key!r} would be masked ({name!r}), and state holds its values{_WAY_OUT}"
+            f"replication key {choice.key!r} would be masked ({name!r}), and state holds its "
+            f"values{_WAY_OUT}"
         )
     if name in choice.key_properties and mask.kind != "hash":
-        raise ValueError(f"{name!r} is a column of its key, which can only be masked by hash, not by {mask.kind}")
+        raise ValueError(
+            f"{name!r} is a column of its key, which can only be masked by hash, not by {mask.kind}"
+        )
     if choice.options.partition_column and name.lower() == choice.options.partition_column.lower():
-        raise ValueError(f"partition_column {name!r} is masked, and state holds its values{_WAY_OUT}")
+        raise ValueError(
+            f"partition_column {name!r} is masked, and state holds its values{_WAY_OUT}"
+        )

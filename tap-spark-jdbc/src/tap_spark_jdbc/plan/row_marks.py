@@ -1,7 +1,9 @@
-"""Marks of rows: sums of them say later whether a database still has exactly the rows that a run has read.
+"""Marks of rows: sums of them say later whether a database still has exactly the rows that a run
+has read.
 
-A row's mark is the first 60 bits of the SHA-256 of its text in the database, which comes with the row itself. So it is
-of the very row that was sent, whatever is written meanwhile. Text only; nothing is executed here.
+A row's mark is the first 60 bits of the SHA-256 of its text in the database, which comes with the
+row itself. So it is of the very row that was sent, whatever is written meanwhile. Text only;
+nothing is executed here.
 """
 
 from __future__ import annotations
@@ -28,10 +30,17 @@ SCANNED_ROWS = 50_000
 def marks_of(dialect: Dialect, plan: StreamPlan) -> Marks | None:
     """How the rows of a stream are marked; None: they are not.
 
-    Not of views and queries, whose rows may take long to find, nor where a value is masked: no sum may show it.
+    Not of views and queries, whose rows may take long to find, nor where a value is masked: no sum
+    may show it.
     """
     key, table = plan.replication_key, plan.table
-    if key is None or plan.end_value is not None or table.is_view or table.query is not None or plan.masked_names:
+    if (
+        key is None
+        or plan.end_value is not None
+        or table.is_view
+        or table.query is not None
+        or plan.masked_names
+    ):
         return None
     is_small = table.row_estimate is not None and table.row_estimate <= SCANNED_ROWS
     return dialect.marks if key.indexed or is_small else None
@@ -40,7 +49,8 @@ def marks_of(dialect: Dialect, plan: StreamPlan) -> Marks | None:
 def mark(marks: Marks, dialect: Dialect, plan: StreamPlan) -> str:
     """SQL of a row's mark, or of its text if the database can't hash."""
     texts = [
-        marks.text.replace("{s}", each.as_text.select).replace("{c}", dialect.quote(each.name)) for each in plan.columns
+        marks.text.replace("{s}", each.as_text.select).replace("{c}", dialect.quote(each.name))
+        for each in plan.columns
     ]
     return marks.mark.replace("{t}", marks.joined.replace("{texts}", marks.between.join(texts)))
 
@@ -65,7 +75,10 @@ def checksum(dialect: Dialect, plan: StreamPlan, rows: int, total: int) -> str:
 
 
 def checksum_of(dialect: Dialect, plan: StreamPlan, sums: Iterable[object], form: str = "1") -> str:
-    """The checksum of rows, given the database's sums. Rendered differently, the same rows are other records."""
+    """The checksum of rows, given the database's sums.
+
+    Rendered differently, the same rows are other records.
+    """
     rendering = [
         (name, dialect.select(each), each.reading.read_as, each.reading.becomes)
         for name, each in plan.sent_columns.items()

@@ -1,8 +1,10 @@
-"""Slices: a stream's rows are cut by count, not by value, so that skewed keys cost nothing (plain Python).
+"""Slices: a stream's rows are cut by count, not by value, so that skewed keys cost nothing (plain
+Python).
 
-A slice is a range of the replication key, below an upper bound that was fixed before reading. Bounds are found lazily
-by hops on an index: to the key `rows` rows further on. Rows with equal keys are never separated by the key; if there
-are too many for one slice, they are cut along a second column, the first one of the primary key.
+A slice is a range of the replication key, below an upper bound that was fixed before reading.
+Bounds are found lazily by hops on an index: to the key `rows` rows further on. Rows with equal keys
+are never separated by the key; if there are too many for one slice, they are cut along a second
+column, the first one of the primary key.
 """
 
 from __future__ import annotations
@@ -46,7 +48,8 @@ class Slice(Generic[K]):
         key: Range of the replication key; None where the key bounds nothing.
         split: Range of the split column; None where it bounds nothing.
         nulls: Rows whose replication key is NULL belong to it too; without a range, only they do.
-        resume_at: Once this slice and all before it are sent, every row below this key is; None: unknown yet.
+        resume_at: Once this slice and all before it are sent, every row below this key is; None:
+            unknown yet.
         late: It has the rows that were committed late (`StreamSql.late`), and no others.
         pages: Range of the table's physical pages, within one snapshot; None: all of them.
         most: Its maximum number of rows when it was cut; None: unknown.
@@ -65,17 +68,24 @@ class BoundsSource(Protocol[K]):
     """The values of one source column, as needed to cut along it. NULLs are never among them."""
 
     def at(self, within: Range[K], offset: int) -> K | None:
-        """The value `offset` rows after the first row of the range, in the column's order; None past its end."""
+        """The value `offset` rows after the first row of the range, in the column's order.
+
+        None past its end.
+        """
 
     def next_above(self, value: K, within: Range[K]) -> K | None:
         """The smallest value of the range that is greater than this one."""
 
 
-def cut(bounds: BoundsSource[K], whole: Range[K], rows: Callable[[], int]) -> Iterator[tuple[Range[K], int | None]]:
-    """Cut a range lazily into consecutive ones of about `rows()` rows that cover it without gap or overlap.
+def cut(
+    bounds: BoundsSource[K], whole: Range[K], rows: Callable[[], int]
+) -> Iterator[tuple[Range[K], int | None]]:
+    """Cut a range lazily into consecutive ones of about `rows()` rows that cover it without gap or
+    overlap.
 
     Yields:
-        Each part, and the most rows it may have; None: it is a single value with more rows than that.
+        Each part, and the most rows it may have; None: it is a single value with more rows than
+        that.
 
     Raises:
         SourceError: the column's values are not in the order of its bounds.
@@ -92,7 +102,9 @@ def cut(bounds: BoundsSource[K], whole: Range[K], rows: Callable[[], int]) -> It
             return
         # A repeated bound would be found for ever.
         if bound == marked:
-            raise SourceError(f"the bounds of slices repeat: {bound!r} is followed by {bound!r} again")
+            raise SourceError(
+                f"the bounds of slices repeat: {bound!r} is followed by {bound!r} again"
+            )
         cuts += 1
         marked = bound if cuts & (cuts - 1) == 0 else marked
         yield Range(rest.lower, bound, after=rest.after), None if heavy else most
@@ -106,7 +118,9 @@ def indexed_slices(
     rows: Callable[[], int],
     split: Callable[[Range[K]], BoundsSource[K]] | None = None,
 ) -> Iterator[Slice[K]]:
-    """Cut along an indexed replication key, and a value with too many rows along the split column, if there is one."""
+    """Cut along an indexed replication key, and a value with too many rows along the split column,
+    if there is one.
+    """
     for part, most in cut(bounds, whole, rows):
         if most is None and split:
             yield from tie_slices(split(part), part, rows)
@@ -117,7 +131,9 @@ def indexed_slices(
 def tie_slices(
     split: BoundsSource[K], part: Range[K], rows: Callable[[], int], begin: K | None = None
 ) -> Iterator[Slice[K]]:
-    """Cut rows that the replication key can't tell apart, in `part`, along the split column, from `begin` on."""
+    """Cut rows that the replication key can't tell apart, in `part`, along the split column, from
+    `begin` on.
+    """
     resume_at = None if part.closed else part.upper
     for piece, most in cut(split, Range(begin), rows):
         yield Slice(part, piece, resume_at=resume_at if piece.upper is None else None, most=most)
@@ -131,10 +147,12 @@ def split_slices(
     nulls: bool = False,
     begin: K | None = None,
 ) -> Iterator[Slice[K]]:
-    """Cut along the split column alone, so that all slices together cost one pass; no bookmark before the last.
+    """Cut along the split column alone, so that all slices together cost one pass.
 
-    Without a split column there is one slice. All slices have the same range of the replication key, if any, and with
-    `nulls` the rows whose key is NULL.
+    No bookmark before the last.
+
+    Without a split column there is one slice. All slices have the same range of the replication
+    key, if any, and with `nulls` the rows whose key is NULL.
     """
     if split is None:
         yield Slice(key, nulls=nulls)
@@ -163,6 +181,8 @@ def joined(slices: Sequence[Slice[K]], at_most: int) -> list[Slice[K]]:
         if low.split is None or high.split is None:
             found.append(low)
             continue
-        whole = Range(low.split.lower, high.split.upper, closed=high.split.closed, after=low.split.after)
+        whole = Range(
+            low.split.lower, high.split.upper, closed=high.split.closed, after=low.split.after
+        )
         found.append(replace(low, split=whole, most=None))
     return found

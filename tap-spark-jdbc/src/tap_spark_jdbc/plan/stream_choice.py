@@ -1,4 +1,6 @@
-"""A stream's options, merged by precedence from the catalog, `stream_options`, `incremental_tables` and defaults."""
+"""A stream's options, merged by precedence from the catalog, `stream_options`, `incremental_tables`
+and defaults.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,8 @@ logger = logging.getLogger("tap-spark-jdbc")
 
 @dataclass(frozen=True)
 class CatalogOptions:
-    """A stream's options in a catalog: its method, replication key, record key and selected columns.
+    """A stream's options in a catalog: its method, replication key, record key and selected
+    columns.
 
     None where the catalog sets nothing.
     """
@@ -62,14 +65,25 @@ def choose(
     spec: IncrementalSpec | None,
     settings: TapSettings,
 ) -> Choice:
-    """Merge all options of a table; ValueError: a column does not exist, or the method is not possible."""
-    spec_key = column_named(table, spec.column, "the spec's column").name if spec is not None else None
-    key = _replication_key(table, from_catalog, options, settings, spec_key, by_spec=spec is not None and spec.included)
+    """Merge all options of a table.
+
+    ValueError: a column does not exist, or the method is not possible.
+    """
+    spec_key = (
+        column_named(table, spec.column, "the spec's column").name if spec is not None else None
+    )
+    key = _replication_key(
+        table, from_catalog, options, settings, spec_key, by_spec=spec is not None and spec.included
+    )
     is_log = (from_catalog.method or options.replication_method) == LOG_BASED
     if is_log:
         _check_log_based(table, options)
     same_key = spec if spec is not None and spec.included and spec_key == key else None
-    start = options.start_value if options.start_value is not None else (same_key.start if same_key else None)
+    start = (
+        options.start_value
+        if options.start_value is not None
+        else (same_key.start if same_key else None)
+    )
     named = _named_key(table, from_catalog, options)
     return Choice(
         method=LOG_BASED if is_log else FULL_TABLE if key is None else INCREMENTAL,
@@ -77,12 +91,15 @@ def choose(
         key_type=options.replication_key_type or (same_key.key_type if same_key else None),
         start=None if key is None else start,
         load_method=options.load_method or (spec.load_method if spec else None),
-        key_properties=tuple(column_named(table, name, "key property").name for name in named) or table.primary_key,
+        key_properties=tuple(column_named(table, name, "key property").name for name in named)
+        or table.primary_key,
         options=options,
     )
 
 
-def _named_key(table: Table, from_catalog: CatalogOptions, options: StreamOptions) -> tuple[str, ...]:
+def _named_key(
+    table: Table, from_catalog: CatalogOptions, options: StreamOptions
+) -> tuple[str, ...]:
     """The names of the record's key by catalog or options; empty: the table's own is taken."""
     named = tuple(from_catalog.key_properties or options.key_properties or ())
     if not table.parent_key:
@@ -90,14 +107,17 @@ def _named_key(table: Table, from_catalog: CatalogOptions, options: StreamOption
     # Discovery by an older version wrote the primary key into the catalog.
     if options.key_properties or not set(named) <= set(table.parent_key):
         logger.warning(
-            "stream %s: other tables inherit from it, and nothing keeps two of them from having a row with the same "
+            "stream %s: other tables inherit from it, and nothing keeps two of them from having a "
+            "row with the same "
             "key_properties %s: of such rows a target that merges by key keeps one",
             *(table.stream, ", ".join(named)),
         )
         return named
     logger.info(
-        "stream %s: other tables inherit from it, and its primary key %s does not hold for their rows: it is sent "
-        "without a key; if the rows of all have different ones, name it in key_properties in stream_options",
+        "stream %s: other tables inherit from it, and its primary key %s does not hold for their "
+        "rows: it is sent "
+        "without a key; if the rows of all have different ones, name it in key_properties in "
+        "stream_options",
         *(table.stream, ", ".join(table.parent_key)),
     )
     return ()
@@ -114,7 +134,9 @@ def _replication_key(
 ) -> str | None:
     """The effective replication key; None: the table is exported whole."""
     if from_catalog.method not in (None, *_METHODS):
-        raise ValueError(f"replication method {from_catalog.method} is not one of {', '.join(_METHODS)}")
+        raise ValueError(
+            f"replication method {from_catalog.method} is not one of {', '.join(_METHODS)}"
+        )
     method = from_catalog.method or options.replication_method
     if method in (FULL_TABLE, LOG_BASED):
         return None
@@ -124,11 +146,17 @@ def _replication_key(
         return table.columns[-1].name
     if options.replication_key is not None:
         named = options.replication_key
-        list_it = "; columns of a composite key are given as a list" if "," in named and not table.column(named) else ""
+        list_it = (
+            "; columns of a composite key are given as a list"
+            if "," in named and not table.column(named)
+            else ""
+        )
         return column_named(table, named, "replication_key", list_it).name
     chosen = spec_key if by_spec else None
     if spec_key is None and settings.default_replication_method == INCREMENTAL:
-        chosen = fitting_name(settings.default_replication_key or "", [column.name for column in table.columns])
+        chosen = fitting_name(
+            settings.default_replication_key or "", [column.name for column in table.columns]
+        )
     if chosen is None and method == INCREMENTAL:
         by = "the catalog" if from_catalog.method else "stream_options"
         raise ValueError(f"it is INCREMENTAL by {by}, but nothing names its replication key")
@@ -138,39 +166,58 @@ def _replication_key(
 def _check_log_based(table: Table, options: StreamOptions) -> None:
     """Check that a stream's changes can be read from a log; ValueError: they can't."""
     if table.is_view or table.query is not None:
-        raise ValueError("it is a view or a query, and LOG_BASED is for tables: set another replication_method")
+        raise ValueError(
+            "it is a view or a query, and LOG_BASED is for tables: set another replication_method"
+        )
     if options.load_method in ("overwrite", "overwrite-delete-stale"):
-        raise ValueError(f"LOG_BASED sends changes, which {options.load_method} can't take: use upsert or append-dedup")
+        raise ValueError(
+            f"LOG_BASED sends changes, which {options.load_method} can't take: use upsert or "
+            "append-dedup"
+        )
     for name in ("where", "end_value", "start_value", "detect_deletes"):
         if getattr(options, name):
             more = ": give the publication a row filter instead" if name == "where" else ""
-            raise ValueError(f"{name} is not for LOG_BASED streams, whose rows the log chooses{more}; take it out")
+            raise ValueError(
+                f"{name} is not for LOG_BASED streams, whose rows the log chooses{more}; take it "
+                "out"
+            )
 
 
 def detects_deletes(stream: str, choice: Choice) -> bool:
-    """Whether the keys of all rows are sent, so that deleted rows are found; ValueError: keys can't be used."""
+    """Whether the keys of all rows are sent, so that deleted rows are found.
+
+    ValueError: keys can't be used.
+    """
     if not choice.options.detect_deletes:
         return False
     if not choice.key_properties:
-        raise ValueError("detect_deletes needs a primary key; give it key_properties in stream_options")
+        raise ValueError(
+            "detect_deletes needs a primary key; give it key_properties in stream_options"
+        )
     if choice.options.end_value is not None:
         raise ValueError(
-            "detect_deletes compares the whole table, and with end_value the run is a backfill of a range; take one of "
+            "detect_deletes compares the whole table, and with end_value the run is a backfill of "
+            "a range; take one of "
             "the two out"
         )
     if choice.load_method == "append-only":
         raise ValueError(
-            "detect_deletes needs a table with one row for each key, and append-only never removes a row; ask for "
+            "detect_deletes needs a table with one row for each key, and append-only never removes "
+            "a row; ask for "
             "load_method upsert or append-dedup"
         )
     if choice.load_method == "overwrite":
-        logger.info("stream %s: detect_deletes is not needed: overwrite keeps no row that is gone", stream)
+        logger.info(
+            "stream %s: detect_deletes is not needed: overwrite keeps no row that is gone", stream
+        )
         return False
     return True
 
 
 def options_of(stream: str, settings: TapSettings) -> StreamOptions:
-    """Merge all options whose pattern fits the stream; its own name takes precedence, then later patterns.
+    """Merge all options whose pattern fits the stream.
+
+    Its own name takes precedence, then later patterns.
 
     What one of them leaves out of its columns stays out, until a later one takes it back by `!`.
     """
@@ -178,7 +225,9 @@ def options_of(stream: str, settings: TapSettings) -> StreamOptions:
     layers = [settings.stream_options[pattern] for pattern in patterns]
     # A query takes precedence over patterns, and the stream's own options over both.
     layers += [
-        StreamOptions(replication_key=query.replication_key, key_properties=query.key_properties or None)
+        StreamOptions(
+            replication_key=query.replication_key, key_properties=query.key_properties or None
+        )
         for query in settings.queries
         if query.name == stream
     ]
@@ -198,29 +247,44 @@ def options_of(stream: str, settings: TapSettings) -> StreamOptions:
 
 
 def is_named(table: Table, settings: TapSettings) -> bool:
-    """Whether a setting names the table or its stream plainly; else only a pattern or the default brought it in."""
+    """Whether a setting names the table or its stream plainly.
+
+    Else only a pattern or the default brought it in.
+    """
     plain = [each for each in settings.tables if not is_pattern(each)]
     names = (table.qualified_name, table.name)
     if table.query is not None and table.computed_key is None:
         return True
-    if table.stream in settings.stream_options or any(fits(name, each) for each in plain for name in names):
+    if table.stream in settings.stream_options or any(
+        fits(name, each) for each in plain for name in names
+    ):
         return True
     return bool(specs_by_table([table], [], settings, []))
 
 
-def unused_patterns(streams: Sequence[str], settings: TapSettings, *, by_catalog: bool = False) -> list[str]:
+def unused_patterns(
+    streams: Sequence[str], settings: TapSettings, *, by_catalog: bool = False
+) -> list[str]:
     """Problems with `stream_options` that name a missing stream; unused patterns are only logged.
 
-    A catalog may have fewer streams than the options name: then it is an error only if a column would be shown.
+    A catalog may have fewer streams than the options name: then it is an error only if a column
+    would be shown.
     """
-    unknown = [each for each in settings.stream_options if not any(fits(stream, each) for stream in streams)]
+    unknown = [
+        each
+        for each in settings.stream_options
+        if not any(fits(stream, each) for stream in streams)
+    ]
     lost = [each for each in unknown if not by_catalog or _hiding(settings.stream_options[each])]
     plain = [each for each in lost if not is_pattern(each)]
     for each in unknown if streams else ():
         if each not in plain:
             logger.warning("stream_options: %r fits no stream", each)
     if not by_catalog:
-        return [f"stream_options: there is no stream {each!r}{nearest(each, list(streams))}" for each in plain]
+        return [
+            f"stream_options: there is no stream {each!r}{nearest(each, list(streams))}"
+            for each in plain
+        ]
     return [
         f"stream_options: the catalog has no stream {each!r}{nearest(each, list(streams))}, so its "
         f"{_hiding(settings.stream_options[each])} would be lost; correct the name, or take it out"
@@ -241,7 +305,9 @@ def specs_by_table(
     *,
     hides_tables: bool = False,
 ) -> dict[Name, IncrementalSpec]:
-    """The spec of each table, the last one if there are several; `problems` gets a line for each unclear spec.
+    """The spec of each table, the last one if there are several.
+
+    `problems` gets a line for each unclear spec.
 
     A spec may name a table that the catalog deselects; `hides_tables` is that of the dialect.
     """
@@ -255,7 +321,9 @@ def specs_by_table(
             found[fitting[0]] = spec
         elif fitting:
             both = " and ".join(shown[name] for name in fitting)
-            problems.append(f"incremental_tables: {wanted!r} could be {both}; spell it as the database does")
+            problems.append(
+                f"incremental_tables: {wanted!r} could be {both}; spell it as the database does"
+            )
         else:
             known = sorted({name[1] if spec.schema is None else shown[name] for name in names})
             why = nearest(wanted, known) or (PERHAPS_HIDDEN if hides_tables else "")
@@ -264,9 +332,14 @@ def specs_by_table(
 
 
 def _fitting_tables(spec: IncrementalSpec, names: Sequence[Name]) -> list[Name]:
-    """The tables that a spec can mean: spelled exactly, else in any case; a schema may be left out."""
+    """The tables that a spec can mean: spelled exactly, else in any case.
+
+    A schema may be left out.
+    """
     inside = [name for name in dict.fromkeys(names) if _same(name[0], spec.schema, exact=False)]
-    exact = [name for name in inside if name[1] == spec.table and _same(name[0], spec.schema, exact=True)]
+    exact = [
+        name for name in inside if name[1] == spec.table and _same(name[0], spec.schema, exact=True)
+    ]
     return exact or [name for name in inside if name[1].lower() == spec.table.lower()]
 
 
@@ -288,9 +361,15 @@ def fitting_names(name: str, known: Sequence[str]) -> list[str]:
 
 
 def column_named(table: Table, name: str, what: str, advice: str = "") -> Column:
-    """The table's column that a user means; ValueError: there is none, with the nearest names and `advice`."""
+    """The table's column that a user means.
+
+    ValueError: there is none, with the nearest names and `advice`.
+    """
     known = [column.name for column in table.columns]
     column = table.column(fitting_name(name, known) or "")
     if column is None:
-        raise ValueError(f"{what} {name!r} is not a column of {table.qualified_name}{nearest(name, known)}{advice}")
+        raise ValueError(
+            f"{what} {name!r} is not a column of "
+            f"{table.qualified_name}{nearest(name, known)}{advice}"
+        )
     return column

@@ -25,7 +25,10 @@ _METADATA_PREFIX = "_sdc_"
 def selected_columns(
     table: Table, from_catalog: CatalogOptions, choice: Choice, mask_key: str | None
 ) -> tuple[Column, ...]:
-    """The selected columns and those of the keys, with overrides and masks; ValueError: one can't be read."""
+    """The selected columns and those of the keys, with overrides and masks.
+
+    ValueError: one can't be read.
+    """
     names = [column.name for column in table.columns]
     automatic = {*choice.key_properties, choice.key}
     overrides = {}
@@ -41,7 +44,9 @@ def selected_columns(
 
     selected, unread = [], []
     for column in table.columns:
-        if column.name not in automatic and not (in_catalog(column.name) and is_wanted(column.name, choice.options)):
+        if column.name not in automatic and not (
+            in_catalog(column.name) and is_wanted(column.name, choice.options)
+        ):
             continue
         type_name = overrides.get(column.name)
         read = column.as_key if column.name in choice.key_properties else column
@@ -51,7 +56,13 @@ def selected_columns(
         if read.reading.problem is not None:
             unread.append(f"column {column.name!r} can't be read: {read.reading.problem}")
         if read.reading.remark is not None:
-            logger.info("stream %s: column %s (%s): %s", table.stream, read.name, read.native_type, read.reading.remark)
+            logger.info(
+                "stream %s: column %s (%s): %s",
+                table.stream,
+                read.name,
+                read.native_type,
+                read.reading.remark,
+            )
         selected.append(read)
     if unread:
         each = "each" if len(unread) > 1 else "it"
@@ -73,13 +84,30 @@ def is_wanted(name: str, options: StreamOptions) -> bool:
     return not (any(fits(name, each) for each in left_out) and taken((name,), left_out))
 
 
-def renamed_columns(table: Table, columns: Sequence[Column], options: StreamOptions) -> dict[str, str]:
-    """The names under which columns are sent, if not their own; ValueError: two would have one name."""
+def renamed_columns(
+    table: Table, columns: Sequence[Column], options: StreamOptions
+) -> dict[str, str]:
+    """The names under which columns are sent, if not their own.
+
+    ValueError: two would have one name.
+    """
     known = [column.name for column in table.columns]
-    wanted = {found: new for name, new in options.rename.items() if (found := fitting_name(name, known)) is not None}
-    renamed = {each.name: wanted[each.name] for each in columns if wanted.get(each.name, each.name) != each.name}
-    if own := next((new for new in renamed.values() if new.lower().startswith(_METADATA_PREFIX)), None):
-        raise ValueError(f"rename: {own!r} is a name of the columns that a target adds; take another one")
+    wanted = {
+        found: new
+        for name, new in options.rename.items()
+        if (found := fitting_name(name, known)) is not None
+    }
+    renamed = {
+        each.name: wanted[each.name]
+        for each in columns
+        if wanted.get(each.name, each.name) != each.name
+    }
+    if own := next(
+        (new for new in renamed.values() if new.lower().startswith(_METADATA_PREFIX)), None
+    ):
+        raise ValueError(
+            f"rename: {own!r} is a name of the columns that a target adds; take another one"
+        )
     seen: dict[str, str] = {}
     for column in columns:
         sent = renamed.get(column.name, column.name)
@@ -87,20 +115,25 @@ def renamed_columns(table: Table, columns: Sequence[Column], options: StreamOpti
             continue
         if renamed.keys() & {twin, column.name}:
             raise ValueError(
-                f"rename: columns {twin!r} and {column.name!r} would both be {sent!r} (in any case); rename one of "
+                f"rename: columns {twin!r} and {column.name!r} would both be {sent!r} (in any "
+                "case); rename one of "
                 "them to another name, or leave it out by exclude_columns"
             )
         raise ValueError(
-            f"columns {twin!r} and {column.name!r} differ only by case, which no reader of a lake could tell apart; "
+            f"columns {twin!r} and {column.name!r} differ only by case, which no reader of a lake "
+            "could tell apart; "
             "leave one of them out by exclude_columns in stream_options, or rename it there"
         )
     return renamed
 
 
 def unknown_columns(tables: Sequence[Table], settings: TapSettings) -> list[str]:
-    """Problems with names in `stream_options` that are no column; a mask or an exclusion would hide nothing.
+    """Problems with names in `stream_options` that are no column.
 
-    A pattern, or a name that a pattern for several streams has, is only logged, if none of them has the column.
+    A mask or an exclusion would hide nothing.
+
+    A pattern, or a name that a pattern for several streams has, is only logged, if none of them has
+    the column.
     """
     problems = []
     for pattern, options in settings.stream_options.items():
@@ -110,7 +143,9 @@ def unknown_columns(tables: Sequence[Table], settings: TapSettings) -> list[str]
             is_glob = option in _GLOBS and is_pattern(name)
             if any_fits(known, name) if is_glob else fitting_names(name, known):
                 continue
-            problem = f"stream_options.{pattern}.{option}: {name!r} is not a column{nearest(name, known)}"
+            problem = (
+                f"stream_options.{pattern}.{option}: {name!r} is not a column{nearest(name, known)}"
+            )
             if is_glob:
                 logger.warning("stream_options.%s.%s: %r fits no column", pattern, option, name)
             elif is_pattern(pattern):

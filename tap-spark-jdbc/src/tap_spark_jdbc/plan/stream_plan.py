@@ -35,7 +35,12 @@ from tap_spark_jdbc.plan.stream_choice import (
     specs_by_table,
     unused_patterns,
 )
-from tap_spark_jdbc.plan.stream_columns import is_wanted, renamed_columns, selected_columns, unknown_columns
+from tap_spark_jdbc.plan.stream_columns import (
+    is_wanted,
+    renamed_columns,
+    selected_columns,
+    unknown_columns,
+)
 from tap_spark_jdbc.source.discovery_bounds import fits, is_exclusion, taken
 
 if TYPE_CHECKING:
@@ -102,7 +107,9 @@ class StreamPlan:
     @property
     def sent_columns(self) -> dict[str, Column]:
         """The record's columns, by the names under which they are sent."""
-        return dict(zip(self.sent_as(*(column.name for column in self.columns)), self.columns, strict=True))
+        return dict(
+            zip(self.sent_as(*(column.name for column in self.columns)), self.columns, strict=True)
+        )
 
     @property
     def sent_keys(self) -> tuple[str, ...]:
@@ -112,22 +119,35 @@ class StreamPlan:
     @property
     def sent_replication_key(self) -> str | None:
         """The name under which the replication key is sent."""
-        return None if self.replication_key is None else self.sent_as(self.replication_key.column.name)[0]
+        return (
+            None
+            if self.replication_key is None
+            else self.sent_as(self.replication_key.column.name)[0]
+        )
 
     @property
     def masked_names(self) -> frozenset[str]:
-        """Names of the masked columns; neither a state nor a sum made in the database may show their values."""
+        """Names of the masked columns.
+
+        Neither a state nor a sum made in the database may show their values.
+        """
         return frozenset(column.name for column in self.columns if column.mask is not None)
 
     @property
     def has_twins(self) -> bool:
-        """Whether two rows may be the same record: a key column is left out, NULL, or read as another type."""
+        """Whether two rows may be the same record: a key column is left out, NULL, or read as
+        another type.
+        """
         key = [self.table.column(name) for name in self.table.primary_key]
         # Hashes of different values differ.
-        whole = {each.name for each in self.columns if each.mask is not None and each.mask.kind == "hash"}
+        whole = {
+            each.name for each in self.columns if each.mask is not None and each.mask.kind == "hash"
+        }
         own = {each.name: (each, each.as_key) for each in self.table.columns}
         whole |= {each.name for each in self.columns if each in own[each.name]}
-        return not key or any(column is None or column.nullable or column.name not in whole for column in key)
+        return not key or any(
+            column is None or column.nullable or column.name not in whole for column in key
+        )
 
     @property
     def source_order(self) -> bool:
@@ -139,9 +159,15 @@ class StreamPlan:
 
     @property
     def sends_in_order(self) -> bool:
-        """Whether rows are sent in the replication key's order, which alone shows the newest row of a record key."""
+        """Whether rows are sent in the replication key's order, which alone shows the newest row of
+        a record key.
+        """
         own = self.table.primary_key
-        return self.source_order and bool(self.key_properties) and not (own and {*own} <= {*self.key_properties})
+        return (
+            self.source_order
+            and bool(self.key_properties)
+            and not (own and {*own} <= {*self.key_properties})
+        )
 
     @property
     def schema(self) -> dict[str, Any]:
@@ -158,7 +184,10 @@ class StreamPlan:
         return self.replication_method == LOG_BASED
 
     def sent_schema(self, *, unchanged: bool = False) -> dict[str, Any]:
-        """JSON Schema of the records with the columns the log adds; `unchanged`: also the list of unchanged columns."""
+        """JSON Schema of the records with the columns the log adds.
+
+        `unchanged`: also the list of unchanged columns.
+        """
         schema = self.schema
         if self.is_log_based:
             schema["properties"] |= {
@@ -189,9 +218,11 @@ def plan_streams(
     Args:
         tables: What discovery found.
         settings: The tap's settings.
-        catalog: The raw catalog passed in, `{"streams": [...]}`; None: everything found is selected.
+        catalog: The raw catalog passed in, `{"streams": [...]}`; None: everything found is
+            selected.
         text_moments: `Dialect.text_moments`.
-        refused: Receives the problems of single streams, by name; None: these are raised like all others.
+        refused: Receives the problems of single streams, by name; None: these are raised like all
+            others.
         may_refuse: Whether a stream's problem goes there; by default, of any stream.
         unknown: Problems with the names in `schemas` and `tables`, raised together with all others.
         only: Globs of the streams to plan; empty: all.
@@ -203,8 +234,13 @@ def plan_streams(
     if catalog is not None and refused is not None:
         deselected += named_tables(catalog)  # a spec may name one that is gone
     specs = specs_by_table(tables, deselected, settings, problems, hides_tables=hides_tables)
-    streams = [*(table.stream for table in tables), *map(stream_of, (catalog or {}).get("streams", []))]
-    problems += unused_patterns(list(dict.fromkeys(streams)), settings, by_catalog=catalog is not None)
+    streams = [
+        *(table.stream for table in tables),
+        *map(stream_of, (catalog or {}).get("streams", [])),
+    ]
+    problems += unused_patterns(
+        list(dict.fromkeys(streams)), settings, by_catalog=catalog is not None
+    )
     problems += unknown_columns(tables, settings)
     plans = []
     selected = _selected(tables, catalog, of_streams)
@@ -216,7 +252,9 @@ def plan_streams(
             if not is_exclusion(each) and not any(fits(name, each) for name in known)
         ]
         selected = [(table, options) for table, options in selected if taken((table.stream,), only)]
-        of_streams = {stream: problem for stream, problem in of_streams.items() if taken((stream,), only)}
+        of_streams = {
+            stream: problem for stream, problem in of_streams.items() if taken((stream,), only)
+        }
     for table, from_catalog in selected:
         try:
             if why := table.obstacle(()):
@@ -231,11 +269,16 @@ def plan_streams(
     failing = [problem for stream, problem in of_streams.items() if stream not in (refused or {})]
     for stream, count in Counter(plan.stream for plan in plans).items():
         if count > 1:
-            both = " and ".join(plan.table.qualified_name for plan in plans if plan.stream == stream)
-            problems.append(f"{both} would both be stream {stream!r}; deselect one in a catalog, or by `tables`")
+            both = " and ".join(
+                plan.table.qualified_name for plan in plans if plan.stream == stream
+            )
+            problems.append(
+                f"{both} would both be stream {stream!r}; deselect one in a catalog, or by `tables`"
+            )
     names = {plan.stream for plan in plans}
     problems += [
-        f"stream {plan.stream}: detect_deletes sends its keys as stream {keys_stream(plan.stream)!r}, which is another "
+        f"stream {plan.stream}: detect_deletes sends its keys as stream "
+        f"{keys_stream(plan.stream)!r}, which is another "
         "table's name; deselect that one, or read it by a tap of its own"
         for plan in plans
         if plan.detect_deletes and keys_stream(plan.stream) in names
@@ -249,8 +292,13 @@ def plan_streams(
     return plans
 
 
-def refusal(of_streams: Sequence[str], others: Sequence[str] = (), *, can_skip: bool = False) -> ConfigurationError:
-    """The error for problems of streams and of other settings; several streams are also a line of the log each."""
+def refusal(
+    of_streams: Sequence[str], others: Sequence[str] = (), *, can_skip: bool = False
+) -> ConfigurationError:
+    """The error for problems of streams and of other settings.
+
+    Several streams are also a line of the log each.
+    """
     for problem in of_streams if len(of_streams) > 1 else ():
         logger.error("%s", problem)
     parts = [*others, first_of(of_streams), SKIP_HINT if can_skip else ""]
@@ -262,7 +310,8 @@ def _tell_kept(plans: Sequence[StreamPlan]) -> None:
     if kept:
         more = f" and {len(kept) - _TOLD} more" if len(kept) > _TOLD else ""
         logger.info(
-            "columns of keys always come, though `columns` or `exclude_columns` leaves them out: %s%s",
+            "columns of keys always come, though `columns` or `exclude_columns` leaves them out: "
+            "%s%s",
             *(", ".join(kept[:_TOLD]), more),
         )
 
@@ -270,10 +319,19 @@ def _tell_kept(plans: Sequence[StreamPlan]) -> None:
 def _why_none(settings: TapSettings, catalog: Mapping[str, Any] | None) -> str:
     """The message for a run without any stream."""
     if catalog is not None:
-        return "there is no stream to send: the catalog selects none; select some, or run without --catalog"
+        return (
+            "there is no stream to send: the catalog selects none; select some, or run without "
+            "--catalog"
+        )
     if settings.tables or settings.schemas:
-        return "there is no stream to send: no table fits `schemas` and `tables`; --discover shows what there is"
-    return "there is no stream to send: this user can read no table of the database; name one in `schemas`, or grant it"
+        return (
+            "there is no stream to send: no table fits `schemas` and `tables`; --discover shows "
+            "what there is"
+        )
+    return (
+        "there is no stream to send: this user can read no table of the database; name one in "
+        "`schemas`, or grant it"
+    )
 
 
 def _selected(
@@ -292,23 +350,38 @@ def _selected(
         if table is None:
             problems[stream] = (
                 f"stream {stream!r} of the catalog has no table in the database any more"
-                f"{nearest(stream, [table.stream for table in tables])}; deselect it, or discover anew"
+                f"{nearest(stream, [table.stream for table in tables])}; deselect it, or discover "
+                "anew"
             )
             continue
         if name := other_name(entry, table):
             problems[stream] = (
-                f"the catalog names stream {table.stream!r} {name!r}; undo this, and rename it by stream_maps"
+                f"the catalog names stream {table.stream!r} {name!r}; undo this, and rename it by "
+                "stream_maps"
             )
             continue
-        gone = [name for name in (entry.get("schema") or {}).get("properties", {}) if table.column(name) is None]
+        gone = [
+            name
+            for name in (entry.get("schema") or {}).get("properties", {})
+            if table.column(name) is None
+        ]
         if gone:
-            logger.warning("stream %s: the catalog's columns %s are gone from the table", stream, ", ".join(gone))
+            logger.warning(
+                "stream %s: the catalog's columns %s are gone from the table",
+                stream,
+                ", ".join(gone),
+            )
         selected.append((table, catalog_options(entry, table)))
     return selected
 
 
 def _plan(
-    table: Table, from_catalog: CatalogOptions, choice: Choice, settings: TapSettings, *, text_moments: bool
+    table: Table,
+    from_catalog: CatalogOptions,
+    choice: Choice,
+    settings: TapSettings,
+    *,
+    text_moments: bool,
 ) -> StreamPlan:
     options = choice.options
     key, split = None, None
@@ -339,7 +412,9 @@ def _plan(
         late_rows=options.late_rows or settings.late_rows,
         late_window=settings.late_window if options.late_window is None else options.late_window,
         late_pages=settings.late_rows_pages,
-        settle_seconds=0 if key is None else _settle_seconds(key, options.settle_seconds, settings.settle_seconds),
+        settle_seconds=0
+        if key is None
+        else _settle_seconds(key, options.settle_seconds, settings.settle_seconds),
         null_policy=settings.null_replication_key,
         renamed=renamed_columns(table, columns, options),
         kept=tuple(each.name for each in columns if not is_wanted(each.name, options)),
@@ -350,7 +425,8 @@ def _settle_seconds(key: Key, option: float | None, default: float) -> float:
     seconds = default if option is None else option
     if seconds and not key.key_type.is_moment:
         raise ValueError(
-            f"settle_seconds needs a key of dates or times, and {key.column.name!r} is of type {key.key_type}, which "
+            f"settle_seconds needs a key of dates or times, and {key.column.name!r} is of type "
+            f"{key.key_type}, which "
             "has no age; set its settle_seconds in stream_options to 0, or take another key"
         )
     return seconds

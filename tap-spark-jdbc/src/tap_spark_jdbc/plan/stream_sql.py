@@ -1,4 +1,7 @@
-"""The SQL of one stream: what is selected, and the condition of each slice. Text only; nothing is executed here."""
+"""The SQL of one stream: what is selected, and the condition of each slice.
+
+Text only; nothing is executed here.
+"""
 
 from __future__ import annotations
 
@@ -29,8 +32,8 @@ def enclosed(expression: str) -> str:
 class Edge(IntEnum):
     """Rows that need a second look once they are rendered.
 
-    Those in the window below the bookmark, in the window below the upper bound, or in both; a window has at least the
-    rows at the value itself.
+    Those in the window below the bookmark, in the window below the upper bound, or in both; a
+    window has at least the rows at the value itself.
     """
 
     NONE = 0
@@ -80,7 +83,8 @@ class StreamSql:
         late: The rows that were committed late since the last run, if there may be any.
         bookmark_since: Where the bookmark's window begins; None: it is the bookmark's value alone.
         upper_since: Where the window of the upper bound begins, in the same way.
-        unseen: The condition that the last run could not see a row, if that shows which rows at the bookmark are new.
+        unseen: The condition that the last run could not see a row, if that shows which rows at the
+            bookmark are new.
     """
 
     dialect: Dialect
@@ -106,18 +110,28 @@ class StreamSql:
 
     @property
     def aliased(self) -> list[tuple[str, Column]]:
-        """The columns with aliases for SQL and Spark, so that the user's names need no quoting there."""
+        """The columns with aliases for SQL and Spark, so that the user's names need no quoting
+        there.
+        """
         return [(f"c{position}", column) for position, column in enumerate(self.plan.columns)]
 
     def relation(self, each: Slice[Point]) -> str:
         """The subselect that Spark reads of a slice: the columns by alias, and `edge`."""
         quote = self.dialect.quote
-        selected = [f"{self.dialect.select(column)} AS {quote(alias)}" for alias, column in self.aliased]
+        selected = [
+            f"{self.dialect.select(column)} AS {quote(alias)}" for alias, column in self.aliased
+        ]
         selected.append(f"{self.edge()} AS {quote('edge')}")
-        return f"(SELECT {', '.join(selected)} {self.source} AND {self.condition(each)}{self._order()}) s"
+        return (
+            f"(SELECT {', '.join(selected)} {self.source} AND "
+            f"{self.condition(each)}{self._order()}) s"
+        )
 
     def _order(self) -> str:
-        """The clause that sorts a slice's rows upwards, NULL first; without a row limit, databases drop it."""
+        """The clause that sorts a slice's rows upwards, NULL first.
+
+        Without a row limit, databases drop it.
+        """
         key = self.plan.replication_key
         if key is None or not self.plan.sends_in_order:
             return ""
@@ -137,7 +151,10 @@ class StreamSql:
         terms = [enclosed(self.plan.where)] if self.plan.where else []
         terms += [term for term in [self.condition(each)] if term != EVERYTHING]
         condition = f" WHERE {' AND '.join(terms)}" if terms else ""
-        return f"SELECT {', '.join(names[:OUTLINED])}{more} FROM {self.dialect.table(self.plan.table)}{condition}"
+        return (
+            f"SELECT {', '.join(names[:OUTLINED])}{more} FROM "
+            f"{self.dialect.table(self.plan.table)}{condition}"
+        )
 
     def condition(self, each: Slice[Point]) -> str:
         """A slice's condition."""
@@ -160,11 +177,15 @@ class StreamSql:
     def _page_conditions(self, pages: Range[int]) -> list[str]:
         """PostgreSQL's conditions: a row's `ctid` is its page and its number in that page."""
         bounds = ((">=", pages.lower), ("<", pages.upper))
-        return [f"ctid {sign} CAST('({page},0)' AS tid)" for sign, page in bounds if page is not None]
+        return [
+            f"ctid {sign} CAST('({page},0)' AS tid)" for sign, page in bounds if page is not None
+        ]
 
     def _only_unseen(self, name: str, each: Slice[Point]) -> list[str]:
         """The condition that leaves out rows at the bookmark that the last run could see."""
-        begins_there = each.key is not None and each.key.lower == self.bookmark and not each.key.after
+        begins_there = (
+            each.key is not None and each.key.lower == self.bookmark and not each.key.after
+        )
         if self.unseen is None or self.bookmark is None or not begins_there:
             return []
         return [f"({name} <> {self.bookmark.literal} OR {self.unseen})"]
@@ -178,7 +199,12 @@ class StreamSql:
         cases = [f"WHEN {name} IS NULL THEN {int(Edge.NULL)}"]
         at_bookmark = _window_condition(name, self.bookmark_since, self.bookmark)
         at_upper = _window_condition(name, self.upper_since, self.upper)
-        if at_bookmark and at_upper and self.upper_since is not None and self.upper != self.bookmark:
+        if (
+            at_bookmark
+            and at_upper
+            and self.upper_since is not None
+            and self.upper != self.bookmark
+        ):
             cases.append(f"WHEN {at_bookmark} AND {at_upper} THEN {self._marked(Edge.BOTH)}")
         for condition, edge in ((at_bookmark, Edge.BOOKMARK), (at_upper, Edge.UPPER)):
             if condition:
@@ -189,7 +215,9 @@ class StreamSql:
         marks = marks_of(self.dialect, self.plan)
         if marks is None:
             return str(int(edge))
-        return marks.at_edge.replace("{e}", str(int(edge))).replace("{m}", mark(marks, self.dialect, self.plan))
+        return marks.at_edge.replace("{e}", str(int(edge))).replace(
+            "{m}", mark(marks, self.dialect, self.plan)
+        )
 
 
 def _window_condition(name: str, since: Point | None, end: Point | None) -> str:
@@ -199,7 +227,12 @@ def _window_condition(name: str, since: Point | None, end: Point | None) -> str:
 
 def range_condition(name: str, within: Range[Point]) -> str:
     """The condition that a column lies in a range; `name` is its SQL (`Dialect.operand`)."""
-    if within.lower is not None and within.lower == within.upper and within.closed and not within.after:
+    if (
+        within.lower is not None
+        and within.lower == within.upper
+        and within.closed
+        and not within.after
+    ):
         return f"{name} = {within.lower.literal}"
     terms = []
     if within.lower is not None:

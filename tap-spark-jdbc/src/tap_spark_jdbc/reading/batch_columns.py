@@ -19,7 +19,10 @@ _MICROSECOND = 1_000_000
 
 @dataclass(frozen=True)
 class BatchColumns:
-    """The columns of one stream's files; `extracted` is when its rows were read from the database."""
+    """The columns of one stream's files.
+
+    `extracted` is when its rows were read from the database.
+    """
 
     plan: StreamPlan
     place: BatchPlace
@@ -27,7 +30,10 @@ class BatchColumns:
 
     @property
     def metadata(self) -> bool:
-        """Whether files have metadata columns; a source column of the same name is left to the target."""
+        """Whether files have metadata columns.
+
+        A source column of the same name is left to the target.
+        """
         return self.place.metadata and not METADATA_COLUMNS.keys() & self.plan.sent_columns.keys()
 
     @cached_property
@@ -45,11 +51,18 @@ class BatchColumns:
 
     @cached_property
     def long(self) -> list[str]:
-        """Non-key columns that may hold long values; a key's bounds are kept in the footer to find files by."""
+        """Non-key columns that may hold long values.
+
+        A key's bounds are kept in the footer to find files by.
+        """
         keys = {*self.plan.key_properties}
         if self.plan.replication_key is not None:
             keys.add(self.plan.replication_key.column.name)
-        return [*self.plan.sent_as(*(each.name for each in long_columns(self.plan) if each.name not in keys))]
+        return [
+            *self.plan.sent_as(
+                *(each.name for each in long_columns(self.plan) if each.name not in keys)
+            )
+        ]
 
 
 def _microseconds(moment: datetime) -> int:

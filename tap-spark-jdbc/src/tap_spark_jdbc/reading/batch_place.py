@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 class BatchFile:
     """A complete file, alone in its folder (relative to the root), and its size in bytes.
 
-    Messages name it by its URL; local ones are `file:///…` without percent-encoding, as fsspec reads them.
+    Messages name it by its URL; local ones are `file:///…` without percent-encoding, as fsspec
+    reads them.
     """
 
     url: str
@@ -47,7 +48,9 @@ class BatchPlace:
     """The folder of one run's batch files, with a subfolder for each slice of each stream."""
 
     def __init__(self, settings: BatchSettings, storage: Storage, *, metadata: bool = True) -> None:
-        """Nothing is created yet; the run starts now. `metadata`: files that have columns get metadata columns.
+        """Nothing is created yet; the run starts now.
+
+        `metadata`: files that have columns get metadata columns.
 
         Raises:
             ConfigurationError: the prefix leads out of the root.
@@ -59,7 +62,8 @@ class BatchPlace:
         self.folder = f"{settings.prefix.lstrip('/')}{new_run_id(self.started)}"
         if {".", "..", ""} & set(self.folder.split("/")):
             raise ConfigurationError(
-                f"batch_config.storage.prefix: {settings.prefix!r} must not have '.', '..' or '//' in it"
+                f"batch_config.storage.prefix: {settings.prefix!r} must not have '.', '..' or '//' "
+                "in it"
             )
         self._named = False
         self._counts: Counter[str] = Counter()
@@ -67,7 +71,10 @@ class BatchPlace:
         self._lock = Lock()
 
     def new_folder(self, stream: str) -> str:
-        """A folder for one attempt to write a slice, relative to the root; no other attempt uses it."""
+        """A folder for one attempt to write a slice, relative to the root.
+
+        No other attempt uses it.
+        """
         with self._lock:
             folder = f"{self.folder}/{folder_name(stream)}/{self._counts[stream]:06d}"
             self._counts[stream] += 1
@@ -75,15 +82,25 @@ class BatchPlace:
         return folder
 
     def file(self, folder: str, rows: int, name: str) -> BatchFile:
-        """The file of this name in a written folder, unless it has no rows; StorageError: it is not there."""
+        """The file of this name in a written folder, unless it has no rows.
+
+        StorageError: it is not there.
+        """
         if rows == 0:
             return BatchFile(self.storage.url, 0, 0, folder)
         # A Spark task that was begun twice may have left another one.
-        file = next((each for each in self.storage.list(folder) if each.path.rpartition("/")[2] == name), None)
+        file = next(
+            (each for each in self.storage.list(folder) if each.path.rpartition("/")[2] == name),
+            None,
+        )
         if file is None:
-            raise StorageError(f"{self.storage.url}/{folder}/{name} was written, and is not there; run it again")
+            raise StorageError(
+                f"{self.storage.url}/{folder}/{name} was written, and is not there; run it again"
+            )
         place = f"{self.storage.url}/{file.path}"
-        return BatchFile(f"file://{place}" if self.storage.local else place, rows, file.size, folder)
+        return BatchFile(
+            f"file://{place}" if self.storage.local else place, rows, file.size, folder
+        )
 
     def name(self, file: BatchFile) -> None:
         """Note that a message names the file: from now on it belongs to the message's reader."""

@@ -1,7 +1,9 @@
-"""The database's own checksum of the rows at a bookmark: if it is unchanged, they are not read again (PostgreSQL).
+"""The database's own checksum of the rows at a bookmark: if it is unchanged, they are not read
+again (PostgreSQL).
 
-The checksum is computed in the same snapshot in which the rows were read and fingerprinted; an equal one later means
-equal rows. Any other result means that the rows are read and compared by their fingerprints.
+The checksum is computed in the same snapshot in which the rows were read and fingerprinted; an
+equal one later means equal rows. Any other result means that the rows are read and compared by
+their fingerprints.
 """
 
 from __future__ import annotations
@@ -21,7 +23,8 @@ if TYPE_CHECKING:
     from tap_spark_jdbc.snapshot.stream_snapshot import StreamSnapshots
 
 logger = logging.getLogger("tap-spark-jdbc")
-# Two sums of 64 bits each, independent of the rows' order; a row's text distinguishes NULL from an empty text.
+# Two sums of 64 bits each, independent of the rows' order; a row's text distinguishes NULL from an
+# empty text.
 _SUMS = """
 SELECT CAST(pg_catalog.pg_current_snapshot() AS text), COUNT(*), CAST(SUM(pg_catalog.hashtextextended(t, 0)) AS text),
   CAST(SUM(pg_catalog.hashtextextended(t, 1)) AS text)
@@ -30,7 +33,10 @@ FROM (SELECT CAST(ROW(q.*) AS text) COLLATE "C" AS t FROM ({rows}) q) h
 
 
 def without_unchanged(extraction: Extraction) -> Extraction:
-    """The extraction without the rows at the bookmark, if none of them has changed; else as it is."""
+    """The extraction without the rows at the bookmark, if none of them has changed.
+
+    Else as it is.
+    """
     boundary = extraction.bookmark.boundary if extraction.bookmark is not None else None
     at = extraction.sql.bookmark
     if (
@@ -42,11 +48,18 @@ def without_unchanged(extraction: Extraction) -> Extraction:
     ):
         return extraction
     found = _checksum(extraction, at)
-    return extraction.behind_bookmark() if found is not None and found[1] == boundary.checksum else extraction
+    return (
+        extraction.behind_bookmark()
+        if found is not None and found[1] == boundary.checksum
+        else extraction
+    )
 
 
-def sealed(bookmark: Bookmark | None, extraction: Extraction, snapshots: StreamSnapshots) -> Bookmark | None:
-    """The bookmark that a stream ends with, with the checksum of the rows at it, if the snapshot is still held.
+def sealed(
+    bookmark: Bookmark | None, extraction: Extraction, snapshots: StreamSnapshots
+) -> Bookmark | None:
+    """The bookmark that a stream ends with, with the checksum of the rows at it, if the snapshot is
+    still held.
 
     None, for a bookmark that stays as it was, stays None.
     """
@@ -66,7 +79,9 @@ def sealed(bookmark: Bookmark | None, extraction: Extraction, snapshots: StreamS
 
 
 def _is_quick(extraction: Extraction) -> bool:
-    """Whether the rows are found by an index, and none is masked: the database would hash unmasked values."""
+    """Whether the rows are found by an index, and none is masked: the database would hash unmasked
+    values.
+    """
     key = extraction.plan.replication_key
     if any(column.made_mask for column in extraction.plan.columns):
         return False
@@ -74,7 +89,10 @@ def _is_quick(extraction: Extraction) -> bool:
 
 
 def _checksum(extraction: Extraction, at: Point) -> tuple[str, str] | None:
-    """The snapshot of the database's answer, and its checksum of the rows at a key; None if it can't compute one."""
+    """The snapshot of the database's answer, and its checksum of the rows at a key.
+
+    None if it can't compute one.
+    """
     sql, connection = extraction.sql, extraction.connection
     key = extraction.plan.replication_key
     assert key is not None
@@ -84,6 +102,8 @@ def _checksum(extraction: Extraction, at: Point) -> tuple[str, str] | None:
     try:
         ((snapshot, *sums),) = connection.rows(query)
     except SourceError as error:
-        logger.debug("stream %s: no checksum of the rows at the bookmark: %s", sql.plan.stream, error)
+        logger.debug(
+            "stream %s: no checksum of the rows at the bookmark: %s", sql.plan.stream, error
+        )
         return None
     return str(snapshot), checksum_of(sql.dialect, sql.plan, sums)

@@ -29,7 +29,9 @@ class ReadColumns:
         """The columns that are read, with `edge`, for `customSchema`."""
         text = "BINARY" if self.source.text_as_bytes else "STRING"
         read_types = ((alias, column.reading.read_as) for alias, column in self.sql.aliased)
-        columns = [f"{alias} {text if read_as == 'STRING' else read_as}" for alias, read_as in read_types]
+        columns = [
+            f"{alias} {text if read_as == 'STRING' else read_as}" for alias, read_as in read_types
+        ]
         marks = self.sql.dialect.marks
         return ", ".join([*columns, f"edge {'INT' if marks is None else marks.read_as}"])
 
@@ -40,7 +42,10 @@ class ReadColumns:
 
     def lake_values(self) -> list[str]:
         """Each column's value, masked, with the type that a target gives it."""
-        values = [self._masked(alias, each) or self._value(alias, each) for alias, each in self.sql.aliased]
+        values = [
+            self._masked(alias, each) or self._value(alias, each)
+            for alias, each in self.sql.aliased
+        ]
         kinds = stream_columns(self.sql.plan.schema, self.sql.plan.stream)
         return [_canonical(value, column.type) for value, column in zip(values, kinds, strict=True)]
 
@@ -52,7 +57,9 @@ class ReadColumns:
         """A column's value, over the column as it is read."""
         reading = column.reading
         is_bytes = self.source.text_as_bytes and reading.read_as == "STRING"
-        return in_this_version(reading.becomes).replace("{c}", _text(alias, column) if is_bytes else alias)
+        return in_this_version(reading.becomes).replace(
+            "{c}", _text(alias, column) if is_bytes else alias
+        )
 
 
 def _text(alias: str, column: Column) -> str:

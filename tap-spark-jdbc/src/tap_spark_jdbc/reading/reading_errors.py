@@ -30,7 +30,8 @@ if TYPE_CHECKING:
 _NO_TEXT = "22021"
 
 
-# The dialects' own words for a value, which a cast that must fail carries into the server's; and what follows there.
+# The dialects' own words for a value, which a cast that must fail carries into the server's; and
+# what follows there.
 _COMPLAINT = re.compile(r"(?:key )?column .* holds a value that is not a valid .*", re.DOTALL)
 _MORE = re.compile(r"""["']?\s+(?:Detail|DETAIL|Position|Where|CONTEXT)\b.*$|["']$""", re.DOTALL)
 
@@ -40,7 +41,9 @@ class TooWideError(Exception):
 
 
 @contextmanager
-def reading_errors(plan: StreamPlan, source: JdbcSource, place: str = "", bound: int | None = None) -> Iterator[None]:
+def reading_errors(
+    plan: StreamPlan, source: JdbcSource, place: str = "", bound: int | None = None
+) -> Iterator[None]:
     """Turn an error of the JVM, or of a job in it, into one line.
 
     Args:
@@ -72,13 +75,16 @@ def reading_errors(plan: StreamPlan, source: JdbcSource, place: str = "", bound:
 
 def _is_too_wide(error: Exception, source: JdbcSource, bound: int | None) -> bool:
     parameter = source.dialect.fetch_bound
-    return bound is not None and parameter is not None and f"exceeded {parameter} limit" in str(error)
+    return (
+        bound is not None and parameter is not None and f"exceeded {parameter} limit" in str(error)
+    )
 
 
 def unwritable(stream: str, place: str, reason: str) -> StorageError:
     """The error for a batch file that can't be written to its location."""
     return StorageError(
-        f"stream {stream}: a batch can't be written to {place}: {cut(reason, 400)}; look at `batch_config` and "
+        f"stream {stream}: a batch can't be written to {place}: {cut(reason, 400)}; look at "
+        "`batch_config` and "
         "`storage_options`"
     )
 
@@ -88,13 +94,25 @@ def refused(
 ) -> SourceError:
     """The error for rows that the database refuses, for this reason and with this SQLSTATE."""
     complaint = None if hides_values else _COMPLAINT.search(reason)
-    message = _MORE.sub("", complaint[0]) if complaint else with_hint(reason, state, hides_values=hides_values)
+    message = (
+        _MORE.sub("", complaint[0])
+        if complaint
+        else with_hint(reason, state, hides_values=hides_values)
+    )
     if state == _NO_TEXT:
-        texts = ", ".join(column.name for column in plan.columns if column.reading.read_as == "STRING")
-        message += f"; a text of {cut(texts, 200)} is not UTF-8: set that column's type_overrides to binary"
+        texts = ", ".join(
+            column.name for column in plan.columns if column.reading.read_as == "STRING"
+        )
+        message += (
+            f"; a text of {cut(texts, 200)} is not UTF-8: set that column's type_overrides "
+            "to binary"
+        )
     kind = ConnectionLostError if lost else SourceError
     if source.snapshot is not None and source.snapshot in reason:
         kind = ConnectionLostError if lost else DisturbedError
-        message = f"the server has lost the snapshot that the stream is read in, as when it restarts ({reason}); "
+        message = (
+            "the server has lost the snapshot that the stream is read in, as when it "
+            f"restarts ({reason}); "
+        )
         message += "run again: that goes on where this run stopped"
     return kind(f"stream {plan.stream}: reading failed: {message}")

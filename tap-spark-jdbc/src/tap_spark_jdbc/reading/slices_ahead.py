@@ -54,8 +54,12 @@ class Lane:
 class Ahead(Generic[R]):
     """Makes a result of each slice; at most twice as many are kept as are processed at a time."""
 
-    def __init__(self, slices: Iterator[Slice[Point]], make: Callable[[Slice[Point]], R], lane: Lane) -> None:
-        """Nothing is made before `start` or `results`; the lane's planner consumes the slices lazily.
+    def __init__(
+        self, slices: Iterator[Slice[Point]], make: Callable[[Slice[Point]], R], lane: Lane
+    ) -> None:
+        """Nothing is made before `start` or `results`.
+
+        The lane's planner consumes the slices lazily.
 
         `make` is called again if a connection breaks; it removes what a failed attempt leaves.
         """
@@ -90,7 +94,9 @@ class Ahead(Generic[R]):
             each.cancel()
 
     def wait_for_last(self) -> None:
-        """Wait, while cutting, for the result of the slice before: it may decide the size of the next one."""
+        """Wait, while cutting, for the result of the slice before: it may decide the size of the
+        next one.
+        """
         if self._last_made is not None:
             wait([self._last_made])
 

@@ -63,8 +63,13 @@ class Spool:
         self._numbers = count()
         self._folder = Path(tempfile.mkdtemp(prefix="spool-", dir=scratch_folder()))
 
-    def file(self, each: Slice[Point], render: Callable[[Callable[[], LineFile]], Lines]) -> SpoolFile:
-        """Render a slice into a file of its own, which `render` opens; a failed attempt leaves nothing."""
+    def file(
+        self, each: Slice[Point], render: Callable[[Callable[[], LineFile]], Lines]
+    ) -> SpoolFile:
+        """Render a slice into a file of its own, which `render` opens.
+
+        A failed attempt leaves nothing.
+        """
         folder = self._new_folder()
         folder.mkdir()
         path = folder / "lines.txt"
@@ -83,15 +88,20 @@ class Spool:
         on_trouble: Callable[[], object],
         on_end: Callable[[Found], object],
     ) -> Iterator[SpoolFile]:
-        """Render a slice of any size piece by piece; a piece is deleted, and the next one made, once that is requested.
+        """Render a slice of any size piece by piece.
 
-        Rendering begins when the slice's turn has come: while waiting for a reader it would occupy a task that the
-        slices before it need. It is retried if it fails before the first piece, when nothing is sent yet. `on_end` is
-        called with what was found in the slice, once there is no further piece.
+        A piece is deleted, and the next one made, once that is requested.
+
+        Rendering begins when the slice's turn has come: while waiting for a reader it would occupy
+        a task that the slices before it need. It is retried if it fails before the first piece,
+        when nothing is sent yet. `on_end` is called with what was found in the slice, once there is
+        no further piece.
         """
 
         def begin() -> tuple[StreamedLines[Lines], Path | None]:
-            lines = StreamedLines(lambda pieces: render(lambda: pieces), self._new_folder(), PIECE_BYTES)
+            lines = StreamedLines(
+                lambda pieces: render(lambda: pieces), self._new_folder(), PIECE_BYTES
+            )
             self._streams.append(lines)
             try:
                 return lines, lines.next()

@@ -1,4 +1,7 @@
-"""Lines of one long scan as files of bounded size: each is made once the one before it is sent; the scan waits."""
+"""Lines of one long scan as files of bounded size: each is made once the one before it is sent.
+
+The scan waits.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +32,9 @@ class UnwantedError(Exception):
 
 
 class LinePieces:
-    """Takes the lines of a scan as a file does, and cuts them into files of about this size, in a folder."""
+    """Takes the lines of a scan as a file does, and cuts them into files of about this size, in a
+    folder.
+    """
 
     def __init__(self, folder: Path, piece_bytes: int) -> None:
         self._folder = folder
@@ -41,7 +46,10 @@ class LinePieces:
         self._over = self._unwanted = False
 
     def write(self, lines: memoryview) -> None:
-        """Write whole lines; waits while a complete piece has not been requested. UnwantedError: it never will be."""
+        """Write whole lines; waits while a complete piece has not been requested.
+
+        UnwantedError: it never will be.
+        """
         if self._file is None:
             self._file = self._opened()
         self._file.write(lines)
@@ -62,10 +70,14 @@ class LinePieces:
             self._changed.notify_all()
 
     def next(self) -> Path | None:
-        """Wait for the next piece, to be removed by the caller, as long as the output has a reader; None: no more."""
+        """Wait for the next piece, to be removed by the caller, as long as the output has a reader.
+
+        None: no more.
+        """
         with self._changed:
             while not self._changed.wait_for(
-                lambda: self._ready is not None or self._over or self._unwanted, timeout=stdout.LOOK_SECONDS
+                lambda: self._ready is not None or self._over or self._unwanted,
+                timeout=stdout.LOOK_SECONDS,
             ):
                 stdout.check_reader()
             piece, self._ready = self._ready, None
@@ -117,9 +129,16 @@ class StreamedLines(Generic[R]):
         self._thread.start()
 
     def next(self) -> Path | None:
-        """The next piece, to be removed by the caller; None at the end. Raises what the job failed with."""
+        """The next piece, to be removed by the caller; None at the end.
+
+        Raises what the job failed with.
+        """
         piece = self._pieces.next()
-        if piece is None and self._failure is not None and not isinstance(self._failure, UnwantedError):
+        if (
+            piece is None
+            and self._failure is not None
+            and not isinstance(self._failure, UnwantedError)
+        ):
             raise self._failure
         return piece
 

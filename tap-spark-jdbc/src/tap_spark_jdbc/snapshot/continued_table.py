@@ -1,8 +1,10 @@
-"""Whether a whole table is continued where a dead run stopped: only if the rows sent are all still there, unchanged.
+"""Whether a whole table is continued where a dead run stopped: only if the rows sent are all still
+there, unchanged.
 
-A row version never changes: it is deleted, or replaced by another one with a later writer. So if as many of the rows
-that were visible then are visible now, in the same part of the same table, none of them was changed or deleted; what
-has a later writer was added since, and is sent too (PostgreSQL). Without this proof a table is read from its start.
+A row version never changes: it is deleted, or replaced by another one with a later writer. So if as
+many of the rows that were visible then are visible now, in the same part of the same table, none of
+them was changed or deleted; what has a later writer was added since, and is sent too (PostgreSQL).
+Without this proof a table is read from its start.
 """
 
 from __future__ import annotations
@@ -26,18 +28,29 @@ _REPLACED = "the table was emptied, written anew or altered since"
 _CHANGED = "rows of it were changed or deleted since"
 
 
-def moment_of(server: SnapshotServer, snapshot: str | None, relations: str | None) -> TableMoment | None:
-    """The moment of a snapshot, given the server's text of it and the relations' digest; None without both."""
+def moment_of(
+    server: SnapshotServer, snapshot: str | None, relations: str | None
+) -> TableMoment | None:
+    """The moment of a snapshot, given the server's text of it and the relations' digest.
+
+    None without both.
+    """
     if snapshot is None or relations is None:
         return None
     xmin, xmax = (int(number) for number in snapshot.split(":")[:2])
-    return TableMoment(TransactionSnapshot(server.system, xmin, xmax, timeline=server.timeline), relations)
+    return TableMoment(
+        TransactionSnapshot(server.system, xmin, xmax, timeline=server.timeline), relations
+    )
 
 
-def continued(extraction: Extraction, server: SnapshotServer | None, now: TableMoment | None) -> Extraction:
-    """The extraction of a whole table, with what a dead run has sent of it if none of these rows has changed.
+def continued(
+    extraction: Extraction, server: SnapshotServer | None, now: TableMoment | None
+) -> Extraction:
+    """The extraction of a whole table, with what a dead run has sent of it if none of these rows
+    has changed.
 
-    Where nothing can be proven, a table that was read whole stays as it was then, and another is read from its start.
+    Where nothing can be proven, a table that was read whole stays as it was then, and another is
+    read from its start.
     """
     progress = extraction.progress
     if not progress.begun:
@@ -65,7 +78,9 @@ def continued(extraction: Extraction, server: SnapshotServer | None, now: TableM
 
 @dataclass(frozen=True)
 class _Found:
-    """Rows of the part that was sent: those that were visible then for certain, and those that were added since."""
+    """Rows of the part that was sent: those that were visible then for certain, and those that were
+    added since.
+    """
 
     old: int
     new: int
@@ -82,7 +97,8 @@ def _sent(extraction: Extraction) -> Slice[Point]:
 def _found(extraction: Extraction, late: LateRows[Point], sent: Slice[Point]) -> _Found:
     sql, unseen = extraction.sql, late.unseen(WRITER)
     ((rows, new),) = extraction.connection.rows(
-        f"SELECT CAST(COUNT(*) AS text) AS n, CAST(COUNT(CASE WHEN {unseen} THEN 1 END) AS text) AS added "
+        f"SELECT CAST(COUNT(*) AS text) AS n, CAST(COUNT(CASE WHEN {unseen} THEN 1 END) AS text) "
+        "AS added "
         f"{sql.source} AND {sql.condition(sent)}"
     )
     return _Found(int(rows or 0) - int(new or 0), int(new or 0))

@@ -1,4 +1,6 @@
-"""How rows that were committed late are looked for in each stream of a run, by one statement for many (PostgreSQL)."""
+"""How rows that were committed late are looked for in each stream of a run, by one statement for
+many (PostgreSQL).
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,10 @@ logger = logging.getLogger("tap-spark-jdbc")
 
 DAY = 86_400
 NUMBERS = 1_000_000
-_UNWRITTEN = "its rows don't say who wrote them (a view, query or foreign table, or not all of it may be read)"
+_UNWRITTEN = (
+    "its rows don't say who wrote them (a view, query or foreign table, or not all of it "
+    "may be read)"
+)
 _BEGIN = ("BEGIN ISOLATION LEVEL READ COMMITTED READ ONLY", LOCK_TIMEOUT, "SET LOCAL jit = off")
 _ASKED = """
 WITH RECURSIVE named AS (
@@ -85,10 +90,15 @@ class LateSearches:
         return other
 
     def described(self, plans: Iterable[StreamPlan]) -> dict[str, str]:
-        """How late rows are found in each of these streams, for users; asked about all of them at once."""
+        """How late rows are found in each of these streams, for users.
+
+        Asked about all of them at once.
+        """
         if not self._database.source.dialect.shares_snapshots:
             return {}
-        guarded = [each for each in plans if each.replication_key is not None and each.end_value is None]
+        guarded = [
+            each for each in plans if each.replication_key is not None and each.end_value is None
+        ]
         guarded = [each for each in guarded if not each.is_log_based]
         if not guarded or not self._server.has_snapshots:
             return {}
@@ -99,7 +109,11 @@ class LateSearches:
             self._ask_all(guarded)
         finally:
             connection.within()
-        return {each.stream: self._known[each.stream].told for each in guarded if each.stream in self._known}
+        return {
+            each.stream: self._known[each.stream].told
+            for each in guarded
+            if each.stream in self._known
+        }
 
     def known(self, plan: StreamPlan) -> LateSearch | None:
         """The search of a stream; None: its table was locked when it was asked for."""
@@ -112,14 +126,20 @@ class LateSearches:
         return self._known[plan.stream]
 
     def _ask_all(self, plans: Sequence[StreamPlan]) -> None:
-        """Ask about all but those whose tables somebody has locked, which are asked in their own turn."""
+        """Ask about all but those whose tables somebody has locked, which are asked in their own
+        turn.
+        """
         try:
             self._ask(plans)
         except ConnectionLostError:
             raise
         except SourceError as error:
             if len(plans) == 1:
-                logger.debug("stream %s: how late rows are found is asked in its turn: %s", plans[0].stream, error)
+                logger.debug(
+                    "stream %s: how late rows are found is asked in its turn: %s",
+                    plans[0].stream,
+                    error,
+                )
                 return
             self._ask_all(plans[: len(plans) // 2])
             self._ask_all(plans[len(plans) // 2 :])
@@ -127,11 +147,17 @@ class LateSearches:
     def _ask(self, plans: Sequence[StreamPlan]) -> None:
         dialect, named = self._database.source.dialect, []
         for place, plan in enumerate(plans):
-            if plan.replication_key is None or (plan.table.query is not None and plan.table.computed_key is None):
+            if plan.replication_key is None or (
+                plan.table.query is not None and plan.table.computed_key is None
+            ):
                 continue
             name = dialect.string(dialect.table(replace(plan.table, query=None)))
             named.append(f"({place}, {name}, {dialect.string(plan.replication_key.column.name)})")
-        found = self._database.connection.rows(_ASKED.replace("{named}", ", ".join(named))) if named else []
+        found = (
+            self._database.connection.rows(_ASKED.replace("{named}", ", ".join(named)))
+            if named
+            else []
+        )
         facts = {int(place or 0): rest for place, *rest in found}
         for place, plan in enumerate(plans):
             search = self._known[plan.stream] = self._search(plan, facts.get(place))
@@ -152,12 +178,17 @@ class LateSearches:
         if not key.key_type.has_distance:
             kind = str(key.key_type)
             search = LateSearch(
-                "open", why=f"its key is of type {kind}, which has no distances; late_rows: all finds all"
+                "open",
+                why=f"its key is of type {kind}, which has no distances; late_rows: all finds all",
             )
         elif indexed == "1" or (plan.table.computed_key is not None and self._sorts_by_index(plan)):
-            return LateSearch("window", *_width(plan, key.key_type, int(step or 1), int(cached or 0)))
+            return LateSearch(
+                "window", *_width(plan, key.key_type, int(step or 1), int(cached or 0))
+            )
         else:
-            search = LateSearch("open", why="no usable index on its key", missing_index=self._missing(plan))
+            search = LateSearch(
+                "open", why="no usable index on its key", missing_index=self._missing(plan)
+            )
         return LateSearch("all") if is_small else search
 
     def _sorts_by_index(self, plan: StreamPlan) -> bool:
@@ -173,10 +204,15 @@ class LateSearches:
         """What to do about a key without an index."""
         dialect, key = self._database.source.dialect, plan.replication_key
         assert key is not None
-        name = dialect.quote(key.column.name) if plan.table.computed_key is None else f"({plan.table.computed_key})"
+        name = (
+            dialect.quote(key.column.name)
+            if plan.table.computed_key is None
+            else f"({plan.table.computed_key})"
+        )
         table = dialect.table(replace(plan.table, query=None))
         return (
-            "no usable index on its replication key, so rows that are committed late are found only if their "
+            "no usable index on its replication key, so rows that are committed late are found "
+            "only if their "
             "transactions were open at the last run (or by late_rows: all, which scans the table): "
             f"CREATE INDEX CONCURRENTLY ON {table} ({name})"
         )
@@ -185,7 +221,8 @@ class LateSearches:
 def _width(plan: StreamPlan, kind: KeyType, step: int, cached: int) -> tuple[float, str]:
     """How far a window reaches below the bookmark, and the same for users.
 
-    Each session holds a block of a sequence's CACHE, and the server has up to `max_connections` sessions.
+    Each session holds a block of a sequence's CACHE, and the server has up to `max_connections`
+    sessions.
     """
     if kind.is_moment:
         seconds = DAY if plan.late_window is None else plan.late_window

@@ -1,7 +1,9 @@
-"""Watch for sessions that wait for locks of our transactions, and end these transactions at once (PostgreSQL).
+"""Watch for sessions that wait for locks of our transactions, and end these transactions at once
+(PostgreSQL).
 
-Reading a table locks it against DDL, and all other queries queue behind waiting DDL. Our transactions, including those
-of executors, are recognised by a shared advisory lock that each of them takes: `pg_locks` shows it to every user.
+Reading a table locks it against DDL, and all other queries queue behind waiting DDL. Our
+transactions, including those of executors, are recognised by a shared advisory lock that each of
+them takes: `pg_locks` shows it to every user.
 """
 
 from __future__ import annotations
@@ -29,7 +31,10 @@ SELECT CAST(MIN(w.pid) AS text) FROM pg_catalog.pg_locks w
 WHERE NOT w.granted AND w.pid NOT IN (SELECT pid FROM ours)
   AND pg_catalog.pg_blocking_pids(w.pid) && ARRAY(SELECT pid FROM ours)
 """
-_END = f"{_OURS} SELECT COUNT(pg_catalog.pg_terminate_backend(pid)) FROM ours WHERE pid <> pg_catalog.pg_backend_pid()"
+_END = (
+    f"{_OURS} SELECT COUNT(pg_catalog.pg_terminate_backend(pid)) FROM ours WHERE pid <> "
+    "pg_catalog.pg_backend_pid()"
+)
 
 
 class LockWatch:
@@ -41,10 +46,14 @@ class LockWatch:
     """
 
     def __init__(self, holder: JdbcConnection) -> None:
-        """Nothing is watched yet. The holder's transaction is ended first, so that no further reader can begin."""
+        """Nothing is watched yet.
+
+        The holder's transaction is ended first, so that no further reader can begin.
+        """
         number = secrets.randbits(62)
         halves = {"high": number >> 32, "low": number & 0xFFFFFFFF}
-        # No query: a transaction's snapshot must be set before the first one is parsed, and some drivers parse ahead.
+        # No query: a transaction's snapshot must be set before the first one is parsed, and some
+        # drivers parse ahead.
         self.mark = f"DO 'BEGIN PERFORM pg_catalog.pg_advisory_xact_lock_shared({number}); END'"
         self.waiter: str | None = None
         self._waiting, self._end = (each.format(**halves) for each in (_WAITING, _END))
@@ -70,7 +79,9 @@ class LockWatch:
                 self._look()
             except Exception as error:  # as Py4J raises it where the JVM has ended
                 # The snapshot has ended with its connection: reading in it fails.
-                logger.debug("no longer checking whether other sessions wait for this one: %s", error)
+                logger.debug(
+                    "no longer checking whether other sessions wait for this one: %s", error
+                )
                 return
 
     def _look(self) -> None:

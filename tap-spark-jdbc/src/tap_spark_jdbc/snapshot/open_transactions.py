@@ -1,4 +1,6 @@
-"""Transactions that are open in the database: short ones are awaited, the others are returned (PostgreSQL)."""
+"""Transactions that are open in the database: short ones are awaited, the others are returned
+(PostgreSQL).
+"""
 
 from __future__ import annotations
 
@@ -11,11 +13,11 @@ if TYPE_CHECKING:
 PATIENCE_SECONDS = 1.0
 PAUSE_SECONDS = 0.02
 
-# Every transaction locks its own number while it lasts, whether it writes or not, and any user can see these locks.
-# Transactions of other databases, of the server itself (no user) and of taps can't write a row of this one.
-# Numbers begin again when the server restarts, so a name has the server's start too.
-# A prepared transaction no longer belongs to a session, so these are queried after the others: one that is being
-# prepared between both queries is in the first.
+# Every transaction locks its own number while it lasts, whether it writes or not, and any user can
+# see these locks. Transactions of other databases, of the server itself (no user) and of taps can't
+# write a row of this one. Numbers begin again when the server restarts, so a name has the server's
+# start too. A prepared transaction no longer belongs to a session, so these are queried after the
+# others: one that is being prepared between both queries is in the first.
 _OPEN = """
 WITH begun AS MATERIALIZED (
 SELECT l.virtualxid FROM pg_catalog.pg_locks l LEFT JOIN pg_catalog.pg_stat_activity s ON s.pid = l.pid
@@ -31,12 +33,16 @@ WHERE database = pg_catalog.current_database() AND (SELECT COUNT(*) FROM begun) 
 
 
 class OpenTransactions:
-    """The open transactions at each look; one that once outlasted the patience is not awaited again."""
+    """The open transactions at each look.
+
+    One that once outlasted the patience is not awaited again.
+    """
 
     def __init__(self, connection: JdbcConnection, own_name: str, long: set[str]) -> None:
         """Nothing is queried yet; `connection` must be outside of a transaction.
 
-        `own_name` is a literal, the application name of taps' sessions; `long` has those that outlasted the patience.
+        `own_name` is a literal, the application name of taps' sessions; `long` has those that
+        outlasted the patience.
         """
         self._connection = connection
         self._open = _OPEN.replace("{name}", own_name)

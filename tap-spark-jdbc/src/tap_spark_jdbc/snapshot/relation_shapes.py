@@ -1,7 +1,9 @@
-"""Whether DDL has changed the relations that a stream is read from, by comparing the catalogs (PostgreSQL).
+"""Whether DDL has changed the relations that a stream is read from, by comparing the catalogs
+(PostgreSQL).
 
-A snapshot does not protect against DDL: a table that was truncated or rewritten looks empty in it. Queried within the
-snapshot, the catalogs show what the table was; queried outside of it, what the table is now.
+A snapshot does not protect against DDL: a table that was truncated or rewritten looks empty in it.
+Queried within the snapshot, the catalogs show what the table was; queried outside of it, what the
+table is now.
 """
 
 from __future__ import annotations
@@ -17,7 +19,8 @@ if TYPE_CHECKING:
 
     from tap_spark_jdbc.source.jdbc_connection import JdbcConnection
 
-# The tables and views that a statement names, and those behind them: what it locks when it is parsed.
+# The tables and views that a statement names, and those behind them: what it locks when it is
+# parsed.
 _NAMED = """
 SELECT DISTINCT c.oid FROM pg_catalog.pg_locks l JOIN pg_catalog.pg_class c ON c.oid = l.relation
 WHERE l.pid = pg_catalog.pg_backend_pid() AND l.locktype = 'relation' AND c.relkind IN ('r', 'p', 'v', 'm', 'f')
@@ -41,16 +44,21 @@ SELECT CAST(c.oid AS text), CASE WHEN c.oid IN (SELECT root.oid FROM root) THEN 
     FROM pg_catalog.pg_rewrite r WHERE r.ev_class = c.oid)
 FROM tree JOIN pg_catalog.pg_class c ON c.oid = tree.oid JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
 """
-_KNOWN = "SELECT MIN(CAST(oid AS text)) FROM pg_catalog.pg_class WHERE oid = ANY (CAST('{{oids}}' AS oid[]))"
+_KNOWN = (
+    "SELECT MIN(CAST(oid AS text)) FROM pg_catalog.pg_class WHERE oid = ANY (CAST('{{oids}}' "
+    "AS oid[]))"
+)
 
 
 @dataclass(frozen=True)
 class _Shape:
-    """The shape of one table or view, named with its schema; columns are name, type and modifier by number.
+    """The shape of one table or view, named with its schema.
 
-    A root is named by the statement, directly or through a view.
-    Its `file` changes when rows are rewritten or discarded as a whole. A partition has its parent's columns and name.
-    The rule is the version of a view's query.
+    Columns are name, type and modifier by number.
+
+    A root is named by the statement, directly or through a view. Its `file` changes when rows are
+    rewritten or discarded as a whole. A partition has its parent's columns and name. The rule is
+    the version of a view's query.
     """
 
     root: bool
@@ -71,7 +79,9 @@ class _Shape:
         if not self.partition and now.name != self.name:
             return f"was renamed to {now.name}"
         # An added column does no harm: statements name their columns.
-        changed = [each[0] for number, each in self.columns.items() if now.columns.get(number) != each]
+        changed = [
+            each[0] for number, each in self.columns.items() if now.columns.get(number) != each
+        ]
         return f"has changed its column {changed[0]!r}" if changed and not self.partition else None
 
 
@@ -84,18 +94,25 @@ class RelationShapes:
 
     @classmethod
     def of(cls, within: JdbcConnection, source: str) -> RelationShapes:
-        """The shapes seen by a connection within the snapshot, given `FROM` and `WHERE` of the statement."""
+        """The shapes seen by a connection within the snapshot, given `FROM` and `WHERE` of the
+        statement.
+        """
         shapes = _shapes(within, _NAMED.replace("{source}", source))
         return cls(",".join(oid for oid, shape in shapes.items() if shape.root), shapes)
 
     @cached_property
     def digest(self) -> str:
-        """The same text as long as no relation was dropped, replaced, emptied, written anew or altered."""
+        """The same text as long as no relation was dropped, replaced, emptied, written anew or
+        altered.
+        """
         shapes = sorted((oid, astuple(shape)) for oid, shape in self.shapes.items())
         return hashlib.sha256(json.dumps(shapes, sort_keys=True).encode()).hexdigest()[:32]
 
     def change(self, now: JdbcConnection, within: JdbcConnection) -> str | None:
-        """A description of what has changed since; `now` sees the present, `within` is in the snapshot."""
+        """A description of what has changed since.
+
+        `now` sees the present, `within` is in the snapshot.
+        """
         present = _shapes(now, _LISTED.replace("{oids}", self.roots))
         for oid, shape in self.shapes.items():
             if change := shape.change(present.get(oid)):
@@ -109,6 +126,10 @@ class RelationShapes:
 def _shapes(connection: JdbcConnection, roots: str) -> Mapping[str, _Shape]:
     """The shapes of all relations below those of a query, by object identifier."""
     return {
-        str(oid): _Shape(bool(root), str(name), file, bool(partition), json.loads(columns or "{}"), rule)
-        for oid, root, name, file, partition, columns, rule in connection.rows(_SHAPES.replace("{roots}", roots))
+        str(oid): _Shape(
+            bool(root), str(name), file, bool(partition), json.loads(columns or "{}"), rule
+        )
+        for oid, root, name, file, partition, columns, rule in connection.rows(
+            _SHAPES.replace("{roots}", roots)
+        )
     }

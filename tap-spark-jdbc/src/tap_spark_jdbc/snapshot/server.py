@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("tap-spark-jdbc")
 
-# The first version that shows snapshots, and the transactions they include, by numbers that don't wrap around.
+# The first version that shows snapshots, and the transactions they include, by numbers that don't
+# wrap around.
 _OLDEST = 13
 # With distinct names: Spark can't read two columns of the same name.
 _VERSION = (
@@ -33,14 +34,17 @@ SELECT CASE WHEN pg_catalog.pg_is_in_recovery() THEN '1' ELSE '0' END AS recover
   CAST(pg_catalog.pg_current_snapshot() AS text) AS snapshot
 """
 _SYSTEM = (
-    "SELECT CAST(system_identifier AS text) AS system, {timeline} AS timeline FROM pg_catalog.pg_control_system(){more}"
+    "SELECT CAST(system_identifier AS text) AS system, {timeline} AS timeline FROM "
+    "pg_catalog.pg_control_system(){more}"
 )
-# A promoted server's own timeline is in its control file at once, in that of the last checkpoint a moment later.
+# A promoted server's own timeline is in its control file at once, in that of the last checkpoint a
+# moment later.
 _TIMELINE = {
     "{timeline}": "CAST(greatest(c.timeline_id, r.min_recovery_end_timeline) AS text)",
     "{more}": ", pg_catalog.pg_control_checkpoint() c, pg_catalog.pg_control_recovery() r",
 }
-# Only rows of heaps have a writer: not those of views or foreign tables, nor of partitions that are foreign tables.
+# Only rows of heaps have a writer: not those of views or foreign tables, nor of partitions that are
+# foreign tables.
 _HEAPS = """
 WITH RECURSIVE tree AS (
   SELECT c.oid, c.relkind, c.relam, FALSE AS joined
@@ -59,7 +63,8 @@ FROM tree LEFT JOIN pg_catalog.pg_am m ON m.oid = tree.relam
 
 _JOINED = "CAST(CAST(i.xmin AS text) AS bigint)"
 
-# A heap's rows lie in pages, which this version and later can find by number; a parent's rows lie in other tables.
+# A heap's rows lie in pages, which this version and later can find by number; a parent's rows lie
+# in other tables.
 _PAGES = """
 SELECT CAST(pg_catalog.pg_relation_size(c.oid) / CAST(pg_catalog.current_setting('block_size') AS int) AS text)
 FROM pg_catalog.pg_class c JOIN pg_catalog.pg_am m ON m.oid = c.relam AND m.amname = 'heap'
@@ -70,13 +75,17 @@ WHERE c.oid = pg_catalog.to_regclass({table}) AND c.relkind IN ('r', 'm') AND NO
 
 @dataclass(frozen=True)
 class Heaps:
-    """A table whose rows have a writer, by its object identifier, and those of its parts that were added to it."""
+    """A table whose rows have a writer, by its object identifier, and those of its parts that were
+    added to it.
+    """
 
     relation: int
     added: tuple[int, ...]
 
     def joined(self, last: TransactionSnapshot) -> str:
-        """The condition for rows of tables that were no part of the stream when the last run read it."""
+        """The condition for rows of tables that were no part of the stream when the last run read
+        it.
+        """
         if last.relation not in (None, self.relation):
             return ALL_JOINED
         return f"tableoid IN ({','.join(map(str, self.added))})" if self.added else NONE_JOINED
@@ -102,13 +111,17 @@ class SnapshotServer:
             ((number, version),) = self._database.connection.rows(_VERSION)
             if int(number or 0) < _OLDEST * 10_000:
                 logger.warning(
-                    "PostgreSQL %s is older than %d: slices are not read in one snapshot, and rows that are committed "
+                    "PostgreSQL %s is older than %d: slices are not read in one snapshot, and rows "
+                        "that are committed "
                     "late are found by safety_lag_seconds alone",
                     version, _OLDEST,
                 )  # fmt: skip
                 return False
             if self.is_standby:
-                warn("this is a standby, which does not show the transactions that are open on its primary")
+                warn(
+                    "this is a standby, which does not show the transactions that are open on its "
+                    "primary"
+                )
             if self._database.connection.holds:
                 # It is too late to ask within a transaction, which a refusal would end.
                 _ = self.system
@@ -129,7 +142,10 @@ class SnapshotServer:
 
     @property
     def timeline(self) -> int | None:
-        """The server's timeline, which a failover and a restore to an earlier state move on; None: not accessible."""
+        """The server's timeline, which a failover and a restore to an earlier state move on.
+
+        None: not accessible.
+        """
         return self._identity[1]
 
     @cached_property
@@ -139,7 +155,8 @@ class SnapshotServer:
             return "", None
         for slot, text in _TIMELINE.items():
             query = query.replace(
-                slot, text if may_ask == "2" else "CAST(NULL AS text)" if slot == "{timeline}" else ""
+                slot,
+                text if may_ask == "2" else "CAST(NULL AS text)" if slot == "{timeline}" else "",
             )
         ((system, timeline),) = self._database.connection.rows(query)
         return str(system), None if timeline is None else int(timeline)
@@ -154,10 +171,15 @@ class SnapshotServer:
 
     def snapshot(self) -> str:
         """The server's text of a snapshot taken now."""
-        return str(self._database.connection.rows("SELECT CAST(pg_catalog.pg_current_snapshot() AS text)")[0][0])
+        return str(
+            self._database.connection.rows("SELECT CAST(pg_catalog.pg_current_snapshot() AS text)")[
+                0
+            ][0]
+        )
 
     def heaps(self, table: Table, late: LateRows[K] | None = None) -> Heaps | None:
-        """A table whose rows have a writer, with what was added to it that the last run could not see.
+        """A table whose rows have a writer, with what was added to it that the last run could not
+        see.
 
         None: they don't, as those of views, queries and foreign tables.
         """
@@ -169,8 +191,13 @@ class SnapshotServer:
             return None
         return Heaps(int(relation), tuple(int(oid) for oid in added.split(",")) if added else ())
 
-    def heaps_query(self, table: Table, late: LateRows[K] | None = None, *, more: str = "") -> str | None:
-        """SQL of `heaps` (`written`, `relation`, `added`, and `more` of its `tree`); None: its rows have no writer."""
+    def heaps_query(
+        self, table: Table, late: LateRows[K] | None = None, *, more: str = ""
+    ) -> str | None:
+        """SQL of `heaps` (`written`, `relation`, `added`, and `more` of its `tree`).
+
+        None: its rows have no writer.
+        """
         if table.query is not None and table.computed_key is None:
             return None
         dialect = self._database.source.dialect
@@ -183,7 +210,9 @@ class SnapshotServer:
         if table.query is not None:
             return 0
         dialect = self._database.source.dialect
-        found = self._database.connection.rows(_PAGES.replace("{table}", dialect.string(dialect.table(table))))
+        found = self._database.connection.rows(
+            _PAGES.replace("{table}", dialect.string(dialect.table(table)))
+        )
         return int(found[0][0] or 0) if found else 0
 
     @cached_property
@@ -195,6 +224,7 @@ class SnapshotServer:
 def warn(why: str) -> None:
     """Warn that slices share no snapshot."""
     logger.warning(
-        "%s: slices are not read in one snapshot; a row that is committed meanwhile may come again in the next run",
+        "%s: slices are not read in one snapshot; a row that is committed meanwhile may come again "
+        "in the next run",
         why,
     )

@@ -1,9 +1,9 @@
 """One snapshot of the database for several connections, one after the other (PostgreSQL).
 
-A separate connection holds it. That connection touches no table, so it keeps no lock that DDL would wait for; readers
-use the snapshot in transactions that are as short as one query, or one slice. If another session waits for one of these
-nevertheless, they are ended (`lock_watch`); and DDL in between is detected after each slice (`relation_shapes`), before
-anything of it is sent.
+A separate connection holds it. That connection touches no table, so it keeps no lock that DDL would
+wait for; readers use the snapshot in transactions that are as short as one query, or one slice. If
+another session waits for one of these nevertheless, they are ended (`lock_watch`); and DDL in
+between is detected after each slice (`relation_shapes`), before anything of it is sent.
 """
 
 from __future__ import annotations
@@ -32,10 +32,12 @@ _WAITS = """
 SELECT count(pg_catalog.set_config(name, '0', true)) FROM pg_catalog.pg_settings
 WHERE name IN ('idle_in_transaction_session_timeout', 'transaction_timeout')
 """
-# A reader may be gone before the server sends it any rows; from version 14 on, on Linux, the server checks for that.
+# A reader may be gone before the server sends it any rows; from version 14 on, on Linux, the server
+# checks for that.
 _LOOKS_AFTER_READERS = (
     "DO 'BEGIN PERFORM pg_catalog.set_config(name, ''10s'', true) FROM pg_catalog.pg_settings "
-    "WHERE name = ''client_connection_check_interval'' AND pg_catalog.version() LIKE ''%linux%''; END'"
+    "WHERE name = ''client_connection_check_interval'' AND pg_catalog.version() LIKE ''%linux%''; "
+    "END'"
 )
 # No statement within a snapshot waits longer than this for a lock.
 LOCK_TIMEOUT = "SET LOCAL lock_timeout = '1s'"
@@ -46,7 +48,8 @@ _AGAIN = "run again: that goes on where this run stopped"
 class Undisturbed:
     """Reading within a snapshot, checked for DDL by other sessions.
 
-    The holder sees the present; its own transaction keeps the snapshot. Another connection, `within`, queries in it.
+    The holder sees the present; its own transaction keeps the snapshot. Another connection,
+    `within`, queries in it.
     """
 
     stream: str
@@ -57,7 +60,10 @@ class Undisturbed:
 
     @contextmanager
     def reading(self) -> Iterator[None]:
-        """Wrap all reading of rows; DisturbedError: they are invalid, as DDL has come in between, or is waiting."""
+        """Wrap all reading of rows.
+
+        DisturbedError: they are invalid, as DDL has come in between, or is waiting.
+        """
         try:
             yield
         except SourceError as error:
@@ -71,13 +77,18 @@ class Undisturbed:
         if self.watch.waiter is None:
             return None
         return (
-            f"stream {self.stream}: another session (process {self.watch.waiter}) is waiting for a lock that reading "
+            f"stream {self.stream}: another session (process {self.watch.waiter}) is waiting for a "
+            "lock that reading "
             f"blocks, as for ALTER or TRUNCATE, and this run gave way to it; {_AGAIN}"
         )
 
     def _changed(self) -> str | None:
         change = self.shapes.change(self.holder, self.within)
-        return None if change is None else f"stream {self.stream}: {change} while it was read; {_AGAIN}"
+        return (
+            None
+            if change is None
+            else f"stream {self.stream}: {change} while it was read; {_AGAIN}"
+        )
 
     def _changed_for_sure(self) -> str | None:
         try:
@@ -125,12 +136,17 @@ class SharedSnapshot:
         return str(snapshot)
 
     def undisturbed(self, stream: str, source: str) -> Undisturbed | None:
-        """A guard for reading a stream, given its `FROM` and `WHERE`; None if no snapshot is held."""
+        """A guard for reading a stream, given its `FROM` and `WHERE`.
+
+        None if no snapshot is held.
+        """
         if self._watch is None or self.identifier is None:
             return None
         connection = self._database.connection
         shapes = RelationShapes.of(connection, source)
-        return Undisturbed(stream, shapes, self._database.snapshot_connection, connection, self._watch)
+        return Undisturbed(
+            stream, shapes, self._database.snapshot_connection, connection, self._watch
+        )
 
     def unwatch(self) -> None:
         """Stop the watch at the run's end, before the connections are closed."""

@@ -1,10 +1,11 @@
 """Streams in which nothing has changed since the last run, found by one statement for many of them.
 
-A stream is unchanged if its greatest key is that of the bookmark, no row lacks a key, and the rows at the bookmark are
-those that were sent: on PostgreSQL, if no row has a writer that the last run could not see; elsewhere, if the marks of
-the rows in the bookmark's window have the saved sum. It is unchanged, too, if it has no bookmark and is still empty.
-Its state does not move: what is committed meanwhile is seen by the next run as by this one, so this needs no snapshot
-that outlasts the statement. Any other stream is read as usual, which finds out what is new.
+A stream is unchanged if its greatest key is that of the bookmark, no row lacks a key, and the rows
+at the bookmark are those that were sent: on PostgreSQL, if no row has a writer that the last run
+could not see; elsewhere, if the marks of the rows in the bookmark's window have the saved sum. It
+is unchanged, too, if it has no bookmark and is still empty. Its state does not move: what is
+committed meanwhile is seen by the next run as by this one, so this needs no snapshot that outlasts
+the statement. Any other stream is read as usual, which finds out what is new.
 """
 
 from __future__ import annotations
@@ -40,9 +41,11 @@ if TYPE_CHECKING:
 logger = logging.getLogger("tap-spark-jdbc")
 
 TOGETHER = 50
-# A larger table is scanned for late rows in its own turn: beside others, and under the watch over locks.
+# A larger table is scanned for late rows in its own turn: beside others, and under the watch over
+# locks.
 MOST_BYTES = 16_000_000
-# DDL of others waits for a statement no longer than this. Compiling it (JIT) would take longer than running it.
+# DDL of others waits for a statement no longer than this. Compiling it (JIT) would take longer than
+# running it.
 _BEGIN = (
     "BEGIN ISOLATION LEVEL READ COMMITTED READ ONLY",
     LOCK_TIMEOUT,
@@ -72,7 +75,10 @@ class _Part:
         dialect, plan = self.extraction.sql.dialect, self.extraction.plan
         assert dialect.marks is not None
         rows, total = sum_of(dialect.marks, answer)
-        return rows == self.boundary.rows and checksum(dialect, plan, rows, total) == self.boundary.checksum
+        return (
+            rows == self.boundary.rows
+            and checksum(dialect, plan, rows, total) == self.boundary.checksum
+        )
 
 
 @dataclass(frozen=True)
@@ -88,15 +94,24 @@ class UnchangedStreams:
         """The server they are asked of."""
         return self.snapshots.server
 
-    def among(self, bookmarks: Sequence[tuple[StreamPlan, Bookmark | None]]) -> Mapping[str, Extraction]:
-        """The extraction of each unchanged stream, given where the last run ended in it, if it did; it reads no row."""
-        bookmarks = [(plan, bookmark) for plan, bookmark in bookmarks if self._can_be_asked(plan, bookmark)]
+    def among(
+        self, bookmarks: Sequence[tuple[StreamPlan, Bookmark | None]]
+    ) -> Mapping[str, Extraction]:
+        """The extraction of each unchanged stream, given where the last run ended in it, if it did.
+
+        It reads no row.
+        """
+        bookmarks = [
+            (plan, bookmark) for plan, bookmark in bookmarks if self._can_be_asked(plan, bookmark)
+        ]
         dialect, settings = self.database.source.dialect, self.database.settings
         if not bookmarks or (dialect.marks is None and not dialect.shares_snapshots):
             return {}
         if dialect.marks is not None:
             found = self._by_marks(bookmarks, dialect.marks)
-        elif settings.safety_lag_seconds or settings.safety_lag_rows or not self.server.has_snapshots:
+        elif (
+            settings.safety_lag_seconds or settings.safety_lag_rows or not self.server.has_snapshots
+        ):
             return {}
         else:
             found = self._by_writers(bookmarks)
@@ -104,9 +119,13 @@ class UnchangedStreams:
             warn_of_the_future(each.plan, each.sql.upper)
         return {each.plan.stream: each for each in found}
 
-    def _by_marks(self, bookmarks: Sequence[tuple[StreamPlan, Bookmark | None]], marks: Marks) -> list[Extraction]:
+    def _by_marks(
+        self, bookmarks: Sequence[tuple[StreamPlan, Bookmark | None]], marks: Marks
+    ) -> list[Extraction]:
         """The unchanged ones, by the marks of their rows."""
-        parts = [part for each in bookmarks if (part := self._marked_part(*each, marks)) is not None]
+        parts = [
+            part for each in bookmarks if (part := self._marked_part(*each, marks)) is not None
+        ]
         if not parts:
             return []
         if not marks.begin or not self.database.connection.holds:
@@ -116,12 +135,16 @@ class UnchangedStreams:
                 connection.execute(statement)
             return self._asked(parts, connection)
 
-    def _by_writers(self, bookmarks: Sequence[tuple[StreamPlan, Bookmark | None]]) -> list[Extraction]:
+    def _by_writers(
+        self, bookmarks: Sequence[tuple[StreamPlan, Bookmark | None]]
+    ) -> list[Extraction]:
         """The unchanged ones, by the writers of their rows (PostgreSQL)."""
         bookmarks = self._without_open(bookmarks)
         text = self.server.snapshot()
         xmax = int(text.split(":")[1])
-        parts = [part for each in bookmarks if (part := self._written_part(*each, xmax)) is not None]
+        parts = [
+            part for each in bookmarks if (part := self._written_part(*each, xmax)) is not None
+        ]
         connection = self.database.connection
         if connection.holds:
             connection.within(*_BEGIN)
@@ -133,10 +156,14 @@ class UnchangedStreams:
     def _without_open(
         self, bookmarks: Sequence[tuple[StreamPlan, Bookmark | None]]
     ) -> Sequence[tuple[StreamPlan, Bookmark | None]]:
-        """Those whose bookmarks need not name what is open now: below a window, only that is looked for."""
+        """Those whose bookmarks need not name what is open now: below a window, only that is looked
+        for.
+        """
         known = self.snapshots.searches.known
         windows = {
-            each.stream for each, last in bookmarks if last and ((how := known(each)) is None or how.kind == "window")
+            each.stream
+            for each, last in bookmarks
+            if last and ((how := known(each)) is None or how.kind == "window")
         }
         if not windows:
             return bookmarks
@@ -144,7 +171,8 @@ class UnchangedStreams:
         return [
             (plan, last)
             for plan, last in bookmarks
-            if plan.stream not in windows or (not is_open and last and last.snapshot and last.snapshot.quiet)
+            if plan.stream not in windows
+            or (not is_open and last and last.snapshot and last.snapshot.quiet)
         ]
 
     def _asked(self, parts: Sequence[_Part], connection: JdbcConnection) -> list[Extraction]:
@@ -152,20 +180,34 @@ class UnchangedStreams:
         return [part.extraction for group in groups for part in self._unchanged(group, connection)]
 
     def _unchanged(self, parts: Sequence[_Part], connection: JdbcConnection) -> list[_Part]:
-        """The unchanged ones; a stream whose part fails is not among them, and does not keep others from it."""
-        asked = " UNION ALL ".join(f"SELECT '{place}' AS n, {part.found}" for place, part in enumerate(parts))
+        """The unchanged ones.
+
+        A stream whose part fails is not among them, and does not keep others from it.
+        """
+        asked = " UNION ALL ".join(
+            f"SELECT '{place}' AS n, {part.found}" for place, part in enumerate(parts)
+        )
         try:
-            ((answers,),) = connection.rows(self.database.source.dialect.together.replace("{parts}", asked))
+            ((answers,),) = connection.rows(
+                self.database.source.dialect.together.replace("{parts}", asked)
+            )
         except ConnectionLostError:
             raise
         except SourceError as error:
             if len(parts) == 1:
-                logger.debug("stream %s is asked by itself: %s", parts[0].extraction.plan.stream, error)
+                logger.debug(
+                    "stream %s is asked by itself: %s", parts[0].extraction.plan.stream, error
+                )
                 return []
             half = len(parts) // 2
-            return [*self._unchanged(parts[:half], connection), *self._unchanged(parts[half:], connection)]
+            return [
+                *self._unchanged(parts[:half], connection),
+                *self._unchanged(parts[half:], connection),
+            ]
         found = [line.partition(" ") for line in answers.split("\n")] if answers else []
-        return [parts[int(place)] for place, _, answer in found if parts[int(place)].is_same(answer)]
+        return [
+            parts[int(place)] for place, _, answer in found if parts[int(place)].is_same(answer)
+        ]
 
     def _empty_part(self, plan: StreamPlan) -> _Part:
         """The part of a stream of which no row was ever sent."""
@@ -175,32 +217,50 @@ class UnchangedStreams:
         none = f"FROM (SELECT COUNT(*) AS c FROM ({one}) f) e WHERE c = 0"
         return _Part(self._extraction(plan, sql, None), f"'' AS found {none}")
 
-    def _extraction(self, plan: StreamPlan, sql: StreamSql, bookmark: Bookmark | None) -> Extraction:
+    def _extraction(
+        self, plan: StreamPlan, sql: StreamSql, bookmark: Bookmark | None
+    ) -> Extraction:
         progress = unbegun(plan, bookmark, may_end_early=self.may_end_early)
         last = None if bookmark is None else bookmark.snapshot
-        return Extraction(plan, sql, bookmark, None, self.database.connection, progress, snapshot=last)
+        return Extraction(
+            plan, sql, bookmark, None, self.database.connection, progress, snapshot=last
+        )
 
     def _at_bookmark(self, bounds: ColumnBounds, at: Point) -> list[str]:
         """The conditions that no row lies above a bookmark or lacks a key."""
         dialect, source, key = bounds.sql.dialect, bounds.sql.source, bounds.key
         name = dialect.operand(key.column)
-        # In the order of its index: for what does not exist, a table without statistics would be scanned.
-        order = f"ORDER BY {dialect.column_of(bounds.sql.plan.table, key.column.name)} DESC {dialect.limited(1)}"
-        terms = [f"(SELECT {name} {source} AND {range_condition(name, Range())} {order}) = {at.literal}"]
+        # In the order of its index: for what does not exist, a table without statistics would be
+        # scanned.
+        order = (
+            f"ORDER BY {dialect.column_of(bounds.sql.plan.table, key.column.name)} DESC "
+            f"{dialect.limited(1)}"
+        )
+        terms = [
+            f"(SELECT {name} {source} AND {range_condition(name, Range())} {order}) = {at.literal}"
+        ]
         if key.column.nullable:
             terms.append(f"NOT EXISTS (SELECT 1 {source} AND {name} IS NULL)")
         return terms
 
-    def _marked_part(self, plan: StreamPlan, bookmark: Bookmark | None, marks: Marks) -> _Part | None:
+    def _marked_part(
+        self, plan: StreamPlan, bookmark: Bookmark | None, marks: Marks
+    ) -> _Part | None:
         """The part of a stream by the marks of its rows; None: it can't be asked in this way."""
         if bookmark is None:
             return self._empty_part(plan)
-        dialect, key, boundary = self.database.source.dialect, plan.replication_key, bookmark.boundary
+        dialect, key, boundary = (
+            self.database.source.dialect,
+            plan.replication_key,
+            bookmark.boundary,
+        )
         window = LateWindow.of(plan, self.database.settings, dialect)
         assert key is not None
         if boundary is None or window.below_unknown(bookmark) is not None:
             return None
-        if marks_of(dialect, plan) is None or (key.textual and boundary.since is not None and not boundary.since.raw):
+        if marks_of(dialect, plan) is None or (
+            key.textual and boundary.since is not None and not boundary.since.raw
+        ):
             return None
         sql = StreamSql(dialect, plan, split_key(plan, dialect))
         bounds = ColumnBounds(self.database.connection, sql, key)
@@ -209,7 +269,9 @@ class UnchangedStreams:
         inside = range_condition(dialect.operand(key.column), sql.window)
         terms = " AND ".join([*self._at_bookmark(bounds, at), inside])
         rows = f"SELECT {mark(marks, dialect, plan)} AS m {sql.source} AND {terms}"
-        return _Part(self._extraction(plan, sql, bookmark), f"{marks.all} AS found FROM ({rows}) r", boundary)
+        return _Part(
+            self._extraction(plan, sql, bookmark), f"{marks.all} AS found FROM ({rows}) r", boundary
+        )
 
     def _written_part(self, plan: StreamPlan, bookmark: Bookmark | None, xmax: int) -> _Part | None:
         """The part of a stream by the writers of its rows; None: it can't be asked in this way."""
@@ -238,10 +300,14 @@ class UnchangedStreams:
         if moved:
             terms.append(f"NOT EXISTS (SELECT 1 {sql.source} AND {late.unseen(WRITER)})")
         sql = StreamSql(dialect, plan, sql.split, at, at)
-        return _Part(self._extraction(plan, sql, bookmark), f"'' AS found WHERE {' AND '.join(terms)}")
+        return _Part(
+            self._extraction(plan, sql, bookmark), f"'' AS found WHERE {' AND '.join(terms)}"
+        )
 
     def _can_be_asked(self, plan: StreamPlan, bookmark: Bookmark | None) -> bool:
-        """Whether its rows at the bookmark are known to be sent, and the server can tell that they are the same."""
+        """Whether its rows at the bookmark are known to be sent, and the server can tell that they
+        are the same.
+        """
         key = plan.replication_key
         if key is None or plan.end_value is not None or plan.detect_deletes:
             return False
@@ -253,5 +319,6 @@ class UnchangedStreams:
             not (key.textual and bookmark.raw is None)
             and boundary is not None
             and boundary.rows > 0
-            and (boundary.checksum if self.database.source.dialect.marks else bookmark.snapshot) is not None
+            and (boundary.checksum if self.database.source.dialect.marks else bookmark.snapshot)
+            is not None
         )

@@ -1,6 +1,7 @@
 """The columnar driver's database, opened once a run, as it queries all types on opening.
 
-Every table is a type in PostgreSQL: with some hundred tables that takes a tenth of a second, each time.
+Every table is a type in PostgreSQL: with some hundred tables that takes a tenth of a second, each
+time.
 """
 
 from __future__ import annotations
@@ -31,7 +32,10 @@ class ColumnarDatabase:
         self._opened: dict[str, Any] = {}
 
     def opened(self, connection: str) -> Any:
-        """ADBC's database for this libpq connection string; raises ImportError or ADBC's Error if there is none."""
+        """ADBC's database for this libpq connection string.
+
+        Raises ImportError or ADBC's Error if there is none.
+        """
         with self._opening:
             if connection not in self._opened:
                 _forget_environment()
@@ -73,9 +77,11 @@ def _opened(connection: str) -> Any:
 
 
 def _forget_environment() -> None:
-    """Remove libpq's variables, in the tap as in a worker: what a setting does not say would come from them.
+    """Remove libpq's variables, in the tap as in a worker: what a setting does not say would come
+    from them.
 
-    They would lead to another server (PGHOSTADDR, PGSERVICE), or change a session (PGOPTIONS, PGTZ, PGDATESTYLE).
+    They would lead to another server (PGHOSTADDR, PGSERVICE), or change a session (PGOPTIONS, PGTZ,
+    PGDATESTYLE).
     """
     for name in [each for each in os.environ if each.startswith("PG") and each != _SHARED]:
         del os.environ[name]

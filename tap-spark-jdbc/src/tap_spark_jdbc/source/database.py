@@ -1,7 +1,10 @@
-"""The source of one run: driver, JVM, connections, and the Spark session; each opened when first needed.
+"""The source of one run: driver, JVM, connections, and the Spark session.
 
-On one machine the JVM is all that is needed. On a cluster, or if the user wants it, rows are read by a session, which
-is made in that JVM, and takes longer to make than queries for metadata and bounds.
+Each opened when first needed.
+
+On one machine the JVM is all that is needed. On a cluster, or if the user wants it, rows are read
+by a session, which is made in that JVM, and takes longer to make than queries for metadata and
+bounds.
 """
 
 from __future__ import annotations
@@ -46,7 +49,10 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Oldest:
-    """The oldest transaction that may still write: its age in seconds, None if there is none; and the clock then."""
+    """The oldest transaction that may still write: its age in seconds, None if there is none.
+
+    And the clock then.
+    """
 
     age: int | None
     now: int
@@ -89,7 +95,10 @@ class Database:
 
     @cached_property
     def source(self) -> JdbcSource:
-        """Dialect, driver and address; if there is a tunnel, it is opened, and the address leads through it."""
+        """Dialect, driver and address.
+
+        If there is a tunnel, it is opened, and the address leads through it.
+        """
         source = JdbcSource.of(self.settings)
         return source if self._tunnel is None else source.through(self._tunnel.local)
 
@@ -99,7 +108,10 @@ class Database:
         return None if ssh is None else SshTunnel(ssh)
 
     def begin_jvm(self) -> None:
-        """Start the JVM in the background; raises ConfigurationError if there is no Java, or no driver."""
+        """Start the JVM in the background.
+
+        Raises ConfigurationError if there is no Java, or no driver.
+        """
         if not self.by_spark:
             # Each thread has one of its own in the JVM, in which settings of expressions are kept.
             os.environ["PYSPARK_PIN_THREAD"] = "true"
@@ -110,7 +122,9 @@ class Database:
         self._begun(get_session)
 
     def begin_import(self) -> None:
-        """Import what reads columns in the background, as rows are sure to be read by it: half a second of CPU."""
+        """Import what reads columns in the background, as rows are sure to be read by it: half a
+        second of CPU.
+        """
         driver = self.source.dialect.columnar_driver
         if self.may_be_columnar and driver is not None:
             # ConnectorX is imported by processes of its own.
@@ -139,13 +153,21 @@ class Database:
         if known is None and not self.by_spark:
             known = int(self.settings.spark.conf.get(PARALLELISM, os.cpu_count() or 1))
         jobs, most = known or tasks_at_once(self.spark), self.settings.max_connections
-        return jobs if most is None else max(1, min(jobs, most - self.source.dialect.own_connections))
+        return (
+            jobs if most is None else max(1, min(jobs, most - self.source.dialect.own_connections))
+        )
 
     @property
     def streams_at_once(self) -> int | None:
-        """The most streams that may be begun at the same time, given the run's limit of connections."""
+        """The most streams that may be begun at the same time, given the run's limit of
+        connections.
+        """
         most = self.settings.max_connections
-        return None if most is None else max(1, (most - self.n_jobs) // self.source.dialect.own_connections)
+        return (
+            None
+            if most is None
+            else max(1, (most - self.n_jobs) // self.source.dialect.own_connections)
+        )
 
     @property
     def shares_disk(self) -> bool:
@@ -156,7 +178,11 @@ class Database:
     def batch_storage(self) -> Storage | None:
         """The storage for batches; None if none are configured."""
         batches = self.settings.batch_config
-        return None if batches is None or batches.root is None else Storage(batches.root, self.settings.storage_options)
+        return (
+            None
+            if batches is None or batches.root is None
+            else Storage(batches.root, self.settings.storage_options)
+        )
 
     @property
     def may_be_columnar(self) -> bool:
@@ -188,11 +214,16 @@ class Database:
 
     @cached_property
     def watch(self) -> ServerWatch | None:
-        """The watch over all connections of the run; None if the database is no server, or asked by another one."""
+        """The watch over all connections of the run.
+
+        None if the database is no server, or asked by another one.
+        """
         if self.settings.spark.remote or self.source.dialect.alive is None:
             return None
         limited = self.source.limited()
-        return ServerWatch(lambda: JdbcConnection.open(self.gateway, limited), lambda: self.gateway, self.moved_at)
+        return ServerWatch(
+            lambda: JdbcConnection.open(self.gateway, limited), lambda: self.gateway, self.moved_at
+        )
 
     @cached_property
     def snapshot_connection(self) -> JdbcConnection:
@@ -218,7 +249,11 @@ class Database:
     @cached_property
     def sql_conf(self) -> dict[str, str]:
         """The settings of a session that the values of rows depend on."""
-        conf = {name: value for name, value in session_conf(self._options).items() if name.startswith("spark.sql.")}
+        conf = {
+            name: value
+            for name, value in session_conf(self._options).items()
+            if name.startswith("spark.sql.")
+        }
         return {**conf, "spark.sql.chunkBase64String.enabled": "false"}
 
     @property
@@ -254,7 +289,10 @@ class Database:
         )
 
     def oldest_transaction(self) -> Oldest | None:
-        """The oldest transaction that may still write rows; None: the database or the user's rights don't show it."""
+        """The oldest transaction that may still write rows.
+
+        None: the database or the user's rights don't show it.
+        """
         dialect, root = self.source.dialect, self._root
         if dialect.open_transactions is None or root._hidden:
             return None
@@ -266,16 +304,21 @@ class Database:
             if not root._hidden:
                 root._hidden = True
                 logger.info(
-                    "this user may not see open transactions, so rows that are committed after more than the window "
+                    "this user may not see open transactions, so rows that are committed after "
+                        "more than the window "
                     "are not found; run %s (%s)",
-                    dialect.open_transactions_grant.replace("{user}", self.settings.user or "the user"), error,
+                    dialect.open_transactions_grant.replace("{user}", self.settings.user or "the "
+                        "user"), error,
                 )  # fmt: skip
             return None
         # Both ends are cut to whole seconds.
         return Oldest(None if age is None else max(int(float(age)), 0) + 1, int(float(now or 0)))
 
     def connect(self) -> None:
-        """Open the connections for reading a stream; raises SourceError if the server refuses, or can't be reached."""
+        """Open the connections for reading a stream.
+
+        Raises SourceError if the server refuses, or can't be reached.
+        """
         _ = self.connection
         if self.source.dialect.shares_snapshots:
             _ = self.snapshot_connection
@@ -295,7 +338,10 @@ class Database:
             held.close()
 
     def close(self) -> None:
-        """Close all connections, including those of `beside`; the session stays open for other uses."""
+        """Close all connections, including those of `beside`.
+
+        The session stays open for other uses.
+        """
         for each in (self, *self._others):
             each.disconnect()
         self.columnar.close()

@@ -22,7 +22,10 @@ Row = Sequence[Any]
 def discover_tables(
     connection: JdbcConnection, dialect: Dialect, bounds: Bounds, *, defaults: bool = False
 ) -> list[Table]:
-    """The tables and views within bounds, by schema and name; optionally with the defaults of their columns."""
+    """The tables and views within bounds, by schema and name.
+
+    Optionally with the defaults of their columns.
+    """
     if bounds.only is not None and not bounds.only:
         return []
     if dialect.catalog is None:
@@ -60,10 +63,16 @@ def _tables_by_catalog(connection: JdbcConnection, dialect: Dialect, bounds: Bou
         if bounds.admit(*name, dialect.system_schemas):
             columns[name].append(row)
     keys, indexes = map(_names_by_table, names)
-    unseen = [Table(*name, columns=(), is_view=True, obstacles={"": why}) for name, why in broken.items()]
+    unseen = [
+        Table(*name, columns=(), is_view=True, obstacles={"": why}) for name, why in broken.items()
+    ]
     return [
         *(_table(name, rows, keys, indexes, dialect) for name, rows in columns.items()),
-        *(table for table in unseen if bounds.admit(table.schema, table.name, dialect.system_schemas)),
+        *(
+            table
+            for table in unseen
+            if bounds.admit(table.schema, table.name, dialect.system_schemas)
+        ),
     ]
 
 
@@ -74,7 +83,15 @@ def _with_defaults(
     assert dialect.catalog is not None
     if dialect.catalog.defaults is None:
         return list(tables)
-    wanted = {dialect.catalog.defaults: ("table_schema", "table_name", "column_name", "position", "filled")}
+    wanted = {
+        dialect.catalog.defaults: (
+            "table_schema",
+            "table_name",
+            "column_name",
+            "position",
+            "filled",
+        )
+    }
     (rows,) = _rows(connection, dialect.catalog, wanted, _condition(dialect, bounds))
     found: dict[Name, dict[str, str]] = defaultdict(dict)
     for schema, name, column, _, filled in rows:
@@ -102,20 +119,31 @@ def _without(dialect: Dialect, condition: str, names: Sequence[str]) -> str:
 
 
 def _rows(
-    connection: JdbcConnection, catalog: CatalogQueries, queries: Mapping[str, Sequence[str]], condition: str
+    connection: JdbcConnection,
+    catalog: CatalogQueries,
+    queries: Mapping[str, Sequence[str]],
+    condition: str,
 ) -> list[list[Row]]:
     """All rows of some queries with the given columns.
 
-    They are packed into a few values: a round trip to the JVM for each row would take minutes on a big catalog.
+    They are packed into a few values: a round trip to the JVM for each row would take minutes on a
+    big catalog.
     """
     questions = []
     for query, columns in queries.items():
         bounded = f"SELECT * FROM ({query}) every {condition}"
-        questions.append(catalog.as_json.replace("{columns}", ", ".join(columns)).replace("{query}", bounded))
+        questions.append(
+            catalog.as_json.replace("{columns}", ", ".join(columns)).replace("{query}", bounded)
+        )
     if connection.holds:
-        return [[row for (text,) in connection.rows(each) for row in json.loads(text or "[]")] for each in questions]
+        return [
+            [row for (text,) in connection.rows(each) for row in json.loads(text or "[]")]
+            for each in questions
+        ]
     # Each query has connections of its own, which cost more than the answer.
-    parts = [f"SELECT '{n}' AS part, part{n}.* FROM ({each}) part{n}" for n, each in enumerate(questions)]
+    parts = [
+        f"SELECT '{n}' AS part, part{n}.* FROM ({each}) part{n}" for n, each in enumerate(questions)
+    ]
     rows: list[list[Row]] = [[] for _ in questions]
     for part, text in connection.rows(" UNION ALL ".join(parts)):
         rows[int(part or 0)] += json.loads(text or "[]")
@@ -123,7 +151,11 @@ def _rows(
 
 
 def _table(
-    name: Name, rows: list[Row], keys: Mapping[Name, list[str]], indexes: Mapping[Name, list[str]], dialect: Dialect
+    name: Name,
+    rows: list[Row],
+    keys: Mapping[Name, list[str]],
+    indexes: Mapping[Name, list[str]],
+    dialect: Dialect,
 ) -> Table:
     ordered = sorted(rows, key=_position)
     *_, kind, row_estimate = ordered[0]
@@ -136,7 +168,8 @@ def _table(
         schema=name[0],
         name=name[1],
         columns=tuple(
-            dialect.column(row[2], row[4] or "", nullable=row[5] != "0" or is_view or is_parent) for row in columns
+            dialect.column(row[2], row[4] or "", nullable=row[5] != "0" or is_view or is_parent)
+            for row in columns
         ),
         obstacles={row[2] or "": row[6] for row in columns or ordered if row[6] is not None},
         is_view=is_view,
@@ -168,7 +201,10 @@ def _condition(dialect: Dialect, bounds: Bounds) -> str:
     if dialect.has_schemas and (schemas := bounds.schema_names()) is not None:
         terms.append(_among(dialect, "table_schema", schemas))
     elif dialect.has_schemas and bounds.only is None and not bounds.names_system_schemas:
-        terms += [f"NOT table_schema LIKE {dialect.string(_like(each))} ESCAPE '!'" for each in dialect.system_schemas]
+        terms += [
+            f"NOT table_schema LIKE {dialect.string(_like(each))} ESCAPE '!'"
+            for each in dialect.system_schemas
+        ]
     return f"WHERE {' AND '.join(terms)}" if terms else ""
 
 

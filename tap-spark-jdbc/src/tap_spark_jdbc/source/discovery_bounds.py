@@ -44,7 +44,9 @@ class Bounds:
         return taken((schema,), self.schemas)
 
     def _note(self, names: Iterable[str], patterns: Sequence[str]) -> None:
-        self.left_out.update(each for each in patterns if is_exclusion(each) and any_fits(names, each))
+        self.left_out.update(
+            each for each in patterns if is_exclusion(each) and any_fits(names, each)
+        )
 
     @property
     def names_system_schemas(self) -> bool:
@@ -58,7 +60,10 @@ class Bounds:
         return self.only is not None or any(fits(full, each) or fits(table, each) for each in plain)
 
     def table_names(self) -> list[str] | None:
-        """The bare table names to query for, if no others can be meant; None if all must be looked at."""
+        """The bare table names to query for, if no others can be meant.
+
+        None if all must be looked at.
+        """
         if self.only is not None:
             return sorted({table for _, table in self.only})
         if not self.tables or any(is_pattern(each) for each in self.tables):
@@ -71,11 +76,17 @@ class Bounds:
         """The schemas to query for, if they are named; None if all must be looked at."""
         if self.only is not None:
             return sorted({schema for schema, _ in self.only if schema is not None})
-        return None if not self.schemas or any(is_pattern(each) for each in self.schemas) else sorted(self.schemas)
+        return (
+            None
+            if not self.schemas or any(is_pattern(each) for each in self.schemas)
+            else sorted(self.schemas)
+        )
 
 
 def taken(names: Iterable[str], patterns: Sequence[str]) -> bool:
-    """Whether patterns take a thing of these names: the last that fits decides, one with `!` in front leaves out."""
+    """Whether patterns take a thing of these names: the last that fits decides, one with `!` in
+    front leaves out.
+    """
     names = tuple(names)
     found = not patterns or is_exclusion(patterns[0])
     for pattern in patterns:

@@ -1,4 +1,6 @@
-"""Discovery by the driver's `DatabaseMetaData`, for databases whose dialect has no queries of the catalog."""
+"""Discovery by the driver's `DatabaseMetaData`, for databases whose dialect has no queries of the
+catalog.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,16 @@ from tap_spark_jdbc.source.jdbc_connection import JdbcConnection
 
 Described = dict[str, str | None]
 
-_SIZED = ("CHAR", "VARCHAR", "CHARACTER", "CHARACTER VARYING", "NCHAR", "NVARCHAR", "VARCHAR2", "NVARCHAR2")
+_SIZED = (
+    "CHAR",
+    "VARCHAR",
+    "CHARACTER",
+    "CHARACTER VARYING",
+    "NCHAR",
+    "NVARCHAR",
+    "VARCHAR2",
+    "NVARCHAR2",
+)
 _SCALED = ("DECIMAL", "NUMERIC", "DEC", "NUMBER")
 _FEW_TABLES = 20
 _UNBOUNDED = 2**30 - 1
@@ -32,8 +43,14 @@ def tables_by_driver(connection: JdbcConnection, dialect: Dialect, bounds: Bound
     mark = connection.identifier_quote()
     if mark != dialect.quote_mark:
         # The wrong mark turns a name into a string, and every value into its column's name.
-        raise ConfigurationError(f"this database quotes names with {mark!r}: no dialect of the tap knows it yet")
-    own = [] if dialect.system_schemas_query is None else connection.rows(dialect.system_schemas_query)
+        raise ConfigurationError(
+            f"this database quotes names with {mark!r}: no dialect of the tap knows it yet"
+        )
+    own = (
+        []
+        if dialect.system_schemas_query is None
+        else connection.rows(dialect.system_schemas_query)
+    )
     # Exact names, while those of the dialect are globs.
     system = [*dialect.system_schemas, *(escape(name) for (name,) in own if name is not None)]
     found: dict[Name, bool] = {}
@@ -65,9 +82,15 @@ def _tables(connection: JdbcConnection, dialect: Dialect) -> list[Described]:
         return rows
     rows = []
     for schema in [str(row["TABLE_SCHEM"]) for row in connection.metadata("getSchemas")]:
-        found = connection.metadata("getTables", None, connection.search_pattern(schema), "%", dialect.table_types)
+        found = connection.metadata(
+            "getTables", None, connection.search_pattern(schema), "%", dialect.table_types
+        )
         if len(found) >= limit:
-            logger.warning("schema %s: the driver lists %s tables at most; further ones are not found", schema, limit)
+            logger.warning(
+                "schema %s: the driver lists %s tables at most; further ones are not found",
+                schema,
+                limit,
+            )
         rows += found
     return rows
 
@@ -89,17 +112,24 @@ def _report_undescribed(names: list[Name], bounds: Bounds) -> None:
 def _columns(
     connection: JdbcConnection, dialect: Dialect, names: Mapping[Name, bool]
 ) -> tuple[dict[Name, list[Column]], dict[Name, dict[str, str]]]:
-    """The columns, and their defaults, of each schema's tables, at once, or table by table if only a few are needed.
+    """The columns, and their defaults, of each schema's tables, at once, or table by table if only
+    a few are needed.
 
     `names` maps each table to whether it is a view.
     """
     rows: list[Described] = []
     schemas = {name[0] for name in names}
-    if len(names) > _FEW_TABLES and len(schemas) > _FEW_TABLES and dialect.described_at_most is None:
+    if (
+        len(names) > _FEW_TABLES
+        and len(schemas) > _FEW_TABLES
+        and dialect.described_at_most is None
+    ):
         rows = connection.metadata("getColumns", None, None, "%", "%")
     else:
         for schema in sorted(schemas, key=str):
-            rows += _columns_of(connection, dialect, schema, [table for other, table in names if other == schema])
+            rows += _columns_of(
+                connection, dialect, schema, [table for other, table in names if other == schema]
+            )
     found: dict[Name, list[Column]] = defaultdict(list)
     defaults: dict[Name, dict[str, str]] = defaultdict(dict)
     for row in sorted(rows, key=lambda each: int(each["ORDINAL_POSITION"] or 0)):
@@ -108,11 +138,15 @@ def _columns(
         if filled := row.get("COLUMN_DEF"):
             defaults[name][str(row["COLUMN_NAME"])] = filled
         nullable = names.get(name, False) or str(row["NULLABLE"]) != "0"
-        found[name].append(dialect.column(str(row["COLUMN_NAME"]), native_type(row), nullable=nullable))
+        found[name].append(
+            dialect.column(str(row["COLUMN_NAME"]), native_type(row), nullable=nullable)
+        )
     return found, defaults
 
 
-def _columns_of(connection: JdbcConnection, dialect: Dialect, schema: str | None, tables: list[str]) -> list[Described]:
+def _columns_of(
+    connection: JdbcConnection, dialect: Dialect, schema: str | None, tables: list[str]
+) -> list[Described]:
     """The driver's descriptions of the columns of these tables, and possibly of others."""
     pattern = None if schema is None else connection.search_pattern(schema)
     if len(tables) > _FEW_TABLES:
@@ -122,7 +156,9 @@ def _columns_of(connection: JdbcConnection, dialect: Dialect, schema: str | None
             return found
     rows = []
     for table in tables:
-        described = connection.metadata("getColumns", None, pattern, connection.search_pattern(table), "%")
+        described = connection.metadata(
+            "getColumns", None, pattern, connection.search_pattern(table), "%"
+        )
         if not described and not re.search("[%_]", f"{schema or ''}{table}"):
             # HSQLDB takes a name without wildcards literally, including escapes.
             described = connection.metadata("getColumns", None, schema, table, "%")
@@ -143,7 +179,9 @@ def native_type(row: Described) -> str:
 
 def _primary_key(connection: JdbcConnection, name: Name) -> tuple[str, ...]:
     rows = connection.metadata("getPrimaryKeys", None, *name)
-    return tuple(str(row["COLUMN_NAME"]) for row in sorted(rows, key=lambda row: int(row["KEY_SEQ"] or 0)))
+    return tuple(
+        str(row["COLUMN_NAME"]) for row in sorted(rows, key=lambda row: int(row["KEY_SEQ"] or 0))
+    )
 
 
 def _indexed(connection: JdbcConnection, name: Name) -> frozenset[str]:

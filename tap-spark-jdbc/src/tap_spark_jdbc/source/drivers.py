@@ -25,14 +25,20 @@ PINNED_SHA256 = {
     "net.snowflake:snowflake-jdbc:4.4.1": "cb225d78ac10336669797dfef8588cffb7e3dae689f14120935831b1f6ba2709",
     "org.xerial:sqlite-jdbc:3.50.3.0": "a3f53a2aa15ae9425a9e793bbe9c8e5288febeb4b65ef5c1a4e80d4c2045cf08",
 }
-CACHE = JarCache("drivers", "the driver", "on a machine without network give its jar in `driver_jars`", PINNED_SHA256)
+CACHE = JarCache(
+    "drivers",
+    "the driver",
+    "on a machine without network give its jar in `driver_jars`",
+    PINNED_SHA256,
+)
 
 
 def cached_jars(packages: str, *, ivy_settings: str | None = None) -> tuple[str, ...]:
     """Local paths of the jars of `group:artifact:version[,…]`, fetched if not in the cache.
 
     Raises:
-        ConfigurationError: malformed coordinates, or a jar that is unavailable or not the pinned one.
+        ConfigurationError: malformed coordinates, or a jar that is unavailable or not the pinned
+            one.
     """
     coordinates = [package.strip() for package in packages.split(",")]
     for package in coordinates:
@@ -45,7 +51,10 @@ def cached_jars(packages: str, *, ivy_settings: str | None = None) -> tuple[str,
 
 
 def local_jars(paths: Sequence[str]) -> tuple[str, ...]:
-    """Absolute paths of the user's jars on this machine; ConfigurationError names all that are missing."""
+    """Absolute paths of the user's jars on this machine.
+
+    ConfigurationError names all that are missing.
+    """
     jars = [Path(path).expanduser().absolute() for path in paths]
     missing = [str(jar) for jar in jars if not jar.is_file()]
     if missing:

@@ -27,7 +27,10 @@ _ROWSET = "{http://java.sun.com/xml/ns/jdbc}"
 
 
 class JdbcConnection:
-    """A java.sql.Connection in autocommit mode, for one thread at a time; a refusal is a SourceError in one line."""
+    """A java.sql.Connection in autocommit mode, for one thread at a time.
+
+    A refusal is a SourceError in one line.
+    """
 
     # Whether a transaction, once begun, is still open in the next query.
     holds = True
@@ -48,29 +51,39 @@ class JdbcConnection:
         self._reopen = reopen
         self._asking = Lock()
         self._begin: str | None = None
-        # For `server_watch`, by the monotonic clock: since when the database has an answer to give, and its last one.
+        # For `server_watch`, by the monotonic clock: since when the database has an answer to give,
+        # and its last one.
         self.waits_since: float | None = None
         self.answered_at = time.monotonic()
         self._alive = alive
 
     @classmethod
     def open(cls, gateway: Any, source: JdbcSource, *, lasting: bool = False) -> JdbcConnection:
-        """Connect, without a session; a `lasting` connection is reopened if it breaks, and holds no transaction.
+        """Connect, without a session.
+
+        A `lasting` connection is reopened if it breaks, and holds no transaction.
 
         Raises:
             ConfigurationError: the driver is not on Spark's class path, or does not accept the URL.
             SourceError: in one line: unreachable, unknown database, wrong password, …
         """
-        with _refusing(f"can't connect to {source.place}: ", hides_values=source.hides_values, connecting=True):
+        with _refusing(
+            f"can't connect to {source.place}: ", hides_values=source.hides_values, connecting=True
+        ):
             raw = connected(gateway, source)
         reopen = partial(cls.open, gateway, source) if lasting else None
-        connection = cls(raw, gateway, reopen, hides_values=source.hides_values, alive=source.dialect.alive)
+        connection = cls(
+            raw, gateway, reopen, hides_values=source.hides_values, alive=source.dialect.alive
+        )
         for statement in source.session_statements:
             connection.execute(statement)
         return connection
 
     def within(self, *begin: str) -> None:
-        """Run each later `rows` in a short transaction that begins with these statements; without any, in none."""
+        """Run each later `rows` in a short transaction that begins with these statements.
+
+        Without any, in none.
+        """
         with self._asking:
             self._begin = "; ".join(begin) or None
 
@@ -111,8 +124,12 @@ class JdbcConnection:
             found = statement.getMetaData()
             return [_described(found, place + 1) for place in range(found.getColumnCount())]
 
-    def metadata(self, method: str, *arguments: str | bool | tuple[str, ...] | None) -> list[dict[str, str | None]]:
-        """The whole result of `DatabaseMetaData.<method>` in one call, each row by column name in upper case."""
+    def metadata(
+        self, method: str, *arguments: str | bool | tuple[str, ...] | None
+    ) -> list[dict[str, str | None]]:
+        """The whole result of `DatabaseMetaData.<method>` in one call, each row by column name in
+        upper case.
+        """
         try:
             return self._answer(partial(self._metadata, method, arguments, self._at_once))
         except (ElementTree.ParseError, _NotAtOnce):
@@ -132,7 +149,11 @@ class JdbcConnection:
     def search_pattern(self, name: str) -> str:
         """A name as a pattern for the metadata methods that matches only this name."""
         escape = str(self._connection.getMetaData().getSearchStringEscape() or "")
-        return re.sub(r"[_%]", lambda match: escape + match[0], name.replace(escape, escape * 2)) if escape else name
+        return (
+            re.sub(r"[_%]", lambda match: escape + match[0], name.replace(escape, escape * 2))
+            if escape
+            else name
+        )
 
     @property
     def session(self) -> str | None:
@@ -177,16 +198,23 @@ class JdbcConnection:
             broken = True
             return ask()
 
-        # The thread that cut the slices of a failed stream may still be waiting for its last answer.
+        # The thread that cut the slices of a failed stream may still be waiting for its last
+        # answer.
         with self._asking:
             return again(attempt)
 
-    def _metadata(self, method: str, arguments: tuple[Any, ...], move: Any) -> list[dict[str, str | None]]:
+    def _metadata(
+        self, method: str, arguments: tuple[Any, ...], move: Any
+    ) -> list[dict[str, str | None]]:
         with self._refusing(f"the database refused to describe itself ({method}): "):
-            with closing(getattr(self._connection.getMetaData(), method)(*map(self._java, arguments))) as result:
+            with closing(
+                getattr(self._connection.getMetaData(), method)(*map(self._java, arguments))
+            ) as result:
                 described = result.getMetaData()
                 count = described.getColumnCount()
-                names = [described.getColumnLabel(position + 1).upper() for position in range(count)]
+                names = [
+                    described.getColumnLabel(position + 1).upper() for position in range(count)
+                ]
                 return [dict(zip(names, row, strict=True)) for row in move(result)]
 
     @contextmanager
@@ -221,7 +249,9 @@ class JdbcConnection:
 
 
 def connected(gateway: Any, source: JdbcSource) -> Any:
-    """A new `java.sql.Connection`, without a session; what the driver refuses is raised as Py4J does.
+    """A new `java.sql.Connection`, without a session.
+
+    What the driver refuses is raised as Py4J does.
 
     Raises:
         ConfigurationError: the driver is not on Spark's class path, or does not accept the URL.
@@ -236,7 +266,9 @@ def connected(gateway: Any, source: JdbcSource) -> Any:
         properties.setProperty(name, value)
     raw = driver.connect(source.url, properties)
     if raw is None:
-        raise ConfigurationError(f"driver {source.driver} does not take {source.place}; check jdbc_url")
+        raise ConfigurationError(
+            f"driver {source.driver} does not take {source.place}; check jdbc_url"
+        )
     return raw
 
 
@@ -247,11 +279,15 @@ def _refusing(what: str, *, hides_values: bool, connecting: bool = False) -> Ite
         yield
     except Py4JJavaError as error:
         cause = None if hides_values and may_quote(error) else error
-        raise kind_of(error)(f"{what}{reason(error, hides_values=hides_values, connecting=connecting)}") from cause
+        raise kind_of(error)(
+            f"{what}{reason(error, hides_values=hides_values, connecting=connecting)}"
+        ) from cause
 
 
 def _loaded_driver(gateway: Any, source: JdbcSource) -> Any:
-    """An instance of the driver; `DriverManager` alone would not see one that came with `spark.jars`.
+    """An instance of the driver.
+
+    `DriverManager` alone would not see one that came with `spark.jars`.
 
     Raises:
         ConfigurationError: it does not exist, or is not a driver.
@@ -274,13 +310,16 @@ def _loaded_driver(gateway: Any, source: JdbcSource) -> Any:
 
 def _instance(gateway: Any, name: str, loader: Any) -> Any:
     java = gateway.jvm.java.lang
-    constructor = java.Class.forName(name, True, loader).getDeclaredConstructor(gateway.new_array(java.Class, 0))
+    constructor = java.Class.forName(name, True, loader).getDeclaredConstructor(
+        gateway.new_array(java.Class, 0)
+    )
     return constructor.newInstance(gateway.new_array(java.Object, 0))
 
 
 def _unknown_driver(source: JdbcSource, error: Py4JJavaError) -> ConfigurationError:
     return ConfigurationError(
-        f"driver {source.driver} can't be loaded ({reason(error)}); check `driver`, `driver_package` and `driver_jars`"
+        f"driver {source.driver} can't be loaded ({reason(error)}); check `driver`, "
+        "`driver_package` and `driver_jars`"
     )
 
 

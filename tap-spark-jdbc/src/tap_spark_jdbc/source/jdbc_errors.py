@@ -1,4 +1,6 @@
-"""Errors for a driver's failures: the message in one line, what to do, and whether the connection broke."""
+"""Errors for a driver's failures: the message in one line, what to do, and whether the connection
+broke.
+"""
 
 from __future__ import annotations
 
@@ -18,24 +20,32 @@ _HINTS = {
     "3D": "check the database's name in jdbc_url",
     "42": "check names, and what the user may read",
     "55006": "another run, or another program, uses it: wait for it, or set a log_slot of its own",
-    "53400": "if it is the limit of replication slots, raise max_replication_slots, or drop a slot that is not needed",
-    "55P03": "another session holds or awaits a lock on the table (ALTER, TRUNCATE, VACUUM FULL, …); run again: that "
+    "53400": "if it is the limit of replication slots, raise max_replication_slots, or drop a slot "
+    "that is not needed",
+    "55P03": "another session holds or awaits a lock on the table (ALTER, TRUNCATE, VACUUM FULL, "
+    "…); run again: that "
     "goes on where this run stopped",
     "57014": "give the statement more time, or make slices smaller by slice_rows",
     "XJ004": "check the path in jdbc_url",
     "SQLITE_CANTOPEN": "check the path in jdbc_url",
 }
 
-# Of a user who is logged in: MySQL and MariaDB then speak of a view's definer, by the words for a login.
+# Of a user who is logged in: MySQL and MariaDB then speak of a view's definer, by the words for a
+# login.
 _NO_LOGIN = "28000"
-_DEFINER = "check user and password; if it is a view, its definer may be gone or lack rights: see SHOW CREATE VIEW"
+_DEFINER = (
+    "check user and password; if it is a view, its definer may be gone or lack rights: see "
+    "SHOW CREATE VIEW"
+)
 # Hints by the message's text, where the SQLSTATE is not enough.
 _RSA = (
-    "the server wants this password encrypted: put sslMode=verify-full (or trust) into jdbc_url, or, where the network "
+    "the server wants this password encrypted: put sslMode=verify-full (or trust) into jdbc_url, "
+    "or, where the network "
     "is trusted, allowPublicKeyRetrieval=true"
 )
 _SELF_SIGNED = (
-    "the server's certificate is not known here: name that of its authority by serverSslCert in jdbc_url, or put "
+    "the server's certificate is not known here: name that of its authority by serverSslCert in "
+    "jdbc_url, or put "
     "sslMode=trust there, which takes any"
 )
 _HINTS_BY_WORDS = {
@@ -43,13 +53,15 @@ _HINTS_BY_WORDS = {
     "Public Key Retrieval is not allowed": _RSA,
     "Self signed certificates": _SELF_SIGNED,
     # MariaDB's driver 3 does not know MySQL's vectors.
-    "org.mariadb.jdbc.client.DataType": "a column is of a type that the driver does not know: of a vector, select "
+    "org.mariadb.jdbc.client.DataType": "a column is of a type that the driver does not know: of a "
+    "vector, select "
     "HEX(column) in the query",
     # The columnar driver gives no SQLSTATE between two batches.
     "canceling statement due to": _HINTS["57014"],
 }
 
-# SQLSTATEs of connections, logins, names, rights, locks and limits: their messages quote no value of a row.
+# SQLSTATEs of connections, logins, names, rights, locks and limits: their messages quote no value
+# of a row.
 _WITHOUT_VALUES = ("08", "0A", "25", "28", "3D", "3F", "40", "42", "53", "55", "57", "58")
 # A driver's failure, whichever class of it, in Spark's report.
 _OF_DRIVER = re.compile(r"SQL\w*Exception")
@@ -72,15 +84,26 @@ def reason(error: Py4JJavaError, *, hides_values: bool = False, connecting: bool
 
 
 def may_quote(error: Exception) -> bool:
-    """Whether a failure may quote a value of a row: then it must not be shown in a traceback as a cause either."""
+    """Whether a failure may quote a value of a row: then it must not be shown in a traceback as a
+    cause either.
+    """
     if is_lost(error):
         return False
     state = first_sql_state(error)
-    return not state.startswith(_WITHOUT_VALUES) if state else _OF_DRIVER.search(str(error)) is not None
+    return (
+        not state.startswith(_WITHOUT_VALUES)
+        if state
+        else _OF_DRIVER.search(str(error)) is not None
+    )
 
 
-def with_hint(message: str, state: str, *, hides_values: bool = False, connecting: bool = False) -> str:
-    """A driver's message, hidden if it may quote a value; with what to do if its SQLSTATE or its text shows that."""
+def with_hint(
+    message: str, state: str, *, hides_values: bool = False, connecting: bool = False
+) -> str:
+    """A driver's message, hidden if it may quote a value.
+
+    With what to do if its SQLSTATE or its text shows that.
+    """
     by_words = next((hint for words, hint in _HINTS_BY_WORDS.items() if words in message), "")
     hint = by_words or (_DEFINER if state == _NO_LOGIN and not connecting else "")
     hint = hint or (
@@ -89,7 +112,10 @@ def with_hint(message: str, state: str, *, hides_values: bool = False, connectin
         or next((_HINTS[sign] for sign in _HINTS if f"[{sign}]" in message), "")
     )
     if hides_values and not state.startswith(_WITHOUT_VALUES):
-        message = f"{without_words(state)}; its words, which may quote what is masked, are in the server's log"
+        message = (
+            f"{without_words(state)}; its words, which may quote what is masked, are in the "
+            "server's log"
+        )
     return f"{message}; {hint}" if hint else message
 
 
@@ -121,4 +147,6 @@ def job_reason(text: str) -> str:
     message = " ".join(" ".join(kept).split())
     # Spark Connect puts the class in front.
     message = re.sub(r"^\([\w.$]+\) ", "", message)
-    return re.sub(r"^(An error occurred while calling \S+ : )?([\w.$]+(Exception|Error): )+", "", message)
+    return re.sub(
+        r"^(An error occurred while calling \S+ : )?([\w.$]+(Exception|Error): )+", "", message
+    )

@@ -32,10 +32,13 @@ _TLS = {
 
 @dataclass(frozen=True)
 class JdbcSource:
-    """Access to the database; a reader's transaction begins with `transaction` and reads in `snapshot`.
+    """Access to the database.
 
-    `given` is the user's own URL. If it is through a tunnel, `tunnelled` is the original one of the driver. With
-    `hides_values`, as some stream has masks, the server's messages that may quote a value are not shown.
+    A reader's transaction begins with `transaction` and reads in `snapshot`.
+
+    `given` is the user's own URL. If it is through a tunnel, `tunnelled` is the original one of the
+    driver. With `hides_values`, as some stream has masks, the server's messages that may quote a
+    value are not shown.
     """
 
     url: str = field(repr=False)
@@ -54,21 +57,33 @@ class JdbcSource:
 
     @classmethod
     def of(cls, settings: TapSettings) -> JdbcSource:
-        """Find dialect and driver for the settings' URL (fetching the driver the first time); needs no JVM.
+        """Find dialect and driver for the settings' URL (fetching the driver the first time).
+
+        Needs no JVM.
 
         Raises:
             ConfigurationError: the driver is unavailable.
         """
-        dialect = dialect_of(settings.jdbc_url).with_driver(settings.driver, settings.driver_package)
+        dialect = dialect_of(settings.jdbc_url).with_driver(
+            settings.driver, settings.driver_package
+        )
         driver = settings.driver or dialect.driver
         package = settings.driver_package or dialect.driver_package
         jars: tuple[str, ...] = ()
         if settings.driver_jars:
             jars = local_jars(settings.driver_jars)
         elif package:
-            jars = cached_jars(package, ivy_settings=settings.spark.conf.get("spark.jars.ivySettings"))
-        url = dialect.driver_url(settings.jdbc_url) if driver == dialect.driver else settings.jdbc_url
-        iam = IamLogin(*first_server(url, dialect.name), settings.user or "") if settings.auth == "aws-iam" else None
+            jars = cached_jars(
+                package, ivy_settings=settings.spark.conf.get("spark.jars.ivySettings")
+            )
+        url = (
+            dialect.driver_url(settings.jdbc_url) if driver == dialect.driver else settings.jdbc_url
+        )
+        iam = (
+            IamLogin(*first_server(url, dialect.name), settings.user or "")
+            if settings.auth == "aws-iam"
+            else None
+        )
         return cls(
             url,
             dialect,
@@ -87,11 +102,19 @@ class JdbcSource:
         return replace(self, url=through(self.url, self.dialect.name, local), tunnelled=self.url)
 
     def bounded(self, fetch_bytes: int | None) -> JdbcSource:
-        """The same database, whose round trips fail if they bring more than so many bytes, if the driver can tell."""
-        return self if fetch_bytes is None else replace(self, url=self.dialect.bounded_url(self.url, fetch_bytes))
+        """The same database, whose round trips fail if they bring more than so many bytes, if the
+        driver can tell.
+        """
+        return (
+            self
+            if fetch_bytes is None
+            else replace(self, url=self.dialect.bounded_url(self.url, fetch_bytes))
+        )
 
     def limited(self) -> JdbcSource:
-        """The same database, asked whether it is still there: its connections do not wait long for it."""
+        """The same database, asked whether it is still there: its connections do not wait long for
+        it.
+        """
         alive = self.dialect.alive
         properties = {**self.dialect.properties, **(alive.properties if alive else {})}
         return replace(self, dialect=replace(self.dialect, properties=properties), transaction=())
@@ -123,30 +146,42 @@ class JdbcSource:
 
     def connection_properties(self) -> dict[str, str]:
         """The dialect's properties, user and password; parameters in the URL override them."""
-        login = {"user": self.user, "password": self.password if self.iam is None else self.iam.token()}
+        login = {
+            "user": self.user,
+            "password": self.password if self.iam is None else self.iam.token(),
+        }
         # A token is never sent unencrypted.
-        safety = {} if self.iam is None else _TLS.get(self.driver) or _TLS.get(self.dialect.name, {})
+        safety = (
+            {} if self.iam is None else _TLS.get(self.driver) or _TLS.get(self.dialect.name, {})
+        )
         credentials = {name: value for name, value in login.items() if value is not None}
         return {**self.dialect.properties, **safety, **credentials}
 
     def reader_options(self) -> dict[str, str]:
-        """Options for `spark.read.format("jdbc")`: url, driver, properties and the statements of each session."""
+        """Options for `spark.read.format("jdbc")`: url, driver, properties and the statements of
+        each session.
+        """
         options = {"url": self.url, "driver": self.driver, **self.connection_properties()}
         if statement := self.beginning:
             options["sessionInitStatement"] = statement
         return options
 
-    def relation(self, session: SparkSession, select: str, schema: str, fetch_size: int) -> DataFrame:
+    def relation(
+        self, session: SparkSession, select: str, schema: str, fetch_size: int
+    ) -> DataFrame:
         """The rows of a subselect in Spark, with the types of `schema`, which one task reads."""
-        # `DataFrameReader.jdbc`, which takes predicates, writes the names of connection properties in lower case, and
-        # drivers recognise most of them only in their own spelling.
+        # `DataFrameReader.jdbc`, which takes predicates, writes the names of connection properties
+        # in lower case, and drivers recognise most of them only in their own spelling.
         options = {**self.reader_options(), "customSchema": schema}
         reader = session.read.format("jdbc").options(**options).option("fetchsize", fetch_size)
         return reader.option("dbtable", select).load()
 
     @property
     def beginning(self) -> str:
-        """The statements that begin a reader's session, and its transaction; empty if there are none."""
+        """The statements that begin a reader's session, and its transaction.
+
+        Empty if there are none.
+        """
         return "; ".join((*self.transaction, *self.session_statements))
 
 

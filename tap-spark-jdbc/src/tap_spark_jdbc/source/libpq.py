@@ -32,13 +32,42 @@ _SERVERS = {
     "preferSecondary": "prefer-standby",
 }
 # A server that is gone is an error within two minutes, see `server_watch`.
-_LIMITS = {"keepalives_idle": "30", "keepalives_interval": "10", "keepalives_count": "4", "tcp_user_timeout": "80000"}
+_LIMITS = {
+    "keepalives_idle": "30",
+    "keepalives_interval": "10",
+    "keepalives_count": "4",
+    "tcp_user_timeout": "80000",
+}
 # Parameters that change neither where it connects nor what it reads.
 _OF_THE_DRIVER = {
-    *("prepareThreshold", "preparedStatementCacheQueries", "preparedStatementCacheSizeMiB", "defaultRowFetchSize"),
-    *("maxResultBuffer", "adaptiveFetch", "adaptiveFetchMinimum", "adaptiveFetchMaximum", "tcpKeepAlive", "tcpNoDelay"),
-    *("loggerLevel", "loggerFile", "binaryTransfer", "reWriteBatchedInserts", "logUnclosedConnections"),
-    *("assumeMinServerVersion", "disableColumnSanitiser", "loginTimeout", "readOnly", "readOnlyMode"),
+    *(
+        "prepareThreshold",
+        "preparedStatementCacheQueries",
+        "preparedStatementCacheSizeMiB",
+        "defaultRowFetchSize",
+    ),
+    *(
+        "maxResultBuffer",
+        "adaptiveFetch",
+        "adaptiveFetchMinimum",
+        "adaptiveFetchMaximum",
+        "tcpKeepAlive",
+        "tcpNoDelay",
+    ),
+    *(
+        "loggerLevel",
+        "loggerFile",
+        "binaryTransfer",
+        "reWriteBatchedInserts",
+        "logUnclosedConnections",
+    ),
+    *(
+        "assumeMinServerVersion",
+        "disableColumnSanitiser",
+        "loginTimeout",
+        "readOnly",
+        "readOnlyMode",
+    ),
 }
 
 
@@ -52,17 +81,24 @@ def conninfo(source: JdbcSource) -> str:
         raise ValueError(f"the driver is {source.driver}")
     address, _, query = source.url.removeprefix(_PREFIX).partition("?")
     pairs = (part.partition("=") for part in query.split("&") if part)
-    parameters = {**source.connection_properties(), **{name: unquote_plus(value) for name, _, value in pairs}}
+    parameters = {
+        **source.connection_properties(),
+        **{name: unquote_plus(value) for name, _, value in pairs},
+    }
     words = {**_LIMITS, **_place(address), **_words(parameters)}
     words.setdefault("dbname", words.get("user", ""))
-    # The role's, the database's or the environment's would change bytes of texts, in both directions.
+    # The role's, the database's or the environment's would change bytes of texts, in both
+    # directions.
     words["client_encoding"] = "UTF8"
     return " ".join(f"{name}={_quoted(value)}" for name, value in words.items() if value)
 
 
 def _place(address: str) -> dict[str, str]:
     if not address.startswith("//"):
-        return {"host": "localhost", **({"dbname": unquote_plus(address)} if address.strip("/") else {})}
+        return {
+            "host": "localhost",
+            **({"dbname": unquote_plus(address)} if address.strip("/") else {}),
+        }
     servers, _, database = address.removeprefix("//").partition("/")
     hosts, ports = [], []
     for server in servers.split(","):

@@ -25,17 +25,25 @@ _LOST_CLASSES = (
     "java.io.EOFException",
 )
 # Exceptions of file storage, not of a driver.
-_STORAGE_CLASSES = ("org.apache.hadoop.", "software.amazon.awssdk.", "java.nio.file.", "java.io.FileNotFoundException")
+_STORAGE_CLASSES = (
+    "org.apache.hadoop.",
+    "software.amazon.awssdk.",
+    "java.nio.file.",
+    "java.io.FileNotFoundException",
+)
 # Spark Connect reports only a failure's text.
 _LOST_TEXT = re.compile(
     "|".join(re.escape(name) for name in _LOST_CLASSES)
-    + "|terminating connection|the database system is|This connection has been closed|An I/O error occurred"
+    + "|terminating connection|the database system is|This connection has been closed|An I/O error "
+    "occurred"
 )
 _DEEPEST = 8
 
 
 def again(work: Callable[[], T], wait: Callable[[float], object] = time.sleep) -> T:
-    """Do the work, and retry it a few times if a connection breaks; a failed attempt must leave nothing behind.
+    """Do the work, and retry it a few times if a connection breaks.
+
+    A failed attempt must leave nothing behind.
 
     Raises:
         ConnectionLostError: the last attempt lost its connection, too.
@@ -44,7 +52,9 @@ def again(work: Callable[[], T], wait: Callable[[float], object] = time.sleep) -
         try:
             return work()
         except ConnectionLostError as error:
-            logger.warning("%s; trying again in %g s (%d of %d)", error, pause, attempt, len(PAUSES))
+            logger.warning(
+                "%s; trying again in %g s (%d of %d)", error, pause, attempt, len(PAUSES)
+            )
             wait(pause)
     return work()
 
@@ -53,7 +63,9 @@ def is_lost(error: BaseException) -> bool:
     """Whether a failure in a JVM, as Py4J or PySpark raised it, comes from a broken connection."""
     known = False
     for cause in _causes(error):
-        if is_lost_state(sql_state(cause)) or str(cause.getClass().getName()).startswith(_LOST_CLASSES):
+        if is_lost_state(sql_state(cause)) or str(cause.getClass().getName()).startswith(
+            _LOST_CLASSES
+        ):
             return True
         known = True
     return not known and bool(_LOST_TEXT.search(str(error)))

@@ -1,4 +1,5 @@
-"""A MariaDB or MySQL JDBC URL as the login of another client, which speaks the protocol without TLS.
+"""A MariaDB or MySQL JDBC URL as the login of another client, which speaks the protocol without
+TLS.
 
 See `org.mariadb.jdbc.Configuration` for the URL.
 """
@@ -26,9 +27,28 @@ _ALIKE = {"sslmode": ("disable",), "usessl": _FALSE, "ssl": _FALSE, "allowlocali
 _ISOLATION = ("READ-UNCOMMITTED", "READ-COMMITTED", "REPEATABLE-READ", "SERIALIZABLE")
 # Parameters that change neither where it connects nor what it reads.
 _OF_THE_DRIVER = {
-    *("permitmysqlscheme", "tcpkeepalive", "tcpkeepidle", "tcpkeepinterval", "tcpkeepcount", "tcpnodelay"),
-    *("uuidasstring", "useserverprepstmts", "cacheprepstmts", "prepstmtcachesize", "prepstmtcachesqllimit"),
-    *("rewritebatchedstatements", "usebulkstmts", "defaultfetchsize", "disablepipeline", "usereadaheadinput"),
+    *(
+        "permitmysqlscheme",
+        "tcpkeepalive",
+        "tcpkeepidle",
+        "tcpkeepinterval",
+        "tcpkeepcount",
+        "tcpnodelay",
+    ),
+    *(
+        "uuidasstring",
+        "useserverprepstmts",
+        "cacheprepstmts",
+        "prepstmtcachesize",
+        "prepstmtcachesqllimit",
+    ),
+    *(
+        "rewritebatchedstatements",
+        "usebulkstmts",
+        "defaultfetchsize",
+        "disablepipeline",
+        "usereadaheadinput",
+    ),
 }
 
 
@@ -68,7 +88,9 @@ def login_of(source: JdbcSource) -> MariaDbLogin:
     given = {name.lower(): value for name, value in pairs}
     for name, value in pairs:
         if "%" in value or "+" in value:
-            raise ValueError(f"its URL escapes the value of {name}, which only the JDBC driver reads")
+            raise ValueError(
+                f"its URL escapes the value of {name}, which only the JDBC driver reads"
+            )
     for name, value in {**own, **given}.items():
         if (why := _only_by_jdbc(name, value, own)) is not None:
             raise ValueError(why)
@@ -81,7 +103,8 @@ def login_of(source: JdbcSource) -> MariaDbLogin:
         known["user"],
         known.get("password", ""),
         found["database"] or "",
-        f"SET SESSION TRANSACTION ISOLATION LEVEL {known['transactionisolation'].upper().replace('-', ' ')}",
+        "SET SESSION TRANSACTION ISOLATION LEVEL "
+        f"{known['transactionisolation'].upper().replace('-', ' ')}",
         known.get("allowpublickeyretrieval", "").lower() == "true",
         int(known.get("connecttimeout", _CONNECT_MILLISECONDS)) / 1000,
     )

@@ -15,7 +15,10 @@ from tap_spark_jdbc.source.jdbc_connection import JdbcConnection
 
 
 def described_queries(
-    connection: JdbcConnection, dialect: Dialect, queries: Sequence[QueryStream], tables: Collection[str]
+    connection: JdbcConnection,
+    dialect: Dialect,
+    queries: Sequence[QueryStream],
+    tables: Collection[str],
 ) -> list[Table]:
     """Each query as a table without schema; none of them is run.
 
@@ -26,7 +29,8 @@ def described_queries(
     taken = [query.name for query in queries if query.name in tables]
     if taken:
         raise ConfigurationError(
-            f"queries: {', '.join(map(repr, taken))} is a table's stream already; give the query another name"
+            f"queries: {', '.join(map(repr, taken))} is a table's stream already; give the query "
+            "another name"
         )
     return [_described(connection, dialect, query) for query in queries]
 
@@ -41,7 +45,9 @@ def described_columns(connection: JdbcConnection, dialect: Dialect, sql: str) ->
     names = [str(row["COLUMN_NAME"]) for row in rows]
     twins = sorted({repr(name) for name in names if names.count(name) > 1})
     if twins:
-        raise ConfigurationError(f"more than one column is named {' or '.join(twins)}; name them apart by AS")
+        raise ConfigurationError(
+            f"more than one column is named {' or '.join(twins)}; name them apart by AS"
+        )
     types = [native_type(row) for row in rows]
     if dialect.described_type is not None:
         types = _catalog_types(connection, dialect, rows)
@@ -59,11 +65,18 @@ def _described(connection: JdbcConnection, dialect: Dialect, query: QueryStream)
     except ConfigurationError as error:
         raise ConfigurationError(f"queries: {query.name!r}: {error}") from error
     except SourceError as error:
-        raise SourceError(f"queries: the database refused the SQL of {query.name!r}: {error}") from error
+        raise SourceError(
+            f"queries: the database refused the SQL of {query.name!r}: {error}"
+        ) from error
 
 
-def _catalog_types(connection: JdbcConnection, dialect: Dialect, rows: Sequence[dict[str, str | None]]) -> list[str]:
-    """The types as the database's own catalog names them; a type that it can't name keeps the driver's name."""
+def _catalog_types(
+    connection: JdbcConnection, dialect: Dialect, rows: Sequence[dict[str, str | None]]
+) -> list[str]:
+    """The types as the database's own catalog names them.
+
+    A type that it can't name keeps the driver's name.
+    """
     assert dialect.described_type is not None
     expressions = [
         dialect.described_type.replace("{precision}", str(int(row["COLUMN_SIZE"] or 0)))
@@ -71,5 +84,7 @@ def _catalog_types(connection: JdbcConnection, dialect: Dialect, rows: Sequence[
         .replace("{name}", dialect.string(str(row["TYPE_NAME"])))
         for row in rows
     ]
-    (found,) = connection.rows(f"SELECT {', '.join(f'{each} AS t{place}' for place, each in enumerate(expressions))}")
+    (found,) = connection.rows(
+        f"SELECT {', '.join(f'{each} AS t{place}' for place, each in enumerate(expressions))}"
+    )
     return [kind or str(row["TYPE_NAME"]) for kind, row in zip(found, rows, strict=True)]

@@ -1,6 +1,8 @@
-"""Queries to the database through the readers of a Spark Connect server, which gives access to no connection.
+"""Queries to the database through the readers of a Spark Connect server, which gives access to no
+connection.
 
-Each query runs over a connection of its own: there are no transactions, and there is no access to the driver.
+Each query runs over a connection of its own: there are no transactions, and there is no access to
+the driver.
 """
 
 from __future__ import annotations
@@ -8,7 +10,12 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from singer_spark.errors import ConfigurationError, ConnectionLostError, SingerSparkError, SourceError
+from singer_spark.errors import (
+    ConfigurationError,
+    ConnectionLostError,
+    SingerSparkError,
+    SourceError,
+)
 from singer_spark.jvm.spark_versions import answer
 from tap_spark_jdbc.source.jdbc_connection import JdbcConnection, Row
 from tap_spark_jdbc.source.jdbc_errors import job_reason, may_quote, shown, with_hint
@@ -21,8 +28,8 @@ if TYPE_CHECKING:
     from tap_spark_jdbc.source.jdbc_source import JdbcSource
 
 FETCH_SIZE = "1000"
-# Spark reads texts by `getString`, and so columns that are declared as text here. Our queries for a number name it `n`;
-# a name that is not in the result is ignored.
+# Spark reads texts by `getString`, and so columns that are declared as text here. Our queries for a
+# number name it `n`; a name that is not in the result is ignored.
 NUMBER = "`n` STRING"
 # A decimal's own precision and scale are in its Spark type.
 _DECIMAL = "decimal("
@@ -40,7 +47,10 @@ class RemoteConnection(JdbcConnection):
         self._source = source
 
     def execute(self, sql: str) -> None:
-        """Run a query; raises SourceError for any other statement, as there is no session to keep its effect."""
+        """Run a query.
+
+        Raises SourceError for any other statement, as there is no session to keep its effect.
+        """
         if not sql.lstrip().upper().startswith("SELECT"):
             raise SourceError("Spark Connect gives no connection of its own")
         self.rows(sql)
@@ -53,7 +63,9 @@ class RemoteConnection(JdbcConnection):
         """The columns of a query, which is not run."""
         return again(partial(self._described, query))
 
-    def metadata(self, method: str, *arguments: str | bool | tuple[str, ...] | None) -> list[dict[str, str | None]]:
+    def metadata(
+        self, method: str, *arguments: str | bool | tuple[str, ...] | None
+    ) -> list[dict[str, str | None]]:
         """A ConfigurationError: there is no driver to ask."""
         raise self._no_driver()
 
@@ -75,7 +87,8 @@ class RemoteConnection(JdbcConnection):
 
     def _no_driver(self) -> ConfigurationError:
         return ConfigurationError(
-            f"spark.remote: tables of {self._source.dialect.name} are found by asking its driver, which Spark Connect "
+            f"spark.remote: tables of {self._source.dialect.name} are found by asking its driver, "
+            "which Spark Connect "
             "does not let a program do; use spark.master"
         )
 
@@ -95,7 +108,11 @@ class RemoteConnection(JdbcConnection):
                 raise
             # Perhaps a value that Spark can't hold; if the database refused, it will refuse again.
             return None
-        return _rows(table) if all(each.dataType.typeName() == "string" for each in schema.fields) else None
+        return (
+            _rows(table)
+            if all(each.dataType.typeName() == "string" for each in schema.fields)
+            else None
+        )
 
     def _as_texts(self, sql: str) -> list[Row]:
         """The result whatever its types, by two queries."""
@@ -122,7 +139,9 @@ class RemoteConnection(JdbcConnection):
         return None if self._source.hides_values and may_quote(error) else error
 
     def _frame(self, sql: str, **options: str) -> DataFrame:
-        reader = self._spark.read.format("jdbc").options(**self._source.reader_options(), fetchsize=FETCH_SIZE)
+        reader = self._spark.read.format("jdbc").options(
+            **self._source.reader_options(), fetchsize=FETCH_SIZE
+        )
         return reader.options(**options).option("dbtable", f"(\n{sql}\n) asked").load()
 
 

@@ -1,10 +1,11 @@
 """Watch over the run's connections, so that none waits for ever for a server that is gone.
 
-A broken network says nothing: what was sent is repeated for a quarter of an hour, and a connection that only waits is
-never looked at. So the kernel is told to look at each connection of the JVM (its drivers have no setting for this, or
-only for part of it; libpq has, see `libpq`). And where nothing has arrived for a while, the server is asked over a new
-connection: if it doesn't answer, the run ends; if it does, but does nothing for the connection that waits, that one is
-closed, and its question is asked again. A slow query is left alone.
+A broken network says nothing: what was sent is repeated for a quarter of an hour, and a connection
+that only waits is never looked at. So the kernel is told to look at each connection of the JVM (its
+drivers have no setting for this, or only for part of it; libpq has, see `libpq`). And where nothing
+has arrived for a while, the server is asked over a new connection: if it doesn't answer, the run
+ends; if it does, but does nothing for the connection that waits, that one is closed, and its
+question is asked again. A slow query is left alone.
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ LOOK_SECONDS = 5.0
 QUIET_SECONDS = 30.0
 # So long it may be out of reach.
 DEAD_SECONDS = 45.0
-# Options of sockets on Linux: level, option, value (`socket(7)`, `tcp(7)`). Java names only some of them.
+# Options of sockets on Linux: level, option, value (`socket(7)`, `tcp(7)`). Java names only some of
+# them.
 KEEPALIVE_SECONDS, PROBE_SECONDS, PROBES = 30, 10, 4
 USER_TIMEOUT_MILLISECONDS = 80_000
 SOCKET_OPTIONS = (
@@ -55,7 +57,10 @@ class ServerWatch:
     """A thread that watches the connections of a run until it is stopped."""
 
     def __init__(
-        self, ask: Callable[[], JdbcConnection], gateway: Callable[[], Any], moved_at: Callable[[], float]
+        self,
+        ask: Callable[[], JdbcConnection],
+        gateway: Callable[[], Any],
+        moved_at: Callable[[], float],
     ) -> None:
         """Nothing is watched yet.
 
@@ -101,7 +106,9 @@ class ServerWatch:
 
     def _look(self) -> None:
         now = time.monotonic()
-        waiting = [each for each in self._connections if now - (each.waits_since or now) > QUIET_SECONDS]
+        waiting = [
+            each for each in self._connections if now - (each.waits_since or now) > QUIET_SECONDS
+        ]
         if not waiting and now - self._heard_at() <= QUIET_SECONDS:
             self._silent_since = None
             return
@@ -122,14 +129,18 @@ class ServerWatch:
     def _unreachable(self, now: float, error: SourceError) -> None:
         self._silent_since = self._silent_since or now
         if now - self._silent_since >= DEAD_SECONDS:
-            stop_by_error(ConnectionLostError(f"the database has gone silent and can't be reached: {error}"))
+            stop_by_error(
+                ConnectionLostError(f"the database has gone silent and can't be reached: {error}")
+            )
 
     def _close_idle(self, connection: JdbcConnection, waiting: list[JdbcConnection]) -> None:
         """Close what waits for an answer while its session does nothing, seen at two looks."""
         sessions = {each.session: each for each in waiting if each.session is not None}
         idle = {session for session in sessions if connection.is_idle(session)}
         for session in idle & self._idle:
-            logger.debug("session %s waits for nothing: the connection was cut without a word", session)
+            logger.debug(
+                "session %s waits for nothing: the connection was cut without a word", session
+            )
             sessions[session].abort()
         self._idle = idle
 
@@ -137,7 +148,10 @@ class ServerWatch:
         return max(self._began, self._moved_at(), *(each.answered_at for each in self._connections))
 
     def _limit_sockets(self) -> None:
-        """Let the kernel look at each connection of the JVM, those of Spark's tasks too; on Linux only."""
+        """Let the kernel look at each connection of the JVM, those of Spark's tasks too.
+
+        On Linux only.
+        """
         with suppress(OSError):
             for number, inode in list(_connections(jvm_process_id())):
                 if inode in self._sockets:
@@ -145,14 +159,20 @@ class ServerWatch:
                 self._sockets.add(inode)
                 try:
                     _set_options(self._gateway(), number)
-                except Py4JJavaError as error:  # it has just been closed, or another JDK has no such function
+                except (
+                    Py4JJavaError
+                ) as error:  # it has just been closed, or another JDK has no such function
                     logger.debug("the kernel does not look at socket %d: %s", number, error)
 
 
 def _connections(process: int | None) -> Iterator[tuple[int, str]]:
     """The process's TCP connections: their descriptors and inodes."""
     folder = Path(f"/proc/{process}")
-    lines = [line.split() for name in ("tcp", "tcp6") for line in (folder / "net" / name).read_text().splitlines()]
+    lines = [
+        line.split()
+        for name in ("tcp", "tcp6")
+        for line in (folder / "net" / name).read_text().splitlines()
+    ]
     established = {words[9] for words in lines if words[3] == _ESTABLISHED}
     for path in (folder / "fd").iterdir():
         with suppress(OSError):  # closed meanwhile
@@ -162,7 +182,9 @@ def _connections(process: int | None) -> Iterator[tuple[int, str]]:
 
 
 def _set_options(gateway: Any, number: int) -> None:
-    """Set the options of a socket of the JVM by the JDK's own function (`sun.nio.ch.Net`, read in Java 17 to 25)."""
+    """Set the options of a socket of the JVM by the JDK's own function (`sun.nio.ch.Net`, read in
+    Java 17 to 25).
+    """
     java = gateway.jvm.java.lang
     whole, truth = java.Integer.TYPE, java.Boolean.TYPE
     kind = java.Class.forName("java.io.FileDescriptor")
@@ -173,7 +195,9 @@ def _set_options(gateway: Any, number: int) -> None:
         each.setAccessible(True)
     descriptor = make.newInstance(_array(gateway, java.Object, number))
     for level, option, value in SOCKET_OPTIONS:
-        change.invoke(None, _array(gateway, java.Object, descriptor, False, level, option, value, False))
+        change.invoke(
+            None, _array(gateway, java.Object, descriptor, False, level, option, value, False)
+        )
 
 
 def _array(gateway: Any, kind: Any, *values: Any) -> Any:

@@ -1,4 +1,6 @@
-"""Numbers in records that pass through stream maps and flattening: maps compute with floats, all else is exact."""
+"""Numbers in records that pass through stream maps and flattening: maps compute with floats, all
+else is exact.
+"""
 
 from __future__ import annotations
 
@@ -19,8 +21,14 @@ def has_decimals(plan: StreamPlan) -> bool:
 
 
 def for_maps(record: dict[str, Any]) -> dict[str, Any]:
-    """A parsed record, prepared for maps; flattening prints arrays, and only prints decimals exactly."""
-    return {name: as_written(value) if isinstance(value, list) else value for name, value in record.items()}
+    """A parsed record, prepared for maps.
+
+    Flattening prints arrays, and only prints decimals exactly.
+    """
+    return {
+        name: as_written(value) if isinstance(value, list) else value
+        for name, value in record.items()
+    }
 
 
 def as_written(value: Any) -> Any:

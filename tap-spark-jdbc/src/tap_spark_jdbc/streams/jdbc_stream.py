@@ -57,7 +57,9 @@ class TapRun:
     budget: RunBudget
 
     def reading(self, plan: StreamPlan, lane: Lane, *, lines: bool = False) -> StreamReading[Any]:
-        """The reading of a stream over a lane: as batches if they are configured, unless `lines` are wanted."""
+        """The reading of a stream over a lane: as batches if they are configured, unless `lines`
+        are wanted.
+        """
         reading: StreamReading[Any]
         if lines or self.batches is None:
             reading = LineReading(plan, lane, self.state, self.settings)
@@ -70,7 +72,10 @@ class TapRun:
 
 
 class JdbcStream(Stream):
-    """One table. Its state is kept by the run's `RunState`; the SDK's own bookkeeping is not used."""
+    """One table.
+
+    Its state is kept by the run's `RunState`; the SDK's own bookkeeping is not used.
+    """
 
     def __init__(self, tap: Tap, run: TapRun, plan: StreamPlan) -> None:
         super().__init__(tap, schema=plan.schema, name=plan.stream)
@@ -118,7 +123,10 @@ class JdbcStream(Stream):
             self._run.budget.end_stream()
 
     def send_unchanged(self, extraction: Extraction) -> None:
-        """Send only the SCHEMA, as part of a run: no row has changed. STATE is left to the caller."""
+        """Send only the SCHEMA, as part of a run: no row has changed.
+
+        STATE is left to the caller.
+        """
         self._unchanged = extraction
         self._write_schema_message()
         self._run.state.advance(self.plan, *Edges(extraction).final())
@@ -133,7 +141,11 @@ class JdbcStream(Stream):
     def hands_on_lines(self) -> bool:
         """Whether records are sent as rendered; stream maps and flattening need them one by one."""
         maps = self.stream_maps
-        return len(maps) == 1 and type(maps[0]) is SameRecordTransform and not maps[0].flattening_enabled
+        return (
+            len(maps) == 1
+            and type(maps[0]) is SameRecordTransform
+            and not maps[0].flattening_enabled
+        )
 
     def log(self, message: str, *args: Any, level: int = logging.INFO, **kwargs: Any) -> None:
         """Log the SDK's messages except errors, which the command line reports once."""
@@ -150,7 +162,8 @@ class JdbcStream(Stream):
         """Void what a dead run had sent of this stream, which is sent from its start."""
         state = self._run.state
         self.logger.info(
-            "stream %s: what run %s had sent of it is dropped, and the table is read from its start: %s",
+            "stream %s: what run %s had sent of it is dropped, and the table is read from its "
+                "start: %s",
             self.name, state.continued_run, why,
         )  # fmt: skip
         state.restart(self.name, self.sent_as)
@@ -161,14 +174,19 @@ class JdbcStream(Stream):
         return [each.stream_alias for each in self.stream_maps]
 
     def get_records(self, context: Mapping[str, Any] | None) -> Iterable[dict[str, Any]]:
-        """The records one by one, for stream maps and flattening; values that these do not change keep all digits."""
+        """The records one by one, for stream maps and flattening.
+
+        Values that these do not change keep all digits.
+        """
         parse = numbers.state_from_json if numbers.has_decimals(self.plan) else orjson.loads
         for file in self._sent_files():
             with file.path.open("rb") as lines:
                 for line in lines:
                     yield numbers.for_maps(parse(line)["record"])
 
-    def _generate_record_messages(self, record: dict[str, Any]) -> Generator[RecordMessage, None, None]:
+    def _generate_record_messages(
+        self, record: dict[str, Any]
+    ) -> Generator[RecordMessage, None, None]:
         for message in super()._generate_record_messages(record):
             message.record = numbers.as_written(message.record)
             yield message
@@ -213,7 +231,9 @@ class JdbcStream(Stream):
 
     @contextmanager
     def _keys_around(self) -> Iterator[None]:
-        """Wrap the sending of all records: if keys of all rows are sent, announce them before and send them after."""
+        """Wrap the sending of all records: if keys of all rows are sent, announce them before and
+        send them after.
+        """
         keys = self.keys
         if keys is not None:
             keys.announce(self.name)
@@ -234,10 +254,12 @@ class JdbcStream(Stream):
             self._write_own_schema()
         if sent.late and is_keyed:
             why = (
-                "were sent again, as this is another server than the last run's: an append-only table holds those "
+                "were sent again, as this is another server than the last run's: an append-only "
+                "table holds those "
                 "twice that it has"
                 if self.extraction.moved
-                else "that were written or committed since the last run were sent; after a dump and restore these came "
+                else "that were written or committed since the last run were sent; after a dump "
+                "and restore these came "
                 "before, and an append-only table holds them twice"
             )
             self.logger.info("stream %s: %d rows at or below the bookmark %s", self.name, rows, why)
@@ -275,20 +297,31 @@ class JdbcStream(Stream):
 
     @property
     def _sent_since(self) -> int | str | None:
-        """The replication key from which on rows may be sent that an earlier run has sent; None: none are."""
+        """The replication key from which on rows may be sent that an earlier run has sent.
+
+        None: none are.
+        """
         state, extraction = self._run.state, self.extraction
         if extraction.bookmark is None:
             return None
         window = LateWindow.of(self.plan, self._run.settings, extraction.sql.dialect)
         # A dead run that is continued may have sent some of them.
         before = bookmark_of({"bookmarks": state.committed_entries()}, self.plan)
-        doubtful = [window.doubtful_since(each) for each in (extraction.bookmark, before) if each is not None]
+        doubtful = [
+            window.doubtful_since(each)
+            for each in (extraction.bookmark, before)
+            if each is not None
+        ]
         since = min((each for each in doubtful if each is not None), default=None)
         return None if since is None else since.json_value()
 
     def _row_estimate(self) -> int | None:
         """The database's estimate, if the table is read whole."""
-        part = self.extraction.is_delta or self.plan.where is not None or self.extraction.progress.rows > 0
+        part = (
+            self.extraction.is_delta
+            or self.plan.where is not None
+            or self.extraction.progress.rows > 0
+        )
         return None if part else self.plan.table.row_estimate
 
     def _sent_files(self) -> Iterator[SpoolFile]:
@@ -302,7 +335,10 @@ class JdbcStream(Stream):
         self._conclude()
 
     def _advance(self, sent: Slice[Point]) -> None:
-        """Advance the state past a slice if a later run could continue from there; not in a connection test."""
+        """Advance the state past a slice if a later run could continue from there.
+
+        Not in a connection test.
+        """
         if self.ABORT_AT_RECORD_COUNT is None and (moved := self.reading.edges.after(sent)):
             self._run.state.advance(self.plan, *moved)
             if self.log_start is not None:
@@ -320,7 +356,9 @@ class JdbcStream(Stream):
             )  # fmt: skip
         elif self.ABORT_AT_RECORD_COUNT is None:
             bookmark, progress = edges.final()
-            state.advance(self.plan, sealed(bookmark, reading.extraction, reading.lane.snapshots), progress)
+            state.advance(
+                self.plan, sealed(bookmark, reading.extraction, reading.lane.snapshots), progress
+            )
             if self.log_start is not None:
                 state.note(self.name, self.log_start.bookmark.read().to_json())
             elif self.plan.replication_key is None:
@@ -328,7 +366,8 @@ class JdbcStream(Stream):
         self._write_state()
         if edges.nulls:
             self.logger.info(
-                "stream %s: %d rows whose replication key %r is NULL were sent, as they are on every run",
+                "stream %s: %d rows whose replication key %r is NULL were sent, as they are on "
+                    "every run",
                 self.name, edges.nulls, self.replication_key,
             )  # fmt: skip
 

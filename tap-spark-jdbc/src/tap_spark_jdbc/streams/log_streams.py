@@ -19,7 +19,9 @@ if TYPE_CHECKING:
     from tap_spark_jdbc.streams.stream_errors import StreamErrors
 
 
-def log_of(database: Database, snapshots: StreamSnapshots, state: RunState, pipeline: str) -> ChangeLog[Any]:
+def log_of(
+    database: Database, snapshots: StreamSnapshots, state: RunState, pipeline: str
+) -> ChangeLog[Any]:
     """The log of this kind of database; nothing is queried yet."""
     if database.source.dialect.name == "mariadb":
         from tap_spark_jdbc.binlog.binlog_run import BinlogRun
@@ -30,9 +32,15 @@ def log_of(database: Database, snapshots: StreamSnapshots, state: RunState, pipe
     return LogRun(database, snapshots, state, pipeline)
 
 
-def begin_log(streams: Iterable[JdbcStream], run: TapRun, pipeline: str, errors: StreamErrors) -> ChangeLog[Any] | None:
+def begin_log(
+    streams: Iterable[JdbcStream], run: TapRun, pipeline: str, errors: StreamErrors
+) -> ChangeLog[Any] | None:
     """The log, ready to be read; None if no stream is read from it."""
-    chosen = [each for each in streams if each.plan.is_log_based and each.selected and each.name not in errors.reasons]
+    chosen = [
+        each
+        for each in streams
+        if each.plan.is_log_based and each.selected and each.name not in errors.reasons
+    ]
     if not chosen:
         return None
 
@@ -71,7 +79,9 @@ def begin_log(streams: Iterable[JdbcStream], run: TapRun, pipeline: str, errors:
     return log
 
 
-def send_changes(log: ChangeLog[Any], streams: Iterable[JdbcStream], run: TapRun, errors: StreamErrors) -> None:
+def send_changes(
+    log: ChangeLog[Any], streams: Iterable[JdbcStream], run: TapRun, errors: StreamErrors
+) -> None:
     """Send the changes of the streams whose tables were read in an earlier run."""
     with errors.of_all({each.name: each.take_back for each in streams if log.reads(each.name)}):
         log.send(run.budget, run.progress)

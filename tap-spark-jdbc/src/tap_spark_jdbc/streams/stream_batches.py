@@ -34,7 +34,8 @@ MOST_ROWS = 2_000_000
 COMPRESSION = 3
 # Smaller slices would cost more than an idle core at the end.
 FEWEST_ROWS = 250_000
-# Of a table that is not cut by a key: 64 MB are not worth a second task, 256 MB make a file of some 60.
+# Of a table that is not cut by a key: 64 MB are not worth a second task, 256 MB make a file of some
+# 60.
 FEW_PAGES = 8_192
 MOST_PAGES = 32_768
 
@@ -51,7 +52,14 @@ class SliceBatch:
 class BatchReading(StreamReading[SliceBatch]):
     """A stream whose records are sent as files."""
 
-    def __init__(self, plan: StreamPlan, lane: Lane, state: RunState, settings: TapSettings, place: BatchPlace) -> None:
+    def __init__(
+        self,
+        plan: StreamPlan,
+        lane: Lane,
+        state: RunState,
+        settings: TapSettings,
+        place: BatchPlace,
+    ) -> None:
         super().__init__(plan, lane, state, settings)
         self._place = place
         self.as_json = place.settings.format == "jsonl"
@@ -71,7 +79,10 @@ class BatchReading(StreamReading[SliceBatch]):
         )
 
     def sent(self) -> Iterator[SliceBatch]:
-        """The slices' batches in order; name a batch's file in a message before requesting the next one."""
+        """The slices' batches in order.
+
+        Name a batch's file in a message before requesting the next one.
+        """
         for batch in self._begun.results():
             self.edges.settle(batch.found)
             yield batch
@@ -91,19 +102,27 @@ class BatchReading(StreamReading[SliceBatch]):
 
     @property
     def _begins_at_large(self) -> bool:
-        """Whether a process of its own would be started for a first slice of few rows, which costs as much as many."""
-        return not self.extraction.is_delta and self._columnar is not None and self._columnar.is_apart
+        """Whether a process of its own would be started for a first slice of few rows, which costs
+        as much as many.
+        """
+        return (
+            not self.extraction.is_delta and self._columnar is not None and self._columnar.is_apart
+        )
 
     @cached_property
     def _unmeasured_rows(self) -> int:
-        """The rows of a slice by the widths of their types, and of the first rows where those are unbounded."""
+        """The rows of a slice by the widths of their types, and of the first rows where those are
+        unbounded.
+        """
         # Statistics are off by a few per cent: a last slice of these rows would cost a process.
         most = self._most_rows + self._most_rows // 10
         return min(most, int(COMPRESSION * FILE_BYTES / row_width(self.plan, self.size.guessed)))
 
     @cached_property
     def _most_rows(self) -> int:
-        """The most rows a slice may have, so that all slices of a whole table end at about the same time."""
+        """The most rows a slice may have, so that all slices of a whole table end at about the same
+        time.
+        """
         rows, jobs = self.plan.table.row_estimate, self.lane.database.n_jobs
         if not rows or self.extraction.sql.bookmark is not None:
             return MOST_ROWS
@@ -113,7 +132,8 @@ class BatchReading(StreamReading[SliceBatch]):
     def _slices(self) -> Iterator[Slice[Point]]:
         if self.plan.replication_key is None and self.extraction.sql.split is None:
             snapshots = self.lane.snapshots
-            # A row written meanwhile moves to another page, so all pages are read in one snapshot, or in one slice.
+            # A row written meanwhile moves to another page, so all pages are read in one snapshot,
+            # or in one slice.
             pages = snapshots.server.pages(self.plan.table) if snapshots.held is not None else 0
             if pages > FEW_PAGES and not self.extraction.progress.complete:
                 yield from page_slices(pages, MOST_PAGES, self.lane.database.n_jobs)
@@ -129,7 +149,9 @@ class BatchReading(StreamReading[SliceBatch]):
         from tap_spark_jdbc.columnar.columnar_writer import SliceWriter
 
         job_errors = partial(reading_errors, self.plan, self.lane.snapshots.source)
-        return SliceWriter(self._columns, self._columnar, lambda: self._reader, self.lane.database, job_errors)
+        return SliceWriter(
+            self._columns, self._columnar, lambda: self._reader, self.lane.database, job_errors
+        )
 
     def _unfit(self) -> str | None:
         if self._place.settings.format != "parquet":
@@ -139,7 +161,9 @@ class BatchReading(StreamReading[SliceBatch]):
     def _make(self, each: Slice[Point]) -> SliceBatch:
         look = self.edges.look(each)
         written = self._fetching(
-            lambda rows: self._writer.write(each, self.edges.sent, fetch_size=rows, look=look, wide=self.size.wide)
+            lambda rows: self._writer.write(
+                each, self.edges.sent, fetch_size=rows, look=look, wide=self.size.wide
+            )
         )
         file = written.file
         if not file.rows:

@@ -1,4 +1,6 @@
-"""What a failing stream does to the run: it ends the run, or (`on_stream_error: skip`) it is left out."""
+"""What a failing stream does to the run: it ends the run, or (`on_stream_error: skip`) it is left
+out.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,8 @@ class StreamErrors:
     Attributes:
         skips_all: Whether any failing stream is left out, instead of ending the run.
         others: Whether the run has other streams, which would arrive if one were left out.
-        strangers: Streams that are left out in any case: no setting names them, and they never arrived.
+        strangers: Streams that are left out in any case: no setting names them, and they never
+            arrived.
         reasons: Why each stream was left out, by stream.
     """
 
@@ -54,14 +57,18 @@ class StreamErrors:
 
     @contextmanager
     def of(self, stream: str, skipped: Callable[[], None] | None = None) -> Iterator[None]:
-        """Handle errors of one stream and name it in them; `skipped` is called once the stream is left out."""
+        """Handle errors of one stream and name it in them.
+
+        `skipped` is called once the stream is left out.
+        """
         try:
             yield
         except OF_A_STREAM as error:
             named = one_line(error)
             if not named.startswith(f"stream {stream}"):
                 named = f"stream {stream}: {named}"
-            # What passes by itself does not speak against a stream: the next run goes on where this one stopped.
+            # What passes by itself does not speak against a stream: the next run goes on where this
+            # one stopped.
             if not self.skips_all and isinstance(error, _PASSING):
                 raise type(error)(named) from error
             if not self.skips(stream):
@@ -79,11 +86,15 @@ class StreamErrors:
             if not self.skips_all:
                 raise
             for stream, skipped in streams.items():
-                self.skip(stream, f"stream {stream} is read from the log with others: {one_line(error)}")
+                self.skip(
+                    stream, f"stream {stream} is read from the log with others: {one_line(error)}"
+                )
                 skipped()
 
     def check(self, streams: int) -> None:
-        """Before the run's end: SourceError if none of its `streams` arrived, unless the user wants to skip any."""
+        """Before the run's end: SourceError if none of its `streams` arrived, unless the user wants
+        to skip any.
+        """
         if self.reasons and not streams and not self.skips_all:
             raise SourceError(first_of([*self.reasons.values()]))
 
@@ -91,6 +102,7 @@ class StreamErrors:
         """End the run, in which `streams` arrived; SkippedStreamsError: others were left out."""
         if self.reasons:
             raise SkippedStreamsError(
-                f"{len(self.reasons)} of {streams + len(self.reasons)} streams did not arrive, their tables and "
+                f"{len(self.reasons)} of {streams + len(self.reasons)} streams did not arrive, "
+                "their tables and "
                 f"bookmarks stay (on_stream_error): {first_of([*self.reasons.values()])}"
             )

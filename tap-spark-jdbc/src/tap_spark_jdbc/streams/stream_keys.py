@@ -1,6 +1,8 @@
-"""The keys that a stream's table holds now, sent after its records: a row whose key is not among them is gone.
+"""The keys that a stream's table holds now, sent after its records: a row whose key is not among
+them is gone.
 
-They form a stream of their own that is always sent whole and is not in STATE: what a dead run sent of them is void.
+They form a stream of their own that is always sent whole and is not in STATE: what a dead run sent
+of them is void.
 """
 
 from __future__ import annotations
@@ -24,15 +26,26 @@ logger = logging.getLogger("tap-spark-jdbc")
 
 
 class KeyReading(LineReading):
-    """The keys of one stream, read over the stream's lane, in its snapshot; the plan is `keys_plan`'s."""
+    """The keys of one stream, read over the stream's lane, in its snapshot.
+
+    The plan is `keys_plan`'s.
+    """
 
     must_be_columnar = False
 
     def announce(self, stream: str) -> None:
-        """Write their SCHEMA: a target that can't use keys can refuse them before it takes in a record."""
+        """Write their SCHEMA: a target that can't use keys can refuse them before it takes in a
+        record.
+        """
         plan, keys = self.plan, list(self.plan.sent_keys)
         line = messages.schema_message(
-            plan.stream, plan.schema, keys, [], replication_method=FULL_TABLE, extent="full", keys_of=stream
+            plan.stream,
+            plan.schema,
+            keys,
+            [],
+            replication_method=FULL_TABLE,
+            extent="full",
+            keys_of=stream,
         )
         stdout.write(line)
 
@@ -40,7 +53,9 @@ class KeyReading(LineReading):
         """Fix what is read, unless that was done before."""
         if self._ahead is None:
             database = self.lane.database
-            extraction = Extraction.begin(database.connection, database.source.dialect, self.plan, None)
+            extraction = Extraction.begin(
+                database.connection, database.source.dialect, self.plan, None
+            )
             # Without `time_extracted`, which would be a third of the line.
             self._prepare(extraction, Frame(messages.record_prefix(self.plan.stream), b"}"))
 
@@ -66,7 +81,9 @@ class KeyReading(LineReading):
 
 
 def keys_plan(plan: StreamPlan) -> StreamPlan:
-    """The plan of a stream's keys: those of all rows under the same `where`, regardless of the bookmark."""
+    """The plan of a stream's keys: those of all rows under the same `where`, regardless of the
+    bookmark.
+    """
     return replace(
         plan,
         stream=messages.keys_stream(plan.stream),

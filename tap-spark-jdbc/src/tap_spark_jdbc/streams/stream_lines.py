@@ -36,7 +36,10 @@ class LineReading(StreamReading["SpoolFile | Iterator[SpoolFile]"]):
         self._limit, self.keys = rows, None
 
     def sent(self) -> Iterator[SpoolFile]:
-        """The files in the order of their slices; each is deleted when the next one is requested."""
+        """The files in the order of their slices.
+
+        Each is deleted when the next one is requested.
+        """
         for file in one_by_one(self._begun.results()):
             if file.found is not None:
                 self.edges.settle(file.found)
@@ -61,9 +64,14 @@ class LineReading(StreamReading["SpoolFile | Iterator[SpoolFile]"]):
         spool, look = self._spool, self.edges.look(each)
         assert spool is not None
         if not self._is_scan(each):
-            return self._fetching(lambda rows: spool.file(each, lambda opened: self._lines(each, look, opened, rows)))
-        # What was sent can't be fetched anew, so few rows are fetched at a time, whatever their width.
-        rows = min(self.size.fetch_size(), SCAN_FETCHED if long_columns(self.plan) else FIRST_FETCH_SIZE)
+            return self._fetching(
+                lambda rows: spool.file(each, lambda opened: self._lines(each, look, opened, rows))
+            )
+        # What was sent can't be fetched anew, so few rows are fetched at a time, whatever their
+        # width.
+        rows = min(
+            self.size.fetch_size(), SCAN_FETCHED if long_columns(self.plan) else FIRST_FETCH_SIZE
+        )
         rows = self._settings.fetch_size or rows
 
         def render(opened: Callable[[], LineFile]) -> Lines:
@@ -74,7 +82,13 @@ class LineReading(StreamReading["SpoolFile | Iterator[SpoolFile]"]):
         return spool.stream(each, render, self.lane.on_trouble, self.edges.settle)
 
     def _lines(
-        self, each: Slice[Point], look: Look, opened: Callable[[], LineFile], fetch_size: int, *, is_scan: bool = False
+        self,
+        each: Slice[Point],
+        look: Look,
+        opened: Callable[[], LineFile],
+        fetch_size: int,
+        *,
+        is_scan: bool = False,
     ) -> Lines:
         """Write the lines of a slice, without those of rows that were sent before."""
         from tap_spark_jdbc.columnar.edge_rows import EdgeRows
@@ -89,7 +103,12 @@ class LineReading(StreamReading["SpoolFile | Iterator[SpoolFile]"]):
             edge_rows = EdgeRows(look, self.edges.sent)
             with RecordLines(opened, self.frame, edge_rows.unsent) as lines:
                 outcome = self._reader.read(
-                    each, lines, str(scratch_folder()), fetch_size, limit=self._limit or 0, bounded=not is_scan
+                    each,
+                    lines,
+                    str(scratch_folder()),
+                    fetch_size,
+                    limit=self._limit or 0,
+                    bounded=not is_scan,
                 )
         return Lines(edge_rows.found(outcome.read, outcome.nulls), outcome.rows)
 
@@ -111,7 +130,12 @@ class LineReading(StreamReading["SpoolFile | Iterator[SpoolFile]"]):
         """Whether a slice may be a whole table that can't be cut."""
         key = self.plan.replication_key
         unbounded = key is None or (each.key is not None and not key.indexed)
-        return self._limit is None and unbounded and self.extraction.sql.split is None and not each.late
+        return (
+            self._limit is None
+            and unbounded
+            and self.extraction.sql.split is None
+            and not each.late
+        )
 
     def _slices(self) -> Iterator[Slice[Point]]:
         if self._limit is None:

@@ -1,4 +1,7 @@
-"""The reading of one stream: its bounds and snapshot, then its slices. It can begin before the stream's turn."""
+"""The reading of one stream: its bounds and snapshot, then its slices.
+
+It can begin before the stream's turn.
+"""
 
 from __future__ import annotations
 
@@ -55,15 +58,19 @@ class StreamReading(ABC, Generic[R]):
         budget: The run's limits.
         stopped_at: Where the run's budget ended the stream; None: it is read to its upper bound.
         cut: Whether all of its slices are known.
-        moment: The server's text of the snapshot that shows what is read, for a stream that continues in the log.
+        moment: The server's text of the snapshot that shows what is read, for a stream that
+            continues in the log.
         as_json: Whether its rows become JSON.
-        must_be_columnar: Whether to raise an error if the columnar driver was asked for and can't read the stream.
+        must_be_columnar: Whether to raise an error if the columnar driver was asked for and can't
+            read the stream.
     """
 
     must_be_columnar = True
     as_json = False
 
-    def __init__(self, plan: StreamPlan, lane: Lane, state: RunState, settings: TapSettings) -> None:
+    def __init__(
+        self, plan: StreamPlan, lane: Lane, state: RunState, settings: TapSettings
+    ) -> None:
         self.plan = plan
         self.lane = lane
         self.keys: StreamReading[Any] | None = None
@@ -82,7 +89,12 @@ class StreamReading(ABC, Generic[R]):
             SourceError: the database refused, or there are NULL keys and the settings forbid them.
             StateError: the stream's bookmark can't be used.
         """
-        plan, state, database, snapshots = self.plan, self._state, self.lane.database, self.lane.snapshots
+        plan, state, database, snapshots = (
+            self.plan,
+            self._state,
+            self.lane.database,
+            self.lane.snapshots,
+        )
         # A failed stream may have left its snapshot, in which nothing new is visible.
         snapshots.end()
         dialect = database.source.dialect
@@ -97,7 +109,10 @@ class StreamReading(ABC, Generic[R]):
             oldest=database.oldest_transaction,
         )
         extraction, self.extracted = snapshots.begin(began), datetime.now(UTC)
-        self._prepare(extraction, Frame(messages.record_prefix(plan.stream), messages.record_suffix(self.extracted)))
+        self._prepare(
+            extraction,
+            Frame(messages.record_prefix(plan.stream), messages.record_suffix(self.extracted)),
+        )
 
     def _prepare(self, extraction: Extraction, frame: Frame) -> None:
         self.extraction = extraction
@@ -142,7 +157,13 @@ class StreamReading(ABC, Generic[R]):
             from tap_spark_jdbc.columnar.spark_reader import SparkReader as reader
         else:
             from tap_spark_jdbc.columnar.jdbc_reader import JvmReader as reader
-        return reader(database, source, self.extraction.sql, as_json=self.as_json, fetch_bytes=self._fetch_bytes)
+        return reader(
+            database,
+            source,
+            self.extraction.sql,
+            as_json=self.as_json,
+            fetch_bytes=self._fetch_bytes,
+        )
 
     @property
     def _fetch_bytes(self) -> int | None:
@@ -163,9 +184,13 @@ class StreamReading(ABC, Generic[R]):
         if why_not is None:
             from tap_spark_jdbc.columnar.columnar_source import ColumnarSource
 
-            return ColumnarSource(self.extraction.sql, self.lane, self.size, only=only, as_json=self.as_json)
+            return ColumnarSource(
+                self.extraction.sql, self.lane, self.size, only=only, as_json=self.as_json
+            )
         if only and self.must_be_columnar:
-            raise ConfigurationError(f"stream {self.plan.stream}: reader arrow can't read it: {why_not}; use jdbc")
+            raise ConfigurationError(
+                f"stream {self.plan.stream}: reader arrow can't read it: {why_not}; use jdbc"
+            )
         logger.info("stream %s: read over JDBC: %s", self.plan.stream, why_not)
         return None
 
@@ -179,7 +204,9 @@ class StreamReading(ABC, Generic[R]):
         return unfit(self.plan, self.lane)
 
     def _fetching(self, read: Callable[[int], T]) -> T:
-        """Read with a suitable number of rows a round trip, and with fewer if they turn out too wide."""
+        """Read with a suitable number of rows a round trip, and with fewer if they turn out too
+        wide.
+        """
         while True:
             rows = self.size.fetch_size()
             try:
@@ -191,7 +218,10 @@ class StreamReading(ABC, Generic[R]):
     @property
     def _fixed_sizes(self) -> tuple[int | None, int | None]:
         """Rows a slice and rows a round trip, if they don't depend on the rows' width."""
-        return self._settings.slice_rows, self._settings.fetch_size or self.lane.database.source.dialect.fetch_size
+        return (
+            self._settings.slice_rows,
+            self._settings.fetch_size or self.lane.database.source.dialect.fetch_size,
+        )
 
     def _first_width(self) -> float | None:
         return first_width(self.extraction.connection, self.extraction.sql)
@@ -229,13 +259,23 @@ class StreamReading(ABC, Generic[R]):
         return True
 
     def _rows_left(self) -> int:
-        """The number of rows the next slice should have, within the run's budget if that may end the stream."""
+        """The number of rows the next slice should have, within the run's budget if that may end
+        the stream.
+        """
         rows, key, plan = self._rows(), self.plan.replication_key, self.plan
-        return self.budget.bounded(rows) if key is not None and key.indexed and plan.end_value is None else rows
+        return (
+            self.budget.bounded(rows)
+            if key is not None and key.indexed and plan.end_value is None
+            else rows
+        )
 
     def _slices(self) -> Iterator[Slice[Point]]:
         extraction = without_unchanged(self.extraction)
-        if extraction is self.extraction and extraction.saved_buckets and extraction.sql.bookmark is not None:
+        if (
+            extraction is self.extraction
+            and extraction.saved_buckets
+            and extraction.sql.bookmark is not None
+        ):
             changed = self.edges.changed_buckets(*self._bucket_sums())
             extraction = extraction if changed else extraction.behind_bookmark()
         yield from extraction.slices(self._rows_left)

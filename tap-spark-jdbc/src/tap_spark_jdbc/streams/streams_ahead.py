@@ -1,8 +1,9 @@
-"""Begin streams before their turn: query bounds and make first slices while the streams before are being sent.
+"""Begin streams before their turn: query bounds and make first slices while the streams before are
+being sent.
 
-A stream is begun once all slices of the one before it are cut. So small tables don't wait for each other's jobs, and
-none holds a snapshot for as long as a large one before it takes. Streams are sent in order, and an error is raised when
-its stream's turn has come.
+A stream is begun once all slices of the one before it are cut. So small tables don't wait for each
+other's jobs, and none holds a snapshot for as long as a large one before it takes. Streams are sent
+in order, and an error is raised when its stream's turn has come.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("tap-spark-jdbc")
 
-# Beyond the stream being sent; each has a connection for its bounds, and on PostgreSQL another for its snapshot.
+# Beyond the stream being sent; each has a connection for its bounds, and on PostgreSQL another for
+# its snapshot.
 MOST_AHEAD = 3
 # Of a stream that waits for its turn; the second slice shows whether it has more than one.
 SLICES_AHEAD = 2
@@ -44,7 +46,10 @@ class ReadAhead:
         *,
         alone: bool = False,
     ) -> None:
-        """Nothing is begun yet; if the lane's `n_jobs` is 1, or with `alone`, no stream is begun before its turn."""
+        """Nothing is begun yet.
+
+        If the lane's `n_jobs` is 1, or with `alone`, no stream is begun before its turn.
+        """
         n_jobs = lane.database.n_jobs
         self._waiting = deque(plans)
         self._make = make
@@ -58,7 +63,10 @@ class ReadAhead:
 
     @contextmanager
     def turn(self) -> Iterator[StreamReading[Any]]:
-        """The next stream, which has its turn while the context lasts; SourceError: it can't be begun."""
+        """The next stream, which has its turn while the context lasts.
+
+        SourceError: it can't be begun.
+        """
         with self._lock:
             if not self._begun:
                 self._begin()
@@ -117,13 +125,16 @@ class ReadAhead:
         self._free.append(reading.lane)
 
     def _withdraw(self, keep: int = 1) -> list[Future[None]]:
-        """Free the connections of all but the first streams: one broke, perhaps because the server has no more."""
+        """Free the connections of all but the first streams: one broke, perhaps because the server
+        has no more.
+        """
         with self._lock:
             if self._over:
                 return []
             if self._most > 1:
                 logger.warning(
-                    "from here on each stream begins after the one before, over as few connections as possible"
+                    "from here on each stream begins after the one before, over as few connections "
+                    "as possible"
                 )
             self._most = 1
             while len(self._begun) > keep:

@@ -1,4 +1,6 @@
-"""SQL for checksums of rows, summed up in the database by buckets: see `singer_spark.compared_source.Summing`."""
+"""SQL for checksums of rows, summed up in the database by buckets: see
+`singer_spark.compared_source.Summing`.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,10 @@ _ARGUMENTS = 50
 
 
 def unsummed(sql: StreamSql, names: Sequence[str]) -> str | None:
-    """Why these columns can't be summed up, naming those without a text of their values; None: they can."""
+    """Why these columns can't be summed up, naming those without a text of their values.
+
+    None: they can.
+    """
     if sql.dialect.checksums is None:
         return f"{sql.dialect.name} is not known to make checksums of rows"
     columns = sql.plan.sent_columns
@@ -46,14 +51,20 @@ class ChecksumSql:
         quote, hashed = self.sql.dialect.quote, [self._number("row_hash", *half) for half in HALVES]
         bucket, newer, rows, *names = map(quote, BucketSum._fields)
         sums = (f"SUM({half}) AS {name}" for half, name in zip(hashed, names, strict=True))
-        is_newer = f"CASE WHEN {self.sql.edge()} IN ({int(Edge.NONE)}, {int(Edge.BOOKMARK)}) THEN 0 ELSE 1 END"
+        is_newer = (
+            f"CASE WHEN {self.sql.edge()} IN ({int(Edge.NONE)}, {int(Edge.BOOKMARK)}) THEN "
+            "0 ELSE 1 END"
+        )
         found = (
             f"SELECT {self._bucket()} AS {bucket}, {is_newer} AS {newer}, "
             f"{self._hash(self.summing.columns)} AS row_hash {self.sql.source} "
             f"AND {self.sql.condition(each)}{self._templates.once}"
         )
         groups = f"{bucket}, {newer}"
-        return f"SELECT {groups}, COUNT(*) AS {rows}, {', '.join(sums)} FROM ({found}) r GROUP BY {groups}"
+        return (
+            f"SELECT {groups}, COUNT(*) AS {rows}, {', '.join(sums)} FROM ({found}) r GROUP BY "
+            f"{groups}"
+        )
 
     def condition(self, buckets: Iterable[int]) -> str:
         """The condition that a row is in one of these buckets."""
@@ -63,7 +74,10 @@ class ChecksumSql:
         """SQL of a value's text within the text of its row."""
         template = _template(column, self._templates)
         assert template is not None
-        return f"COALESCE({template.replace('{c}', self.sql.dialect.quote(column.name))}, '{NULL_TEXT}')"
+        return (
+            f"COALESCE({template.replace('{c}', self.sql.dialect.quote(column.name))}, "
+            f"'{NULL_TEXT}')"
+        )
 
     @property
     def _templates(self) -> Checksums:
@@ -81,7 +95,9 @@ class ChecksumSql:
 
     def _hash(self, names: Sequence[str]) -> str:
         columns = self.sql.plan.sent_columns
-        return self._templates.sha256.replace("{t}", _joined([self.text(columns[name]) for name in names]))
+        return self._templates.sha256.replace(
+            "{t}", _joined([self.text(columns[name]) for name in names])
+        )
 
 
 def _template(column: Column, checksums: Checksums) -> str | None:

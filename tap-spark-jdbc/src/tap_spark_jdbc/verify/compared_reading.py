@@ -1,4 +1,6 @@
-"""The rows of a stream as `verify` looks at them: read as a run reads them, and made into what is compared."""
+"""The rows of a stream as `verify` looks at them: read as a run reads them, and made into what is
+compared.
+"""
 
 from __future__ import annotations
 

@@ -9,9 +9,16 @@ from singer_spark.imports.singer_sdk_import import import_singer_sdk
 
 
 def drop_log(
-    config: Mapping[str, Any], state: Mapping[str, Any], pipeline: str, *, from_environment: bool = False
+    config: Mapping[str, Any],
+    state: Mapping[str, Any],
+    pipeline: str,
+    *,
+    from_environment: bool = False,
 ) -> list[str]:
-    """Remove the slot and the publication of a tap with this config, and return their names; starts the JVM."""
+    """Remove the slot and the publication of a tap with this config, and return their names.
+
+    Starts the JVM.
+    """
     import_singer_sdk()
     from tap_spark_jdbc.extraction.run_state import OpeningState
     from tap_spark_jdbc.streams.log_streams import log_of
@@ -19,7 +26,9 @@ def drop_log(
 
     opening = OpeningState(dict(state), "saved" if state else "first", None, pipeline)
     own = {**config, "batch_config": None}
-    tap = TapSparkJdbc(config=own, opening=opening, parse_env_config=from_environment, setup_mapper=False)
+    tap = TapSparkJdbc(
+        config=own, opening=opening, parse_env_config=from_environment, setup_mapper=False
+    )
     try:
         return log_of(tap.database, tap.snapshots, tap.run_state, pipeline).drop()
     finally:

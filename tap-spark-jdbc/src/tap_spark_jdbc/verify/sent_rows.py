@@ -1,8 +1,10 @@
-"""Which rows of the source were sent as they are, by the bookmark: a lake must have these, and may have others.
+"""Which rows of the source were sent as they are, by the bookmark: a lake must have these, and may
+have others.
 
-A row is *firm* if its replication key is below the bookmark's window, or in it with a known fingerprint. Not firm are
-the rows that the next run sends: above the bookmark, new or changed in its window, committed late, without
-replication key; and those that `start_value` and `end_value` leave out.
+A row is *firm* if its replication key is below the bookmark's window, or in it with a known
+fingerprint. Not firm are the rows that the next run sends: above the bookmark, new or changed in
+its window, committed late, without replication key; and those that `start_value` and `end_value`
+leave out.
 """
 
 from __future__ import annotations
@@ -34,10 +36,12 @@ LOOSE = 5
 
 @dataclass(frozen=True)
 class ComparedSql(StreamSql):
-    """SQL for all rows of a stream, to compare them with a lake; `edge` classifies each by the bookmark.
+    """SQL for all rows of a stream, to compare them with a lake.
 
-    Rows below `start`, and at `end` and above, are left out; from `lowered` on the next run sends rows again.
-    `only` is a condition that limits which rows are looked at.
+    `edge` classifies each by the bookmark.
+
+    Rows below `start`, and at `end` and above, are left out; from `lowered` on the next run sends
+    rows again. `only` is a condition that limits which rows are looked at.
     """
 
     start: Point | None = None
@@ -84,7 +88,9 @@ def compared_extraction(
     key = plan.replication_key
     if key is not None:
         bounds = ColumnBounds(connection, sql, key)
-        since, lowered = (None, None) if kept is None else (since_of(bounds, kept), window.below_unknown(kept))
+        since, lowered = (
+            (None, None) if kept is None else (since_of(bounds, kept), window.below_unknown(kept))
+        )
         sql = replace(
             sql,
             bookmark=None if kept is None else bounds.point_of_bookmark(kept),
@@ -98,7 +104,9 @@ def compared_extraction(
 
 
 def _with_newer_rows(sql: ComparedSql) -> StreamPlan:
-    """The plan extended to newer rows: one that no longer meets the user's condition has changed, and is not gone."""
+    """The plan extended to newer rows: one that no longer meets the user's condition has changed,
+    and is not gone.
+    """
     plan, key = sql.plan, sql.plan.replication_key
     if plan.where is None or key is None or sql.bookmark is None:
         return plan
@@ -128,7 +136,12 @@ class SentRows:
         """
         bookmark, at = extraction.bookmark, extraction.sql.bookmark
         boundary = None if bookmark is None else bookmark.boundary
-        if boundary is None or at is None or not boundary.rows or not extraction.plan.key_properties:
+        if (
+            boundary is None
+            or at is None
+            or not boundary.rows
+            or not extraction.plan.key_properties
+        ):
             return cls()
         return cls(frozenset(map(bytes.fromhex, boundary.hashes))) if boundary.hashes else None
 

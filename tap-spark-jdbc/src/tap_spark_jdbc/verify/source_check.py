@@ -1,4 +1,6 @@
-"""What a run would meet in the source (`spark-lake check`): everything that is wrong, not the first alone."""
+"""What a run would meet in the source (`spark-lake check`): everything that is wrong, not the first
+alone.
+"""
 
 from __future__ import annotations
 
@@ -26,14 +28,17 @@ if TYPE_CHECKING:
     from tap_spark_jdbc.source.jdbc_connection import JdbcConnection
     from tap_spark_jdbc.tap import TapSparkJdbc
 
-# A difference of the clocks that is worth a word, and one with which signatures of stores or tokens may be refused.
+# A difference of the clocks that is worth a word, and one with which signatures of stores or tokens
+# may be refused.
 SLIGHT, GREAT = timedelta(seconds=2), timedelta(seconds=60)
 # Streams named for one fact.
 NAMED = 5
 _MARK = "tap_spark_jdbc.checked"
 _POOLED = (
-    "a pooler in transaction mode (pgBouncer, RDS Proxy) is between: the tap's time zone, date style and search path "
-    "may be lost between two statements, and one connection sees another's settings and prepared statements; name the "
+    "a pooler in transaction mode (pgBouncer, RDS Proxy) is between: the tap's time zone, date "
+    "style and search path "
+    "may be lost between two statements, and one connection sees another's settings and prepared "
+    "statements; name the "
     "server's own port, or a pool in session mode, in jdbc_url"
 )
 
@@ -47,9 +52,15 @@ class CheckedSource:
 
 
 def check_source(
-    config: Mapping[str, Any], target: Mapping[str, Any] | None = None, *, from_environment: bool = False
+    config: Mapping[str, Any],
+    target: Mapping[str, Any] | None = None,
+    *,
+    from_environment: bool = False,
 ) -> CheckedSource:
-    """Look at the source of a tap with this config; `target` is the target's, for the bookmarks that it keeps."""
+    """Look at the source of a tap with this config.
+
+    `target` is the target's, for the bookmarks that it keeps.
+    """
     import_singer_sdk()
     from tap_spark_jdbc.extraction.run_state import OpeningState, settings_of_the_state
     from tap_spark_jdbc.plan.catalog import catalog_of
@@ -117,7 +128,9 @@ def _found(tap: TapSparkJdbc, tables: Sequence[Table]) -> Iterator[Finding]:
         yield Finding("tables", f"{len(plans)} of {len(plans) + len(refused)} can be read")
     yield from (Finding("tables", reason, PROBLEM) for reason in refused.values())
     if filtered := [plan.stream for plan in plans if plan.table.filtered]:
-        yield Finding("tables", f"row-level security may hide rows of {_named(filtered)} from this user", NOTE)
+        yield Finding(
+            "tables", f"row-level security may hide rows of {_named(filtered)} from this user", NOTE
+        )
     keyed = [plan for plan in plans if plan.replication_key is not None and not plan.is_log_based]
     yield from _late_rows(tap, keyed)
     yield from _log(tap, [plan for plan in plans if plan.is_log_based])
@@ -136,7 +149,10 @@ def _engine(tap: TapSparkJdbc) -> Iterator[Finding]:
 
 
 def _pooler(tap: TapSparkJdbc, connection: JdbcConnection) -> Iterator[Finding]:
-    """A pooler tells its clients another process than the server's; in transaction mode they share a session."""
+    """A pooler tells its clients another process than the server's.
+
+    In transaction mode they share a session.
+    """
     if tap.database.source.dialect.name != "postgresql" or (session := connection.session) is None:
         return
     ((process,),) = connection.rows("SELECT CAST(pg_catalog.pg_backend_pid() AS text)")
@@ -148,14 +164,17 @@ def _pooler(tap: TapSparkJdbc, connection: JdbcConnection) -> Iterator[Finding]:
         with closing(tap.database.another_connection()) as other:
             ((seen,),) = other.rows(f"SELECT pg_catalog.current_setting('{_MARK}', true)")
     except SourceError as error:
-        # The server's session that both share has the statements that the first connection prepared.
+        # The server's session that both share has the statements that the first connection
+        # prepared.
         if "prepared statement" not in str(error):
             raise
         seen = mark
     if seen == mark:
         yield Finding("pooler", _POOLED, PROBLEM)
     else:
-        yield Finding("pooler", "a pooler is between, whose sessions hold as long as a connection", NOTE)
+        yield Finding(
+            "pooler", "a pooler is between, whose sessions hold as long as a connection", NOTE
+        )
 
 
 def _clock(tap: TapSparkJdbc, tables: Sequence[Table]) -> Iterator[Finding]:
@@ -171,14 +190,17 @@ def _clock(tap: TapSparkJdbc, tables: Sequence[Table]) -> Iterator[Finding]:
     after = datetime.now(UTC)
     theirs = clock.moment().replace(tzinfo=UTC)
     # What the answer took is no difference.
-    ahead = theirs - after if theirs > after else theirs - before if theirs < before else timedelta()
+    ahead = (
+        theirs - after if theirs > after else theirs - before if theirs < before else timedelta()
+    )
     if abs(ahead) < SLIGHT:
         yield Finding("clock", "the database's and this machine's agree")
         return
     side = "ahead of" if ahead > timedelta() else "behind"
     yield Finding(
         "clock",
-        f"the database's is {span_text(abs(ahead).total_seconds())} {side} this machine's; set both by NTP",
+        f"the database's is {span_text(abs(ahead).total_seconds())} {side} this machine's; set "
+        "both by NTP",
         PROBLEM if abs(ahead) >= GREAT else NOTE,
     )
 
@@ -192,15 +214,24 @@ def _late_rows(tap: TapSparkJdbc, plans: Sequence[StreamPlan]) -> Iterator[Findi
         search = searches.known(plan)
         if search is not None and search.missing_index:
             missing[plan.stream] = search.missing_index
-        elif plan.replication_key is not None and not plan.replication_key.indexed and plan.table.query is None:
+        elif (
+            plan.replication_key is not None
+            and not plan.replication_key.indexed
+            and plan.table.query is None
+        ):
             name = dialect.quote(plan.replication_key.column.name)
             missing[plan.stream] = (
-                "no index on its replication key, so each run reads the whole table; CREATE INDEX ... ON "
+                "no index on its replication key, so each run reads the whole table; CREATE INDEX "
+                "... ON "
                 f"{dialect.table(plan.table)} ({name}) makes it cheap"
             )
-        by_text[told.get(plan.stream) or LateWindow.of(plan, tap.settings, dialect).text].append(plan.stream)
+        by_text[told.get(plan.stream) or LateWindow.of(plan, tap.settings, dialect).text].append(
+            plan.stream
+        )
     for text, streams in by_text.items():
-        yield Finding("late rows", f"{text} ({_named(streams)})", NOTE if text.startswith("none") else "ok")
+        yield Finding(
+            "late rows", f"{text} ({_named(streams)})", NOTE if text.startswith("none") else "ok"
+        )
     for stream, text in missing.items():
         yield Finding("indexes", f"stream {stream}: {text}", NOTE)
     if plans and dialect.open_transactions is not None:
@@ -227,7 +258,11 @@ def _log(tap: TapSparkJdbc, plans: Sequence[StreamPlan]) -> Iterator[Finding]:
         outlook = log.outlook(plan)
         if outlook is not None:
             text = f"stream {plan.stream}: continues at {outlook.place}"
-            yield Finding("log", text) if outlook.lost is None else Finding("log", f"{text}: {outlook.lost}", PROBLEM)
+            yield (
+                Finding("log", text)
+                if outlook.lost is None
+                else Finding("log", f"{text}: {outlook.lost}", PROBLEM)
+            )
             continue
         try:
             log.check(plan)

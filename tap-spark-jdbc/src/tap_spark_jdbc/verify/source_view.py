@@ -1,4 +1,6 @@
-"""The source for comparing it with a lake (`spark-lake verify`): `singer_spark.compared_source` for JDBC."""
+"""The source for comparing it with a lake (`spark-lake verify`): `singer_spark.compared_source` for
+JDBC.
+"""
 
 from __future__ import annotations
 
@@ -42,16 +44,23 @@ _OWN = {"on_stream_error": "fail", "batch_config": None}
 
 
 def open_source(
-    config: Mapping[str, Any], catalog: Mapping[str, Any] | None = None, *, from_environment: bool = False
+    config: Mapping[str, Any],
+    catalog: Mapping[str, Any] | None = None,
+    *,
+    from_environment: bool = False,
 ) -> SourceView:
-    """The source of a tap with this config and catalog, and optionally its environment variables; starts no JVM.
+    """The source of a tap with this config and catalog, and optionally its environment variables.
 
-    ConfigurationError: a setting is invalid, or records are changed on their way, so that they can't be compared.
+    Starts no JVM.
+
+    ConfigurationError: a setting is invalid, or records are changed on their way, so that they
+    can't be compared.
     """
     changes = [name for name in _CHANGES_RECORDS if config.get(name)]
     if changes:
         raise ConfigurationError(
-            f"the tap's {' and '.join(changes)} change records in Python, so the lake's rows are not the source's: "
+            f"the tap's {' and '.join(changes)} change records in Python, so the lake's rows are "
+            "not the source's: "
             "there is nothing to compare"
         )
     import_singer_sdk()
@@ -59,7 +68,9 @@ def open_source(
 
     own = {**config, **_OWN}
     selected = None if catalog is None else dict(catalog)
-    tap = TapSparkJdbc(config=own, catalog=selected, parse_env_config=from_environment, setup_mapper=False)
+    tap = TapSparkJdbc(
+        config=own, catalog=selected, parse_env_config=from_environment, setup_mapper=False
+    )
     return SourceView(tap)
 
 
@@ -121,7 +132,9 @@ class SourceView:
         def sums(summing: Summing) -> list[BucketSum]:
             made = ChecksumSql(sql, summing)
             results = Ahead(
-                iter(joined(slices, MOST_SUMMED)), lambda each: self._sums(made.sums(each)), self._lane
+                iter(joined(slices, MOST_SUMMED)),
+                lambda each: self._sums(made.sums(each)),
+                self._lane,
             ).results()
             return [each for found in results for each in found]
 
@@ -154,7 +167,9 @@ class SourceView:
         return [BucketSum(bucket, bool(newer), *sums) for bucket, newer, *sums in numbers]
 
     def _slices(self, extraction: Extraction) -> list[Slice[Point]]:
-        """Slices along the primary key, so that a row whose replication key changes meanwhile is read once."""
+        """Slices along the primary key, so that a row whose replication key changes meanwhile is
+        read once.
+        """
         split, rows = extraction.sql.split, self._tap.settings.slice_rows or SLICE_ROWS
         bounds = None if split is None else extraction.bounds(split)
         return list(split_slices(bounds, lambda: rows))
@@ -172,6 +187,10 @@ class SourceView:
 
 def _buckets(plan: StreamPlan, slices: Sequence[Slice[Point]]) -> int:
     """The number of buckets, a power of two: so many that few rows must be read if sums differ."""
-    counted = sum(each.most or SLICE_ROWS for each in slices) if len(slices) > 1 else plan.table.row_estimate
+    counted = (
+        sum(each.most or SLICE_ROWS for each in slices)
+        if len(slices) > 1
+        else plan.table.row_estimate
+    )
     wanted = (counted or SLICE_ROWS) // ROWS_OF_BUCKET
     return int(min(2 ** max(wanted, 1).bit_length(), MOST_BUCKETS))

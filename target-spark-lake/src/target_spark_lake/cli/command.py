@@ -1,4 +1,6 @@
-"""What the commands of `spark-lake` share: their declaration, the lake they act on, and the display of results."""
+"""What the commands of `spark-lake` share: their declaration, the lake they act on, and the display
+of results.
+"""
 
 from __future__ import annotations
 
@@ -70,18 +72,25 @@ class Lake:
     layout: Layout
 
     @classmethod
-    def of(cls, chosen: Namespace, *, default_pipeline: str | None = None, has_run: bool = False) -> Lake:
+    def of(
+        cls, chosen: Namespace, *, default_pipeline: str | None = None, has_run: bool = False
+    ) -> Lake:
         """Read the config.
 
         Raises:
-            ConfigurationError: it can't be read, a setting is wrong, or the pipeline never ran, though named by
+            ConfigurationError: it can't be read, a setting is wrong, or the pipeline never ran,
+                though named by
                 `--pipeline` or required to have run (`has_run`).
         """
         config = read_config(chosen.config)
-        settings = TargetSettings.from_config(config, default_pipeline=chosen.pipeline or default_pipeline)
+        settings = TargetSettings.from_config(
+            config, default_pipeline=chosen.pipeline or default_pipeline
+        )
         accepted = settings.accept_unconditional_storage
         storage = Storage(settings.bucket, settings.storage_options, accept_unconditional=accepted)
-        layout = Layout(chosen.pipeline or settings.pipeline, settings.path, settings.iceberg_catalog)
+        layout = Layout(
+            chosen.pipeline or settings.pipeline, settings.path, settings.iceberg_catalog
+        )
         if has_run or chosen.pipeline:
             check_has_run(storage, layout.pipeline)
         return cls(config, settings, storage, layout)
@@ -105,7 +114,9 @@ class Lake:
         from target_spark_lake.commit.pipeline_run import open_run
 
         ttl = self.settings.lock_ttl_seconds
-        return open_run(self.storage, self.layout, lock_ttl_seconds=ttl, store=self.store, command=command)
+        return open_run(
+            self.storage, self.layout, lock_ttl_seconds=ttl, store=self.store, command=command
+        )
 
 
 def installed(program: str) -> str | None:
@@ -159,7 +170,10 @@ def report_problems(problems: Sequence[str]) -> int:
 
 
 def table_of(
-    rows: Iterable[Sequence[object]], columns: Sequence[str], lines: Iterable[str] = (), right: Collection[str] = ()
+    rows: Iterable[Sequence[object]],
+    columns: Sequence[str],
+    lines: Iterable[str] = (),
+    right: Collection[str] = (),
 ) -> RenderableType:
     """A plain table with lines below it; `right` names the columns to align right."""
     from rich.box import SIMPLE

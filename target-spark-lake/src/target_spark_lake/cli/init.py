@@ -19,7 +19,10 @@ PROJECT = "meltano.yml"
 
 @dataclass(frozen=True)
 class InitReport:
-    """What was written, and how to run it; every command is for a shell in `directory`, where the files are."""
+    """What was written, and how to run it.
+
+    Every command is for a shell in `directory`, where the files are.
+    """
 
     pipeline: str
     directory: str
@@ -42,7 +45,9 @@ def init(
     config: str = "target.json",
     force: bool = False,
 ) -> InitReport:
-    """Write the tap's and the target's config and the entry in `meltano.yml`; nothing if anything is wrong.
+    """Write the tap's and the target's config and the entry in `meltano.yml`.
+
+    Nothing if anything is wrong.
 
     With `force`, overwrite existing files and this pipeline's existing entry.
 
@@ -51,14 +56,21 @@ def init(
     """
     new.check()
     placed = new.in_folder(directory)
-    files = {directory / tap_config: text_of(placed.tap_file), directory / config: text_of(placed.target_config)}
+    files = {
+        directory / tap_config: text_of(placed.tap_file),
+        directory / config: text_of(placed.target_config),
+    }
     if len(files) < 2 or directory / PROJECT in files:
-        raise ConfigurationError("nothing was written: the two configs and meltano.yml must be different files")
+        raise ConfigurationError(
+            "nothing was written: the two configs and meltano.yml must be different files"
+        )
     there = [str(path) for path in files if path.exists()]
     if there and not force:
         raise ConfigurationError(
-            f"nothing was written: {' and '.join(there)} {'is' if len(there) == 1 else 'are'} there already; "
-            "name other files (--tap-config, --config), another --directory, or --force to write over them"
+            f"nothing was written: {' and '.join(there)} {'is' if len(there) == 1 else 'are'} "
+            "there already; "
+            "name other files (--tap-config, --config), another --directory, or --force to write "
+            "over them"
         )
     programs = {program: _executable(program, directory) for program in (TAP, TARGET)}
     entry = MeltanoEntry(new.pipeline, new.tap_config, new.target_config, programs, new.cron)
@@ -77,18 +89,28 @@ def init(
         run=_run(tap_config, config),
         pipe=f"set -o pipefail; {pipe} | {TARGET} --config {quote(config)}",
         meltano=f"meltano run {entry.name}",
-        crontab=_crontab(new, directory, tap_config, config, log=f"{entry.name}.log") if new.cron else None,
+        crontab=_crontab(new, directory, tap_config, config, log=f"{entry.name}.log")
+        if new.cron
+        else None,
         notes=said,
     )
 
 
 def _run(tap_config: str, config: str, *, program: str = PROGRAM) -> str:
     flags = [("--tap-config", tap_config, "tap.json"), ("--config", config, DEFAULT_CONFIG)]
-    return " ".join([f"{program} run", *(f"{flag} {quote(name)}" for flag, name, usual in flags if name != usual)])
+    return " ".join(
+        [
+            f"{program} run",
+            *(f"{flag} {quote(name)}" for flag, name, usual in flags if name != usual),
+        ]
+    )
 
 
 def _crontab(new: NewPipeline, directory: Path, tap_config: str, config: str, *, log: str) -> str:
-    """The line for `crontab -e`: cron starts elsewhere, with hardly any variables set; a run reads `.env`."""
+    """The line for `crontab -e`: cron starts elsewhere, with hardly any variables set.
+
+    A run reads `.env`.
+    """
     run = _run(tap_config, config, program=quote(installed(PROGRAM) or PROGRAM))
     line = f"cd {quote(str(directory.resolve()))} && {run} >>{quote(log)} 2>&1"
     # cron takes a percent sign as the end of the line.
@@ -96,7 +118,9 @@ def _crontab(new: NewPipeline, directory: Path, tap_config: str, config: str, *,
 
 
 def _executable(program: str, directory: Path) -> str:
-    """How the shared `meltano.yml` names a program: relative to the project's folder if it is below that."""
+    """How the shared `meltano.yml` names a program: relative to the project's folder if it is below
+    that.
+    """
     path, root = Path(installed(program) or program), directory.absolute()
     return f"./{path.relative_to(root).as_posix()}" if path.is_relative_to(root) else program
 

@@ -1,4 +1,6 @@
-"""What a run would meet where the lake is (`spark-lake check`): bucket, state, and space on the disk."""
+"""What a run would meet where the lake is (`spark-lake check`): bucket, state, and space on the
+disk.
+"""
 
 from __future__ import annotations
 
@@ -61,7 +63,10 @@ def _bucket(lake: Lake) -> Finding:
     except SingerSparkError as error:
         return Finding("bucket", str(error), PROBLEM)
     if bucket.accept_unconditional and not bucket.local:
-        text = f"{lake.place} can be written; its conditional puts are not relied on: never start two runs at once"
+        text = (
+            f"{lake.place} can be written; its conditional puts are not relied on: never start "
+            "two runs at once"
+        )
         return Finding("bucket", text, NOTE)
     return Finding("bucket", f"{lake.place} can be written, and its conditional puts hold")
 

@@ -1,4 +1,7 @@
-"""Adds a pipeline's entry to a project's `meltano.yml`; everything else in it is kept, including comments."""
+"""Adds a pipeline's entry to a project's `meltano.yml`.
+
+Everything else in it is kept, including comments.
+"""
 
 from __future__ import annotations
 
@@ -25,18 +28,29 @@ TAP, TARGET = "tap-spark-jdbc", "target-spark-lake"
 BACKEND = "lake+"
 _CAPABILITIES = {
     TAP: "about batch catalog discover schema-flattening state stream-maps structured-logging",
-    TARGET: "about activate-version batch hard-delete schema-flattening soft-delete stream-maps structured-logging",
+    TARGET: "about activate-version batch hard-delete schema-flattening soft-delete stream-maps "
+    "structured-logging",
 }
 # Meltano passes on settings that it does not know; but the kind of these must be declared.
 _KINDS = {
     TAP: {
         "password": "password",
-        **dict.fromkeys(("driver_jars", "schemas", "tables", "incremental_tables", "queries"), "array"),
+        **dict.fromkeys(
+            ("driver_jars", "schemas", "tables", "incremental_tables", "queries"), "array"
+        ),
         **dict.fromkeys(("stream_options", "batch_config", "storage_options", "spark"), "object"),
     },
-    TARGET: {name: kind for name, each in PROPERTIES.items() for kind in each["type"] if kind in ("array", "object")},
+    TARGET: {
+        name: kind
+        for name, each in PROPERTIES.items()
+        for kind in each["type"]
+        if kind in ("array", "object")
+    },
 }
-_PLAIN = ("jdbc_url", "user"), ("bucket", "path", "pipeline", "format", "load_method", "compression")
+_PLAIN = (
+    ("jdbc_url", "user"),
+    ("bucket", "path", "pipeline", "format", "load_method", "compression"),
+)
 _SECRET = {
     TAP: ("jdbc_url", "password", "storage_options", "spark"),
     TARGET: tuple(name for name, each in PROPERTIES.items() if is_secret_setting(each)),
@@ -48,13 +62,17 @@ send_anonymous_usage_stats: false
 environments:
 - name: dev
 """
-# `${NAME}` is a variable for Meltano as for the configs; `$${NAME}` (plain text there) and `$NAME` must not become one.
+# `${NAME}` is a variable for Meltano as for the configs; `$${NAME}` (plain text there) and `$NAME`
+# must not become one.
 _NO_VARIABLE = re.compile(r"\$(?=[A-Z])|(?<=\$)\$(?=\{\w+\})")
 
 
 @dataclass(frozen=True)
 class MeltanoEntry:
-    """A pipeline's entry in `meltano.yml`; `executables` maps the programs' names to their commands."""
+    """A pipeline's entry in `meltano.yml`.
+
+    `executables` maps the programs' names to their commands.
+    """
 
     pipeline: str
     tap_config: Mapping[str, Any]
@@ -70,9 +88,12 @@ class MeltanoEntry:
     def added_to(
         self, text: str | None, *, replace: bool = False, origin: str = "meltano.yml"
     ) -> tuple[str, list[str]]:
-        """The file's content with this entry added, and notes for the user; `text` is None if there is no file yet.
+        """The file's content with this entry added, and notes for the user.
 
-        With `replace`, an existing entry of this pipeline is replaced; errors name the file by its `origin`.
+        `text` is None if there is no file yet.
+
+        With `replace`, an existing entry of this pipeline is replaced; errors name the file by its
+        `origin`.
 
         Raises:
             ConfigurationError: the file is not a Meltano project, or has such an entry.
@@ -89,27 +110,40 @@ class MeltanoEntry:
         }
         if self.cron:
             lists["schedules"] = _child(project, "schedules", CommentedSeq, origin)
-        there = [name for name, entries in lists.items() if _position(entries, self._name_in(name)) is not None]
+        there = [
+            name
+            for name, entries in lists.items()
+            if _position(entries, self._name_in(name)) is not None
+        ]
         owner = self._owner(lists["loaders"])
         if owner not in (None, self.pipeline):
             raise ConfigurationError(
-                f"{origin} has {self._name_in('loaders')} for the pipeline {owner}, and {self.pipeline} would be "
+                f"{origin} has {self._name_in('loaders')} for the pipeline {owner}, and "
+                f"{self.pipeline} would be "
                 "called the same: choose another name"
             )
         if there and not replace:
             raise ConfigurationError(
-                f"{origin} has the pipeline {self.pipeline} already ({self._name_in(there[0])} in {there[0]}): "
+                f"{origin} has the pipeline {self.pipeline} already ({self._name_in(there[0])} in "
+                f"{there[0]}): "
                 "choose another name, or --force to write its entry anew"
             )
         for name, program in (("extractors", TAP), ("loaders", TARGET)):
             if _position(lists[name], program) is None:
                 _put(lists[name], self._program(program))
             config = self.tap_config if program == TAP else self.target_config
-            _put(lists[name], CommentedMap(name=self._name_in(name), inherit_from=program, config=_escaped(config)))
+            _put(
+                lists[name],
+                CommentedMap(
+                    name=self._name_in(name), inherit_from=program, config=_escaped(config)
+                ),
+            )
         task = f"{self._name_in('extractors')} {self._name_in('loaders')}"
         _put(lists["jobs"], CommentedMap(name=self.name, tasks=CommentedSeq([task])))
         if self.cron:
-            _put(lists["schedules"], CommentedMap(name=self.name, interval=self.cron, job=self.name))
+            _put(
+                lists["schedules"], CommentedMap(name=self.name, interval=self.cron, job=self.name)
+            )
         notes = self._share_state(project, origin)
         for node, tail in tails:
             _hang_tail(node, tail)
@@ -118,13 +152,18 @@ class MeltanoEntry:
         return written.getvalue(), notes
 
     def _owner(self, loaders: CommentedSeq) -> str | None:
-        """The pipeline of the loader with this one's name; None if there is no such loader, or it doesn't say."""
+        """The pipeline of the loader with this one's name.
+
+        None if there is no such loader, or it doesn't say.
+        """
         at = _position(loaders, self._name_in("loaders"))
         found = None if at is None else loaders[at].get("config", {}).get("pipeline")
         return None if found is None else str(found)
 
     def _name_in(self, name: str) -> str:
-        return {"extractors": f"{TAP}--{self.name}", "loaders": f"{TARGET}--{self.name}"}.get(name, self.name)
+        return {"extractors": f"{TAP}--{self.name}", "loaders": f"{TARGET}--{self.name}"}.get(
+            name, self.name
+        )
 
     def _program(self, program: str) -> CommentedMap:
         plain = _PLAIN[program == TARGET]
@@ -183,11 +222,15 @@ def _loaded(yaml: YAML, text: str, origin: str) -> CommentedMap:
         mark = getattr(error, "problem_mark", None)
         where = f", line {mark.line + 1}, column {mark.column + 1}" if mark else ""
         problem = getattr(error, "problem", None) or str(error).splitlines()[0]
-        raise ConfigurationError(f"{origin}{where}: {problem}; correct it, and run this again") from error
+        raise ConfigurationError(
+            f"{origin}{where}: {problem}; correct it, and run this again"
+        ) from error
     if project is None:
         return _loaded(yaml, _NEW, origin)
     if not isinstance(project, CommentedMap):
-        raise ConfigurationError(f"{origin} is not a Meltano project: it must be a mapping with `plugins`")
+        raise ConfigurationError(
+            f"{origin} is not a Meltano project: it must be a mapping with `plugins`"
+        )
     return project
 
 
@@ -196,18 +239,27 @@ def _child(parent: CommentedMap, key: str, kind: type[Node], origin: str) -> Nod
         # It may be `[]`: additions to that would be written between its brackets.
         parent[key] = kind()
     if not isinstance(parent[key], kind):
-        raise ConfigurationError(f"{origin}: {key} must be {'a list' if kind is CommentedSeq else 'a mapping'}")
+        raise ConfigurationError(
+            f"{origin}: {key} must be {'a list' if kind is CommentedSeq else 'a mapping'}"
+        )
     found: Node = parent[key]
     return found
 
 
 def _position(entries: CommentedSeq, name: str) -> int | None:
-    found = (n for n, entry in enumerate(entries) if isinstance(entry, Mapping) and entry.get("name") == name)
+    found = (
+        n
+        for n, entry in enumerate(entries)
+        if isinstance(entry, Mapping) and entry.get("name") == name
+    )
     return next(found, None)
 
 
 def _put(entries: CommentedSeq, entry: CommentedMap) -> None:
-    """Replace the entry of this name, or append it; a comment after it belongs to what follows, and stays there."""
+    """Replace the entry of this name, or append it.
+
+    A comment after it belongs to what follows, and stays there.
+    """
     position = _position(entries, entry["name"])
     if position is None:
         tail = _cut_tail(entries)
@@ -219,7 +271,9 @@ def _put(entries: CommentedSeq, entry: CommentedMap) -> None:
 
 
 def _cut_tail(node: Any) -> str | None:
-    """Remove and return the blank lines and comments after a node's last line, but not a comment on that line."""
+    """Remove and return the blank lines and comments after a node's last line, but not a comment on
+    that line.
+    """
     holder, key, slot = _last_leaf(node)
     comments = None if holder is None else holder.ca.items.get(key)
     token = comments[slot] if comments and len(comments) > slot else None
@@ -240,9 +294,15 @@ def _hang_tail(node: Any, tail: str | None) -> None:
 
 
 def _last_leaf(node: Any) -> tuple[Any, Any, int]:
-    """The map or list with a node's last line, the key or index there, and ruamel's slot for the comment after it."""
+    """The map or list with a node's last line, the key or index there, and ruamel's slot for the
+    comment after it.
+    """
     holder, place, slot = None, None, 0
-    while isinstance(node, CommentedMap | CommentedSeq) and node and not (holder is not None and node.fa.flow_style()):
+    while (
+        isinstance(node, CommentedMap | CommentedSeq)
+        and node
+        and not (holder is not None and node.fa.flow_style())
+    ):
         holder, slot = node, 2 if isinstance(node, CommentedMap) else 0
         place = next(reversed(node)) if slot else len(node) - 1
         node = node[place]
@@ -265,4 +325,8 @@ def _escaped(value: Any) -> Any:
 
 def _under_project(folder: str) -> str:
     absolute = Path(folder).expanduser()
-    return str(absolute) if absolute.is_absolute() else f"$MELTANO_PROJECT_ROOT/{folder.removeprefix('./')}"
+    return (
+        str(absolute)
+        if absolute.is_absolute()
+        else f"$MELTANO_PROJECT_ROOT/{folder.removeprefix('./')}"
+    )

@@ -28,7 +28,9 @@ _WHOLE = re.compile(r"\$\{\w+\}|")
 _SECRET_LOGIN = re.compile(
     r"//[^\[/?:@]*:(?!\d+(?:[/,;?]|$)|\$\{\w+\}(?:[@/,;?]|$)).+@|jdbc:oracle:\w+:[^/@]+/(?!\$\{\w+\}@).+@"
 )
-_CRON_FIELD = re.compile(r"(\*|[0-9]+(-[0-9]+)?|[a-z]{3}(-[a-z]{3})?)(/[1-9][0-9]*)?", re.IGNORECASE)
+_CRON_FIELD = re.compile(
+    r"(\*|[0-9]+(-[0-9]+)?|[a-z]{3}(-[a-z]{3})?)(/[1-9][0-9]*)?", re.IGNORECASE
+)
 _CRON_RANGES = (range(60), range(24), range(1, 32), range(1, 13), range(8))
 CRON_NAMES = ("@hourly", "@daily", "@weekly", "@monthly", "@yearly", "@annually", "@midnight")
 
@@ -68,15 +70,21 @@ class NewPipeline:
             password=_reference(password) if password else None,
             tables=list(self.tables),
             incremental_tables=list(self.incremental_tables),
-            stream_options={stream: {"replication_method": "LOG_BASED"} for stream in self.log_based},
+            stream_options={
+                stream: {"replication_method": "LOG_BASED"} for stream in self.log_based
+            },
             batch_config=None if self.records else batches,
             storage_options=self._storage_options,
         )
 
     @property
     def tap_file(self) -> JSON:
-        """The tap's config for a pipe, where the bucket and its storage options are those of `--state-from`."""
-        config = {name: value for name, value in self.tap_config.items() if name != "storage_options"}
+        """The tap's config for a pipe, where the bucket and its storage options are those of
+        `--state-from`.
+        """
+        config = {
+            name: value for name, value in self.tap_config.items() if name != "storage_options"
+        }
         if "batch_config" in config:
             config["batch_config"] = {"encoding": config["batch_config"]["encoding"]}
         return config
@@ -102,7 +110,10 @@ class NewPipeline:
         return _given(endpoint_url=self.endpoint_url) | given
 
     def in_folder(self, directory: Path) -> NewPipeline:
-        """The same with an absolute path for a local bucket; relative ones are relative to this folder."""
+        """The same with an absolute path for a local bucket.
+
+        Relative ones are relative to this folder.
+        """
         if "://" in self.bucket or REFERENCE.search(_with_variables(self.bucket)):
             return self
         return replace(self, bucket=str(directory.absolute() / Path(self.bucket).expanduser()))
@@ -130,7 +141,8 @@ class NewPipeline:
             Layout(settings.pipeline, settings.path, settings.iceberg_catalog)
         except ConfigurationError as error:
             problems.append(f"target: {str(error).removeprefix('config: ')}")
-        # The programs don't know each other's code: the tap is only consulted if it happens to be installed.
+        # The programs don't know each other's code: the tap is only consulted if it happens to be
+        # installed.
         if importlib.util.find_spec("tap_spark_jdbc") is not None:
             try:
                 importlib.import_module("tap_spark_jdbc.config.settings").TapSettings.from_config(
@@ -141,22 +153,37 @@ class NewPipeline:
         return problems
 
     def _written_badly(self) -> list[str]:
-        """Values that would break a file or a line that they are written to, and secrets in plain text."""
+        """Values that would break a file or a line that they are written to, and secrets in plain
+        text.
+        """
         problems = []
         for name, value in vars(self).items():
             for text in value if isinstance(value, tuple) else (value,):
                 if isinstance(text, str) and _CONTROL.search(text):
                     problems.append(f"{name}: holds a line break or another control character")
-        for name, url in (("jdbc_url", self.jdbc_url), ("bucket", self.bucket), ("endpoint_url", self.endpoint_url)):
+        for name, url in (
+            ("jdbc_url", self.jdbc_url),
+            ("bucket", self.bucket),
+            ("endpoint_url", self.endpoint_url),
+        ):
             plain = _with_variables(url or "")
-            in_plain = any(is_secret_name(key) and not _WHOLE.fullmatch(value) for key, value in url_parameters(plain))
+            in_plain = any(
+                is_secret_name(key) and not _WHOLE.fullmatch(value)
+                for key, value in url_parameters(plain)
+            )
             if in_plain or _SECRET_LOGIN.search(plain):
                 problems.append(
-                    f"{name}: holds a password, which would be kept in plain; write ${{NAME}} for a variable, or "
+                    f"{name}: holds a password, which would be kept in plain; write ${{NAME}} for "
+                    "a variable, or "
                     "${file:PATH} for a file"
                 )
-        if self.password_variable and not re.fullmatch(r"[A-Za-z_]\w*", self.password_variable, re.ASCII):
-            problems.append("password_variable: must be the name of an environment variable, as in SHOP_PASSWORD")
+        if self.password_variable and not re.fullmatch(
+            r"[A-Za-z_]\w*", self.password_variable, re.ASCII
+        ):
+            problems.append(
+                "password_variable: must be the name of an environment variable, as in "
+                "SHOP_PASSWORD"
+            )
         if not any(letter.isalnum() for letter in self.pipeline):
             problems.append("pipeline: must hold a letter or a digit")
         return problems
@@ -185,7 +212,9 @@ def _with_placeholders(value: Any) -> Any:
 
 def _with_variables(text: str) -> str:
     """The text with a variable in place of each file reference, since the file need not exist yet."""
-    return _FILE_REFERENCE.sub(lambda found: "${A_URL}" if found[0].lower().endswith("url}") else "${A_FILE}", text)
+    return _FILE_REFERENCE.sub(
+        lambda found: "${A_URL}" if found[0].lower().endswith("url}") else "${A_FILE}", text
+    )
 
 
 def _placeholder(found: re.Match[str]) -> str:
@@ -199,7 +228,10 @@ def _cron_problems(cron: str | None) -> list[str]:
     fields = cron.split()
     if len(fields) == len(_CRON_RANGES) and all(map(_cron_field, fields, _CRON_RANGES)):
         return []
-    return [f"cron: {cron!r} is not five fields of cron's, as in '0 5 * * *', nor one of {', '.join(CRON_NAMES)}"]
+    return [
+        f"cron: {cron!r} is not five fields of cron's, as in '0 5 * * *', nor one of "
+        f"{', '.join(CRON_NAMES)}"
+    ]
 
 
 def _cron_field(field: str, numbers: range) -> bool:

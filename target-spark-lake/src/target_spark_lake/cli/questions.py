@@ -1,4 +1,6 @@
-"""Questions of `spark-lake init` on a terminal: each answer is checked at once, and asked for again if bad."""
+"""Questions of `spark-lake init` on a terminal: each answer is checked at once, and asked for again
+if bad.
+"""
 
 from __future__ import annotations
 
@@ -30,14 +32,21 @@ QUESTIONS = {
     "jdbc_url": "JDBC URL of the database, e.g. jdbc:postgresql://localhost:5432/shop",
     "user": "Database user (leave empty for none)",
     "tables": "Tables to copy, e.g. public.orders public.c* (leave empty for all)",
-    "incremental_tables": "Incremental tables, e.g. public.orders:updated_at:timestamp (leave empty for none)",
+    "incremental_tables": "Incremental tables, e.g. public.orders:updated_at:timestamp (leave "
+    "empty for none)",
     "bucket": "Where the lake is: a folder or s3://...",
     "path": "Folder for the tables in it",
     "format": f"Table format: {', '.join(FORMATS)}",
     "compression": f"Compression: {', '.join(CODECS)}",
     "cron": 'Schedule, e.g. "0 5 * * *" or @daily (leave empty for none)',
 }
-USUAL = {"pipeline": "main", "bucket": "./lake", "path": "raw", "format": "parquet", "compression": "zstd"}
+USUAL = {
+    "pipeline": "main",
+    "bucket": "./lake",
+    "path": "raw",
+    "format": "parquet",
+    "compression": "zstd",
+}
 SEVERAL = ("tables", "incremental_tables", "log_based")
 # Databases whose log the tap reads.
 WITH_LOG = ("jdbc:postgresql:", "jdbc:mysql:", "jdbc:mariadb:")
@@ -67,11 +76,16 @@ def _ask(known: JSON, *names: str, again: bool = False) -> None:
         if value is None or again:
             # Whether a format can be had depends on where the lake is.
             right = replace(_RIGHT, bucket=known["bucket"]) if name == "format" else _RIGHT
-            known[name] = _answer(QUESTIONS[name], value or USUAL.get(name), partial(_value, name, right=right))
+            known[name] = _answer(
+                QUESTIONS[name], value or USUAL.get(name), partial(_value, name, right=right)
+            )
 
 
 def _connected(known: JSON) -> list[SourceTable]:
-    """The tables of the database; empty if it can't be reached and the user continues all the same."""
+    """The tables of the database.
+
+    Empty if it can't be reached and the user continues all the same.
+    """
     tap = installed(TAP)
     if tap is None or known.get("tables") is not None:
         return []
@@ -80,7 +94,9 @@ def _connected(known: JSON) -> list[SourceTable]:
         chosen = {name: value for name, value in known.items() if value is not None}
         new = NewPipeline(**{"bucket": _RIGHT.bucket, **chosen})
         for variable in (each for each in new.variables if each not in os.environ):
-            os.environ[variable] = getpass(f"{variable} (only to connect now, stored nowhere): ", sys.stderr)
+            os.environ[variable] = getpass(
+                f"{variable} (only to connect now, stored nowhere): ", sys.stderr
+            )
             asked.append(variable)
         _say("Connecting ...")
         try:
@@ -104,13 +120,16 @@ def _choose(known: JSON, tables: Sequence[SourceTable]) -> None:
     known["tables"] = tuple(table.pattern for table in chosen) if len(chosen) < len(tables) else ()
     if known.get("log_based") is None and known["jdbc_url"].startswith(WITH_LOG):
         question = (
-            "Tables whose changes and deletes come from the database's log: numbers or names (leave empty for none)"
+            "Tables whose changes and deletes come from the database's log: numbers or "
+            "names (leave empty for none)"
         )
         logged = _answer(question, None, lambda text: _logged(text, tables, chosen))
         known["log_based"] = tuple(escape(table.stream) for table in logged)
     if known.get("incremental_tables") is None:
         by_log = known.get("log_based") or ()
-        whole = [table for table in chosen if not any(fnmatch(table.stream, each) for each in by_log)]
+        whole = [
+            table for table in chosen if not any(fnmatch(table.stream, each) for each in by_log)
+        ]
         known["incremental_tables"] = _specs([table for table in whole if table.key_types])
 
 
@@ -124,15 +143,27 @@ def _specs(tables: Sequence[SourceTable]) -> tuple[str, ...]:
         others = [name for name in table.key_types if name != suggested][:SHOWN_KEYS]
         also = f"  (or {', '.join(others)})" if others else ""
         missed = f"; {said}" if suggested and (said := table.missed_by(suggested)) else ""
-        _say(f"      {table.pattern}: {suggested or f'{WHOLE}, the whole table each time'}{also}{missed}")
+        _say(
+            f"      {table.pattern}: "
+            f"{suggested or f'{WHOLE}, the whole table each time'}{also}{missed}"
+        )
     first = tables[0].pattern
     example = f"{first}={next(iter(tables[0].key_types))} or {first}={WHOLE}"
-    keys = _answer(f"Change any? e.g. {example} (leave empty to accept)", None, lambda text: _keys(text, tables))
+    keys = _answer(
+        f"Change any? e.g. {example} (leave empty to accept)",
+        None,
+        lambda text: _keys(text, tables),
+    )
     if not keys:
         return ()
-    _say("\nA row that changes comes again. upsert keeps one row for each primary key, append keeps every version.")
+    _say(
+        "\nA row that changes comes again. upsert keeps one row for each primary key, append keeps "
+        "every version."
+    )
     method = _answer("Load method: upsert or append", "upsert", _load_method)
-    return tuple(table.spec(key, method if table.has_key else "append") for table, key in keys.items())
+    return tuple(
+        table.spec(key, method if table.has_key else "append") for table, key in keys.items()
+    )
 
 
 def _answer(question: str, usual: str | None, check: Callable[[str], T]) -> T:
@@ -143,7 +174,9 @@ def _answer(question: str, usual: str | None, check: Callable[[str], T]) -> T:
         sys.stderr.flush()
         line = sys.stdin.readline()
         if not line:
-            raise ConfigurationError("nothing was written: the input ended before all questions were answered")
+            raise ConfigurationError(
+                "nothing was written: the input ended before all questions were answered"
+            )
         try:
             return check(line.strip() or usual or "")
         except ConfigurationError as error:
@@ -173,7 +206,10 @@ def _load_method(text: str) -> str:
 
 
 def _tables(text: str, tables: Sequence[SourceTable]) -> list[SourceTable]:
-    """The tables chosen by numbers, ranges, names and patterns, in order; without words all of them."""
+    """The tables chosen by numbers, ranges, names and patterns, in order.
+
+    Without words all of them.
+    """
     words = text.replace(",", " ").split()
     chosen: set[SourceTable] = set() if words else set(tables)
     for word in words:
@@ -182,21 +218,29 @@ def _tables(text: str, tables: Sequence[SourceTable]) -> list[SourceTable]:
             if not 1 <= first <= last <= len(tables):
                 raise ConfigurationError(f"{word}: the numbers go from 1 to {len(tables)}")
             chosen.update(tables[first - 1 : last])
-        elif found := [each for each in tables if word in (each.pattern, each.name) or fnmatch(each.pattern, word)]:
+        elif found := [
+            each
+            for each in tables
+            if word in (each.pattern, each.name) or fnmatch(each.pattern, word)
+        ]:
             chosen.update(found)
         else:
             raise ConfigurationError(f"{word}: no table has this name")
     return [table for table in tables if table in chosen]
 
 
-def _logged(text: str, tables: Sequence[SourceTable], chosen: Sequence[SourceTable]) -> list[SourceTable]:
+def _logged(
+    text: str, tables: Sequence[SourceTable], chosen: Sequence[SourceTable]
+) -> list[SourceTable]:
     """The tables that are read from the log; without words none of them."""
     found = _tables(text, tables) if text else []
     for table in found:
         if table not in chosen:
             raise ConfigurationError(f"{table.pattern}: it is not among the tables to copy")
         if not table.has_key:
-            raise ConfigurationError(f"{table.pattern}: it has no primary key, by which changes find their rows")
+            raise ConfigurationError(
+                f"{table.pattern}: it has no primary key, by which changes find their rows"
+            )
     return found
 
 
@@ -207,7 +251,9 @@ def _keys(text: str, tables: Sequence[SourceTable]) -> dict[SourceTable, str]:
         name, _, key = word.rpartition("=")
         found = [table for table in tables if name in (table.pattern, table.name)]
         if len(found) != 1:
-            raise ConfigurationError(f"{word}: write it as {tables[0].pattern}={WHOLE}, with a table from above")
+            raise ConfigurationError(
+                f"{word}: write it as {tables[0].pattern}={WHOLE}, with a table from above"
+            )
         if key not in (*found[0].key_types, WHOLE):
             known = ", ".join([*found[0].key_types, WHOLE])
             raise ConfigurationError(f"{word}: {found[0].pattern} can have {known}")

@@ -1,8 +1,10 @@
-"""Runs in a row by one process (`spark-lake run --every 5m`): a round is a run, by programs of its own.
+"""Runs in a row by one process (`spark-lake run --every 5m`): a round is a run, by programs of its
+own.
 
-What stays from one round to the next is this process, which loads neither pipeline nor Spark, and the tap's JVM, whose
-start costs most of a run that brings nothing. The JVM is ended after a round that failed, and once it has served many
-rounds or has grown (`JvmKeeper`): then the next round starts another one. Everything else ends with its round.
+What stays from one round to the next is this process, which loads neither pipeline nor Spark, and
+the tap's JVM, whose start costs most of a run that brings nothing. The JVM is ended after a round
+that failed, and once it has served many rounds or has grown (`JvmKeeper`): then the next round
+starts another one. Everything else ends with its round.
 """
 
 from __future__ import annotations
@@ -46,7 +48,9 @@ class Ended:
 
 @dataclass(frozen=True)
 class Schedule:
-    """When rounds begin: every so many seconds, or at cron's times by this machine's clock and zone."""
+    """When rounds begin: every so many seconds, or at cron's times by this machine's clock and
+    zone.
+    """
 
     every: float | None = None
     cron: str = ""
@@ -70,7 +74,8 @@ class Schedule:
             schedule.next(time.time())
         except CronSimError as error:
             raise ConfigurationError(
-                f"--at {cron!r}: {error}; write five fields of cron's, as in '*/15 * * * *', or @hourly"
+                f"--at {cron!r}: {error}; write five fields of cron's, as in '*/15 * * * *', or "
+                "@hourly"
             ) from error
         except StopIteration:
             raise ConfigurationError(f"--at {cron!r}: such a moment never comes") from None
@@ -81,7 +86,10 @@ class Schedule:
         return now if self.every is not None else self.next(now)
 
     def next(self, began: float) -> float:
-        """When the round after one that began at this moment begins; it may be in the past by then."""
+        """When the round after one that began at this moment begins.
+
+        It may be in the past by then.
+        """
         if self.every is not None:
             return began + self.every
         from cronsim import CronSim
@@ -135,9 +143,13 @@ def run_rounds(schedule: Schedule, run: Callable[[Round], Ended]) -> int:
         if ended.was_stopped:
             return ended.code
         keeper.after_run(failed=ended.code != 0)
-        # A round that took longer than the time between two is followed at once: missed ones are not made up for.
+        # A round that took longer than the time between two is followed at once: missed ones are
+        # not made up for.
         begins = max(schedule.next(began), time.time())
-        took, following = span_text(time.time() - began), datetime.fromtimestamp(begins).strftime("%H:%M:%S")
+        took, following = (
+            span_text(time.time() - began),
+            datetime.fromtimestamp(begins).strftime("%H:%M:%S"),
+        )
         what = ended.summary or (f"failed with exit code {ended.code}" if ended.code else "done")
         if ended.summary and ended.code:
             what += f"; exit code {ended.code}"

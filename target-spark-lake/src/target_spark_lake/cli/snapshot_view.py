@@ -1,8 +1,9 @@
 """SQL for the latest row of each key of a table that keeps every version, for DuckDB and Spark.
 
-The newest row is the one with the greatest cursor, NULL being the smallest; then the last received: files of later runs
-have greater names, and later rows of a file greater numbers. In a table with hive folders the SQL also reads the
-`row_order` objects, which record when each row of a joined file was received.
+The newest row is the one with the greatest cursor, NULL being the smallest; then the last received:
+files of later runs have greater names, and later rows of a file greater numbers. In a table with
+hive folders the SQL also reads the `row_order` objects, which record when each row of a joined file
+was received.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ ENGINES = (DUCKDB, SPARK)
 _FIRST_FILE, _FIRST_ROW = "_spark_lake_first_file", "_spark_lake_first_row"
 _RECEIVED = (f"{_FIRST_FILE} DESC", f"{_FIRST_ROW} DESC")
 _KINDS = {DELTA: "a Delta", ICEBERG: "an Iceberg"}
-# Spark's expressions for a row's file and its number there, if other than those of its Parquet reader.
+# Spark's expressions for a row's file and its number there, if other than those of its Parquet
+# reader.
 _SPARK_PLACES = {ICEBERG: ("substring_index(_file, '/', -1)", "_pos")}
 # The engines' columns for these: a column of the table with such a name would hide them.
 _DUCKDB_NAMES, _SPARK_NAMES = ("file_row_number",), {ICEBERG: ("_file", "_pos")}
@@ -35,7 +37,9 @@ _DUCKDB_NAMES, _SPARK_NAMES = ("file_row_number",), {ICEBERG: ("_file", "_pos")}
 _DUCKDB_TYPES = {"string": "VARCHAR"}
 
 
-def snapshot_view(storage: Storage, layout: Layout, settings: TargetSettings, stream: str, engine: str) -> str:
+def snapshot_view(
+    storage: Storage, layout: Layout, settings: TargetSettings, stream: str, engine: str
+) -> str:
     """The SQL for a stream's table.
 
     Raises:
@@ -45,22 +49,28 @@ def snapshot_view(storage: Storage, layout: Layout, settings: TargetSettings, st
     table = layout.table(stream, options.path)
     record = read_record(storage, layout.table_record(table))
     if record is None or record.is_claim():
-        raise ConfigurationError(f"stream {stream}: there is no table {table} in {storage.url}; load it first")
+        raise ConfigurationError(
+            f"stream {stream}: there is no table {table} in {storage.url}; load it first"
+        )
     check_owner(record, layout.pipeline, stream, table)
     keys = record.key_properties if options.key_properties is None else options.key_properties
     if not keys:
         raise ConfigurationError(
-            f"stream {stream}: its primary key is not known, so it has no latest rows; give it key_properties in "
+            f"stream {stream}: its primary key is not known, so it has no latest rows; give it "
+            "key_properties in "
             "stream_options"
         )
     cursor = record.cursor if options.cursor is None else (options.cursor,)
     unknown = [name for name in (*keys, *cursor) if name not in record.columns]
     if unknown:
-        raise ConfigurationError(f"stream {stream}: table {table} has no column {', '.join(unknown)}")
+        raise ConfigurationError(
+            f"stream {stream}: table {table} has no column {', '.join(unknown)}"
+        )
     hides = settings.hard_delete if options.hard_delete is None else options.hard_delete
     if record.format != PARQUET and engine != SPARK:
         raise ConfigurationError(
-            f"stream {stream}: {table} is {_KINDS[record.format]} table, and only Spark's SQL shows the order of its "
+            f"stream {stream}: {table} is {_KINDS[record.format]} table, and only Spark's SQL "
+            "shows the order of its "
             "files; use --engine spark, or load_method upsert"
         )
     theirs = _SPARK_NAMES.get(record.format, ("_metadata",)) if engine == SPARK else _DUCKDB_NAMES
@@ -68,15 +78,18 @@ def snapshot_view(storage: Storage, layout: Layout, settings: TargetSettings, st
         other_engine = f"--engine {SPARK if engine == DUCKDB else DUCKDB}"
         other = other_engine if record.format == PARQUET else "load_method upsert"
         raise ConfigurationError(
-            f"stream {stream}: table {table} has a column {taken}, by which {engine} tells where in its files a row "
+            f"stream {stream}: table {table} has a column {taken}, by which {engine} tells where "
+            "in its files a row "
             f"is; use {other}, or rename the column (the tap's `rename`, or stream_maps)"
         )
     url = storage.url_for_spark(table) if engine == SPARK else f"{storage.url}/{table}"
     folders = Partitioning.of(stream, record.partition_by)
     if folders and not cursor and not {part.column for part in folders.parts} <= set(keys):
         raise ConfigurationError(
-            f"stream {stream}: table {table} is partitioned by {', '.join(folders.texts)}, so the rows of a key may "
-            "lie in several folders, whose files don't tell which was received last; give it a cursor in stream_options"
+            f"stream {stream}: table {table} is partitioned by {', '.join(folders.texts)}, so the "
+            "rows of a key may "
+            "lie in several folders, whose files don't tell which was received last; give it a "
+            "cursor in stream_options"
         )
     orders = f"{_literal(storage.url)}/{layout.row_order(table, '*')}"
     if engine == SPARK:
@@ -86,7 +99,9 @@ def snapshot_view(storage: Storage, layout: Layout, settings: TargetSettings, st
         orders = f"{storage.url_for_spark(LAKE_FOLDER)}/{{{inner}}}"
     if record.format == ICEBERG:
         url = ".".join(map(_quoter("`"), (layout.catalog.name, *layout.catalog.identifier(table))))
-    return SnapshotView(url, orders, record.columns, keys, cursor, hides, record.format, folders).sql(engine)
+    return SnapshotView(
+        url, orders, record.columns, keys, cursor, hides, record.format, folders
+    ).sql(engine)
 
 
 def _quoter(mark: str) -> Quoter:
@@ -142,7 +157,9 @@ _SPARK_ORDER = f"""
 
 @dataclass(frozen=True)
 class SnapshotView:
-    """Input of the SQL: the table's folder as the engine reaches it, and a pattern for the `row_order` objects."""
+    """Input of the SQL: the table's folder as the engine reaches it, and a pattern for the
+    `row_order` objects.
+    """
 
     url: str
     orders: str
@@ -161,17 +178,25 @@ class SnapshotView:
         quoted = _quoter('"')
         # DuckDB would also take folders above the table as columns.
         options = (
-            "union_by_name = true, hive_partitioning = false, filename = '_spark_lake_file', file_row_number = true"
+            "union_by_name = true, hive_partitioning = false, filename = '_spark_lake_file', "
+            "file_row_number = true"
         )
         source = f"read_parquet({_text(f'{_literal(self.url)}/**/*.parquet')}, {options})"
         if not self.folders:
-            return self._select(quoted, source, ["parse_filename(_spark_lake_file) DESC", "file_row_number DESC"])
+            return self._select(
+                quoted, source, ["parse_filename(_spark_lake_file) DESC", "file_row_number DESC"]
+            )
         columns = []
         for name, kind in self._folder_columns().items():
-            text = f"split_part(string_split(_spark_lake_file, {_text(f'/{escaped(name)}=')})[-1], '/', 1)"
+            text = (
+                f"split_part(string_split(_spark_lake_file, {_text(f'/{escaped(name)}=')})[-1], "
+                "'/', 1)"
+            )
             value = f"nullif(url_decode({text}), '{NULL_VALUE}')"
             columns.append(f"CAST({value} AS {_DUCKDB_TYPES.get(kind, kind)}) AS {quoted(name)}")
-        ordered = _DUCKDB_ORDER.format(source=source, orders=_text(self.orders), folders=", ".join(columns))
+        ordered = _DUCKDB_ORDER.format(
+            source=source, orders=_text(self.orders), folders=", ".join(columns)
+        )
         return self._select(quoted, f"({ordered})", _RECEIVED)
 
     def _spark(self) -> str:
@@ -184,13 +209,22 @@ class SnapshotView:
         columns = ["*"]
         if self.format == PARQUET:
             # Spark would guess the types of folder values, and read 007 as 7.
-            source = f"parquet.{quoted(self.url)} WITH (mergeSchema = 'true', recursiveFileLookup = 'true')"
+            source = (
+                f"parquet.{quoted(self.url)} WITH (mergeSchema = 'true', recursiveFileLookup "
+                "= 'true')"
+            )
             path = _decoded("_metadata.file_path")
             for name, kind in self._folder_columns().items():
-                text = _decoded(f"substring_index(substring_index({path}, '/{escaped(name)}=', -1), '/', 1)")
+                text = _decoded(
+                    f"substring_index(substring_index({path}, '/{escaped(name)}=', -1), '/', 1)"
+                )
                 columns.append(f"CAST(nullif({text}, '{NULL_VALUE}') AS {kind}) AS {quoted(name)}")
         ordered = _SPARK_ORDER.format(
-            columns=", ".join(columns), source=source, orders=quoted(self.orders), file=file, row=row
+            columns=", ".join(columns),
+            source=source,
+            orders=quoted(self.orders),
+            file=file,
+            row=row,
         )
         return self._select(quoted, f"({ordered})", _RECEIVED)
 
@@ -209,7 +243,8 @@ class SnapshotView:
         return (
             f"SELECT {columns}\n"
             "FROM (\n"
-            f"  SELECT *, row_number() OVER (PARTITION BY {keys} ORDER BY {', '.join([*newest, *received])})"
+            f"  SELECT *, row_number() OVER (PARTITION BY {keys} ORDER BY "
+            f"{', '.join([*newest, *received])})"
             " AS _spark_lake_place\n"
             f"  FROM {source}\n"
             ") AS versions\n"

@@ -1,4 +1,6 @@
-"""The tap's discovery of a database: its tables, their rows, and columns that could be a replication key."""
+"""The tap's discovery of a database: its tables, their rows, and columns that could be a
+replication key.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,8 @@ _NOW = re.compile(
     r"(?i)current_?timestamp|localtimestamp|now\b|sys_?(date|timestamp)|getdate|getutcdate|clock_timestamp"
 )
 _ON_UPDATE = re.compile(r"(?i)on update")
-# Names of columns: the time of the last change, of the insert, of some other event; a price or an amount, a yes or no.
+# Names of columns: the time of the last change, of the insert, of some other event; a price or an
+# amount, a yes or no.
 _CHANGED = re.compile(r"(?i)updat|modif|chang|last_?mod|mtime|touched|synced|edited")
 _CREATED = re.compile(r"(?i)creat|insert|added|ctime|registered|ingest|recorded|logged")
 _EVENT = re.compile(
@@ -44,11 +47,15 @@ _EVENT = re.compile(
 _AMOUNT = re.compile(
     r"(?i)price|amount|cost|total|balance|salary|discount|quantity|qty|percent|(^|_)(tax|fee|rate|score)"
 )
-_YES_NO = re.compile(r"(?i)^(is|has|can|was|should|allow)_|flag|^(active|enabled|deleted|archived|visible|paid|done)$")
+_YES_NO = re.compile(
+    r"(?i)^(is|has|can|was|should|allow)_|flag|^(active|enabled|deleted|archived|visible|paid|done)$"
+)
 _SMALL = re.compile(r"(?i)bool|bit|tinyint")
 _WITH_FRACTION = re.compile(r".*,\s*[1-9]\d*\)")
 # Ranks of columns as the time of the last change.
-_BY_UPDATE, _BY_NAME_AND_DEFAULT, _BY_NAME, _BY_DEFAULT, _BY_CREATION, _ANY_TIME, _SOME_EVENT = range(7)
+_BY_UPDATE, _BY_NAME_AND_DEFAULT, _BY_NAME, _BY_DEFAULT, _BY_CREATION, _ANY_TIME, _SOME_EVENT = (
+    range(7)
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,7 +68,8 @@ class SourceTable:
         name: As the database spells it.
         rows: From the database's statistics; None if it has none.
         has_key: Whether it has a primary key.
-        key_types: Columns that could be the replication key, indexed ones first, with their types in a spec.
+        key_types: Columns that could be the replication key, indexed ones first, with their types
+            in a spec.
         defaults: SQL that fills such a column when a row is inserted or changed.
         is_whole: Whether each run reads all of it, by the config.
     """
@@ -80,11 +88,17 @@ class SourceTable:
         """A table as described by a stream of the catalog."""
         (root,) = (each["metadata"] for each in stream["metadata"] if not each["breadcrumb"])
         properties = stream["schema"]["properties"]
-        columns = {each["breadcrumb"][1]: each["metadata"] for each in stream["metadata"] if each["breadcrumb"]}
+        columns = {
+            each["breadcrumb"][1]: each["metadata"]
+            for each in stream["metadata"]
+            if each["breadcrumb"]
+        }
         keys = {
             name: kind
             for name in root.get("valid-replication-keys", ())
-            if _may_grow(name, kind := _key_type(properties[name]), str(columns[name].get("sql-datatype")))
+            if _may_grow(
+                name, kind := _key_type(properties[name]), str(columns[name].get("sql-datatype"))
+            )
         }
         defaults = {name: text for name in keys if (text := columns[name].get("sql-default"))}
         is_whole = root.get("replication-method", "FULL_TABLE") == "FULL_TABLE"
@@ -99,17 +113,25 @@ class SourceTable:
 
     @property
     def likely_key(self) -> str | None:
-        """The column that is most likely the time of a row's last change; None if none looks like one."""
+        """The column that is most likely the time of a row's last change.
+
+        None if none looks like one.
+        """
         times = [name for name, kind in self.key_types.items() if kind in _TIMES]
         likely = min(times, key=self._rank, default=None)
         return None if likely is None or self._rank(likely) == _SOME_EVENT else likely
 
     def missed_by(self, key: str) -> str | None:
-        """What runs by this key don't see, for users; None if it looks like the time of the last change."""
+        """What runs by this key don't see, for users.
+
+        None if it looks like the time of the last change.
+        """
         rank = self._rank(key)
         if rank <= _BY_NAME:
             return None
-        return "misses rows that are changed later" + ("" if rank == _BY_CREATION else f", unless {key} changes too")
+        return "misses rows that are changed later" + (
+            "" if rank == _BY_CREATION else f", unless {key} changes too"
+        )
 
     def _rank(self, name: str) -> int:
         default = self.defaults.get(name, "")
@@ -132,7 +154,9 @@ class SourceTable:
 def source_tables(
     tap: str, config: JSON, environment: Mapping[str, str], folder: Path | None = None
 ) -> list[SourceTable]:
-    """The tables found by a tap with this config; `environment` has the variables that the config refers to.
+    """The tables found by a tap with this config.
+
+    `environment` has the variables that the config refers to.
 
     Raises:
         SourceError: there are none, or the tap can't connect.
@@ -141,7 +165,9 @@ def source_tables(
         json.dump(config, file)
         file.flush()
         command = [tap, "--config", file.name, "--discover"]
-        done = subprocess.run(command, env=environment, cwd=folder, capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            command, env=environment, cwd=folder, capture_output=True, text=True, check=False
+        )
     if done.returncode:
         said = [line for line in done.stderr.splitlines() if line.startswith(f"{TAP}: ")]
         raise SourceError(said[-1].removeprefix(f"{TAP}: ") if said else done.stderr.strip())
@@ -154,7 +180,9 @@ def tables_of(streams: Sequence[Mapping[str, Any]]) -> list[SourceTable]:
 
 
 def suggestions(tables: Sequence[SourceTable]) -> list[str]:
-    """A spec for each table that is read whole and has a likely key, with what runs by that key miss."""
+    """A spec for each table that is read whole and has a likely key, with what runs by that key
+    miss.
+    """
     found = []
     for table in tables:
         if table.is_whole and (key := table.likely_key) is not None:
@@ -174,7 +202,10 @@ def _may_grow(name: str, kind: str, native_type: str) -> bool:
     if kind not in ("integer", "decimal"):
         return True
     return not (
-        _YES_NO.search(name) or _AMOUNT.search(name) or _SMALL.match(native_type) or _WITH_FRACTION.match(native_type)
+        _YES_NO.search(name)
+        or _AMOUNT.search(name)
+        or _SMALL.match(native_type)
+        or _WITH_FRACTION.match(native_type)
     )
 
 

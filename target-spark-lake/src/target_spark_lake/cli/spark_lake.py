@@ -45,16 +45,25 @@ COMMANDS = (
     UNLOCK,
     COMPLETION,
 )
-GROUPS = {"state": "the pipeline's saved state", "log": "what LOG_BASED streams keep in the database"}
+GROUPS = {
+    "state": "the pipeline's saved state",
+    "log": "what LOG_BASED streams keep in the database",
+}
 # Flags that may also come before the command, with the number of words of each.
 LEADING = {"--config": 2, "--pipeline": 2, "--log-level": 2, "--json": 1}
-EXIT_CODES = "Exit codes: 0 all is well; 1 refused, failed, or a check found something; 2 the command line is wrong."
+EXIT_CODES = (
+    "Exit codes: 0 all is well; 1 refused, failed, or a check found something; 2 the "
+    "command line is wrong."
+)
 
 
 def main() -> None:
     """Run the command and exit the process."""
     words = _flags_last(sys.argv[1:])
-    named = next((each for each in COMMANDS if each.name == " ".join(words[: len(each.name.split())])), STATUS)
+    named = next(
+        (each for each in COMMANDS if each.name == " ".join(words[: len(each.name.split())])),
+        STATUS,
+    )
     run_program(lambda: command(words), PROGRAM, if_stopped=named.if_stopped)
 
 
@@ -71,7 +80,9 @@ def command(arguments: Sequence[str]) -> int:
 
 
 def _flags_last(words: Sequence[str]) -> list[str]:
-    """The words with the command first: `--config target.json status` becomes `status --config target.json`."""
+    """The words with the command first: `--config target.json status` becomes `status --config
+    target.json`.
+    """
     at = 0
     while at < len(words) and (flag := words[at].partition("=")[0]) in LEADING:
         at += 1 if "=" in words[at] else LEADING[flag]
@@ -85,21 +96,29 @@ def command_parser() -> ArgumentParser:
     of_lake.add_argument("--config", action="append", metavar="FILE", help=config_help)
     of_lake.add_argument("--pipeline", help="a pipeline other than the config's")
     of_lake.add_argument("--json", action="store_true", help="print JSON, for programs")
-    of_lake.add_argument("--log-level", default="info", choices=LEVELS, help="debug shows the trace of an error")
+    of_lake.add_argument(
+        "--log-level", default="info", choices=LEVELS, help="debug shows the trace of an error"
+    )
     parser = ArgumentParser(prog=PROGRAM, description=__doc__, epilog=EXIT_CODES)
-    parser.add_argument("--version", action="version", version=f"{PROGRAM} v{version('target-spark-lake')}")
+    parser.add_argument(
+        "--version", action="version", version=f"{PROGRAM} v{version('target-spark-lake')}"
+    )
     parser.set_defaults(parser=parser, run=None)
     groups = {"": parser.add_subparsers(metavar="COMMAND")}
     for each in COMMANDS:
         group, _, name = each.name.rpartition(" ")
         if group not in groups:
-            groups[group] = groups[""].add_parser(group, help=GROUPS[group]).add_subparsers(required=True)
+            groups[group] = (
+                groups[""].add_parser(group, help=GROUPS[group]).add_subparsers(required=True)
+            )
         made = groups[group].add_parser(
             name,
             parents=[of_lake] if each.of_lake else [],
             help=each.help,
             description=each.help,
-            epilog="\n".join(["examples:", *(f"  {PROGRAM} {example}" for example in each.examples)]),
+            epilog="\n".join(
+                ["examples:", *(f"  {PROGRAM} {example}" for example in each.examples)]
+            ),
             formatter_class=RawDescriptionHelpFormatter,
         )
         made.set_defaults(run=each.run)

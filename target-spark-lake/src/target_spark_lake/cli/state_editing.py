@@ -24,34 +24,55 @@ JSON = dict[str, Any]
 
 
 def set_value(
-    run: PipelineRun, stream: str, value: str, replication_key: str | None = None, key_type: str | None = None
+    run: PipelineRun,
+    stream: str,
+    value: str,
+    replication_key: str | None = None,
+    key_type: str | None = None,
 ) -> bool:
-    """Set where a stream's next run starts, or raise ConfigurationError; False if that is already the state."""
-    return change_state(run, lambda saved: _with_value(run, saved or {}, stream, value, replication_key, key_type))
+    """Set where a stream's next run starts, or raise ConfigurationError.
+
+    False if that is already the state.
+    """
+    return change_state(
+        run, lambda saved: _with_value(run, saved or {}, stream, value, replication_key, key_type)
+    )
 
 
 def reset(run: PipelineRun, stream: str | None = None) -> bool:
-    """Remove a stream's bookmark, or all; False if there is none. ConfigurationError: the stream has none."""
+    """Remove a stream's bookmark, or all; False if there is none.
+
+    ConfigurationError: the stream has none.
+    """
     return change_state(run, lambda saved: _without(saved, stream, run.layout.pipeline))
 
 
 def restore(run: PipelineRun, run_id: str, *, before: bool = False) -> bool:
-    """Make the state that a run saved (or, `before`, found) the current one, or raise ConfigurationError."""
+    """Make the state that a run saved (or, `before`, found) the current one, or raise
+    ConfigurationError.
+    """
     return change_state(run, lambda _: _state_of(run.storage, run.layout, run_id, before=before))
 
 
 def _with_value(
-    run: PipelineRun, state: JSON, stream: str, text: str, replication_key: str | None, key_type: str | None
+    run: PipelineRun,
+    state: JSON,
+    stream: str,
+    text: str,
+    replication_key: str | None,
+    key_type: str | None,
 ) -> JSON:
     if state and not isinstance(state.get("bookmarks"), dict):
         raise ConfigurationError(
-            f"pipeline {run.layout.pipeline}: its state is the tap's own and has no bookmarks; edit the state itself"
+            f"pipeline {run.layout.pipeline}: its state is the tap's own and has no bookmarks; "
+            "edit the state itself"
         )
     bookmarks = state.setdefault("bookmarks", {})
     saved = bookmarks.get(stream)
     if saved is not None and not is_bookmark(saved):
         raise ConfigurationError(
-            f"stream {stream}: its bookmark is not a single {VALUE}, it is in the tap's own form; edit the state itself"
+            f"stream {stream}: its bookmark is not a single {VALUE}, it is in the tap's own form; "
+            "edit the state itself"
         )
     key = key_of_stream(run, stream, saved, replication_key, key_type)
     try:
@@ -66,7 +87,8 @@ def _with_value(
 def _bookmark(saved: Mapping[str, Any], key: BookmarkKey, value: KeyValue) -> JSON:
     """A bookmark as a person would write it: which rows were sent at the value is no longer known."""
     bookmark: JSON = {KEY: key.name, VALUE: value.json_value()}
-    # Rows of transactions that were open are still to come; but they are not looked up if rows are to be skipped.
+    # Rows of transactions that were open are still to come; but they are not looked up if rows are
+    # to be skipped.
     if "snapshot" in saved and saved.get(KEY) == key.name:
         before = _saved_value(saved, key)
         if before is not None and value <= before:
@@ -86,11 +108,17 @@ def _without(state: JSON | None, stream: str | None, pipeline: str) -> JSON | No
     if stream is None:
         return cleared(state)
     if state is None:
-        raise ConfigurationError(f"pipeline {pipeline} has no state yet, so none of stream {stream}")
+        raise ConfigurationError(
+            f"pipeline {pipeline} has no state yet, so none of stream {stream}"
+        )
     bookmarks = state.get("bookmarks")
     if not isinstance(bookmarks, dict) or stream not in bookmarks:
-        known = ", ".join(sorted(bookmarks)) if isinstance(bookmarks, dict) and bookmarks else "none"
-        raise ConfigurationError(f"pipeline {pipeline} has no bookmark of stream {stream} (it has: {known})")
+        known = (
+            ", ".join(sorted(bookmarks)) if isinstance(bookmarks, dict) and bookmarks else "none"
+        )
+        raise ConfigurationError(
+            f"pipeline {pipeline} has no bookmark of stream {stream} (it has: {known})"
+        )
     del bookmarks[stream]
     return state
 
@@ -99,10 +127,13 @@ def _state_of(storage: Storage, layout: Layout, run_id: str, *, before: bool) ->
     entry = None if "/" in run_id else read_entry(storage, layout.runs, run_id)
     if entry is None:
         raise ConfigurationError(
-            f"pipeline {layout.pipeline} has no run {run_id}; `spark-lake state history` names those that saved a state"
+            f"pipeline {layout.pipeline} has no run {run_id}; `spark-lake state history` names "
+            "those that saved a state"
         )
     if entry.phase == ABORTED:
-        raise ConfigurationError(f"run {run_id} {entry.body['outcome'].replace('_', ' ')}: it saved no state")
+        raise ConfigurationError(
+            f"run {run_id} {entry.body['outcome'].replace('_', ' ')}: it saved no state"
+        )
     if before:
         return entry.body.get("previous_state") or {}
     if entry.state is None:
@@ -113,6 +144,15 @@ def _state_of(storage: Storage, layout: Layout, run_id: str, *, before: bool) ->
 
 def _saved_before(storage: Storage, layout: Layout, run_id: str) -> str:
     older: RunEntry | None = next(
-        (each for each in entries(storage, layout) if each.run_id < run_id and each.state is not None), None
+        (
+            each
+            for each in entries(storage, layout)
+            if each.run_id < run_id and each.state is not None
+        ),
+        None,
     )
-    return f"the one of run {older.run_id} as it was; restore that one" if older else "the one it found as it was"
+    return (
+        f"the one of run {older.run_id} as it was; restore that one"
+        if older
+        else "the one it found as it was"
+    )

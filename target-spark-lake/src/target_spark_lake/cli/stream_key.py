@@ -1,4 +1,6 @@
-"""The replication key of a stream: given by a person, or from its bookmark, an older bookmark, or its table."""
+"""The replication key of a stream: given by a person, or from its bookmark, an older bookmark, or
+its table.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,12 @@ from typing import Any
 from singer_spark.errors import ConfigurationError
 from target_spark_lake.commit.pipeline_run import PipelineRun
 from target_spark_lake.commit.run_reports import entries
-from target_spark_lake.state.bookmark_key import BookmarkKey, key_of_bookmark, key_of_column, key_of_type
+from target_spark_lake.state.bookmark_key import (
+    BookmarkKey,
+    key_of_bookmark,
+    key_of_column,
+    key_of_type,
+)
 from target_spark_lake.tables.table_record import records_of
 
 JSON = dict[str, Any]
@@ -16,17 +23,26 @@ KEY, VALUE = "replication_key", "replication_key_value"
 
 
 def is_bookmark(entry: Any) -> bool:
-    """Whether an entry holds one value of a replication key, as bookmarks of the tap and the SDK do."""
+    """Whether an entry holds one value of a replication key, as bookmarks of the tap and the SDK
+    do.
+    """
     if not isinstance(entry, dict) or "partitions" in entry:
         return False
     # Some taps have lists of keys and values.
-    return isinstance(entry.get(KEY), str | None) and not isinstance(entry.get(VALUE), list | dict | None)
+    return isinstance(entry.get(KEY), str | None) and not isinstance(
+        entry.get(VALUE), list | dict | None
+    )
 
 
 def key_of_stream(
-    run: PipelineRun, stream: str, saved: JSON | None, replication_key: str | None, key_type: str | None
+    run: PipelineRun,
+    stream: str,
+    saved: JSON | None,
+    replication_key: str | None,
+    key_type: str | None,
 ) -> BookmarkKey:
-    """The stream's key: given by the user, or from its bookmark, an older one, or the table's column.
+    """The stream's key: given by the user, or from its bookmark, an older one, or the table's
+    column.
 
     Raises:
         ConfigurationError: none of these tells it.
@@ -49,7 +65,8 @@ def key_of_stream(
     found = found or key_of_column(name, columns)
     if found is None:
         raise ConfigurationError(
-            f"stream {stream}: neither a bookmark nor the table shows the type of {name}; give it by --type TYPE"
+            f"stream {stream}: neither a bookmark nor the table shows the type of {name}; give it "
+            "by --type TYPE"
         )
     return found
 

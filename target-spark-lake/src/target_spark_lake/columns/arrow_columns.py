@@ -31,7 +31,10 @@ _PLAIN_SCALE = 6
 
 
 def type_as_read(kind: LakeType) -> pa.DataType:
-    """The Arrow type used to read JSON values of a lake column; `fitted` converts to the column's type."""
+    """The Arrow type used to read JSON values of a lake column.
+
+    `fitted` converts to the column's type.
+    """
     if isinstance(kind, Struct):
         return pa.struct([pa.field(each.name, type_as_read(each.type)) for each in kind])
     if isinstance(kind, Array):
@@ -49,13 +52,18 @@ def repeated(values: Mapping[str, object], columns: Struct, rows: int) -> dict[s
 
 
 def is_dated(moments: pa.Array) -> bool:
-    """Whether all of these instants are in the years 1 to 9999, the range of Python and of readers based on it."""
+    """Whether all of these instants are in the years 1 to 9999, the range of Python and of readers
+    based on it.
+    """
     found = pc.min_max(pc.cast(moments, pa.int64())).as_py()
-    return found["min"] is None or (found["min"] >= _FIRST_MICROSECOND and found["max"] <= _LAST_MICROSECOND)
+    return found["min"] is None or (
+        found["min"] >= _FIRST_MICROSECOND and found["max"] <= _LAST_MICROSECOND
+    )
 
 
 def fitted(rows: pa.RecordBatch, columns: Struct) -> pa.RecordBatch:
-    """Convert rows to the columns of their table: by name, missing ones NULL, others left out, types widened.
+    """Convert rows to the columns of their table: by name, missing ones NULL, others left out,
+    types widened.
 
     The rows have narrower types, or those of `type_as_read`.
 
@@ -64,7 +72,9 @@ def fitted(rows: pa.RecordBatch, columns: Struct) -> pa.RecordBatch:
     """
     present = set(rows.schema.names)
     arrays = [
-        _fit(rows.column(each.name), each.type) if each.name in present else _nulls(rows.num_rows, each.type)
+        _fit(rows.column(each.name), each.type)
+        if each.name in present
+        else _nulls(rows.num_rows, each.type)
         for each in columns
     ]
     return pa.RecordBatch.from_arrays(arrays, schema=arrow_schema(columns))
@@ -94,11 +104,15 @@ def from_text(texts: pa.Array, kind: Scalar) -> pa.Array:
     """Parse dates, times and bytes from their JSON texts; an instant without a zone is in UTC.
 
     Raises:
-        pyarrow.ArrowInvalid: a text can't be parsed, or an instant is outside the years 1 to 9999 in UTC.
+        pyarrow.ArrowInvalid: a text can't be parsed, or an instant is outside the years 1 to 9999
+        in UTC.
     """
     if kind.name == "binary":
         try:
-            decoded = [None if each is None else base64.b64decode(each, validate=True) for each in texts.to_pylist()]
+            decoded = [
+                None if each is None else base64.b64decode(each, validate=True)
+                for each in texts.to_pylist()
+            ]
         except binascii.Error as error:
             raise pa.ArrowInvalid(str(error)) from error
         return pa.array(decoded, pa.binary())
@@ -115,7 +129,9 @@ def from_text(texts: pa.Array, kind: Scalar) -> pa.Array:
 def _fit_struct(values: pa.StructArray, kind: Struct) -> pa.Array:
     present = {each.name for each in values.type}
     members = [
-        _fit(values.field(each.name), each.type) if each.name in present else _nulls(len(values), each.type)
+        _fit(values.field(each.name), each.type)
+        if each.name in present
+        else _nulls(len(values), each.type)
         for each in kind
     ]
     fields: list[Any] = list(arrow_type(kind))
@@ -125,7 +141,9 @@ def _fit_struct(values: pa.StructArray, kind: Struct) -> pa.Array:
 def _fit_list(values: pa.ListArray, kind: Array) -> pa.Array:
     # New offsets: those of a slice do not start at the first element.
     lengths = pc.fill_null(pc.list_value_length(values), 0)
-    offsets = pa.concat_arrays([pa.array([0], pa.int32()), pc.cast(pc.cumulative_sum(lengths), pa.int32())])
+    offsets = pa.concat_arrays(
+        [pa.array([0], pa.int32()), pc.cast(pc.cumulative_sum(lengths), pa.int32())]
+    )
     elements = _fit(values.flatten(), kind.element)
     return pa.ListArray.from_arrays(offsets, elements, type=arrow_type(kind), mask=values.is_null())
 

@@ -1,4 +1,6 @@
-"""Converts rows to texts of JSON objects, column by column; this makes records of other writers' files.
+"""Converts rows to texts of JSON objects, column by column.
+
+This makes records of other writers' files.
 
 Bytes and nested values, which Arrow can't print as JSON, are printed by Python value by value.
 """
@@ -22,7 +24,9 @@ _CONTROL = [bytes([code]).decode() for code in range(32)]
 def json_objects(rows: pa.RecordBatch) -> pa.Array:
     """The text of each row: an object of all columns, including NULLs."""
     members = [
-        pc.binary_join_element_wise(orjson.dumps(name).decode() + ":", json_values(rows.column(place)), "")
+        pc.binary_join_element_wise(
+            orjson.dumps(name).decode() + ":", json_values(rows.column(place)), ""
+        )
         for place, name in enumerate(rows.schema.names)
     ]
     # Commas go between the members, not before the first.
@@ -79,7 +83,9 @@ def _moments(values: pa.Array) -> pa.Array:
             values = pc.cast(values, pa.timestamp("us", values.type.tz))
     if values.type.tz is None:
         return _quoted(pc.strftime(values, format=_MOMENT))
-    return _quoted(pc.strftime(pc.cast(values, pa.timestamp(values.type.unit, "UTC")), format=_MOMENT + "Z"))
+    return _quoted(
+        pc.strftime(pc.cast(values, pa.timestamp(values.type.unit, "UTC")), format=_MOMENT + "Z")
+    )
 
 
 def _fractions(values: pa.Array) -> pa.Array:
@@ -89,7 +95,10 @@ def _fractions(values: pa.Array) -> pa.Array:
 
 
 def fraction_texts(values: pa.Array) -> pa.Array:
-    """Floating-point numbers in plain shortest digits; non-finite ones under their usual names in JSON."""
+    """Floating-point numbers in plain shortest digits.
+
+    Non-finite ones under their usual names in JSON.
+    """
     texts = pc.cast(values, pa.string())
     for said, name in (("nan", "NaN"), ("inf", "Infinity"), ("-inf", "-Infinity")):
         texts = pc.if_else(pc.equal(texts, said), name, texts)

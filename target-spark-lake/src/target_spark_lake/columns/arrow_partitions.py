@@ -34,12 +34,17 @@ MOST_OPEN = 64
 class FolderFiles:
     """New files in hive folders, in a `with` block.
 
-    Files with copied row groups stay open, some of them, for other rows of their folders; otherwise memory and handles
-    don't grow with the number of folders.
+    Files with copied row groups stay open, some of them, for other rows of their folders; otherwise
+    memory and handles don't grow with the number of folders.
     """
 
     def __init__(
-        self, root: Path, columns: Struct, codec: str, partitioning: Partitioning, file_bytes: int | None = None
+        self,
+        root: Path,
+        columns: Struct,
+        codec: str,
+        partitioning: Partitioning,
+        file_bytes: int | None = None,
     ) -> None:
         self._root, self._codec, self._partitioning = root, codec, partitioning
         self._inside = partitioning.inside(columns)
@@ -48,7 +53,8 @@ class FolderFiles:
         self._open: dict[str, LakeFile] = {}
 
     def write(self, rows: pa.Table | StoredGroup) -> None:
-        """Write rows to a new file in each folder that some of them belong to, or to the one that is open there.
+        """Write rows to a new file in each folder that some of them belong to, or to the one that
+        is open there.
 
         Raises:
             RecordError: a value can't be the name of a folder.
@@ -124,7 +130,10 @@ def _check_least(values: pa.ChunkedArray, part: Part, partitioning: Partitioning
 
 def _encoded(values: pa.ChunkedArray, part: Part) -> pa.DictionaryArray:
     if part.unit in HIDDEN:
-        made = [(bucketed if part.unit == BUCKET else truncated)(each, part.argument) for each in values.chunks]
+        made = [
+            (bucketed if part.unit == BUCKET else truncated)(each, part.argument)
+            for each in values.chunks
+        ]
         values = pa.chunked_array(made, made[0].type if made else pa.string())
     elif part.unit is not None:
         values = pc.floor_temporal(values, unit=part.unit)
@@ -135,7 +144,10 @@ def _texts(values: pa.Array, part: Part) -> list[str | None]:
     if part.unit is None or part.unit in HIDDEN:
         return list(pc.cast(values, pa.string()).to_pylist())
     # Distinct values are few, one per folder.
-    return [None if each is None else moment_text(each.isoformat(), part.unit) for each in values.to_pylist()]
+    return [
+        None if each is None else moment_text(each.isoformat(), part.unit)
+        for each in values.to_pylist()
+    ]
 
 
 def _folder(text: str | None, part: Part, partitioning: Partitioning) -> str:

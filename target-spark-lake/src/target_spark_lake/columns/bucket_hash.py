@@ -1,6 +1,9 @@
-"""Iceberg's `bucket` and `truncate` transforms for whole columns by Arrow; readers derive a row's partition by them.
+"""Iceberg's `bucket` and `truncate` transforms for whole columns by Arrow.
 
-The hash is Murmur3 (32 bits, x86, seed 0): of integers, dates and times as eight bytes, of text as UTF-8.
+Readers derive a row's partition by them.
+
+The hash is Murmur3 (32 bits, x86, seed 0): of integers, dates and times as eight bytes, of text as
+UTF-8.
 """
 
 from __future__ import annotations
@@ -20,7 +23,9 @@ def bucketed(values: pa.Array, buckets: int) -> pa.Array:
 
 
 def truncated(values: pa.Array, width: int) -> pa.Array:
-    """The first letters of each text; of an integer (64 bits) the greatest multiple of the width that is not greater.
+    """The first letters of each text.
+
+    Of an integer (64 bits) the greatest multiple of the width that is not greater.
 
     Below the least multiple of the type it wraps around: `least_truncated`.
     """
@@ -44,7 +49,9 @@ def _hash_of_number(values: pa.Array) -> pa.Array:
     bits = pc.cast(whole, pa.int64()).view(pa.uint64())
     low = pc.cast(pc.bit_wise_and(bits, pa.scalar(_LOW, pa.uint64())), pa.uint32())
     high = pc.cast(pc.shift_right(bits, pa.scalar(32, pa.uint64())), pa.uint32())
-    return _ended(_mixed(_mixed(_nothing(len(values)), low), high), pa.repeat(_uint(8), len(values)))
+    return _ended(
+        _mixed(_mixed(_nothing(len(values)), low), high), pa.repeat(_uint(8), len(values))
+    )
 
 
 def _hash_of_text(values: pa.Array) -> pa.Array:
@@ -86,5 +93,7 @@ def _ended(found: pa.Array, lengths: pa.Array) -> pa.Array:
     """The final mix, which also makes the hash of NULL a NULL."""
     found = pc.bit_wise_xor(found, lengths)
     for shift, factor in ((16, 0x85EBCA6B), (13, 0xC2B2AE35)):
-        found = pc.multiply(pc.bit_wise_xor(found, pc.shift_right(found, _uint(shift))), _uint(factor))
+        found = pc.multiply(
+            pc.bit_wise_xor(found, pc.shift_right(found, _uint(shift))), _uint(factor)
+        )
     return pc.bit_wise_xor(found, pc.shift_right(found, _uint(16)))

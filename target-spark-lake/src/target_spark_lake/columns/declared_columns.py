@@ -1,7 +1,8 @@
 """Columns with a declared type: the JSON Schema by which their values are read.
 
-A number is read as the declared decimal, not as a double that is rounded first; declared text is taken as it came. If
-the values need no different reading, the schema is kept and the column is widened (`evolution`).
+A number is read as the declared decimal, not as a double that is rounded first; declared text is
+taken as it came. If the values need no different reading, the schema is kept and the column is
+widened (`evolution`).
 """
 
 from __future__ import annotations
@@ -16,14 +17,17 @@ from target_spark_lake.columns.widening import TIMESTAMP
 
 JSON = dict[str, Any]
 
-# Levels of objects and arrays in a column; below them is JSON text. Arrow opens Parquet files with 49 levels of arrays,
-# or 64 of arrays and objects in turn, and delta-rs tables with 40 levels of objects.
+# Levels of objects and arrays in a column; below them is JSON text. Arrow opens Parquet files with
+# 49 levels of arrays, or 64 of arrays and objects in turn, and delta-rs tables with 40 levels of
+# objects.
 MOST_LEVELS = 24
 _INTEGERS = {"tinyint": "TINYINT", "smallint": "SMALLINT", "int": "INTEGER", "bigint": "BIGINT"}
 _FLOATING = {"float": "REAL", "double": "DOUBLE PRECISION"}
 _MOMENTS = {"timestamp": "TIMESTAMP WITH TIME ZONE", "timestamp_ntz": "TIMESTAMP"}
 _OTHERS = {"boolean": "BOOLEAN", "date": "DATE", "binary": "VARBINARY"}
-_LAKE_NAMES = {ansi: lake for lake, ansi in {**_INTEGERS, **_FLOATING, **_MOMENTS, **_OTHERS}.items()}
+_LAKE_NAMES = {
+    ansi: lake for lake, ansi in {**_INTEGERS, **_FLOATING, **_MOMENTS, **_OTHERS}.items()
+}
 _AS_TEXT = ("TEXT", "VARCHAR", "CHAR", "JSON", "UUID", "TIME", "TIME WITH TIME ZONE", "INTERVAL")
 
 
@@ -39,7 +43,8 @@ def declared_types(columns: Mapping[str, str]) -> dict[str, LakeType]:
 def zones_kept(columns: Mapping[str, str], table: Struct | None) -> dict[str, LakeType]:
     """The columns declared as `TIMESTAMP` that have a time zone in the table, with that type.
 
-    Before 0.1 `TIMESTAMP` was Spark's type, which has a zone; a config from then must not change its table.
+    Before 0.1 `TIMESTAMP` was Spark's type, which has a zone; a config from then must not change
+    its table.
     """
     found = table.types if table else {}
     return {
@@ -50,10 +55,12 @@ def zones_kept(columns: Mapping[str, str], table: Struct | None) -> dict[str, La
 
 
 def numbers_kept(properties: JSON, table: Struct, fixed: Container[str]) -> dict[str, LakeType]:
-    """The columns of numbers to which an earlier version gave another type, which they keep in its tables.
+    """The columns of numbers to which an earlier version gave another type, which they keep in its
+    tables.
 
-    Before 0.1 numbers of any digits were `decimal(38,38)`, and unsigned integers `bigint`. The former can't become text
-    automatically; the latter becomes a decimal, except for `fixed` columns, which can't change.
+    Before 0.1 numbers of any digits were `decimal(38,38)`, and unsigned integers `bigint`. The
+    former can't become text automatically; the latter becomes a decimal, except for `fixed`
+    columns, which can't change.
 
     Args:
         properties: As in the SCHEMA.
@@ -75,7 +82,9 @@ def numbers_kept(properties: JSON, table: Struct, fixed: Container[str]) -> dict
 
 
 def nested_as_text(properties: JSON, table: Struct | None) -> JSON:
-    """The properties, with objects and arrays that are nested too deeply kept as text, unless the table has them."""
+    """The properties, with objects and arrays that are nested too deeply kept as text, unless the
+    table has them.
+    """
     found = table.types if table else {}
     return {name: _nested(each, found.get(name), MOST_LEVELS) for name, each in properties.items()}
 
@@ -94,7 +103,10 @@ def _nested(schema: JSON, known: LakeType | None, levels: int) -> JSON:
         changed = {"items": _nested(plain["items"], element, levels - 1)}
     else:
         members = known.types if isinstance(known, Struct) else {}
-        inner = {name: _nested(each, members.get(name), levels - 1) for name, each in plain["properties"].items()}
+        inner = {
+            name: _nested(each, members.get(name), levels - 1)
+            for name, each in plain["properties"].items()
+        }
         changed = {"properties": inner}
     same = all(changed[name] == plain[name] for name in changed)
     return schema if same else _nullable({**plain, **changed}, schema)
@@ -108,7 +120,10 @@ def levels_of(kind: LakeType) -> int:
 
 
 def type_problems(columns: Any) -> list[str]:
-    """Problems of the types declared in a config; a value of the wrong shape is reported elsewhere."""
+    """Problems of the types declared in a config.
+
+    A value of the wrong shape is reported elsewhere.
+    """
     problems = []
     for name, text in columns.items() if isinstance(columns, Mapping) else ():
         try:
@@ -130,7 +145,8 @@ def _declared_type(text: str) -> LakeType:
         return _lake_type(SqlType.parse(text))
     except ValueError as error:
         raise ValueError(
-            f"{text!r} is not a type; use {', '.join((*_AS_TEXT, *_LAKE_NAMES))}, DECIMAL(12,2), one of them followed "
+            f"{text!r} is not a type; use {', '.join((*_AS_TEXT, *_LAKE_NAMES))}, DECIMAL(12,2), "
+            "one of them followed "
             "by ARRAY, or struct<a:…> and array<…> as Spark prints them"
         ) from error
 
@@ -156,7 +172,10 @@ def as_setting(kind: LakeType) -> str:
 
 def read_as_declared(properties: JSON, declared: Mapping[str, LakeType]) -> JSON:
     """The properties of a record, those with a declared type changed to be read as that type."""
-    return {name: _read_as(each, declared[name]) if name in declared else each for name, each in properties.items()}
+    return {
+        name: _read_as(each, declared[name]) if name in declared else each
+        for name, each in properties.items()
+    }
 
 
 def _read_as(schema: JSON, kind: LakeType) -> JSON:
@@ -173,7 +192,10 @@ def _read_as(schema: JSON, kind: LakeType) -> JSON:
 
 
 def _scalar(plain: JSON, kinds: set[str], kind: Scalar) -> JSON | None:
-    """The schema for reading a value of these JSON types as the given type; None to leave it as it is."""
+    """The schema for reading a value of these JSON types as the given type.
+
+    None to leave it as it is.
+    """
     numeric = kinds <= {"integer", "number"}
     if kind.name == "string":
         return _as_text(plain, kinds)
@@ -195,17 +217,28 @@ def _scalar(plain: JSON, kinds: set[str], kind: Scalar) -> JSON | None:
 
 
 def _as_text(plain: JSON, kinds: set[str]) -> JSON:
-    """Text stays text, whatever its format; objects and arrays become JSON; other values are accepted beside text."""
-    kept = {name: each for name, each in plain.items() if name not in (SQL_DATATYPE, "properties", "items")}
+    """Text stays text, whatever its format; objects and arrays become JSON.
+
+    Other values are accepted beside text.
+    """
+    kept = {
+        name: each
+        for name, each in plain.items()
+        if name not in (SQL_DATATYPE, "properties", "items")
+    }
     if kinds == {"string"}:
-        return {name: each for name, each in kept.items() if name not in ("format", "contentEncoding")}
+        return {
+            name: each for name, each in kept.items() if name not in ("format", "contentEncoding")
+        }
     return kept if kinds <= {"object", "array"} else {**kept, "type": sorted({*kinds, "string"})}
 
 
 def _nullable(changed: JSON, schema: JSON) -> JSON:
     """The changed schema, with NULL allowed if the property's own schema allows it."""
     branches = [schema, *schema.get("anyOf", []), *schema.get("oneOf", [])]
-    types = {kind for each in branches if isinstance(each, Mapping) for kind in _names(each.get("type"))}
+    types = {
+        kind for each in branches if isinstance(each, Mapping) for kind in _names(each.get("type"))
+    }
     own = [kind for kind in _names(changed.get("type")) if kind != "null"]
     return {**changed, "type": [*own, "null"] if "null" in types else own}
 

@@ -1,6 +1,8 @@
-"""Evolution of a table's columns when a stream's schema changes: union of columns, widened types, or an error.
+"""Evolution of a table's columns when a stream's schema changes: union of columns, widened types,
+or an error.
 
-Columns keep their order, new ones come last, none is removed. Struct members and array elements are treated alike.
+Columns keep their order, new ones come last, none is removed. Struct members and array elements are
+treated alike.
 """
 
 from __future__ import annotations
@@ -47,7 +49,8 @@ class Evolution:
 
 
 def evolve(stream: str, table: Struct | None, incoming: Struct, rules: EvolutionRules) -> Evolution:
-    """Decide the new columns of a table, None if it is a new one, for incoming records with these columns.
+    """Decide the new columns of a table, None if it is a new one, for incoming records with these
+    columns.
 
     Raises:
         SchemaError: names each incompatible column, its old and new type, and the ways out.
@@ -60,8 +63,10 @@ def evolve(stream: str, table: Struct | None, incoming: Struct, rules: Evolution
     changes = tuple(_changes((), table, columns))
     if rules.mode == FREEZE and (refused := [*changes, *_missing((), table, incoming)]):
         raise SchemaError(
-            f"stream {stream}: its schema changed ({', '.join(refused)}) and schema_evolution is freeze; nothing was "
-            "written. Give the stream its old columns in the tap, or set schema_evolution to evolve or discard"
+            f"stream {stream}: its schema changed ({', '.join(refused)}) and schema_evolution is "
+            "freeze; nothing was "
+            "written. Give the stream its old columns in the tap, or set schema_evolution to "
+            "evolve or discard"
         )
     return Evolution(columns, changes, tuple(join.left_out))
 
@@ -79,10 +84,16 @@ class _Join:
         if not self._problems:
             return
         asked = ", ".join(f'"{name}": "{kind}"' for name, kind in self._remedies.items())
-        remedies = f"ask for a type that holds both (stream_options, columns: {{{asked}}}), " if asked else ""
+        remedies = (
+            f"ask for a type that holds both (stream_options, columns: {{{asked}}}), "
+            if asked
+            else ""
+        )
         raise SchemaError(
-            f"stream {stream}: {'; '.join(self._problems)}; nothing was written. Ways out: {remedies}give the column "
-            "its old type or another name in the tap, load it anew with load_method overwrite, or load the stream into "
+            f"stream {stream}: {'; '.join(self._problems)}; nothing was written. Ways out: "
+            f"{remedies}give the column "
+            "its old type or another name in the tap, load it anew with load_method overwrite, or "
+            "load the stream into "
             f"another table (`spark-lake state reset --stream {stream}`, then stream_options, path)"
         )
 
@@ -90,7 +101,12 @@ class _Join:
         """The members of both: the old ones first, in order."""
         wanted = declared.types if declared else {}
         fields = [
-            Field(each.name, self._type((*path, each.name), each.type, new.types.get(each.name), wanted.get(each.name)))
+            Field(
+                each.name,
+                self._type(
+                    (*path, each.name), each.type, new.types.get(each.name), wanted.get(each.name)
+                ),
+            )
             for each in old
         ]
         known = {each.name.lower(): each.name for each in old}
@@ -104,16 +120,31 @@ class _Join:
             elif self._discards:
                 self.left_out.append(shown((*path, each.name)))
             else:
-                fields.append(Field(each.name, self._type((*path, each.name), None, each.type, wanted.get(each.name))))
+                fields.append(
+                    Field(
+                        each.name,
+                        self._type((*path, each.name), None, each.type, wanted.get(each.name)),
+                    )
+                )
         return Struct(tuple(fields))
 
-    def _type(self, path: Path, old: LakeType | None, new: LakeType | None, declared: LakeType | None) -> LakeType:
+    def _type(
+        self, path: Path, old: LakeType | None, new: LakeType | None, declared: LakeType | None
+    ) -> LakeType:
         one = old if old is not None else new
         other = new if new is not None else old
         assert one is not None and other is not None
-        if isinstance(one, Struct) and isinstance(other, Struct) and not isinstance(declared, Scalar | Array):
+        if (
+            isinstance(one, Struct)
+            and isinstance(other, Struct)
+            and not isinstance(declared, Scalar | Array)
+        ):
             return self.structs(path, one if old is not None else Struct(()), other, declared)
-        if isinstance(one, Array) and isinstance(other, Array) and not isinstance(declared, Scalar | Struct):
+        if (
+            isinstance(one, Array)
+            and isinstance(other, Array)
+            and not isinstance(declared, Scalar | Struct)
+        ):
             element = declared.element if declared else None
             return Array(
                 self._type(
@@ -127,15 +158,20 @@ class _Join:
             return self._declared(path, old, new, declared)
         found = wider(one, other) if isinstance(one, Scalar) and isinstance(other, Scalar) else None
         if found is None:
-            self._problems.append(f"column {shown(path)} is {one} in the table and {other} in the new schema")
+            self._problems.append(
+                f"column {shown(path)} is {one} in the table and {other} in the new schema"
+            )
             self._remedies[path[0]] = _within(path[1:], remedy(one, other))
         return found or one
 
-    def _declared(self, path: Path, old: LakeType | None, new: LakeType | None, declared: LakeType) -> LakeType:
+    def _declared(
+        self, path: Path, old: LakeType | None, new: LakeType | None, declared: LakeType
+    ) -> LakeType:
         for kind, where in ((old, "the table"), (new, "the new schema")):
             if kind is not None and not may_become(kind, declared):
                 self._problems.append(
-                    f"column {shown(path)} is {kind} in {where} and {declared} in stream_options (columns), which does "
+                    f"column {shown(path)} is {kind} in {where} and {declared} in stream_options "
+                    "(columns), which does "
                     "not hold all of it"
                 )
         return declared

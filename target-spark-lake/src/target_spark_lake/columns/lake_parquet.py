@@ -30,8 +30,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
-# Of a row group, in Arrow's memory. A merge decodes and writes every row group with a changed row, and copies the
-# others: so a few changed rows side by side cost one of these; readers still get runs of some hundred thousand rows.
+# Of a row group, in Arrow's memory. A merge decodes and writes every row group with a changed row,
+# and copies the others: so a few changed rows side by side cost one of these; readers still get
+# runs of some hundred thousand rows.
 ROW_GROUP_BYTES, ROW_GROUP_ROWS = 1 << 25, 1 << 20
 # Rows are read in batches of at most this size.
 BATCH_ROWS, BATCH_BYTES = 1 << 16, 1 << 23
@@ -40,7 +41,9 @@ BUFFERED_BYTES = 1 << 25
 
 
 class LakeFile:
-    """A new Parquet file, written one row group at a time in a `with` block; it exists even if it gets no rows.
+    """A new Parquet file, written one row group at a time in a `with` block.
+
+    It exists even if it gets no rows.
 
     Attributes:
         schema: Arrow schema of its rows.
@@ -61,7 +64,10 @@ class LakeFile:
         return 0 if self._sink is None else self._sink.tell()
 
     def write(self, rows: pa.Table | StoredGroup) -> None:
-        """Add rows; the first ones that are not copied decide which columns have a dictionary and statistics."""
+        """Add rows.
+
+        The first ones that are not copied decide which columns have a dictionary and statistics.
+        """
         if self._sink is None:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             self._sink = pa.OSFile(str(self._path), "wb")
@@ -133,12 +139,16 @@ def _write(writer: pyarrow.parquet.ParquetWriter, rows: pa.Table) -> None:
 def footer_for(columns: Struct) -> ThriftStruct:
     """The footer of a file with these columns and no rows."""
     file = io.BytesIO()
-    pyarrow.parquet.write_table(arrow_schema(columns).empty_table(), file, store_decimal_as_integer=True)
+    pyarrow.parquet.write_table(
+        arrow_schema(columns).empty_table(), file, store_decimal_as_integer=True
+    )
     return read_footer(file) or {}
 
 
 def unopenable(columns: Struct) -> dict[str, str]:
-    """The columns of which Arrow can write a file, but not open it (they are nested too deeply), with its words."""
+    """The columns of which Arrow can write a file, but not open it (they are nested too deeply),
+    with its words.
+    """
     found = {}
     for each in columns:
         file = io.BytesIO()
@@ -156,7 +166,8 @@ def opened_parquet(source: Any) -> pyarrow.parquet.ParquetFile:
     groups = (metadata.row_group(number) for number in range(metadata.num_row_groups))
     largest = max((group.total_byte_size for group in groups), default=0)
     a_column = BUFFERED_BYTES // max(1, metadata.num_columns)
-    # Spark's old INT96 times hold nanoseconds, for which Arrow by default covers only the years 1677 to 2262.
+    # Spark's old INT96 times hold nanoseconds, for which Arrow by default covers only the years
+    # 1677 to 2262.
     return pyarrow.parquet.ParquetFile(
         source,
         metadata=metadata,
@@ -171,11 +182,17 @@ def batches(
     """The rows of a row group, or some of their columns, in batches of limited size."""
     about = file.metadata.row_group(group)
     a_row = max(1, about.total_byte_size // max(1, about.num_rows))
-    yield from file.iter_batches(max(1, min(BATCH_ROWS, BATCH_BYTES // a_row)), row_groups=[group], columns=names)
+    yield from file.iter_batches(
+        max(1, min(BATCH_ROWS, BATCH_BYTES // a_row)), row_groups=[group], columns=names
+    )
 
 
-def gathered(pieces: Iterable[pa.RecordBatch | StoredGroup], enough: int) -> Iterator[pa.Table | StoredGroup]:
-    """The batches combined into tables of at least `enough` bytes, except the last ones; row groups as they are.
+def gathered(
+    pieces: Iterable[pa.RecordBatch | StoredGroup], enough: int
+) -> Iterator[pa.Table | StoredGroup]:
+    """The batches combined into tables of at least `enough` bytes, except the last ones.
+
+    Row groups as they are.
 
     Where a row group comes, few rows wait for more: they come after it.
     """

@@ -1,7 +1,7 @@
 """A table's layout in hive folders: `country=DE/created_at_day=2026-11-21`.
 
-The values of a partition column are only in the folder names, as in every hive table; what is derived from a time (its
-day, say) has a folder of its own name, and the time stays in the files.
+The values of a partition column are only in the folder names, as in every hive table; what is
+derived from a time (its day, say) has a folder of its own name, and the time stays in the files.
 """
 
 from __future__ import annotations
@@ -74,7 +74,10 @@ class Part:
 
     @property
     def derived_column(self) -> Field | None:
-        """The column that exists only in folder names; None if the folders hold a column of the table."""
+        """The column that exists only in folder names.
+
+        None if the folders hold a column of the table.
+        """
         return Field(self.name, Scalar(UNIT_TYPES.get(self.unit, "string"))) if self.unit else None
 
     def folder(self, value: str | None) -> str:
@@ -82,8 +85,14 @@ class Part:
         return f"{escaped(self.name)}={NULL_VALUE if value is None else escaped(value)}"
 
     def is_unholdable(self, value: str) -> bool:
-        """Whether no folder name can hold this value: readers would find NULL, or the name would be too long."""
-        return value in ("", NULL_VALUE) or "\0" in value or len(self.folder(value).encode()) > LONGEST_FOLDER
+        """Whether no folder name can hold this value: readers would find NULL, or the name would be
+        too long.
+        """
+        return (
+            value in ("", NULL_VALUE)
+            or "\0" in value
+            or len(self.folder(value).encode()) > LONGEST_FOLDER
+        )
 
 
 @dataclass(frozen=True)
@@ -132,7 +141,8 @@ class Partitioning:
             problem = "it leaves no column for the files"
         if problem is not None:
             raise ConfigurationError(
-                f"stream {self.stream}: partition_by {', '.join(self.texts)}: {problem}; correct it in stream_options"
+                f"stream {self.stream}: partition_by {', '.join(self.texts)}: {problem}; correct "
+                "it in stream_options"
             )
 
     def _problem(self, part: Part, columns: Struct) -> str | None:
@@ -155,19 +165,24 @@ class Partitioning:
     def unholdable(self, name: str, value: str) -> RecordError:
         """The error for a value that no folder name can hold."""
         return RecordError(
-            f"stream {self.stream}: the value {value[:60]!r} of column {name} can't be the name of a hive folder (an "
-            f"empty text would be read as NULL, a name has {LONGEST_FOLDER} bytes at most); take {name} out of "
+            f"stream {self.stream}: the value {value[:60]!r} of column {name} can't be the name of "
+            "a hive folder (an "
+            f"empty text would be read as NULL, a name has {LONGEST_FOLDER} bytes at most); take "
+            f"{name} out of "
             "partition_by in stream_options, or correct the value at the source"
         )
 
     def underflow(self, part: Part, value: str) -> RecordError:
         """The error for an integer whose truncated value is below the least of its Iceberg type.
 
-        Readers wrap it around or don't, so that no partition value is found by all of their filters.
+        Readers wrap it around or don't, so that no partition value is found by all of their
+        filters.
         """
         return RecordError(
-            f"stream {self.stream}: the value {value} of column {part.column} has no {part}, as that is less than the "
-            f"least number of the column's type; take {part} out of partition_by in stream_options, use a power of two "
+            f"stream {self.stream}: the value {value} of column {part.column} has no {part}, as "
+            "that is less than the "
+            f"least number of the column's type; take {part} out of partition_by in "
+            "stream_options, use a power of two "
             "as its width, or correct the value at the source"
         )
 
@@ -179,8 +194,10 @@ class Partitioning:
         """
         if folders > MOST_FOLDERS:
             raise ConfigurationError(
-                f"stream {self.stream}: partition_by {', '.join(self.texts)} makes {folders} folders in one batch, "
-                f"more than {MOST_FOLDERS}; partition by what has fewer values, such as month() of a time"
+                f"stream {self.stream}: partition_by {', '.join(self.texts)} makes {folders} "
+                "folders in one batch, "
+                f"more than {MOST_FOLDERS}; partition by what has fewer values, such as month() of "
+                "a time"
             )
 
 
@@ -251,8 +268,10 @@ def check_unchanged(stream: str, table: str, before: Sequence[str], now: Sequenc
     """
     if tuple(before) != tuple(now):
         raise ConfigurationError(
-            f"stream {stream}: table {table} is partitioned by {', '.join(before) or 'nothing'}, partition_by says "
-            f"{', '.join(now) or 'nothing'}; set partition_by back, load it once with load_method overwrite, or "
+            f"stream {stream}: table {table} is partitioned by {', '.join(before) or 'nothing'}, "
+            "partition_by says "
+            f"{', '.join(now) or 'nothing'}; set partition_by back, load it once with load_method "
+            "overwrite, or "
             f"run `spark-lake state reset --stream {stream}` and give the stream another `path`"
         )
 
@@ -262,6 +281,12 @@ def setting_problems(options: Mapping[str, Any], *, hidden: bool = False) -> lis
     texts = options.get("partition_by")
     if not isinstance(texts, list) or not all(isinstance(each, str) for each in texts):
         return []
-    problems = ["partition_by: a column has no name"] if any(not each.strip() for each in texts) else []
+    problems = (
+        ["partition_by: a column has no name"] if any(not each.strip() for each in texts) else []
+    )
     only = [each for each in texts if Part.of(each).unit in HIDDEN]
-    return problems if hidden or not only else [*problems, f"partition_by: {', '.join(only)} needs format iceberg"]
+    return (
+        problems
+        if hidden or not only
+        else [*problems, f"partition_by: {', '.join(only)} needs format iceberg"]
+    )

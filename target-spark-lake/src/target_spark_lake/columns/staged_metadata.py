@@ -1,4 +1,6 @@
-"""Columns of staged rows besides those of the stream: metadata, what merges decide by, their positions."""
+"""Columns of staged rows besides those of the stream: metadata, what merges decide by, their
+positions.
+"""
 
 from __future__ import annotations
 
@@ -23,5 +25,8 @@ def merging_columns(columns: Struct, needed: Iterable[str] = CONTROL_COLUMNS) ->
 
 
 def is_stamped(names: list[str]) -> bool:
-    """Whether rows with these columns carry the reader's metadata columns; only some of them come from the source."""
+    """Whether rows with these columns carry the reader's metadata columns.
+
+    Only some of them come from the source.
+    """
     return set(METADATA_COLUMNS) <= set(names)

@@ -1,4 +1,6 @@
-"""Row groups of Parquet files, copied as bytes: in a row group, only the footer's description depends on its place."""
+"""Row groups of Parquet files, copied as bytes: in a row group, only the footer's description
+depends on its place.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,8 @@ if TYPE_CHECKING:
 
     from singer_spark.storage.thrift_compact import Struct
 
-# Row groups with fewer rows and bytes are decoded and written together with others: each merge may leave one.
+# Row groups with fewer rows and bytes are decoded and written together with others: each merge may
+# leave one.
 FEW_ROWS, FEW_BYTES = 20_000, 4 << 20
 
 
@@ -60,13 +63,19 @@ class StoredGroup:
     folder: str = ""
 
     def copied(self, output: IO[bytes]) -> Struct:
-        """Copy it to the end of a file; returns its description there, without indexes and Bloom filters.
+        """Copy it to the end of a file.
+
+        Returns its description there, without indexes and Bloom filters.
 
         Raises:
             OSError: the file is shorter than its footer says, or can't be read or written.
         """
         chunks = [self._moved(chunk, output) for chunk in items(self.described, COLUMNS)]
-        group = {number: each for number, each in self.described.items() if number not in (GROUP_PLACE, ORDINAL)}
+        group = {
+            number: each
+            for number, each in self.described.items()
+            if number not in (GROUP_PLACE, ORDINAL)
+        }
         kind, (item, _) = self.described[COLUMNS]
         return {**group, COLUMNS: (kind, (item, chunks))}
 
@@ -92,7 +101,10 @@ class StoredGroup:
 
 
 def stored_groups(source: IO[bytes], footer: Struct, folder: str = "") -> list[StoredGroup | None]:
-    """The row groups of a file; None for one that can't be copied into a file with the columns of `footer`."""
+    """The row groups of a file.
+
+    None for one that can't be copied into a file with the columns of `footer`.
+    """
     try:
         written = footer_of(source)
         known = read_struct(io.BytesIO(written or b"\0"))
@@ -100,7 +112,8 @@ def stored_groups(source: IO[bytes], footer: Struct, folder: str = "") -> list[S
             return []
         size = source.seek(0, os.SEEK_END) - END_BYTES - len(written)
         return [
-            StoredGroup(source, each, folder) if _is_copyable(each, size) else None for each in items(known, ROW_GROUPS)
+            StoredGroup(source, each, folder) if _is_copyable(each, size) else None
+            for each in items(known, ROW_GROUPS)
         ]
     except (KeyError, TypeError, ValueError):
         # Whether it is damaged shows when it is decoded.
@@ -121,7 +134,10 @@ def _has_columns_of(footer: Struct, other: Struct) -> bool:
 
 
 def _plain(elements: Sequence[Struct]) -> Iterator[Struct]:
-    return ({number: each for number, each in element.items() if number != FIELD_ID} for element in elements)
+    return (
+        {number: each for number, each in element.items() if number != FIELD_ID}
+        for element in elements
+    )
 
 
 def _is_copyable(group: Struct, size: int) -> bool:

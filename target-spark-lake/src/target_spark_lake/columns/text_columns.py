@@ -1,7 +1,8 @@
 """Which columns of text hold JSON: those whose values may be texts or something else.
 
-In such a column a text has its quotes, so that `1` and `"1"` stay two values, and every value can be parsed. A table
-that version 0.1.0 began keeps its own way: texts as they are, and everything else as JSON.
+In such a column a text has its quotes, so that `1` and `"1"` stay two values, and every value can
+be parsed. A table that version 0.1.0 began keeps its own way: texts as they are, and everything
+else as JSON.
 """
 
 from __future__ import annotations
@@ -29,7 +30,9 @@ _PLAIN_DIGITS = 40
 
 @dataclass(frozen=True)
 class TextColumns:
-    """How a table's columns of text hold values, by path (`/address/zip`); those in neither set hold texts alone.
+    """How a table's columns of text hold values, by path (`/address/zip`).
+
+    Those in neither set hold texts alone.
 
     Attributes:
         json: They hold JSON throughout.
@@ -40,7 +43,9 @@ class TextColumns:
     mixed: frozenset[str] = frozenset()
 
     @classmethod
-    def stored(cls, columns: Struct, json: Iterable[str] | None, mixed: Iterable[str]) -> TextColumns:
+    def stored(
+        cls, columns: Struct, json: Iterable[str] | None, mixed: Iterable[str]
+    ) -> TextColumns:
         """Those of a table as its record has them; version 0.1.0 did not record any."""
         if json is None:
             return cls(mixed=frozenset(_texts(columns, "")))
@@ -78,8 +83,10 @@ class JsonTexts:
         root: The stream's schema.
         before: What is known of the table's columns.
         found: What is known of them after the stream's records.
-        mixing: Paths of columns in which a text and another value may look alike, as version 0.1.0 has them.
-        refused: Paths of columns that hold texts alone so far, and would get other values beside them.
+        mixing: Paths of columns in which a text and another value may look alike, as version 0.1.0
+            has them.
+        refused: Paths of columns that hold texts alone so far, and would get other values beside
+            them.
     """
 
     root: JSON
@@ -93,7 +100,11 @@ class JsonTexts:
         self.found = self.before
 
     def places(
-        self, columns: Struct, declared: Mapping[str, LakeType], table: Struct | None, keys: Iterable[str]
+        self,
+        columns: Struct,
+        declared: Mapping[str, LakeType],
+        table: Struct | None,
+        keys: Iterable[str],
     ) -> JSON:
         """Where texts get quotes: `VALUE` or `KEY` by column, or by member or `ELEMENT` below it.
 
@@ -109,23 +120,38 @@ class JsonTexts:
         places = {name: _asked(place, is_key=name in merging) for name, place in found.items()}
         return {name: place for name, place in places.items() if place is not None}
 
-    def _place(self, schema: JSON, kind: LakeType, path: str, declared: LakeType | None, table: LakeType | None) -> Any:
+    def _place(
+        self,
+        schema: JSON,
+        kind: LakeType,
+        path: str,
+        declared: LakeType | None,
+        table: LakeType | None,
+    ) -> Any:
         branch = single_branch(schema)
         if isinstance(kind, Array):
-            wanted, held = (each.element if isinstance(each, Array) else None for each in (declared, table))
+            wanted, held = (
+                each.element if isinstance(each, Array) else None for each in (declared, table)
+            )
             inner = self._place(branch["items"], kind.element, path_to(ELEMENT, path), wanted, held)
             return None if inner is None else {ELEMENT: inner}
         if isinstance(kind, Struct):
-            asked, known = (each.types if isinstance(each, Struct) else {} for each in (declared, table))
+            asked, known = (
+                each.types if isinstance(each, Struct) else {} for each in (declared, table)
+            )
             members = {
-                name: self._place(schema, kind.types[name], path_to(name, path), asked.get(name), known.get(name))
+                name: self._place(
+                    schema, kind.types[name], path_to(name, path), asked.get(name), known.get(name)
+                )
                 for name, schema in branch["properties"].items()
                 if name in kind.types
             }
             return {name: each for name, each in members.items() if each is not None} or None
         return self._text(schema, path, declared, table) if kind == STRING else None
 
-    def _text(self, schema: JSON, path: str, declared: LakeType | None, table: LakeType | None) -> str | None:
+    def _text(
+        self, schema: JSON, path: str, declared: LakeType | None, table: LakeType | None
+    ) -> str | None:
         kinds = admitted_types(schema, self.root) - {"null"}
         if path not in self.before.json:
             if declared == STRING or not kinds - {"string"}:
@@ -152,7 +178,10 @@ def _asked(place: Any, *, is_key: bool) -> Any:
 
 
 def as_json(value: Any, place: Any) -> Any:
-    """A value in which those at places of JSON text are replaced by their text; `place` is from `places`."""
+    """A value in which those at places of JSON text are replaced by their text.
+
+    `place` is from `places`.
+    """
     if value is None or place is None:
         return value
     if place == VALUE:
@@ -161,11 +190,17 @@ def as_json(value: Any, place: Any) -> Any:
         return to_json(canonical(value))
     if isinstance(value, list):
         return [as_json(each, place.get(ELEMENT)) for each in value]
-    return {name: as_json(each, place.get(name)) for name, each in value.items()} if isinstance(value, dict) else value
+    return (
+        {name: as_json(each, place.get(name)) for name, each in value.items()}
+        if isinstance(value, dict)
+        else value
+    )
 
 
 def canonical(value: Any) -> Any:
-    """The value with numbers in one spelling (plain digits for whole ones) and members in one order."""
+    """The value with numbers in one spelling (plain digits for whole ones) and members in one
+    order.
+    """
     if isinstance(value, list):
         return [canonical(each) for each in value]
     if isinstance(value, dict):
@@ -176,5 +211,7 @@ def canonical(value: Any) -> Any:
     text = "".join(map(str, digits)).lstrip("0")
     significant = text.rstrip("0")
     power = int(exponent) + len(text) - len(significant)
-    number = Decimal((sign if significant else 0, tuple(map(int, significant)), power if significant else 0))
+    number = Decimal(
+        (sign if significant else 0, tuple(map(int, significant)), power if significant else 0)
+    )
     return int(number) if power >= 0 and len(significant) + power <= _PLAIN_DIGITS else number

@@ -1,7 +1,9 @@
-"""Texts of lake values: for old rows of a column that becomes text, and for typed files read as text.
+"""Texts of lake values: for old rows of a column that becomes text, and for typed files read as
+text.
 
-The original spelling of a number is lost. So it gets plain digits, never an exponent: a floating-point number the
-shortest that identify it (`5`, `0.0000000001`), a decimal all digits of its scale (`12.50`).
+The original spelling of a number is lost. So it gets plain digits, never an exponent: a
+floating-point number the shortest that identify it (`5`, `0.0000000001`), a decimal all digits of
+its scale (`12.50`).
 """
 
 from __future__ import annotations
@@ -24,13 +26,18 @@ def value_text(value: Any) -> str | None:
 
 
 def json_value(value: Any) -> Any:
-    """A value as Arrow converts it to Python, in JSON's terms; a map becomes its entries, a time of day its text."""
+    """A value as Arrow converts it to Python, in JSON's terms.
+
+    A map becomes its entries, a time of day its text.
+    """
     if isinstance(value, Mapping):
         return {name: json_value(each) for name, each in value.items()}
     if isinstance(value, list | tuple):
         return [json_value(each) for each in value]
     if isinstance(value, datetime):
-        return value.replace(tzinfo=None).isoformat(timespec="microseconds") + ("Z" if value.tzinfo else "")
+        return value.replace(tzinfo=None).isoformat(timespec="microseconds") + (
+            "Z" if value.tzinfo else ""
+        )
     if isinstance(value, date):
         return value.isoformat()
     if isinstance(value, time | timedelta):

@@ -1,4 +1,6 @@
-"""The lake type that holds the values of two types: automatically without loss, or only on the user's request."""
+"""The lake type that holds the values of two types: automatically without loss, or only on the
+user's request.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,9 @@ def _as_decimal(kind: Scalar) -> Scalar | None:
 
 
 def may_become(old: LakeType, new: LakeType) -> bool:
-    """Whether values may be converted if the user declares it: to text, to an instant, to a double, or wider."""
+    """Whether values may be converted if the user declares it: to text, to an instant, to a double,
+    or wider.
+    """
     if old == new or new == STRING:
         return True
     if isinstance(old, Scalar) and isinstance(new, Scalar):
@@ -47,7 +51,10 @@ def may_become(old: LakeType, new: LakeType) -> bool:
     if isinstance(old, Array) and isinstance(new, Array):
         return may_become(old.element, new.element)
     if isinstance(old, Struct) and isinstance(new, Struct):
-        return all(name in new.types and may_become(kind, new.types[name]) for name, kind in old.types.items())
+        return all(
+            name in new.types and may_become(kind, new.types[name])
+            for name, kind in old.types.items()
+        )
     return False
 
 

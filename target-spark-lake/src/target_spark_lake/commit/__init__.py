@@ -1,4 +1,7 @@
-"""The commit: lock, journal, publishing, recovery. Plain Python, and repeatable from the journal entry on.
+"""The commit: lock, journal, publishing, recovery.
 
-It may import `table_logs`, `intake` and the rooms below. Start with `pipeline_run`, then `journal` and `publish`.
+Plain Python, and repeatable from the journal entry on.
+
+It may import `table_logs`, `intake` and the rooms below. Start with `pipeline_run`, then `journal`
+and `publish`.
 """

@@ -1,8 +1,9 @@
-"""Ownership of `checkpoint.json`: who may write it, who resumes from it, and which staged files are kept for it.
+"""Ownership of `checkpoint.json`: who may write it, who resumes from it, and which staged files are
+kept for it.
 
-Whichever run last exchanged this object decides about the files that it names. A new holder of the pipeline signs it,
-which makes later writes of earlier, still living runs fail. It is voided before its files are removed, so that no run
-can start to resume from it meanwhile.
+Whichever run last exchanged this object decides about the files that it names. A new holder of the
+pipeline signs it, which makes later writes of earlier, still living runs fail. It is voided before
+its files are removed, so that no run can start to resume from it meanwhile.
 """
 
 from __future__ import annotations
@@ -30,8 +31,11 @@ VOID = "void"
 SIGNATURE = "signed_by"
 
 
-def take_over(lock: RunLock, saved: Mapping[str, Any] | None, last: RunEntry | None) -> Checkpoint | None:
-    """Keep what the new holder can resume from, and remove everything else that earlier runs staged.
+def take_over(
+    lock: RunLock, saved: Mapping[str, Any] | None, last: RunEntry | None
+) -> Checkpoint | None:
+    """Keep what the new holder can resume from, and remove everything else that earlier runs
+    staged.
 
     Returns the signed checkpoint if it fits the committed state and the last run, else None.
     """
@@ -42,7 +46,8 @@ def take_over(lock: RunLock, saved: Mapping[str, Any] | None, last: RunEntry | N
         seen = storage.read(path)
         staged = {file.path: file.size for file in storage.list(layout.pipeline_staging)}
         kept = None if seen is None else _resumable(seen, layout, staged, saved, last)
-        # Even without a checkpoint: a run that is still alive could start to name files removed here.
+        # Even without a checkpoint: a run that is still alive could start to name files removed
+        # here.
         void = kept is None and (seen is not None or bool(dead or staged))
         if kept is not None:
             kept = replace(kept, target={**kept.target, SIGNATURE: run_id})
@@ -75,7 +80,8 @@ class CheckpointFile:
 
     Attributes:
         current: What the run may resume from, signed by it; None if there is nothing.
-        offered: Paths that this run tried to name in a checkpoint: a later run may resume from them at any time.
+        offered: Paths that this run tried to name in a checkpoint: a later run may resume from them
+            at any time.
         lost: Whether another process wrote the checkpoint, so that this run writes no more.
     """
 
@@ -90,7 +96,10 @@ class CheckpointFile:
         self._taken = _run_folders(lock.layout, staged_files(current)) if current else set()
 
     def write(self, checkpoint: Checkpoint) -> bool:
-        """Replace the checkpoint by a newer one; False if another process wrote it or the storage failed."""
+        """Replace the checkpoint by a newer one.
+
+        False if another process wrote it or the storage failed.
+        """
         data = checkpoint.to_bytes()
         self.offered.update(staged_files(checkpoint))
         try:
@@ -98,11 +107,15 @@ class CheckpointFile:
             return not self.lost and self._exchange(data)
         except StorageError as error:
             self._unsure = data
-            logger.warning("The checkpoint could not be written, the run goes on without it: %s", error)
+            logger.warning(
+                "The checkpoint could not be written, the run goes on without it: %s", error
+            )
             return False
 
     def discard(self) -> None:
-        """Withdraw the current checkpoint, or this run's own, from all later runs, and free its space."""
+        """Withdraw the current checkpoint, or this run's own, from all later runs, and free its
+        space.
+        """
         if (self.current is None and not self.offered) or not self._exchange(_void(self._run_id)):
             return
         self._remove_taken()
@@ -111,7 +124,10 @@ class CheckpointFile:
         self.offered.clear()
 
     def remove(self) -> None:
-        """Remove the checkpoint after the commit; if the storage fails, the next start removes it."""
+        """Remove the checkpoint after the commit.
+
+        If the storage fails, the next start removes it.
+        """
         self._storage.delete(self._layout.checkpoint)
         self._remove_taken()
 
@@ -142,7 +158,11 @@ class CheckpointFile:
 
 
 def _resumable(
-    data: bytes, layout: Layout, staged: Mapping[str, int], saved: Mapping[str, Any] | None, last: RunEntry | None
+    data: bytes,
+    layout: Layout,
+    staged: Mapping[str, int],
+    saved: Mapping[str, Any] | None,
+    last: RunEntry | None,
 ) -> Checkpoint | None:
     try:
         found = Checkpoint.from_bytes(data, layout.checkpoint)
@@ -153,7 +173,9 @@ def _resumable(
         logger.warning("What a dead run had staged is left aside: %s", error)
         return None
     if missing:
-        logger.warning("What run %s had staged is left aside: %s is not there whole.", found.run_id, missing[0])
+        logger.warning(
+            "What run %s had staged is left aside: %s is not there whole.", found.run_id, missing[0]
+        )
         return None
     return found
 

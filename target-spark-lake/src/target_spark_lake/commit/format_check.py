@@ -1,4 +1,6 @@
-"""Keeps tables of different formats out of one folder: read as the wrong format, their rows would be wrong."""
+"""Keeps tables of different formats out of one folder: read as the wrong format, their rows would
+be wrong.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,12 @@ if TYPE_CHECKING:
 
 
 def check_format(
-    storage: Storage, logs: TableLogs, stream: str, table: str, record: TableRecord | None, chosen: str
+    storage: Storage,
+    logs: TableLogs,
+    stream: str,
+    table: str,
+    record: TableRecord | None,
+    chosen: str,
 ) -> None:
     """Refuse a table kept in another format than the chosen one, before anything is staged.
 
@@ -34,7 +41,8 @@ def check_format(
             else f"set format: {record.format}"
         )
         raise ConfigurationError(
-            f"stream {stream}: table {table} is kept as {record.format}, and format is {chosen}; {way_out}, or load "
+            f"stream {stream}: table {table} is kept as {record.format}, and format is {chosen}; "
+            f"{way_out}, or load "
             "the stream into another table (stream_options, path)"
         )
 
@@ -47,5 +55,6 @@ def _check_new(storage: Storage, stream: str, table: str, chosen: str) -> None:
     else:
         return
     raise ConfigurationError(
-        f"stream {stream}: {table} holds {found}; move it away, or give this stream another `path` (stream_options)"
+        f"stream {stream}: {table} holds {found}; move it away, or give this stream another `path` "
+        "(stream_options)"
     )

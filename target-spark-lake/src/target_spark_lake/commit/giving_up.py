@@ -1,7 +1,9 @@
-"""Giving up a committed run that can't be published: another run takes back what was published of it.
+"""Giving up a committed run that can't be published: another run takes back what was published of
+it.
 
-That run's journal is a commit like any other: files to remove, log entries that undo, the previous state. So it can be
-finished after a crash, and the next run starts as if the run given up had never happened.
+That run's journal is a commit like any other: files to remove, log entries that undo, the previous
+state. So it can be finished after a crash, and the next run starts as if the run given up had never
+happened.
 """
 
 from __future__ import annotations
@@ -36,7 +38,9 @@ CONVERT = "convert"
 STAGED = f"{LAKE_FOLDER}/staging/runs/"
 
 
-def check_given_up(storage: Storage, layout: Layout, run_id: str, last: RunEntry | None) -> JSON | None:
+def check_given_up(
+    storage: Storage, layout: Layout, run_id: str, last: RunEntry | None
+) -> JSON | None:
     """Refuse to give up a run unless it is committed and unpublished.
 
     Returns:
@@ -49,23 +53,35 @@ def check_given_up(storage: Storage, layout: Layout, run_id: str, last: RunEntry
         return giving_up_report(last)  # perhaps not all of it is done yet: the next steps finish it
     entry = read_entry(storage, layout.runs, run_id)
     if entry is None:
-        raise StateError(f"pipeline {layout.pipeline} has no run {run_id}: `spark-lake runs` shows them")
+        raise StateError(
+            f"pipeline {layout.pipeline} has no run {run_id}: `spark-lake runs` shows them"
+        )
     if by := entry.body.get(GIVEN_UP_BY):
         if (undoing := read_entry(storage, layout.runs, by)) is not None:
             return giving_up_report(undoing)
         # Its journal was removed, and with it the list of losses.
-        return {"run_id": run_id, "reason": str(entry.body["error"]).partition(": ")[2], "streams": None, "by": by}
+        return {
+            "run_id": run_id,
+            "reason": str(entry.body["error"]).partition(": ")[2],
+            "streams": None,
+            "by": by,
+        }
     if GIVES_UP in entry.body:
         raise StateError(
-            f"run {run_id} takes back run {entry.body[GIVES_UP]['run_id']}: `spark-lake recover` finishes it"
+            f"run {run_id} takes back run {entry.body[GIVES_UP]['run_id']}: `spark-lake recover` "
+            "finishes it"
         )
     if entry.phase == PUBLISHED:
         raise StateError(
-            f"run {run_id} is published, so there is nothing to give up; `spark-lake state restore {run_id} --before` "
+            f"run {run_id} is published, so there is nothing to give up; `spark-lake state restore "
+            f"{run_id} --before` "
             "makes the state before it the current one"
         )
     if last is None or last.run_id != run_id:
-        raise StateError(f"run {run_id} was never committed: nothing of it happened, and there is nothing to give up")
+        raise StateError(
+            f"run {run_id} was never committed: nothing of it happened, and there is nothing to "
+            "give up"
+        )
     return None
 
 
@@ -74,7 +90,9 @@ def giving_up_report(entry: RunEntry) -> JSON:
     return {**entry.body[GIVES_UP], "by": entry.run_id}
 
 
-def give_up(lock: RunLock, store: StateStore, entry: RunEntry, reason: UnpublishableError) -> RunEntry:
+def give_up(
+    lock: RunLock, store: StateStore, entry: RunEntry, reason: UnpublishableError
+) -> RunEntry:
     """Take back a committed run whose publishing just failed, as the run that holds the lock.
 
     Returns the published run that took it back; `reason` says why the other could not be published.
@@ -92,21 +110,33 @@ def give_up(lock: RunLock, store: StateStore, entry: RunEntry, reason: Unpublish
     state, before = _state_before(entry), entry.body.get("previous_state")
     body = journal.committed_body(head, undoing, {}, state, before, place_of(entry))
     cause = str(reason).partition(WAY_OUT)[0]
-    body[GIVES_UP] = {"run_id": entry.run_id, "reason": cause, "streams": _losses(entry, plan, lost)}
+    body[GIVES_UP] = {
+        "run_id": entry.run_id,
+        "reason": cause,
+        "streams": _losses(entry, plan, lost),
+    }
     lock.ensure_held()
     made = journal.commit(storage, layout, body)
     if made is None:
         raise LockedError(
-            f"pipeline {layout.pipeline}: another process took this one for dead, so nothing was given up"
+            f"pipeline {layout.pipeline}: another process took this one for dead, so nothing was "
+            "given up"
         )
     logger.warning("Run %s is given up: what was published of it is taken back.", entry.run_id)
     return publish(lock, store, made)
 
 
 def _undoing(
-    storage: Storage, layout: Layout, run_id: str, entry: RunEntry, plan: Plan, lost: tuple[PublishedFile, ...]
+    storage: Storage,
+    layout: Layout,
+    run_id: str,
+    entry: RunEntry,
+    plan: Plan,
+    lost: tuple[PublishedFile, ...],
 ) -> Plan:
-    """The plan that undoes a run: what is removed, what is kept after all, and which log entries undo others."""
+    """The plan that undoes a run: what is removed, what is kept after all, and which log entries
+    undo others.
+    """
     converts = entry.body.get("command") == CONVERT
     records = {table_of_record(path): (path, record) for path, record in plan.tables.items()}
     logs = TableLogs(storage, layout)
@@ -119,10 +149,12 @@ def _undoing(
         path, record = records.get(table, ("", None))
         files = [file for file in plan.publish if table_of_file(file.final) == table]
         if table in undone:
-            # A version of the log names its files: they are removed once no reader can request it any more (VACUUM).
+            # A version of the log names its files: they are removed once no reader can request it
+            # any more (VACUUM).
             made = fates[table] is Fate.MADE
             retire += [] if made else [file.final for file in files]
-            # What the run made, or was to make, of a new table can only become an empty table of the pipeline.
+            # What the run made, or was to make, of a new table can only become an empty table of
+            # the pipeline.
             stays = (made and (converts or undone[table].makes_table)) or (
                 fates[table] is Fate.NO_TABLE and not converts
             )
@@ -130,19 +162,25 @@ def _undoing(
             old = [path for path in plan.retire if table_of_file(path) == table]
             stays = None in each(storage, storage.size, old)
             twice = _keeps_versions(table, record)
-            retire += [file.final for file in files if not stays or (twice and not _is_written_anew(file))]
-            # If a file of the table is lost, it is unknown which of the remaining rows only these old files hold.
+            retire += [
+                file.final for file in files if not stays or (twice and not _is_written_anew(file))
+            ]
+            # If a file of the table is lost, it is unknown which of the remaining rows only these
+            # old files hold.
             retire += old if stays and not set(files) & set(lost) else []
         if stays and record is not None:
             tables[path] = record
-    taken = (commit for table, commit in undone.items() if not converts and fates[table] is not Fate.LEFT)
+    taken = (
+        commit for table, commit in undone.items() if not converts and fates[table] is not Fate.LEFT
+    )
     return Plan((), tuple(dict.fromkeys(retire)), tables, tuple(taken))
 
 
 def _keeps_versions(table: str, record: TableRecord | None) -> bool:
     """Whether the rows that the next run sends again would be duplicated in a table.
 
-    A table with one row per key, or one that is replaced, takes the same rows again without duplicates.
+    A table with one row per key, or one that is replaced, takes the same rows again without
+    duplicates.
     """
     return record is not None and (record.method.keeps_versions or record.is_history_at(table))
 
@@ -150,13 +188,18 @@ def _keeps_versions(table: str, record: TableRecord | None) -> bool:
 def _is_written_anew(file: PublishedFile) -> bool:
     """Whether a file's rows are older than its run."""
     _, _, _, *folders = file.staged.removeprefix(STAGED).split("/")
-    return folders[0] == JOINED or "rewritten" in file.staged.removesuffix(".parquet").split("/")[-2:]
+    return (
+        folders[0] == JOINED or "rewritten" in file.staged.removesuffix(".parquet").split("/")[-2:]
+    )
 
 
 def _state_before(entry: RunEntry) -> JSON | None:
-    """The state before a run, or an empty one; None if the run saves none, so that the saved state is left alone.
+    """The state before a run, or an empty one.
 
-    It is written even if equal: a process suspended before its write of the run's state must find a changed object.
+    None if the run saves none, so that the saved state is left alone.
+
+    It is written even if equal: a process suspended before its write of the run's state must find a
+    changed object.
     """
     before: JSON | None = entry.body.get("previous_state")
     if entry.state is None:
@@ -178,7 +221,9 @@ def _losses(entry: RunEntry, plan: Plan, lost: tuple[PublishedFile, ...]) -> JSO
 
 
 def _stream_of(file: PublishedFile, plan: Plan) -> str:
-    """By the record of its table, else by its staged path, below `staging/runs/<pipeline>/<run>/<stream>`."""
+    """By the record of its table, else by its staged path, below
+    `staging/runs/<pipeline>/<run>/<stream>`.
+    """
     for path, record in plan.tables.items():
         if table_of_file(file.final) == table_of_record(path):
             return record.stream

@@ -1,6 +1,7 @@
 """The journal: one object per run, created if absent, that decides whether the run happened.
 
-The object of a committed run holds everything needed to publish it, so that any later process can finish it.
+The object of a committed run holds everything needed to publish it, so that any later process can
+finish it.
 """
 
 from __future__ import annotations
@@ -16,7 +17,12 @@ from singer_spark.state.choice import STATE_PLACE
 from singer_spark.state.run_log import ABORTED, COMMITTED, RunEntry, decode, encode, read_entry
 from singer_spark.storage.at_once import each
 from target_spark_lake.layout import Layout, is_in_parts
-from target_spark_lake.table_logs.table_log import LogCommit, logs_from_body, logs_to_body, plan_logs
+from target_spark_lake.table_logs.table_log import (
+    LogCommit,
+    logs_from_body,
+    logs_to_body,
+    plan_logs,
+)
 from target_spark_lake.tables.changes import Commit, PublishedFile, StreamReport, TableChange
 from target_spark_lake.tables.expendable import Expendable
 from target_spark_lake.tables.table_record import TableRecord
@@ -31,7 +37,8 @@ JSON = dict[str, Any]
 SUCCEEDED, FAILED, ROLLED_BACK = "succeeded", "failed", "rolled_back"
 KEPT_RUNS = 1000
 PRUNED_AT_ONCE = 100
-# In the journal of a run that takes a committed one back: which, why, and what is lost; in the other's: by which run.
+# In the journal of a run that takes a committed one back: which, why, and what is lost; in the
+# other's: by which run.
 GIVES_UP, GIVEN_UP_BY = "gives_up", "given_up_by"
 # Only in the journals of runs that have such files: older programs leave them to the next such run.
 EXPENDABLE = "expendable"
@@ -64,7 +71,10 @@ class Plan:
             return Plan(
                 tuple(PublishedFile(**file) for file in body["publish"]),
                 tuple(body["retire"]),
-                {path: TableRecord.from_body(record, path) for path, record in body["tables"].items()},
+                {
+                    path: TableRecord.from_body(record, path)
+                    for path, record in body["tables"].items()
+                },
                 logs_from_body(body),
                 tuple(map(Expendable.from_body, body.get(EXPENDABLE, ()))),
             )
@@ -72,20 +82,29 @@ class Plan:
             raise StorageError(f"the journal of run {entry.run_id} is damaged ({error})") from error
 
 
-def plan_commit(layout: Layout, run_id: str, commit: Commit, records: Mapping[str, TableRecord]) -> Plan:
-    """Give each staged file its final name and collect the rest; `records` are the new ones, by table folder."""
+def plan_commit(
+    layout: Layout, run_id: str, commit: Commit, records: Mapping[str, TableRecord]
+) -> Plan:
+    """Give each staged file its final name and collect the rest.
+
+    `records` are the new ones, by table folder.
+    """
     publish: list[PublishedFile] = []
     for change in commit.changes:
         for number, file in enumerate(change.published, start=1):
             extension = f"{file.codec}.parquet" if file.codec else change.extension
             place, in_parts = file.place, file.order is not None
-            final = layout.final_file(change.table, file.partition, run_id, number, extension, place, in_parts=in_parts)
+            final = layout.final_file(
+                change.table, file.partition, run_id, number, extension, place, in_parts=in_parts
+            )
             publish.append(PublishedFile(file.path, final, file.rows, file.bytes))
             if file.order is not None:
                 order = layout.row_order(change.table, final)
                 publish.append(PublishedFile(file.order.path, order, 0, file.order.bytes))
     for stream, file in commit.rejected.items():
-        publish.append(PublishedFile(file.path, layout.rejected(run_id, stream), file.rows, file.bytes))
+        publish.append(
+            PublishedFile(file.path, layout.rejected(run_id, stream), file.rows, file.bytes)
+        )
     return Plan(
         tuple(publish),
         tuple(path for change in commit.changes for path in _retired(layout, change)),
@@ -96,7 +115,10 @@ def plan_commit(layout: Layout, run_id: str, commit: Commit, records: Mapping[st
 
 
 def _retired(layout: Layout, change: TableChange) -> Iterator[str]:
-    """The files to remove; those of older versions of a table with a log are kept for its readers."""
+    """The files to remove.
+
+    Those of older versions of a table with a log are kept for its readers.
+    """
     yield from getattr(change.log, "leaves", ())
     for path in (*change.retire, *change.joined_from) if change.log is None else ():
         yield path
@@ -123,7 +145,9 @@ def committed_body(
     state_place: str | None,
     shapes: Mapping[str, str] = {},
 ) -> JSON:
-    """A commit as a JSON object; `state` is None if the saved one stays, `state_place` if it is in the bucket.
+    """A commit as a JSON object.
+
+    `state` is None if the saved one stays, `state_place` if it is in the bucket.
 
     `shapes` are those of all streams that runs have brought so far.
     """
@@ -154,11 +178,18 @@ def aborted_body(head: JSON, outcome: str, error: BaseException | str) -> JSON:
 
 def reason_of(error: BaseException) -> str:
     """Why a run failed, in one line: secrets masked, signals by name."""
-    return one_line(error) if isinstance(error, Exception) else f"stopped by {str(error) or type(error).__name__}"
+    return (
+        one_line(error)
+        if isinstance(error, Exception)
+        else f"stopped by {str(error) or type(error).__name__}"
+    )
 
 
 def head(layout: Layout, run: LockEntry, last_committed: str | None) -> JSON:
-    """The members common to all journals; `last_committed` is the last committed run when the lock was taken."""
+    """The members common to all journals.
+
+    `last_committed` is the last committed run when the lock was taken.
+    """
     return {
         "run_id": run.run_id,
         "pipeline": layout.pipeline,
@@ -198,7 +229,9 @@ def commit(storage: Storage, layout: Layout, body: JSON) -> RunEntry | None:
     return None if existing is None or existing.phase == ABORTED else existing
 
 
-def rewritten(storage: Storage, layout: Layout, entry: RunEntry, state_place: str | None, **changes: Any) -> RunEntry:
+def rewritten(
+    storage: Storage, layout: Layout, entry: RunEntry, state_place: str | None, **changes: Any
+) -> RunEntry:
     """Update a committed run's journal: where the state is kept, and other changes."""
     body = {**entry.body, **changes, STATE_PLACE: state_place}
     storage.replace(layout.journal(entry.run_id), encode(body))
@@ -206,7 +239,10 @@ def rewritten(storage: Storage, layout: Layout, entry: RunEntry, state_place: st
 
 
 def note_unpublished(storage: Storage, layout: Layout, run_id: str, error: StorageError) -> None:
-    """Note for people why a committed run is not published; only while it isn't, and never fails."""
+    """Note for people why a committed run is not published.
+
+    Only while it isn't, and never fails.
+    """
     with suppress(StorageError):
         path = layout.journal(run_id)
         seen = storage.read(path)
@@ -221,15 +257,27 @@ def mark_given_up(storage: Storage, layout: Layout, run_id: str, by: RunEntry) -
     if entry is None or entry.phase == ABORTED:
         return
     error = f"its publishing was given up by run {by.run_id}: {by.body[GIVES_UP]['reason']}"
-    kept = {name: entry.body.get(name) for name in ("run_id", "pipeline", "command", "started_at", "last_committed")}
-    undone = {**aborted_body(kept, ROLLED_BACK, error), "streams": {}, "state": None, GIVEN_UP_BY: by.run_id}
+    kept = {
+        name: entry.body.get(name)
+        for name in ("run_id", "pipeline", "command", "started_at", "last_committed")
+    }
+    undone = {
+        **aborted_body(kept, ROLLED_BACK, error),
+        "streams": {},
+        "state": None,
+        GIVEN_UP_BY: by.run_id,
+    }
     storage.replace(layout.journal(run_id), encode(undone))
 
 
-def prune(storage: Storage, layout: Layout, decided: Sequence[str], keep: set[str], after: str = "") -> None:
-    """Remove the oldest journals beyond those kept, a limited number at once, so that no run waits long.
+def prune(
+    storage: Storage, layout: Layout, decided: Sequence[str], keep: set[str], after: str = ""
+) -> None:
+    """Remove the oldest journals beyond those kept, a limited number at once, so that no run waits
+    long.
 
-    Of the `decided` runs, newest first, those beyond `KEPT_RUNS` and newer than `after` are removed, unless in `keep`.
+    Of the `decided` runs, newest first, those beyond `KEPT_RUNS` and newer than `after` are
+    removed, unless in `keep`.
     """
     old = [run_id for run_id in decided[KEPT_RUNS:] if run_id not in keep and run_id > after]
     each(storage, lambda run_id: storage.delete(layout.journal(run_id)), old[-PRUNED_AT_ONCE:])

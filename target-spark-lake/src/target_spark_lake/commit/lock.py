@@ -1,11 +1,12 @@
 """One run of a pipeline at a time, on any number of machines.
 
-Lock objects are numbered generations, `<locks>/<generation>.json`; the highest one says who holds the pipeline, or
-that it is free. Taking over means creating the next generation if absent, which only one contender can do. The highest
-object is never deleted, so a contender that creates a number already used and removed finds a higher one, and
-withdraws. Run ids sort in the order of the runs, whatever the machines' clocks say: each is greater than those of all
-existing generations. Earlier objects are kept until the work of their runs has been finished or undone, so nothing is
-forgotten if a holder dies while doing that.
+Lock objects are numbered generations, `<locks>/<generation>.json`; the highest one says who holds
+the pipeline, or that it is free. Taking over means creating the next generation if absent, which
+only one contender can do. The highest object is never deleted, so a contender that creates a number
+already used and removed finds a higher one, and withdraws. Run ids sort in the order of the runs,
+whatever the machines' clocks say: each is greater than those of all existing generations. Earlier
+objects are kept until the work of their runs has been finished or undone, so nothing is forgotten
+if a holder dies while doing that.
 """
 
 from __future__ import annotations
@@ -39,10 +40,13 @@ class RunLock:
 
     Attributes:
         entry: This run's generation.
-        earlier: The earlier generations still present, by run id: the order in which their runs are decided.
+        earlier: The earlier generations still present, by run id: the order in which their runs are
+            decided.
     """
 
-    def __init__(self, storage: Storage, layout: Layout, entry: LockEntry, earlier: tuple[LockEntry, ...]) -> None:
+    def __init__(
+        self, storage: Storage, layout: Layout, entry: LockEntry, earlier: tuple[LockEntry, ...]
+    ) -> None:
         self.storage = storage
         self.layout = layout
         self.entry = entry
@@ -61,9 +65,11 @@ class RunLock:
         newest = newest_entry(self.storage, self.layout)
         if newest is None:
             raise LockedError(
-                f"pipeline {self.layout.pipeline}: the lock of this run was removed by a person; run it again"
+                f"pipeline {self.layout.pipeline}: the lock of this run was removed by a person; "
+                "run it again"
             )
-        # The number alone is not enough: after a manual removal of the lock another run may have the same one.
+        # The number alone is not enough: after a manual removal of the lock another run may have
+        # the same one.
         if newest.run_id != self.entry.run_id:
             raise self._taken_over(newest)
 
@@ -78,21 +84,26 @@ class RunLock:
             self.storage.delete(entry_path(self.layout, entry.generation))
 
     def stop(self) -> None:
-        """Stop the heartbeats without releasing: an undecided run is left for the next one to decide."""
+        """Stop the heartbeats without releasing: an undecided run is left for the next one to
+        decide.
+        """
         self._stopped.set()
         self._thread.join()
 
     def _taken_over(self, by: LockEntry) -> LockedError:
         ttl = self.entry.ttl_seconds
         return LockedError(
-            f"pipeline {self.layout.pipeline}: run {by.run_id} ({by.holder()}) took over, as this run showed no sign "
-            f"of life for {ttl:g} s (lock_ttl_seconds) or was unlocked by force; nothing more of it is published, "
+            f"pipeline {self.layout.pipeline}: run {by.run_id} ({by.holder()}) took over, as this "
+            "run showed no sign "
+            f"of life for {ttl:g} s (lock_ttl_seconds) or was unlocked by force; nothing more of "
+            "it is published, "
             "run it again"
         )
 
     def _show_life(self) -> None:
         while not self._stopped.wait(self.entry.ttl_seconds / BEATS_PER_TTL):
-            # Whatever goes wrong, the next beat may arrive; a lost lock is noticed at the commit at the latest.
+            # Whatever goes wrong, the next beat may arrive; a lost lock is noticed at the commit at
+            # the latest.
             try:
                 self._write(released=False)
                 newest = newest_entry(self.storage, self.layout)
@@ -108,7 +119,8 @@ class RunLock:
             self.entry = replace(self.entry, beat=datetime.now(UTC), released=released)
             path = entry_path(self.layout, self.entry.generation)
             seen = self.storage.read(path)
-            # What a later holder removed must not reappear, and what another run created since is not ours.
+            # What a later holder removed must not reappear, and what another run created since is
+            # not ours.
             if seen is not None and decode(seen, path).get("run_id") == self.entry.run_id:
                 self.storage.exchange(path, seen, encode(self.entry.to_body()))
 
@@ -122,7 +134,8 @@ def take_lock(
     process: Process | None = None,
     command: str | None = None,
 ) -> RunLock:
-    """Take the pipeline's lock if it is free, its holder is dead or, with `force`, even from a living holder.
+    """Take the pipeline's lock if it is free, its holder is dead or, with `force`, even from a
+    living holder.
 
     The arguments are those of `open_run`.
 
@@ -142,11 +155,16 @@ def take_lock(
     now = datetime.now(UTC)
     run_id = next_run_id(now, _last_run_id(storage, layout, entries))
     holder = process or Process.this()
-    entry = LockEntry(generation, run_id, holder, now, now, ttl_seconds, pipeline=layout.pipeline, command=command)
+    entry = LockEntry(
+        generation, run_id, holder, now, now, ttl_seconds, pipeline=layout.pipeline, command=command
+    )
     lock = RunLock(storage, layout, entry, _create(storage, layout, entry))
     try:
-        # A store that ignores the condition only has the lock released by this write, which happens next anyway.
-        storage.check_conditions(entry_path(layout, entry.generation), encode(replace(entry, released=True).to_body()))
+        # A store that ignores the condition only has the lock released by this write, which happens
+        # next anyway.
+        storage.check_conditions(
+            entry_path(layout, entry.generation), encode(replace(entry, released=True).to_body())
+        )
     except BaseException:
         with suppress(StorageError):
             lock.release()
@@ -165,11 +183,16 @@ def _last_run_id(storage: Storage, layout: Layout, entries: tuple[LockEntry, ...
     """The greatest known run id; after a manual removal of the lock the journals have it."""
     if entries:
         return max(entry.run_id for entry in entries)
-    return next((run_id for run_id in run_ids(storage, layout.runs) if RUN_ID.fullmatch(run_id)), None)
+    return next(
+        (run_id for run_id in run_ids(storage, layout.runs) if RUN_ID.fullmatch(run_id)), None
+    )
 
 
 def _create(storage: Storage, layout: Layout, entry: LockEntry) -> tuple[LockEntry, ...]:
-    """Create a generation, or withdraw if another run was first; returns the earlier ones (`RunLock.earlier`)."""
+    """Create a generation, or withdraw if another run was first.
+
+    Returns the earlier ones (`RunLock.earlier`).
+    """
     path, data = entry_path(layout, entry.generation), encode(entry.to_body())
     won = storage.create(path, data)
     entries = lock_entries(storage, layout)
@@ -179,7 +202,8 @@ def _create(storage: Storage, layout: Layout, entry: LockEntry) -> tuple[LockEnt
         raise LockedError(_held(layout, entries[-1]) if entries else _just_taken(layout))
     earlier = tuple(sorted(entries[:-1], key=lambda each: each.run_id))
     if earlier and earlier[-1].run_id > entry.run_id:
-        # A late contender left an id from a clock ahead of ours: our decisions would sort before it.
+        # A late contender left an id from a clock ahead of ours: our decisions would sort before
+        # it.
         storage.exchange(path, data, encode(replace(entry, released=True).to_body()))
         raise LockedError(_just_taken(layout))
     return earlier
@@ -199,8 +223,10 @@ def _check_pipeline(storage: Storage, layout: Layout, entry: LockEntry) -> None:
 
 def _held(layout: Layout, entry: LockEntry) -> str:
     return (
-        f"pipeline {layout.pipeline} is held by {entry.holder()} (run {entry.run_id}); wait for its end, "
-        "or end that process. Only if it is gone for good and its machine can't say so: `spark-lake unlock --force`"
+        f"pipeline {layout.pipeline} is held by {entry.holder()} (run {entry.run_id}); wait for "
+        "its end, "
+        "or end that process. Only if it is gone for good and its machine can't say so: "
+        "`spark-lake unlock --force`"
     )
 
 

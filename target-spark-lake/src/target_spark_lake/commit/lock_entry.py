@@ -1,4 +1,6 @@
-"""The objects of a run lock: one per generation, saying who took the pipeline and whether it was released."""
+"""The objects of a run lock: one per generation, saying who took the pipeline and whether it was
+released.
+"""
 
 from __future__ import annotations
 
@@ -53,11 +55,17 @@ class LockEntry:
 
     def holder(self) -> str:
         """The holder and since when it holds the lock, for people."""
-        return f"process {self.process.pid} on {self.process.host} since {timestamp_text(self.since)}"
+        return (
+            f"process {self.process.pid} on {self.process.host} since {timestamp_text(self.since)}"
+        )
 
     def to_body(self) -> dict[str, Any]:
         """The entry as a JSON object."""
-        return {**asdict(self), "since": timestamp_text(self.since), "beat": timestamp_text(self.beat)}
+        return {
+            **asdict(self),
+            "since": timestamp_text(self.since),
+            "beat": timestamp_text(self.beat),
+        }
 
 
 def newest_entry(storage: Storage, layout: Layout) -> LockEntry | None:
@@ -97,9 +105,13 @@ def _read(storage: Storage, path: str) -> LockEntry | None:
             body.get("command"),
         )
     except (KeyError, TypeError, ValueError) as error:
-        raise StorageError(f"{path} is damaged ({error}); remove it when no run is at work") from error
+        raise StorageError(
+            f"{path} is damaged ({error}); remove it when no run is at work"
+        ) from error
 
 
 def _generations(storage: Storage, layout: Layout) -> list[int]:
     names = (PurePosixPath(file.path) for file in storage.list(layout.locks))
-    return sorted(int(name.stem) for name in names if name.stem.isdigit() and name.suffix == ".json")
+    return sorted(
+        int(name.stem) for name in names if name.stem.isdigit() and name.suffix == ".json"
+    )

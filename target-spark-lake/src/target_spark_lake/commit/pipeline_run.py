@@ -2,8 +2,8 @@
 
 ::
 
-    run = open_run(storage, Layout("orders"), lock_ttl_seconds=60)
-    with run.failing():                        # before the commit point: on failure nothing happened
+    run = open_run(storage, Layout("orders"), lock_ttl_seconds=60) with run.failing():
+    # before the commit point: on failure nothing happened
         run.check_start("saved", first_state)
         ...                                    # stage files below run.staging_path(stream)
         run.commit(Commit(changes, state))     # from here on the run happened, whatever dies
@@ -16,7 +16,13 @@ from contextlib import contextmanager, suppress
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from singer_spark.errors import ConfigurationError, LockedError, SingerSparkError, StorageError, UnpublishableError
+from singer_spark.errors import (
+    ConfigurationError,
+    LockedError,
+    SingerSparkError,
+    StorageError,
+    UnpublishableError,
+)
 from singer_spark.singer.exact_json import to_json
 from singer_spark.state.checkpoint import Checkpoint
 from singer_spark.state.run_log import ABORTED, RunEntry, read_entry
@@ -33,7 +39,13 @@ from target_spark_lake.layout import Layout, is_data_file
 from target_spark_lake.state.start_check import check_start
 from target_spark_lake.table_logs.table_log import TableLogs
 from target_spark_lake.tables.changes import Commit, StreamReport, with_orders
-from target_spark_lake.tables.table_record import TableRecord, check_owner, claim_all, read_record, release_claims
+from target_spark_lake.tables.table_record import (
+    TableRecord,
+    check_owner,
+    claim_all,
+    read_record,
+    release_claims,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -75,7 +87,9 @@ class PipelineRun:
 
     @cached_property
     def starts_anew(self) -> bool:
-        """Whether a tap has no state to start from: none was saved yet, or a person emptied it (`state reset`)."""
+        """Whether a tap has no state to start from: none was saved yet, or a person emptied it
+        (`state reset`).
+        """
         saved = self.committed_state()
         if saved is None:
             return True
@@ -88,7 +102,8 @@ class PipelineRun:
 
     @property
     def shapes(self) -> Mapping[str, str]:
-        """What determined each stream's table (`StreamSink.shape`) when a committed run last brought it.
+        """What determined each stream's table (`StreamSink.shape`) when a committed run last
+        brought it.
 
         Streams that only version 0.1.0 brought are not known.
         """
@@ -96,7 +111,9 @@ class PipelineRun:
         return last.body.get(journal.SHAPES, {}) if last is not None else {}
 
     def check_start(self, start: str | None, value: Mapping[str, Any]) -> None:
-        """Refuse a run that started from another state than the committed one (`state.start_check`)."""
+        """Refuse a run that started from another state than the committed one
+        (`state.start_check`).
+        """
         check_start(start, value, self.committed_state(), self.layout.pipeline, self._before)
 
     def guard_checkpoint(self, command: str, again: str) -> None:
@@ -108,12 +125,17 @@ class PipelineRun:
         left = self.recovery.checkpoint
         if left is not None:
             raise LockedError(
-                f"pipeline {self.layout.pipeline}: run {left.run_id} died and the next run goes on from what it "
+                f"pipeline {self.layout.pipeline}: run {left.run_id} died and the next run goes on "
+                "from what it "
                 f"staged, which {command} would throw away; {again} after that run"
             )
 
-    def write_checkpoint(self, state: dict[str, Any], resume: dict[str, Any], target: dict[str, Any]) -> bool:
-        """Offer what is staged (`target`) to a later run, in case this one dies; False if that failed.
+    def write_checkpoint(
+        self, state: dict[str, Any], resume: dict[str, Any], target: dict[str, Any]
+    ) -> bool:
+        """Offer what is staged (`target`) to a later run, in case this one dies.
+
+        False if that failed.
 
         `state` is the STATE that covers all of it, `resume` what the tap sent with it.
         """
@@ -137,7 +159,8 @@ class PipelineRun:
         return record
 
     def current_record(self, stream: str, table: str) -> TableRecord | None:
-        """The table's record with the columns that readers see: those of the table's own log, if it has one.
+        """The table's record with the columns that readers see: those of the table's own log, if it
+        has one.
 
         Raises:
             ConfigurationError: another pipeline or another stream owns the table.
@@ -165,7 +188,8 @@ class PipelineRun:
         Raises:
             ConfigurationError: another pipeline owns one of the tables.
             LockedError: another run took over the pipeline; nothing of this one happened.
-            StorageError: the text says whether the run is committed; the next start finishes or undoes it.
+            StorageError: the text says whether the run is committed; the next start finishes or
+                undoes it.
         """
         entry = self._decide(commit)
         try:
@@ -176,7 +200,8 @@ class PipelineRun:
             ) from error
         except (StorageError, LockedError) as error:
             raise StorageError(
-                f"run {self.run_id} is committed, but not all of it is published yet: the next run, or `spark-lake "
+                f"run {self.run_id} is committed, but not all of it is published yet: the next "
+                "run, or `spark-lake "
                 f"recover`, finishes it ({error})"
             ) from error
         remember_tables(self.storage, self.layout, commit, published)
@@ -192,26 +217,39 @@ class PipelineRun:
         verify_staged(self.storage, (*with_orders(staged), *commit.rejected.values()))
         self._lock.ensure_held()
         self._claiming = True
-        wanted = {change.table: change.record for change in commit.changes if change.record is not None}
+        wanted = {
+            change.table: change.record for change in commit.changes if change.record is not None
+        }
         records = claim_all(self.storage, self.layout, wanted, self.run_id)
         plan = journal.plan_commit(self.layout, self.run_id, commit, records)
         saved = self.committed_state()
-        # Not by `same_state`: the saved state must equal the printed one down to the order of its members.
-        state = None if commit.state is None or to_json(commit.state) == to_json(saved) else commit.state
+        # Not by `same_state`: the saved state must equal the printed one down to the order of its
+        # members.
+        state = (
+            None
+            if commit.state is None or to_json(commit.state) == to_json(saved)
+            else commit.state
+        )
         reports = journal.stream_reports(commit)
         shapes = {**self.shapes, **commit.shapes}
-        body = journal.committed_body(self._head(), plan, reports, state, saved, self._store.place, shapes)
+        body = journal.committed_body(
+            self._head(), plan, reports, state, saved, self._store.place, shapes
+        )
         entry = journal.commit(self.storage, self.layout, body)
         if entry is None:
             raise LockedError(
-                f"pipeline {self.layout.pipeline}: another process took run {self.run_id} for dead and undid it; "
+                f"pipeline {self.layout.pipeline}: another process took run {self.run_id} for dead "
+                "and undid it; "
                 "nothing of it happened, run it again"
             )
         return entry
 
     @contextmanager
     def failing(self, *refusals: type[SingerSparkError]) -> Iterator[None]:
-        """Fail the run if the body raises; for one of the `refusals`, end it without a trace instead."""
+        """Fail the run if the body raises.
+
+        For one of the `refusals`, end it without a trace instead.
+        """
         try:
             yield
         except refusals:
@@ -222,14 +260,19 @@ class PipelineRun:
             raise
 
     def fail(self, error: BaseException) -> None:
-        """Leave a report, remove what is staged except the checkpoint's files, release the lock; never raises.
+        """Leave a report, remove what is staged except the checkpoint's files, release the lock.
 
-        Safe at any point: a committed run stays committed, since whoever creates the journal first decides.
+        Never raises.
+
+        Safe at any point: a committed run stays committed, since whoever creates the journal first
+        decides.
         """
         try:
             body = journal.aborted_body(self._head(), journal.FAILED, error)
             decided_here = journal.decide(self.storage, self.layout, body)
-            entry = None if decided_here else read_entry(self.storage, self.layout.runs, self.run_id)
+            entry = (
+                None if decided_here else read_entry(self.storage, self.layout.runs, self.run_id)
+            )
             if entry is None and not decided_here:
                 raise StorageError(f"the store does not say whether run {self.run_id} is decided")
             if entry is None or entry.phase == ABORTED:
@@ -237,12 +280,16 @@ class PipelineRun:
                 if self._claiming:
                     release_claims(self.storage, self.run_id)
             else:
-                logger.warning("Run %s is committed; the next run finishes publishing it.", self.run_id)
+                logger.warning(
+                    "Run %s is committed; the next run finishes publishing it.", self.run_id
+                )
             self._lock.release()
-            # Runs after the last commit failed too: without this, journals would pile up until a run succeeds.
+            # Runs after the last commit failed too: without this, journals would pile up until a
+            # run succeeds.
             self._prune(after=self._before or "")
         except SingerSparkError as failure:
-            # The run is undecided: the next start finds the lock of a dead process and rolls the run back.
+            # The run is undecided: the next start finds the lock of a dead process and rolls the
+            # run back.
             self._lock.stop()
             logger.warning("Cleaning up after the failed run failed: %s", failure)
 
@@ -286,7 +333,8 @@ def open_run(
         storage: The bucket.
         layout: The pipeline's paths.
         lock_ttl_seconds: After this long without a heartbeat the run counts as dead on other hosts.
-        store: Where the published state is, from `open_state_store`; by default the bucket's `state.json`. Only a run
+        store: Where the published state is, from `open_state_store`; by default the bucket's
+            `state.json`. Only a run
             of the target with a store given moves a state that is kept elsewhere.
         force: Take the pipeline even from a living holder, which then can't commit any more.
         process: The process that holds the lock; by default this one.
@@ -298,9 +346,13 @@ def open_run(
         ConfigurationError: the state is kept elsewhere, and this run may not move it.
     """
     place = store or BucketState(storage, layout.state)
-    lock = take_lock(storage, layout, lock_ttl_seconds, force=force, process=process, command=command)
+    lock = take_lock(
+        storage, layout, lock_ttl_seconds, force=force, process=process, command=command
+    )
     try:
-        return PipelineRun(lock, place, recover(lock, place, may_move=store is not None and command is None))
+        return PipelineRun(
+            lock, place, recover(lock, place, may_move=store is not None and command is None)
+        )
     except BaseException:
         with suppress(StorageError):
             lock.release()

@@ -1,4 +1,6 @@
-"""Publishing of a committed run: any process holding the pipeline may repeat every step, with the same result."""
+"""Publishing of a committed run: any process holding the pipeline may repeat every step, with the
+same result.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,13 @@ from singer_spark.singer.messages import timestamp_text
 from singer_spark.state.choice import place_of
 from singer_spark.state.run_log import COMMITTED, PUBLISHED, RunEntry, read_entry
 from singer_spark.storage.at_once import each
-from target_spark_lake.commit.journal import GIVES_UP, Plan, mark_given_up, note_unpublished, rewritten
+from target_spark_lake.commit.journal import (
+    GIVES_UP,
+    Plan,
+    mark_given_up,
+    note_unpublished,
+    rewritten,
+)
 from target_spark_lake.layout import LAKE_FOLDER, Layout, is_order, table_of_file, written_by
 from target_spark_lake.table_logs.table_log import TableLogs
 from target_spark_lake.tables.table_record import release_claims, write_record
@@ -35,12 +43,14 @@ Item = TypeVar("Item")
 
 
 def publish(lock: RunLock, store: StateStore, entry: RunEntry) -> RunEntry:
-    """Publish a committed run: new files, table logs, retired files, table records, state, mark in the journal.
+    """Publish a committed run: new files, table logs, retired files, table records, state, mark in
+    the journal.
 
     Returns the published entry. If another process takes over, that one finishes the run.
 
     Raises:
-        UnpublishableError: files are gone, or another writer changed a table's log; a person must decide.
+        UnpublishableError: files are gone, or another writer changed a table's log; a person must
+            decide.
         StorageError: the storage failed; the next start repeats all of it.
         LockedError: another process took over.
     """
@@ -61,35 +71,55 @@ def _published(lock: RunLock, store: StateStore, entry: RunEntry) -> RunEntry:
     plan = Plan.of(entry)
     logs = TableLogs(storage, layout)
     _move(storage, layout, logs, entry, plan)
-    # Read first, then check the lock, write last: if another process takes over, what was read is no longer current.
+    # Read first, then check the lock, write last: if another process takes over, what was read is
+    # no longer current.
     records = dict(zip(plan.tables, each(storage, storage.read, plan.tables), strict=True))
     state = None if entry.state is None else store.content()
     lock.ensure_held()
     given_up = entry.body.get(GIVES_UP, {}).get("run_id")
     # The state is never ahead of the rows: it is saved after them, and taken back before them.
-    if given_up and entry.state is not None and not store.write(entry.state, state, entry.run_id, _mark(entry.run_id)):
-        raise LockedError(f"something else wrote to the state while run {entry.run_id} was publishing")
+    if (
+        given_up
+        and entry.state is not None
+        and not store.write(entry.state, state, entry.run_id, _mark(entry.run_id))
+    ):
+        raise LockedError(
+            f"something else wrote to the state while run {entry.run_id} was publishing"
+        )
     versions = each(storage, lambda commit: logs.of_commit(commit).publish(commit), plan.logs)
     if plan.retire and not given_up:
         _check_phase(storage, layout, entry.run_id, COMMITTED, PUBLISHED)
-    for paths in _in_turn(plan.retire, lambda path: (not path.startswith(layout.pipeline_staging), is_order(path))):
+    for paths in _in_turn(
+        plan.retire, lambda path: (not path.startswith(layout.pipeline_staging), is_order(path))
+    ):
         each(storage, storage.delete, paths)
     storage.flush_folders(plan.retire)
     if plan.expendable:
         _remove_expendable(storage, logs, plan.expendable)
         lock.ensure_held()  # such a run may write no record and no state, whose exchange would notice
-    written = all(each(storage, lambda table: write_record(storage, *table, records[table[0]]), plan.tables.items()))
+    written = all(
+        each(
+            storage,
+            lambda table: write_record(storage, *table, records[table[0]]),
+            plan.tables.items(),
+        )
+    )
     if written and entry.state is not None and not given_up:
         lock.ensure_held()  # once more: a person may have restored the very state that was read
         written = store.write(entry.state, state, entry.run_id)
     if not written:
-        raise LockedError(f"something else wrote to the records or the state while run {entry.run_id} was publishing")
+        raise LockedError(
+            f"something else wrote to the records or the state while run {entry.run_id} was "
+            "publishing"
+        )
     if given_up:
         mark_given_up(storage, layout, given_up, entry)
         release_claims(storage, given_up)
     place = place_of(entry) if entry.state is None else store.place
     finished = timestamp_text(datetime.now(UTC))
-    published = rewritten(storage, layout, entry, place, phase=PUBLISHED, finished_at=finished, error=None)
+    published = rewritten(
+        storage, layout, entry, place, phase=PUBLISHED, finished_at=finished, error=None
+    )
     for commit, version in zip(plan.logs, versions, strict=True):
         if version is not None:
             logs.of_commit(commit).tidy(commit.table, version)
@@ -103,14 +133,21 @@ def _move(storage: Storage, layout: Layout, logs: TableLogs, entry: RunEntry, pl
         absent = lost_files(storage, plan)
         if not absent:
             raise
-        # Files already named by a table's log belong to the table: others may have compacted and removed them since.
+        # Files already named by a table's log belong to the table: others may have compacted and
+        # removed them since.
         tables = {table_of_file(file.final) for file in absent}
-        named = {each.table for each in plan.logs if each.table in tables and logs.of_commit(each).has_run(each)}
+        named = {
+            each.table
+            for each in plan.logs
+            if each.table in tables and logs.of_commit(each).has_run(each)
+        }
         if lost := [file for file in absent if table_of_file(file.final) not in named]:
             _check_phase(storage, layout, entry.run_id, COMMITTED)
             raise UnpublishableError(
-                f"run {entry.run_id} is committed, and {len(lost)} of its {len(plan.publish)} file(s) are gone, the "
-                f"first of them {lost[0].staged}, which was to become {lost[0].final}: bring them back, then "
+                f"run {entry.run_id} is committed, and {len(lost)} of its {len(plan.publish)} "
+                "file(s) are gone, the "
+                f"first of them {lost[0].staged}, which was to become {lost[0].final}: bring them "
+                "back, then "
                 "`spark-lake recover`"
             ) from failure
         _moved(storage, [file for file in plan.publish if file not in absent])
@@ -128,7 +165,8 @@ def _in_turn(items: Iterable[Item], turn: Callable[[Item], Any]) -> list[list[It
 
 
 def _check_phase(storage: Storage, layout: Layout, run_id: str, *phases: str) -> None:
-    """Check that no other process has published the run meanwhile, or given it up, which makes its old files current.
+    """Check that no other process has published the run meanwhile, or given it up, which makes its
+    old files current.
 
     Raises:
         LockedError: another process did.
@@ -136,26 +174,34 @@ def _check_phase(storage: Storage, layout: Layout, run_id: str, *phases: str) ->
     entry = read_entry(storage, layout.runs, run_id)
     if entry is None or entry.phase not in phases:
         done = "published" if entry is not None and entry.phase == PUBLISHED else "given up"
-        raise LockedError(f"run {run_id} was {done} by another process, which took this one for dead")
+        raise LockedError(
+            f"run {run_id} was {done} by another process, which took this one for dead"
+        )
 
 
 def _mark(run_id: str) -> str:
     """Whitespace for the state of a run that takes back another one, unique to this run.
 
-    The restored state equals the value that a suspended publisher of the other run saw: the bytes must differ.
+    The restored state equals the value that a suspended publisher of the other run saw: the bytes
+    must differ.
     """
     return "".join(" \t"[int(bit)] for bit in f"{crc32(run_id.encode()):032b}")
 
 
-def _remove_expendable(storage: Storage, logs: TableLogs, expendables: Iterable[Expendable]) -> None:
+def _remove_expendable(
+    storage: Storage, logs: TableLogs, expendables: Iterable[Expendable]
+) -> None:
     """Remove what a run found expendable, unless that changed meanwhile."""
     for found in expendables:
         log = logs.of(found.format)
         gone = found.files if log is None else log.forget(found)
         each(storage, storage.delete, gone)
         storage.flush_folders(gone)
-        # Only in the lake's own folder: in a table, another writer may just have created an empty one.
-        folders = {path.rpartition("/")[0] for path in gone if path.startswith(f"{LAKE_FOLDER}/rejected/")}
+        # Only in the lake's own folder: in a table, another writer may just have created an empty
+        # one.
+        folders = {
+            path.rpartition("/")[0] for path in gone if path.startswith(f"{LAKE_FOLDER}/rejected/")
+        }
         storage.remove_empty(folders)
 
 
@@ -163,7 +209,9 @@ def lost_files(storage: Storage, plan: Plan) -> tuple[PublishedFile, ...]:
     """Files of a commit that are neither staged nor published."""
 
     def lost(file: PublishedFile) -> PublishedFile | None:
-        return file if storage.size(file.final) is None and storage.size(file.staged) is None else None
+        return (
+            file if storage.size(file.final) is None and storage.size(file.staged) is None else None
+        )
 
     return tuple(filter(None, each(storage, lost, plan.publish)))
 
@@ -171,17 +219,29 @@ def lost_files(storage: Storage, plan: Plan) -> tuple[PublishedFile, ...]:
 def remember_tables(storage: Storage, layout: Layout, commit: Commit, entry: RunEntry) -> None:
     """Save the indexes of a published run's tables; without them the next merge is only slower."""
     final = {file.staged: file.final for file in Plan.of(entry).publish}
-    known = {change.table: change.index.renamed(final) for change in commit.changes if change.index is not None}
+    known = {
+        change.table: change.index.renamed(final)
+        for change in commit.changes
+        if change.index is not None
+    }
     try:
-        each(storage, lambda table: storage.replace(layout.table_index(table), known[table].to_bytes()), known)
+        each(
+            storage,
+            lambda table: storage.replace(layout.table_index(table), known[table].to_bytes()),
+            known,
+        )
     except StorageError as failure:
-        logger.warning("The index of a table was not written, the next merge makes it anew: %s", failure)
+        logger.warning(
+            "The index of a table was not written, the next merge makes it anew: %s", failure
+        )
 
 
 def remove_late_copies(storage: Storage, entry: RunEntry) -> None:
-    """Remove retired files that came back: a copy inside a store may complete after its process has died.
+    """Remove retired files that came back: a copy inside a store may complete after its process has
+    died.
 
-    Only the newest files are checked: older copies ended long ago, and this bounds the cost of a start.
+    Only the newest files are checked: older copies ended long ago, and this bounds the cost of a
+    start.
     """
     if storage.local:  # a rename ends with its process
         return
@@ -189,7 +249,9 @@ def remove_late_copies(storage: Storage, entry: RunEntry) -> None:
     sizes = each(storage, storage.size, newest)
     for path, size in zip(newest, sizes, strict=True):
         if size is not None:
-            logger.warning("%s came back after run %s had retired it: removed again.", path, entry.run_id)
+            logger.warning(
+                "%s came back after run %s had retired it: removed again.", path, entry.run_id
+            )
             storage.delete(path)
 
 
@@ -200,7 +262,9 @@ def verify_staged(storage: Storage, staged: Iterable[StagedFile]) -> None:
         StorageError: names the file.
     """
     files = tuple(staged)
-    for file, size in zip(files, each(storage, lambda file: storage.size(file.path), files), strict=True):
+    for file, size in zip(
+        files, each(storage, lambda file: storage.size(file.path), files), strict=True
+    ):
         if size != file.bytes:
             found = "is missing" if size is None else f"has {size} bytes"
             raise StorageError(f"staged file {file.path} {found}, not {file.bytes}; run again")

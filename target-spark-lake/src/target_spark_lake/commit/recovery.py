@@ -7,8 +7,21 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from singer_spark.errors import LockedError, UnpublishableError
-from singer_spark.state.choice import IN_THE_BUCKET, check_owner, chosen_state, kept_elsewhere, place_of
-from singer_spark.state.run_log import ABORTED, COMMITTED, RunEntry, last_committed, read_entry, run_ids
+from singer_spark.state.choice import (
+    IN_THE_BUCKET,
+    check_owner,
+    chosen_state,
+    kept_elsewhere,
+    place_of,
+)
+from singer_spark.state.run_log import (
+    ABORTED,
+    COMMITTED,
+    RunEntry,
+    last_committed,
+    read_entry,
+    run_ids,
+)
 from target_spark_lake.commit.checkpoint_file import take_over
 from target_spark_lake.commit.giving_up import check_given_up, give_up, giving_up_report
 from target_spark_lake.commit.journal import ROLLED_BACK, aborted_body, decide, head, rewritten
@@ -36,12 +49,15 @@ class Recovery:
     Attributes:
         last: The last committed run, published by now; None before the first.
         saved: The current state; None before the first.
-        checkpoint: What the next run can resume from, signed by the new holder; None if there is nothing.
+        checkpoint: What the next run can resume from, signed by the new holder; None if there is
+            nothing.
         finished: Run that was published here.
         rolled_back: Runs found dead before their commit.
         decided: Ids of all decided runs, newest first.
-        signed: The run that last wrote the state in a place outside the bucket: its journal proves whose place it is.
-        given_up: For a run given up on request: its id, the run that took it back, why, and what is lost; else None.
+        signed: The run that last wrote the state in a place outside the bucket: its journal proves
+            whose place it is.
+        given_up: For a run given up on request: its id, the run that took it back, why, and what is
+            lost; else None.
     """
 
     last: RunEntry | None
@@ -54,14 +70,19 @@ class Recovery:
     given_up: Mapping[str, Any] | None = None
 
 
-def recover(lock: RunLock, store: StateStore, *, may_move: bool = True, giving_up: str | None = None) -> Recovery:
-    """Finish committed runs, undo uncommitted ones, and remove what dead runs staged and no run can resume from.
+def recover(
+    lock: RunLock, store: StateStore, *, may_move: bool = True, giving_up: str | None = None
+) -> Recovery:
+    """Finish committed runs, undo uncommitted ones, and remove what dead runs staged and no run can
+    resume from.
 
-    A state kept elsewhere is moved to the store if `may_move`; the committed run `giving_up` is taken back if it can't
-    be published.
+    A state kept elsewhere is moved to the store if `may_move`; the committed run `giving_up` is
+    taken back if it can't be published.
     """
     storage, layout = lock.storage, lock.layout
-    rolled_back = tuple(before.run_id for before in lock.earlier if _roll_back(storage, layout, before))
+    rolled_back = tuple(
+        before.run_id for before in lock.earlier if _roll_back(storage, layout, before)
+    )
     decided = tuple(run_ids(storage, layout.runs))
     last = last_committed(storage, layout.runs, decided)
     if last is not None and place_of(last) != store.place and not may_move:
@@ -92,7 +113,9 @@ def recover(lock: RunLock, store: StateStore, *, may_move: bool = True, giving_u
 
 
 def _roll_back(storage: Storage, layout: Layout, before: LockEntry) -> bool:
-    """Decide an undecided run as dead, which keeps it from committing even if it was only suspended."""
+    """Decide an undecided run as dead, which keeps it from committing even if it was only
+    suspended.
+    """
     if before.released or read_entry(storage, layout.runs, before.run_id) is not None:
         return False
     last = last_committed(storage, layout.runs)
@@ -111,7 +134,9 @@ def _release_claims(storage: Storage, layout: Layout, before: LockEntry) -> None
         release_claims(storage, before.run_id)
 
 
-def _settle_state(lock: RunLock, store: StateStore, last: RunEntry | None) -> tuple[RunEntry | None, SavedState | None]:
+def _settle_state(
+    lock: RunLock, store: StateStore, last: RunEntry | None
+) -> tuple[RunEntry | None, SavedState | None]:
     """Move the state to its store if the last run kept it elsewhere; each step may be repeated.
 
     Returns the last run as it is now, and the current state.
@@ -122,8 +147,14 @@ def _settle_state(lock: RunLock, store: StateStore, last: RunEntry | None) -> tu
     if last is None or place_of(last) == store.place:
         return last, saved
     lock.ensure_held()
-    if not chosen.written and saved is not None and not store.write(saved.value, chosen.replaces, last.run_id):
-        raise LockedError(f"something else wrote to {store.origin} while the state was brought there; run again")
+    if (
+        not chosen.written
+        and saved is not None
+        and not store.write(saved.value, chosen.replaces, last.run_id)
+    ):
+        raise LockedError(
+            f"something else wrote to {store.origin} while the state was brought there; run again"
+        )
     moved = rewritten(storage, layout, last, store.place)
     if saved is not None:
         places = chosen.moves_from, store.place or IN_THE_BUCKET
@@ -148,7 +179,8 @@ def free(
     Raises:
         ConfigurationError: the state is kept elsewhere, and the config does not say where.
         StateError: the run to give up is not a committed one waiting to be published.
-        UnpublishableError: the last committed run needs a person's decision, and is not to be given up.
+        UnpublishableError: the last committed run needs a person's decision, and is not to be given
+            up.
         LockedError: a living run holds it, and `force` was not given.
     """
     lock = take_lock(storage, layout, ttl_seconds, force=force, command="recover")

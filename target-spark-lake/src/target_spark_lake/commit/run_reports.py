@@ -9,7 +9,15 @@ from singer_spark.config.setting_problems import nearest
 from singer_spark.errors import ConfigurationError
 from singer_spark.singer.messages import timestamp_text
 from singer_spark.state.choice import kept_elsewhere, place_of
-from singer_spark.state.run_log import COMMITTED, LAKE_FOLDER, PUBLISHED, RunEntry, folder_name, read_entry, run_ids
+from singer_spark.state.run_log import (
+    COMMITTED,
+    LAKE_FOLDER,
+    PUBLISHED,
+    RunEntry,
+    folder_name,
+    read_entry,
+    run_ids,
+)
 from singer_spark.state.source import StateSource
 from singer_spark.state.store import StateStore, same_state
 from target_spark_lake.commit.journal import FAILED
@@ -27,7 +35,9 @@ KINDS = ("locks", "runs", "state")
 RUNNING = "running"
 # The kind of a run of the target; for a run of `spark-lake` it is its command.
 SYNC = "sync"
-NOT_PUBLISHED = "committed, but not published yet: the next run, or `spark-lake recover`, finishes it"
+NOT_PUBLISHED = (
+    "committed, but not published yet: the next run, or `spark-lake recover`, finishes it"
+)
 
 
 def check_has_run(storage: Storage, pipeline: str) -> None:
@@ -40,7 +50,9 @@ def check_has_run(storage: Storage, pipeline: str) -> None:
         return
     known = pipelines(storage, *KINDS)
     near, listed = nearest(pipeline, known), ", ".join(known) or "none"
-    raise ConfigurationError(f"pipeline {pipeline} never ran in {storage.url}{near}; there are: {listed}")
+    raise ConfigurationError(
+        f"pipeline {pipeline} never ran in {storage.url}{near}; there are: {listed}"
+    )
 
 
 def pipelines(storage: Storage, *kinds: str) -> list[str]:
@@ -59,10 +71,16 @@ def entries(storage: Storage, layout: Layout) -> Iterator[RunEntry]:
 
 
 def outcome_of(entry: RunEntry, lock: LockEntry | None) -> str:
-    """Outcome of a decided run: a committed one is running while it publishes, and succeeds only after that."""
+    """Outcome of a decided run: a committed one is running while it publishes, and succeeds only
+    after that.
+    """
     if entry.phase != COMMITTED:
         return str(entry.body["outcome"])
-    return RUNNING if lock is not None and lock.run_id == entry.run_id and lock.is_held() else COMMITTED
+    return (
+        RUNNING
+        if lock is not None and lock.run_id == entry.run_id and lock.is_held()
+        else COMMITTED
+    )
 
 
 def error_of(entry: RunEntry, outcome: str) -> str | None:
@@ -72,7 +90,10 @@ def error_of(entry: RunEntry, outcome: str) -> str | None:
 
 
 def state_now(storage: Storage, layout: Layout, store: StateStore) -> JSON:
-    """The committed state and the run that saved it; nulls if a person edited it, or there is none."""
+    """The committed state and the run that saved it.
+
+    Nulls if a person edited it, or there is none.
+    """
     source = StateSource(store, storage, layout.pipeline)
     last = source.last
     if last is not None and store.place is None and place_of(last) is not None:
@@ -97,7 +118,11 @@ def source_of(storage: Storage, layout: Layout, state: JSON) -> RunEntry | None:
 def state_history(storage: Storage, layout: Layout) -> list[JSON]:
     """Each state with the run that saved it, newest first."""
     return [
-        {"run_id": entry.run_id, "saved_at": entry.body["committed_at"], "bookmarks": bookmarks(entry.state)}
+        {
+            "run_id": entry.run_id,
+            "saved_at": entry.body["committed_at"],
+            "bookmarks": bookmarks(entry.state),
+        }
         for entry in entries(storage, layout)
         if entry.state is not None
     ]
@@ -117,18 +142,34 @@ def runs(storage: Storage, layout: Layout) -> list[JSON]:
         body, outcome = entry.body, outcome_of(entry, lock)
         streams = body["streams"] if entry.phase == PUBLISHED else {}
         times = body["started_at"], body["finished_at"]
-        reports[entry.run_id] = *times, body.get("command") or SYNC, outcome, streams, error_of(entry, outcome)
+        reports[entry.run_id] = (
+            *times,
+            body.get("command") or SYNC,
+            outcome,
+            streams,
+            error_of(entry, outcome),
+        )
     if lock is not None and not lock.released and lock.run_id not in reports:
         outcome, error = undecided(lock)
-        reports[lock.run_id] = timestamp_text(lock.since), None, lock.command or SYNC, outcome, {}, error
+        reports[lock.run_id] = (
+            timestamp_text(lock.since),
+            None,
+            lock.command or SYNC,
+            outcome,
+            {},
+            error,
+        )
     names = "started_at", "finished_at", "kind", "outcome", "streams", "error"
     return [
-        {"run_id": run_id, **dict(zip(names, reports[run_id], strict=True))} for run_id in sorted(reports, reverse=True)
+        {"run_id": run_id, **dict(zip(names, reports[run_id], strict=True))}
+        for run_id in sorted(reports, reverse=True)
     ]
 
 
 def undecided(lock: LockEntry) -> tuple[str, str | None]:
-    """Outcome and error of a run without a journal: running, or dead before its commit and not yet undone."""
+    """Outcome and error of a run without a journal: running, or dead before its commit and not yet
+    undone.
+    """
     if lock.is_held():
         return RUNNING, None
     return FAILED, f"{lock.holder()} died; the next run, or `spark-lake recover`, cleans up"

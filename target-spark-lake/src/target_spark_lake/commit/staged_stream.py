@@ -21,7 +21,8 @@ class StagedStream:
 
     Attributes:
         files: Its files, in the order of the records.
-        columns: All columns of the table with these files, in order: name to Spark's name of its type.
+        columns: All columns of the table with these files, in order: name to Spark's name of its
+            type.
         size: Size of the records in the input, in bytes.
         rejected: Files of its quarantined records, in order.
         texts: How its columns of text hold values.
@@ -57,19 +58,28 @@ class StagedStream:
         rejected = tuple(StagedFile(**file) for file in body.get("rejected", ()))
         columns = dict(body["columns"])
         # Version 0.1.0 did not record how its texts are kept.
-        texts = TextColumns.stored(columns_from_text(columns), body.get("json_texts"), body.get("mixed_texts", ()))
+        texts = TextColumns.stored(
+            columns_from_text(columns), body.get("json_texts"), body.get("mixed_texts", ())
+        )
         return StagedStream(files, columns, int(body["size"]), rejected, texts)
 
 
 def staged_streams(checkpoint: Checkpoint) -> dict[str, StagedStream]:
     """The streams of a checkpoint that have staged files."""
     try:
-        return {name: StagedStream.from_body(body) for name, body in checkpoint.target["streams"].items()}
+        return {
+            name: StagedStream.from_body(body)
+            for name, body in checkpoint.target["streams"].items()
+        }
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise DamagedError(f"the checkpoint of run {checkpoint.run_id} is damaged ({error})") from error
+        raise DamagedError(
+            f"the checkpoint of run {checkpoint.run_id} is damaged ({error})"
+        ) from error
 
 
 def staged_files(checkpoint: Checkpoint) -> dict[str, int]:
     """Path of each file that a checkpoint names, with its size."""
     streams = staged_streams(checkpoint).values()
-    return {file.path: file.bytes for stream in streams for file in (*stream.files, *stream.rejected)}
+    return {
+        file.path: file.bytes for stream in streams for file in (*stream.files, *stream.rejected)
+    }

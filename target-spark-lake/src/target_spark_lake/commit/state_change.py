@@ -21,10 +21,13 @@ logger = logging.getLogger("spark-lake")
 
 
 def change_state(run: PipelineRun, edited: Callable[[JSON | None], JSON | None]) -> bool:
-    """Save the result of `edited` applied to the saved state, and end the run; False, without a trace, if unchanged.
+    """Save the result of `edited` applied to the saved state, and end the run.
+
+    False, without a trace, if unchanged.
 
     Raises:
-        SingerSparkError: `edited` refused; or the storage failed, and the text says whether the run is committed.
+        SingerSparkError: `edited` refused; or the storage failed, and the text says whether the run
+            is committed.
     """
     with run.failing(SingerSparkError):  # refused: a run that never was
         before = run.committed_state()
@@ -35,7 +38,10 @@ def change_state(run: PipelineRun, edited: Callable[[JSON | None], JSON | None])
     with run.failing():
         left = run.recovery.checkpoint
         if left is not None:
-            logger.warning("What run %s, which died, had staged is dropped: it began from another state.", left.run_id)
+            logger.warning(
+                "What run %s, which died, had staged is dropped: it began from another state.",
+                left.run_id,
+            )
             run.checkpoint.discard()
         too_late_to_stop()
         run.commit(Commit(state=after))

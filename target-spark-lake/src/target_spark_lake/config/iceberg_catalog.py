@@ -1,4 +1,6 @@
-"""The catalog in which the lake's Iceberg tables are registered, read from the settings without loading PyIceberg."""
+"""The catalog in which the lake's Iceberg tables are registered, read from the settings without
+loading PyIceberg.
+"""
 
 from __future__ import annotations
 
@@ -17,8 +19,10 @@ class IcebergCatalog:
     """The settings `catalog` and `namespace`.
 
     Attributes:
-        properties: PyIceberg's own (`type`, `uri`, …) and `name`; empty for a catalog file in the bucket.
-        namespace: Namespace of all tables, levels separated by dots; None to derive it from each table's folder.
+        properties: PyIceberg's own (`type`, `uri`, …) and `name`; empty for a catalog file in the
+            bucket.
+        namespace: Namespace of all tables, levels separated by dots; None to derive it from each
+            table's folder.
     """
 
     properties: Mapping[str, str] = field(default_factory=dict, repr=False)
@@ -27,7 +31,9 @@ class IcebergCatalog:
     @classmethod
     def of(cls, properties: Mapping[str, Any] | None, namespace: str | None) -> IcebergCatalog:
         """Read the two settings."""
-        found = {name: _text(value) for name, value in (properties or {}).items() if value is not None}
+        found = {
+            name: _text(value) for name, value in (properties or {}).items() if value is not None
+        }
         return cls(found, namespace)
 
     @property
@@ -44,7 +50,8 @@ class IcebergCatalog:
     def registered(self, table: str, *, is_new: bool = False) -> str:
         """The table's identifier and catalog for messages, without secrets.
 
-        For a new table the catalog's address is included, since nothing else distinguishes it from others.
+        For a new table the catalog's address is included, since nothing else distinguishes it from
+        others.
         """
         kind = self.properties.get("type", "")
         where = f" of type {kind}" if kind else ""

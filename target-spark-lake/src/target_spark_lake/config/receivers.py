@@ -1,4 +1,6 @@
-"""The setting `notify`: receivers of run outcomes, each with a URL that is secret except for scheme and host."""
+"""The setting `notify`: receivers of run outcomes, each with a URL that is secret except for scheme
+and host.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +50,11 @@ def receiver_problems(given: object, max_lag: object) -> list[str]:
 
     `max_lag` is the bound for notices of a lag; None if there is none.
     """
-    wants_lag = [each.get("on") for each in given if isinstance(each, Mapping)] if isinstance(given, list) else []
+    wants_lag = (
+        [each.get("on") for each in given if isinstance(each, Mapping)]
+        if isinstance(given, list)
+        else []
+    )
     problems = [
         f"notify.{number}.on: lag needs max_lag_minutes, the bound to be notified of"
         for number, on in enumerate(wants_lag)
@@ -61,7 +67,9 @@ def receiver_problems(given: object, max_lag: object) -> list[str]:
 
 
 def register_urls(given: object) -> None:
-    """Register as secrets the URLs, whatever follows the host, and the parts of that which may be tokens."""
+    """Register as secrets the URLs, whatever follows the host, and the parts of that which may be
+    tokens.
+    """
     for _, url in _urls(given):
         behind = re.sub(r"^\w+://[^/?#]*", "", url)
         if behind.strip("/"):

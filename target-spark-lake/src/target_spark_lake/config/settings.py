@@ -1,4 +1,7 @@
-"""The target's settings, each declared once as an attribute with its JSON Schema; all problems are reported at once."""
+"""The target's settings, each declared once as an attribute with its JSON Schema.
+
+All problems are reported at once.
+"""
 
 from __future__ import annotations
 
@@ -29,13 +32,21 @@ from target_spark_lake.config.config_schema import (
 )
 from target_spark_lake.config.iceberg_catalog import IcebergCatalog, catalog_problems, is_directory
 from target_spark_lake.config.receivers import OUTCOMES, Receiver, receiver_problems, register_urls
-from target_spark_lake.config.stream_options import JSON, TEXT, StreamOptions, declared, object_schema
+from target_spark_lake.config.stream_options import (
+    JSON,
+    TEXT,
+    StreamOptions,
+    declared,
+    object_schema,
+)
 
 OUTCOME: JSON = {**TEXT, "enum": list(OUTCOMES)}
 MAYBE_TEXT: JSON = {"type": ["string", "null"]}
 
 
-def _setting(kind: str, description: str, default: Any = None, of: Callable[[], Any] = dict, **schema: Any) -> Any:
+def _setting(
+    kind: str, description: str, default: Any = None, of: Callable[[], Any] = dict, **schema: Any
+) -> Any:
     """A settings attribute with its JSON Schema; one of type object defaults to `of()`."""
     schema = {"type": [kind, "null"], "description": description, **schema}
     shown = not schema.get("secret")
@@ -57,25 +68,33 @@ class TargetSettings:
     )
     path: str = _setting("string", "Data root inside the bucket.", "raw")
     pipeline: str = _setting(
-        "string", "Name of the isolated state. Under Meltano its state id (`:` written as `.`), else required."
+        "string",
+        "Name of the isolated state. Under Meltano its state id (`:` written as `.`), else "
+        "required.",
     )
     format: str = _setting("string", "Table format.", PARQUET, enum=[PARQUET, DELTA, ICEBERG])
     catalog: Mapping[str, Any] = _setting(
         "object",
-        "Catalog of Iceberg tables, as in PyIceberg: name, type (sql, rest, glue, hive), uri, ...; by default the "
+        "Catalog of Iceberg tables, as in PyIceberg: name, type (sql, rest, glue, hive), uri, ...; "
+        "by default the "
         "file .dataspoc/catalog.db of a bucket that is a directory.",
         secret=True,
     )
     namespace: str | None = _setting(
-        "string", "Namespace of Iceberg tables in their catalog; by default a table's path with dots for slashes."
+        "string",
+        "Namespace of Iceberg tables in their catalog; by default a table's path with dots for "
+        "slashes.",
     )
     load_method: str | None = _setting(
         "string",
-        "How records change the table of an incrementally read stream, unless the stream's option or its SCHEMA says "
+        "How records change the table of an incrementally read stream, unless the stream's option "
+        "or its SCHEMA says "
         "otherwise; by default append-only. A FULL_TABLE stream of tap-spark-jdbc uses overwrite.",
         enum=[*LOAD_METHODS, None],
     )
-    hard_delete: bool = _setting("boolean", "Deleted rows are removed; else marked in `_sdc_deleted_at`.", False)
+    hard_delete: bool = _setting(
+        "boolean", "Deleted rows are removed; else marked in `_sdc_deleted_at`.", False
+    )
     max_deletes_percent: float = _setting(
         "number",
         "A run whose detect_deletes would delete a larger part of a table fails before its commit.",
@@ -85,28 +104,35 @@ class TargetSettings:
     )
     max_shrink_percent: float | None = _setting(
         "number",
-        "A table that comes whole and would lose a larger part of its rows fails the run before its commit; by default "
+        "A table that comes whole and would lose a larger part of its rows fails the run before "
+        "its commit; by default "
         "there is no limit.",
         minimum=0,
         maximum=100,
     )
     stream_options: Mapping[str, Mapping[str, Any]] = _setting(
         "object",
-        "Per stream (glob): load_method, key_properties, cursor, partition_by (columns, or year(), month(), day(), "
-        "hour() of a time; for iceberg bucket(column, n) and truncate(column, w) too), hard_delete, path, columns "
+        "Per stream (glob): load_method, key_properties, cursor, partition_by (columns, or year(), "
+        "month(), day(), "
+        "hour() of a time; for iceberg bucket(column, n) and truncate(column, w) too), "
+        "hard_delete, path, columns "
         "(column to type, which also permits a widening that is not automatic).",
         additionalProperties=object_schema(declared(StreamOptions)),
     )
     engine: str = _setting(
         "string",
-        "Who makes Parquet of records, decides merges and rewrites files: local (this process, by Arrow), spark (Spark "
-        "tasks; a cluster's executors take the load), auto: spark on a cluster, else local, and Spark for merges too "
+        "Who makes Parquet of records, decides merges and rewrites files: local (this process, by "
+        "Arrow), spark (Spark "
+        "tasks; a cluster's executors take the load), auto: spark on a cluster, else local, and "
+        "Spark for merges too "
         "large for this process. Rows, types and rejects are the same.",
         AUTO,
         enum=[AUTO, SPARK, LOCAL],
     )
     staging: str | None = _setting(
-        "string", "The old name of `engine`, for batches of records alone.", enum=[AUTO, SPARK, LOCAL, None]
+        "string",
+        "The old name of `engine`, for batches of records alone.",
+        enum=[AUTO, SPARK, LOCAL, None],
     )
     compression: str = _setting("string", "Parquet codec.", "zstd", enum=list(CODECS))
     target_file_mb: int = _setting(
@@ -117,83 +143,111 @@ class TargetSettings:
     )
     auto_compact: bool | None = _setting(
         "boolean",
-        "A run that finds over 64 small files in a table (below a quarter of target_file_mb) joins the oldest of them, "
-        "at most 256 MB, in its own commit. By default true for delta and iceberg; false for parquet, where a reader "
+        "A run that finds over 64 small files in a table (below a quarter of target_file_mb) joins "
+        "the oldest of them, "
+        "at most 256 MB, in its own commit. By default true for delta and iceberg; false for "
+        "parquet, where a reader "
         "may see a row twice while files are replaced.",
     )
     add_record_metadata: bool = _setting("boolean", "Adds the SDK's `_sdc_*` columns.", True)
     validate_records: bool = _setting(
         "boolean",
-        "Checks each record against its stream's JSON Schema (Draft 7 with formats; date-time takes a value without "
+        "Checks each record against its stream's JSON Schema (Draft 7 with formats; date-time "
+        "takes a value without "
         "zone too).",
         True,
     )
     on_invalid_record: str = _setting(
         "string",
-        "What an invalid record does: it fails the run, or is left out and kept, with the reason, below "
+        "What an invalid record does: it fails the run, or is left out and kept, with the reason, "
+        "below "
         "`.dataspoc/rejected` (quarantine).",
         FAIL,
         enum=[FAIL, QUARANTINE],
     )
     max_invalid_records: int | None = _setting(
-        "integer", "A run that quarantines more records than this fails; by default there is no limit.", minimum=0
+        "integer",
+        "A run that quarantines more records than this fails; by default there is no limit.",
+        minimum=0,
     )
     schema_evolution: str = _setting(
         "string",
-        "What a changed schema does to a table: its columns follow (evolve), the run fails before anything is written "
+        "What a changed schema does to a table: its columns follow (evolve), the run fails before "
+        "anything is written "
         "(freeze), or they follow except that new columns are left out (discard).",
         EVOLVE,
         enum=[EVOLVE, FREEZE, DISCARD],
     )
-    resume: bool = _setting("boolean", "Keeps what a dead run had staged, for the next run to resume from.", True)
+    resume: bool = _setting(
+        "boolean", "Keeps what a dead run had staged, for the next run to resume from.", True
+    )
     lock_ttl_seconds: float = _setting(
         "number",
-        "After this long without a heartbeat a lock holder on another host counts as dead; on the same host at once.",
+        "After this long without a heartbeat a lock holder on another host counts as dead; on the "
+        "same host at once.",
         60,
         exclusiveMinimum=0,
     )
-    accept_any_start: bool = _setting("boolean", "Accepts a run that did not start from the saved state.", False)
+    accept_any_start: bool = _setting(
+        "boolean", "Accepts a run that did not start from the saved state.", False
+    )
     accept_unconditional_storage: bool = _setting(
         "boolean",
-        "Accepts a bucket on a store that has no conditional puts, or ignores them; two runs of a pipeline at once "
+        "Accepts a bucket on a store that has no conditional puts, or ignores them; two runs of a "
+        "pipeline at once "
         "may then both write.",
         False,
     )
     state_backend: StateBackend = _setting(  # noqa: RUF009
         "object",
-        "Where the state is kept, if not in the bucket: uri (s3://, file://, sqlite:///, postgresql://), table_name "
+        "Where the state is kept, if not in the bucket: uri (s3://, file://, sqlite:///, "
+        "postgresql://), table_name "
         "(of a database), storage_options (of another bucket, if not the target's).",
-        properties={"uri": TEXT, "table_name": MAYBE_TEXT, "storage_options": {"type": ["object", "null"]}},
+        properties={
+            "uri": TEXT,
+            "table_name": MAYBE_TEXT,
+            "storage_options": {"type": ["object", "null"]},
+        },
         required=["uri"],
         additionalProperties=False,
         of=StateBackend,
         secret=True,
     )
     batch_max_expanded_mb: int | None = _setting(
-        "integer", "MB that a compressed batch file may expand to; by default 1024 or 100 times its size.", minimum=1
+        "integer",
+        "MB that a compressed batch file may expand to; by default 1024 or 100 times its size.",
+        minimum=1,
     )
     batch_roots: tuple[str, ...] | None = _setting(
         "array",
-        "Folders or URLs from which BATCH messages may name files; by default the bucket. Files elsewhere are "
+        "Folders or URLs from which BATCH messages may name files; by default the bucket. Files "
+        "elsewhere are "
         "refused, http(s) always.",
         items=TEXT,
     )
     metrics_file: str | None = _setting(
         "string",
-        "File for monitoring, in the OpenMetrics text format, rewritten at the end of each run: rows, bytes, lag, "
+        "File for monitoring, in the OpenMetrics text format, rewritten at the end of each run: "
+        "rows, bytes, lag, "
         "duration. One for each pipeline.",
     )
     notify: tuple[Receiver, ...] = _setting(
         "array",
-        "Receivers of each run's outcome, notified by a POST of JSON: url (http or https), on (failed, recovered, "
-        "succeeded, schema, lag; by default the first two). A failed notification does not affect the run.",
+        "Receivers of each run's outcome, notified by a POST of JSON: url (http or https), on "
+        "(failed, recovered, "
+        "succeeded, schema, lag; by default the first two). A failed notification does not affect "
+        "the run.",
         (),
-        items={**object_schema({"url": TEXT, "on": {"type": "array", "items": OUTCOME}}), "required": ["url"]},
+        items={
+            **object_schema({"url": TEXT, "on": {"type": "array", "items": OUTCOME}}),
+            "required": ["url"],
+        },
         secret=True,
     )
     max_lag_minutes: float | None = _setting(
         "number",
-        "Receivers of `notify` with `lag` are notified when a run ends at a replication key older than this before it "
+        "Receivers of `notify` with `lag` are notified when a run ends at a replication key older "
+        "than this before it "
         "has read all, or when no run has succeeded for so long.",
         exclusiveMinimum=0,
     )
@@ -215,8 +269,12 @@ class TargetSettings:
     )
 
     @classmethod
-    def from_config(cls, config: Mapping[str, Any], *, default_pipeline: str | None = None) -> TargetSettings:
-        """Read a config as Singer tools pass it; the SDK's own settings (`stream_maps`, ...) are left to it.
+    def from_config(
+        cls, config: Mapping[str, Any], *, default_pipeline: str | None = None
+    ) -> TargetSettings:
+        """Read a config as Singer tools pass it.
+
+        The SDK's own settings (`stream_maps`, ...) are left to it.
 
         Raises:
             ConfigurationError: names every bad or unknown setting.
@@ -224,18 +282,28 @@ class TargetSettings:
         config = expand(config, PROPERTIES)
         register_secrets(config)
         register_urls(config.get("notify"))
-        given = {name: value for name, value in config.items() if value is not None and name not in OF_THE_SDK}
+        given = {
+            name: value
+            for name, value in config.items()
+            if value is not None and name not in OF_THE_SDK
+        }
         given = with_numbers(given, PROPERTIES)
         if default_pipeline:
             given.setdefault("pipeline", default_pipeline)
-        problems = [*config_problems(given, object_schema(PROPERTIES)), *_missing(given), *_unavailable(given)]
+        problems = [
+            *config_problems(given, object_schema(PROPERTIES)),
+            *_missing(given),
+            *_unavailable(given),
+        ]
         if problems:
             raise ConfigurationError("config: " + "; ".join(problems))
         if "batch_roots" in given:
             given["batch_roots"] = tuple(given["batch_roots"])
         given["notify"] = tuple(map(Receiver.of, given.get("notify", ())))
         given["spark"] = SparkSettings.of(given.get("spark", {}))
-        given["state_backend"] = StateBackend.of(given.get("state_backend"), given.get("storage_options"))
+        given["state_backend"] = StateBackend.of(
+            given.get("state_backend"), given.get("storage_options")
+        )
         return cls(**given)
 
     @property
@@ -278,25 +346,36 @@ def _missing(given: Mapping[str, Any]) -> list[str]:
     if not given.get("bucket"):
         problems.append("bucket: is required, a directory or URL")
     if not given.get("pipeline"):
-        problems.append("pipeline: is required outside of `meltano run`, the name of the isolated state")
+        problems.append(
+            "pipeline: is required outside of `meltano run`, the name of the isolated state"
+        )
     return problems
 
 
 def _unavailable(given: Mapping[str, Any]) -> list[str]:
     local = is_directory(str(given.get("bucket", "")))
-    problems = [*StateBackend.problems(given.get("state_backend")), *root_problems(given.get("batch_roots"))]
-    problems += [*data_root_problems(given.get("path")), *pipeline_problems(given.get("pipeline"), local=local)]
+    problems = [
+        *StateBackend.problems(given.get("state_backend")),
+        *root_problems(given.get("batch_roots")),
+    ]
+    problems += [
+        *data_root_problems(given.get("path")),
+        *pipeline_problems(given.get("pipeline"), local=local),
+    ]
     problems += receiver_problems(given.get("notify"), given.get("max_lag_minutes"))
     problems += catalog_problems(given, local=local)
     if isinstance(given.get("spark"), Mapping):
         problems += SparkSettings.problems(given["spark"])
-    problems += StreamOptions.problems(given.get("stream_options"), hidden=given.get("format") == ICEBERG)
+    problems += StreamOptions.problems(
+        given.get("stream_options"), hidden=given.get("format") == ICEBERG
+    )
     return problems
 
 
 PROPERTIES = declared(TargetSettings)
 CONFIG_JSONSCHEMA: JSON = {"type": "object", "properties": PROPERTIES, "required": ["bucket"]}
-# The SDK's own settings for targets: stream maps and flattening are used, the others have no effect here.
+# The SDK's own settings for targets: stream maps and flattening are used, the others have no effect
+# here.
 OF_THE_SDK = (
     *SDK_SETTINGS,
     "batch_config",

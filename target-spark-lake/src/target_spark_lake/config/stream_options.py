@@ -36,7 +36,9 @@ class StreamOptions:
     partition_by: tuple[str, ...] = field(default=(), metadata=TEXTS)
     hard_delete: bool | None = field(default=None, metadata={"type": "boolean"})
     path: str | None = field(default=None, metadata=TEXT)
-    columns: Mapping[str, str] = field(default_factory=dict, metadata={"type": "object", "additionalProperties": TEXT})
+    columns: Mapping[str, str] = field(
+        default_factory=dict, metadata={"type": "object", "additionalProperties": TEXT}
+    )
 
     @classmethod
     def of(cls, stream: str, stream_options: Mapping[str, Mapping[str, Any]]) -> StreamOptions:
@@ -49,16 +51,25 @@ class StreamOptions:
         columns = merged.pop("columns", {})
         partition_by = tuple(merged.pop("partition_by", ()))
         return cls(
-            key_properties=None if keys is None else tuple(keys), columns=columns, partition_by=partition_by, **merged
+            key_properties=None if keys is None else tuple(keys),
+            columns=columns,
+            partition_by=partition_by,
+            **merged,
         )
 
     @staticmethod
     def problems(stream_options: object, *, hidden: bool) -> list[str]:
-        """What is wrong with the setting beyond its JSON Schema; partitions are `hidden` in Iceberg's tables."""
+        """What is wrong with the setting beyond its JSON Schema.
+
+        Partitions are `hidden` in Iceberg's tables.
+        """
         problems = []
         for stream, each in stream_options.items() if isinstance(stream_options, Mapping) else ():
             if isinstance(each, Mapping):
                 found = [f"columns.{problem}" for problem in type_problems(each.get("columns"))]
-                found += [*data_root_problems(each.get("path")), *setting_problems(each, hidden=hidden)]
+                found += [
+                    *data_root_problems(each.get("path")),
+                    *setting_problems(each, hidden=hidden),
+                ]
                 problems += [f"stream_options.{stream}.{problem}" for problem in found]
         return problems

@@ -37,12 +37,15 @@ def parquet_changes(
 ) -> tuple[TableChange, ...]:
     """The changes to tables for a stream's load; touches nothing that readers can see.
 
-    `keeps_files` decides, given the columns before and after, whether readers find a file's rows under both.
+    `keeps_files` decides, given the columns before and after, whether readers find a file's rows
+    under both.
     """
     if not load.columns.fields:
         return (TableChange(load.schema.stream, load.table),)
     load = _uniform_load(writer, load)
-    return tuple(_uniform_change(writer, change, load, keeps_files) for change in _by_method(writer, load))
+    return tuple(
+        _uniform_change(writer, change, load, keeps_files) for change in _by_method(writer, load)
+    )
 
 
 def _by_method(writer: TableWriter, load: StreamLoad) -> tuple[TableChange, ...]:
@@ -82,11 +85,15 @@ def _merged(writer: TableWriter, load: StreamLoad) -> tuple[TableChange, ...]:
         raise
     except Exception as error:
         what = f"stream {load.schema.stream}: its records could not be merged into {load.table}"
-        raise spark_failure(error, what, f"what the merge of stream {load.schema.stream} writes") from error
+        raise spark_failure(
+            error, what, f"what the merge of stream {load.schema.stream} writes"
+        ) from error
 
 
 def _uniform_load(writer: TableWriter, load: StreamLoad) -> StreamLoad:
-    """The load with all staged files rewritten to the table's columns, some of which early ones may lack."""
+    """The load with all staged files rewritten to the table's columns, some of which early ones may
+    lack.
+    """
     if load.is_uniform:
         return load
     columns = merging_columns(load.columns) if load.schema.merges else load.columns
@@ -102,12 +109,18 @@ def _uniform_change(
     before = load.record if table == load.table else run.current_record(stream, table)
     if record is None or before is None or before.columns == record.columns:
         return change
-    if keeps_files is not None and keeps_files(columns_from_text(before.columns), columns_from_text(record.columns)):
+    if keeps_files is not None and keeps_files(
+        columns_from_text(before.columns), columns_from_text(record.columns)
+    ):
         return change
     stay = sorted(set(run.table_files(table)) - set(change.retire), key=file_age)
     if stay:
-        logger.info("stream %s: %d file(s) of %s are brought to its new columns", stream, len(stay), table)
-    replaced = _rewriter(writer, stream, table, "table", columns_from_text(record.columns)).table(table, stay)
+        logger.info(
+            "stream %s: %d file(s) of %s are brought to its new columns", stream, len(stay), table
+        )
+    replaced = _rewriter(writer, stream, table, "table", columns_from_text(record.columns)).table(
+        table, stay
+    )
     rewritten = tuple(_in_order(run, table, stay, replaced))
     return replace(change, rewritten=rewritten, retire=(*change.retire, *replaced))
 
@@ -115,13 +128,17 @@ def _uniform_change(
 def _in_order(
     run: PipelineRun, table: str, stay: Sequence[str], replaced: Mapping[str, StagedFile]
 ) -> Iterator[StagedFile]:
-    """The rewritten files, with a `row_order` if the names of the old ones don't tell the order of rows."""
+    """The rewritten files, with a `row_order` if the names of the old ones don't tell the order of
+    rows.
+    """
     parts = read_parts(run.storage, run.layout, table, stay)
     for path, file in replaced.items():
         yield in_parts(run.storage, file, parts.get(path) or own_parts(path)) if parts else file
 
 
-def _rewriter(writer: TableWriter, stream: str, table: str, name: str, columns: Struct) -> TableRewriter:
+def _rewriter(
+    writer: TableWriter, stream: str, table: str, name: str, columns: Struct
+) -> TableRewriter:
     folder = f"{writer.run.staging_path(stream)}/uniform/{table}/{name}"
     scratch = writer.scratch / "rewritten" / folder_name(stream)
     return TableRewriter(writer.run.storage, columns, folder, scratch, writer.settings.compression)

@@ -14,7 +14,12 @@ from singer_spark.spark.engine import AUTO, LOCAL, SPARK, check_pandas
 from singer_spark.spark.session import import_pyspark
 from target_spark_lake.columns.staged_metadata import CONTROL_COLUMNS, merging_columns
 from target_spark_lake.formats.merging.merge_engine import Contest
-from target_spark_lake.formats.merging.placed_files import PlacedFile, brought_files, table_files, undeleted_rows
+from target_spark_lake.formats.merging.placed_files import (
+    PlacedFile,
+    brought_files,
+    table_files,
+    undeleted_rows,
+)
 from target_spark_lake.formats.merging.rewriting import Rewrite
 from target_spark_lake.formats.merging.rules import DELETE, DROP, Verdicts
 from target_spark_lake.formats.merging.survey import survey
@@ -33,8 +38,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("target-spark-lake")
 
-# Merges that compare more keys are made by Spark, unless the engine is chosen. A million takes about 300 MB here, and
-# three million a third of the time that Spark takes with its start.
+# Merges that compare more keys are made by Spark, unless the engine is chosen. A million takes
+# about 300 MB here, and three million a third of the time that Spark takes with its start.
 KEYS_IN_PROCESS = 2_000_000
 
 
@@ -55,13 +60,21 @@ class _Merge:
         self._foreign = load.record.foreign if load.record is not None else ()
         self._staged = {file.path: file for file in load.staged}
         self._brought = brought_files(load.staged, self._types)
-        stored = columns_from_text(load.record.columns) if load.record is not None else self._columns
-        self._candidates = table_files(load.table, found.candidates, found.parts, found.table, stored)
+        stored = (
+            columns_from_text(load.record.columns) if load.record is not None else self._columns
+        )
+        self._candidates = table_files(
+            load.table, found.candidates, found.parts, found.table, stored
+        )
 
     @cached_property
     def _engine(self) -> MergeEngine:
         """Who decides and rewrites."""
-        keys, settings, stream = self._compared_keys, self._writer.settings, self._load.schema.stream
+        keys, settings, stream = (
+            self._compared_keys,
+            self._writer.settings,
+            self._load.schema.stream,
+        )
         storage = self._writer.run.storage
         by_spark, why = settings.by_spark, settings.engine_and_why
         if settings.engine == AUTO and not by_spark and keys > KEYS_IN_PROCESS:
@@ -75,7 +88,9 @@ class _Merge:
         if not by_spark:
             from target_spark_lake.formats.merging.arrow_merge import ArrowMerge
 
-            return ArrowMerge(storage, self._writer.scratch / f"{folder_name(self._load.table)}.merged")
+            return ArrowMerge(
+                storage, self._writer.scratch / f"{folder_name(self._load.table)}.merged"
+            )
         import_pyspark()  # a session's thread may be importing it as well
         from target_spark_lake.formats.merging.spark_merge import SparkMerge
 
@@ -105,21 +120,29 @@ class _Merge:
 
     @property
     def _contest(self) -> Contest:
-        late = frozenset(file.numbers[0][1] for file in self._brought if self._staged[file.path].late)
+        late = frozenset(
+            file.numbers[0][1] for file in self._brought if self._staged[file.path].late
+        )
         rules, present = replace(self._found.rules, late=late), self._load.present
         known = None if present is None else brought_files(present.files, present.columns)
         return Contest(rules, self._types, self._brought, self._candidates, known, self._found.keys)
 
     def _refuse_too_many(self, gone: int) -> None:
-        """Check, before anything is written, that the source lacks no more rows than the user allows."""
+        """Check, before anything is written, that the source lacks no more rows than the user
+        allows.
+        """
         if self._load.present is None or not gone:
             return
         living, stream = self._living(), self._load.schema.stream
         self._load.present.refuse_too_many(stream, gone, living)
-        logger.info("stream %s: %d of the table's %d rows are gone from the source", stream, gone, living)
+        logger.info(
+            "stream %s: %d of the table's %d rows are gone from the source", stream, gone, living
+        )
 
     def _refuse_shrink(self, verdicts: Verdicts) -> None:
-        """Check the same of a stream that was sent whole: the rows that it did not send are removed."""
+        """Check the same of a stream that was sent whole: the rows that it did not send are
+        removed.
+        """
         limit, living = self._writer.settings.max_shrink_percent, 0
         if limit is None or not self._found.rules.stale or not (living := self._living()):
             return
@@ -128,7 +151,9 @@ class _Merge:
         refuse_shrink(self._load.schema.stream, living, after, limit)
 
     def _living(self) -> int:
-        """The table's rows that are not marked as deleted, of the files that may hold affected rows."""
+        """The table's rows that are not marked as deleted, of the files that may hold affected
+        rows.
+        """
         living, unknown = undeleted_rows(self._candidates, self._found.table)
         return living + (self._engine.undeleted(unknown) if unknown else 0)
 
@@ -136,16 +161,21 @@ class _Merge:
         """The table's change: staged files as they are if possible, and rewritten files."""
         changed = [file for file in self._candidates if verdicts.of_file(file.numbers)]
         opened = [file for file in changed if verdicts.of_file(file.numbers) != {DROP: file.rows}]
-        keeps = bool(self._foreign and changed)  # values of columns that the stream lacks are taken from replaced rows
+        keeps = bool(
+            self._foreign and changed
+        )  # values of columns that the stream lacks are taken from replaced rows
         mixed = [
-            file for file in self._brought if keeps or self._needs_rewriting(file) or verdicts.of_file(file.numbers)
+            file
+            for file in self._brought
+            if keeps or self._needs_rewriting(file) or verdicts.of_file(file.numbers)
         ]
         written: list[StagedFile] = []
         if opened or mixed:
             rewrite = self._rewrite("merged", mixed, opened, changed)
             written = self._engine.rewrite(rewrite, verdicts)
         logger.debug(
-            "stream %s: merged %d record(s): of the table's %d file(s) %d were looked into, %d replaced",
+            "stream %s: merged %d record(s): of the table's %d file(s) %d were looked into, %d "
+            "replaced",
             *(self._load.schema.stream, self._load.rows),
             *(len(self._found.table.files), len(self._candidates), len(changed)),
         )
@@ -181,7 +211,10 @@ class _Merge:
         if not staged and not known:
             staged = [writer.nothing(load.schema, self._columns)]
         made = {file.path: file.bytes for file in staged if file.path not in found.run}
-        learned = {**found.run, **file_statistics(writer.run.storage, made, [*found.rules.keys, *CONTROL_COLUMNS])}
+        learned = {
+            **found.run,
+            **file_statistics(writer.run.storage, made, [*found.rules.keys, *CONTROL_COLUMNS]),
+        }
         index = TableIndex({**known, **{file.path: learned[file.path] for file in staged}})
         change = writer.change(load, load.table, staged, retire, self._columns, load.record)
         return replace(change, records=load.rows, index=index)
@@ -210,17 +243,24 @@ class _Merge:
         return [file for path, file in self._staged.items() if path not in paths]
 
     def _needs_rewriting(self, file: PlacedFile) -> bool:
-        """Whether a staged file can't become the table's: the history needs it, or it must not be visible as it is."""
+        """Whether a staged file can't become the table's: the history needs it, or it must not be
+        visible as it is.
+        """
         return self._load.schema.method.has_history or self._is_internal(file)
 
     def _is_internal(self, file: PlacedFile) -> bool:
-        """Whether a staged file has columns that readers must not see, or lacks the hive folders it should be in."""
+        """Whether a staged file has columns that readers must not see, or lacks the hive folders it
+        should be in.
+        """
         hidden = not set(CONTROL_COLUMNS) <= set(self._columns.types)
         return file.positioned or hidden or bool(self._load.schema.partition_by)
 
 
 def _columns_after(load: StreamLoad, rules: MergeRules) -> Struct:
-    """The table's columns; without metadata, the columns of mark and version are added as soon as one is needed."""
+    """The table's columns.
+
+    Without metadata, the columns of mark and version are added as soon as one is needed.
+    """
     may_mark = rules.deletes or rules.activated is not None or load.present is not None
     needed = {DELETED_AT: may_mark and not rules.hard_delete, TABLE_VERSION: rules.versions}
     return merging_columns(load.columns, [name for name in needed if needed[name]])

@@ -1,7 +1,9 @@
-"""Rows that a tap sent again although the table has them: they are left out of a table that keeps every version.
+"""Rows that a tap sent again although the table has them: they are left out of a table that keeps
+every version.
 
-A tap that finds rows committed late without a snapshot reads some keys again, and may not know which of their rows it
-has sent. It says from which replication key on, and rows from there on are compared by their whole content.
+A tap that finds rows committed late without a snapshot reads some keys again, and may not know
+which of their rows it has sent. It says from which replication key on, and rows from there on are
+compared by their whole content.
 """
 
 from __future__ import annotations
@@ -40,7 +42,11 @@ logger = logging.getLogger("target-spark-lake")
 
 
 def without_repeated(
-    writer: TableWriter, schema: StreamSchema, table: str, staged: Sequence[StagedFile], columns: Struct
+    writer: TableWriter,
+    schema: StreamSchema,
+    table: str,
+    staged: Sequence[StagedFile],
+    columns: Struct,
 ) -> tuple[StagedFile, ...]:
     """The staged files without rows that the table has already, or that the run has sent before.
 
@@ -55,7 +61,9 @@ def without_repeated(
 
 
 class _Comparison:
-    def __init__(self, writer: TableWriter, schema: StreamSchema, table: str, columns: Struct) -> None:
+    def __init__(
+        self, writer: TableWriter, schema: StreamSchema, table: str, columns: Struct
+    ) -> None:
         self._writer = writer
         self._schema = schema
         self._table = table
@@ -70,7 +78,9 @@ class _Comparison:
         wanted: set[Any] = set()
         for file in staged:
             for rows in self._rows(file):
-                wanted.update(pc.unique(rows.column(self._key)).to_pylist() if self._has_key(rows) else ())
+                wanted.update(
+                    pc.unique(rows.column(self._key)).to_pylist() if self._has_key(rows) else ()
+                )
         if not wanted:
             return tuple(staged)
         for path in self._writer.run.table_files(self._table):
@@ -92,18 +102,27 @@ class _Comparison:
     def _of_file(self, number: int, file: StagedFile) -> StagedFile:
         """The file, or one without the repeated rows."""
         repeated = [
-            self._is_repeated(each) for rows in self._rows(file) for each in self._contents(rows, file.partition)
+            self._is_repeated(each)
+            for rows in self._rows(file)
+            for each in self._contents(rows, file.partition)
         ]
         if not any(repeated):
             return file
         folder = f"{self._writer.run.staging_path(self._schema.stream)}/unrepeated/{folder_name(self._table)}"
         scratch = self._writer.scratch / "unrepeated" / folder_name(self._schema.stream)
-        place, name = StagingPlace.of(self._writer.run.storage, folder, scratch), f"{number:05d}/rows.parquet"
+        place, name = (
+            StagingPlace.of(self._writer.run.storage, folder, scratch),
+            f"{number:05d}/rows.parquet",
+        )
         target, marks, kept = place.path(name), iter(repeated), 0
-        with LakeFile(target, columns_inside(self._columns, file), self._writer.settings.compression) as written:
+        with LakeFile(
+            target, columns_inside(self._columns, file), self._writer.settings.compression
+        ) as written:
             for group in self._groups(file, every=True):
                 reaches = self._reaches(group)
-                keep = pa.array([not (at and next(marks)) for at in reaches.to_pylist()], pa.bool_())
+                keep = pa.array(
+                    [not (at and next(marks)) for at in reaches.to_pylist()], pa.bool_()
+                )
                 group = group.filter(keep)
                 kept += group.num_rows
                 written.write(pa.Table.from_batches([group], written.schema))
@@ -126,14 +145,19 @@ class _Comparison:
     def _reaches(self, rows: pa.RecordBatch) -> pa.Array:
         if not self._has_key(rows) or self._bound(rows.schema.field(self._key).type) is None:
             return pa.array([True] * rows.num_rows, pa.bool_())
-        reaches = pc.greater_equal(rows.column(self._key), self._bound(rows.schema.field(self._key).type))
+        reaches = pc.greater_equal(
+            rows.column(self._key), self._bound(rows.schema.field(self._key).type)
+        )
         return pc.fill_null(reaches, False)
 
     def _has_key(self, rows: pa.RecordBatch) -> bool:
         return self._key in rows.schema.names
 
     def _groups(self, file: StagedFile, *, every: bool = False) -> Iterator[pa.RecordBatch]:
-        """The row groups of a file with the table's columns; unless it is to be `every`, those that may be compared."""
+        """The row groups of a file with the table's columns.
+
+        Unless it is to be `every`, those that may be compared.
+        """
         columns = columns_inside(self._columns, file)
         try:
             with open_parquet(self._writer.run.storage, file.path) as opened:
@@ -141,14 +165,19 @@ class _Comparison:
                 place = column_places(source.metadata).get(self._key)
                 kind = source.schema_arrow.field(self._key).type if place is not None else None
                 for group in range(source.metadata.num_row_groups):
-                    if not every and place is not None and self._is_below(source.metadata, group, place, kind):
+                    if (
+                        not every
+                        and place is not None
+                        and self._is_below(source.metadata, group, place, kind)
+                    ):
                         continue
                     rows = source.read_row_group(group).combine_chunks()
                     for batch in rows.to_batches():
                         yield fitted(batch, columns)
         except (OSError, ValueError, pa.ArrowException) as error:
             raise StorageError(
-                f"stream {self._schema.stream}: file {file.path} could not be compared with rows that were sent again: "
+                f"stream {self._schema.stream}: file {file.path} could not be compared with rows "
+                "that were sent again: "
                 f"{' '.join(str(error).split())}"
             ) from error
 
@@ -165,7 +194,10 @@ class _Comparison:
             return False
 
     def _bound(self, kind: pa.DataType) -> pa.Scalar | None:
-        """The lowest key that is compared, as a value of the key's column; None if that can't hold it."""
+        """The lowest key that is compared, as a value of the key's column.
+
+        None if that can't hold it.
+        """
         since = self._schema.sent_since
         try:
             if pa.types.is_integer(kind):
@@ -176,7 +208,9 @@ class _Comparison:
                 return pa.scalar(date.fromisoformat(str(since)[:10]), kind)
             if pa.types.is_timestamp(kind):
                 moment = datetime.fromisoformat(str(since).removesuffix("Z")[:26])
-                return pa.scalar(moment.replace(tzinfo=UTC) if kind.tz is not None else moment, kind)
+                return pa.scalar(
+                    moment.replace(tzinfo=UTC) if kind.tz is not None else moment, kind
+                )
         except (ValueError, ArithmeticError, pa.ArrowException):
             return None
         return None

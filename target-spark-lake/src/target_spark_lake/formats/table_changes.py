@@ -1,6 +1,7 @@
 """Turns a stream's load into table changes, by the table's format.
 
-If that has a log of its own, files are made as for plain Parquet, and the log says which ones count.
+If that has a log of its own, files are made as for plain Parquet, and the log says which ones
+count.
 """
 
 from __future__ import annotations
@@ -24,7 +25,9 @@ if TYPE_CHECKING:
 
 
 def table_changes(writer: TableWriter, load: StreamLoad) -> tuple[TableChange, ...]:
-    """The changes of a stream's tables, in the format of the settings; touches nothing that readers can see.
+    """The changes of a stream's tables, in the format of the settings.
+
+    Touches nothing that readers can see.
 
     Raises:
         RecordError: a key is NULL.
@@ -39,32 +42,45 @@ def table_changes(writer: TableWriter, load: StreamLoad) -> tuple[TableChange, .
 
 
 def _beside_others(run: PipelineRun, load: StreamLoad) -> StreamLoad:
-    """The load with the table's current columns, which other writers may have changed since the last run."""
+    """The load with the table's current columns, which other writers may have changed since the
+    last run.
+    """
     snapshot = run.logs.snapshot(load.table, load.record) if load.columns.fields else None
     if load.record is None or snapshot is None:
         return load
     known, found = load.record.columns, snapshot.current_record(load.record)
     own = {*load.schema.schema["properties"], *METADATA_COLUMNS}
     record = replace(found, foreign=tuple(name for name in found.foreign if name not in own))
-    # If another writer changed a column's type, the new type must hold both their values and the run's.
+    # If another writer changed a column's type, the new type must hold both their values and the
+    # run's.
     current = {
         name: str(load.columns.types.get(name, kind)) if known.get(name) == kind else kind
         for name, kind in record.columns.items()
         if not load.schema.method.replaces or name in record.foreign
     }
-    columns = evolve(load.schema.stream, columns_from_text(current), load.columns, EvolutionRules()).columns
-    is_uniform = load.is_uniform and all(columns.types[each.name] == each.type for each in load.columns)
+    columns = evolve(
+        load.schema.stream, columns_from_text(current), load.columns, EvolutionRules()
+    ).columns
+    is_uniform = load.is_uniform and all(
+        columns.types[each.name] == each.type for each in load.columns
+    )
     return replace(load, columns=columns, record=record, is_uniform=is_uniform)
 
 
-def _logged(writer: TableWriter, log: TableLog, change: TableChange, load: StreamLoad) -> TableChange:
+def _logged(
+    writer: TableWriter, log: TableLog, change: TableChange, load: StreamLoad
+) -> TableChange:
     if change.record is None:
         return change
     run, chosen = writer.run, writer.settings.format
     before = run.logs.seen(log, change.table)
     if before is None:
         _check_new(run, log, change, chosen)
-    known = load.record if change.table == load.table else run.current_record(change.stream, change.table)
+    known = (
+        load.record
+        if change.table == load.table
+        else run.current_record(change.stream, change.table)
+    )
     record = replace(change.record, format=chosen, foreign=known.foreign if known else ())
     return log.change(before, replace(change, record=record))
 
@@ -75,6 +91,7 @@ def _check_new(run: PipelineRun, log: TableLog, change: TableChange, chosen: str
     check_format(run.storage, run.logs, change.stream, change.table, record, chosen)
     if record is not None:
         raise StorageError(
-            f"{log.missing_message(change.stream, change.table)}; or, to load it anew, remove its folder and its "
+            f"{log.missing_message(change.stream, change.table)}; or, to load it anew, remove its "
+            "folder and its "
             f"record {run.layout.table_record(change.table)}"
         )

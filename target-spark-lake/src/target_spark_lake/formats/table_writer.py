@@ -35,14 +35,20 @@ class TableWriter:
 
     def nothing(self, schema: StreamSchema, columns: Struct) -> StagedFile:
         """Stage a file without rows, since an empty table still has its columns."""
-        local, partitioning = self.scratch / f"empty-{folder_name(schema.stream)}.parquet", schema.partitioning
-        # Readers take partition columns from folder names, so even a file without rows is put into folders.
+        local, partitioning = (
+            self.scratch / f"empty-{folder_name(schema.stream)}.parquet",
+            schema.partitioning,
+        )
+        # Readers take partition columns from folder names, so even a file without rows is put into
+        # folders.
         inside = partitioning.inside(columns) if partitioning else columns
         with LakeFile(local, inside, self.settings.compression):
             pass
         path = f"{self.run.staging_path(schema.stream)}/empty.parquet"
         self.run.storage.replace(path, local.read_bytes())
-        return StagedFile(path, 0, local.stat().st_size, partitioning.null_folders if partitioning else "")
+        return StagedFile(
+            path, 0, local.stat().st_size, partitioning.null_folders if partitioning else ""
+        )
 
     def change(
         self,
@@ -53,9 +59,14 @@ class TableWriter:
         columns: Struct,
         before: TableRecord | None,
     ) -> TableChange:
-        """The change made of staged files and the files they replace; `before` is the current record."""
+        """The change made of staged files and the files they replace.
+
+        `before` is the current record.
+        """
         schema = load.schema
-        known = TableRecord("", "", small_files=0) if before is None or before.is_claim() else before
+        known = (
+            TableRecord("", "", small_files=0) if before is None or before.is_claim() else before
+        )
         record = TableRecord(
             self.run.layout.pipeline,
             schema.stream,

@@ -1,4 +1,6 @@
-"""Turns files of JSON lines, one record each, into RECORD lines: framed in whole buffers, never line by line."""
+"""Turns files of JSON lines, one record each, into RECORD lines: framed in whole buffers, never
+line by line.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,8 @@ _BOM = b"\xef\xbb\xbf"
 # Of many blank lines at once one match.
 _BLANK = re.compile(rb"(?m)^(?:[ \t\r]*\n)+")
 MEGABYTE = 1 << 20
-# What a compressed file may expand to by default: many times its size, or so many megabytes if that is more.
+# What a compressed file may expand to by default: many times its size, or so many megabytes if that
+# is more.
 LIKELY_EXPANSION, LIKELY_EXPANDED_MB = 100, 1024
 
 
@@ -36,7 +39,8 @@ def json_lines(
     """The records of a file of JSON lines; a compressed one may expand to so many megabytes.
 
     Raises:
-        ProtocolError: it is incomplete, not a file of lines, or its number of records differs from the tap's.
+        ProtocolError: it is incomplete, not a file of lines, or its number of records differs from
+            the tap's.
         StorageError: it can't be read.
     """
     head, tail = record_frame(batch)
@@ -50,7 +54,9 @@ def json_lines(
 
 
 def record_frame(batch: BatchMessage) -> tuple[bytes, bytes]:
-    """The bytes that turn a record into a RECORD line: those before it and those after it, newline included."""
+    """The bytes that turn a record into a RECORD line: those before it and those after it, newline
+    included.
+    """
     members = "".join(f',"{name}":{text}' for name, text in frame_members(batch).items())
     return record_prefix(batch.stream), members.encode() + b"}\n"
 
@@ -58,7 +64,9 @@ def record_frame(batch: BatchMessage) -> tuple[bytes, bytes]:
 def frame_members(batch: BatchMessage) -> dict[str, str]:
     """Members of a RECORD line that a BATCH message sets for all its records: names and JSON texts."""
     members = {"time_extracted": batch.time_extracted, "version": batch.version}
-    return {name: orjson.dumps(value).decode() for name, value in members.items() if value is not None}
+    return {
+        name: orjson.dumps(value).decode() for name, value in members.items() if value is not None
+    }
 
 
 def _whole_lines(stream: str, name: str, place: BatchPlace, most_mb: int | None) -> Iterator[bytes]:
@@ -76,14 +84,18 @@ def _whole_lines(stream: str, name: str, place: BatchPlace, most_mb: int | None)
         rest.append(piece[end:])
         waiting += len(rest[-1])
         if waiting > LONGEST_LINE:
-            raise ProtocolError(f"stream {stream}: batch file {name} has a line of more than {LONGEST_LINE} bytes")
+            raise ProtocolError(
+                f"stream {stream}: batch file {name} has a line of more than {LONGEST_LINE} bytes"
+            )
     if last := b"".join(rest).strip():
         yield last + b"\n"
 
 
 def _without_blank(lines: bytes) -> bytes:
     # Plain searches come first: hardly any file has a blank line.
-    if lines[:1] in b"\n\r \t" or any(each in lines for each in (b"\n\n", b"\n\r", b"\n ", b"\n\t")):
+    if lines[:1] in b"\n\r \t" or any(
+        each in lines for each in (b"\n\n", b"\n\r", b"\n ", b"\n\t")
+    ):
         return _BLANK.sub(b"", lines)
     return lines
 
@@ -93,7 +105,9 @@ def _pieces(stream: str, name: str, place: BatchPlace, most_mb: int | None) -> I
         magic = file.read(len(PARQUET_MAGIC))
         file.seek(0)
         if magic == PARQUET_MAGIC:
-            raise ProtocolError(f"stream {stream}: batch file {name} is a Parquet file, the tap says jsonl")
+            raise ProtocolError(
+                f"stream {stream}: batch file {name} is a Parquet file, the tap says jsonl"
+            )
         # Decided by its bytes: singer-sdk compresses whatever its message says.
         is_compressed = magic.startswith(GZIP_MAGIC)
         source = cast("IO[bytes]", gzip.GzipFile(fileobj=file)) if is_compressed else file
@@ -104,12 +118,15 @@ def _pieces(stream: str, name: str, place: BatchPlace, most_mb: int | None) -> I
                 expanded += len(piece)
                 if is_compressed and expanded > most:
                     raise ProtocolError(
-                        f"stream {stream}: batch file {name} expands from {place.size} bytes to more than "
-                        f"{most // MEGABYTE} MB; nothing was published. If that is right, set batch_max_expanded_mb"
+                        f"stream {stream}: batch file {name} expands from {place.size} bytes to "
+                        "more than "
+                        f"{most // MEGABYTE} MB; nothing was published. If that is right, set "
+                        "batch_max_expanded_mb"
                     )
                 yield piece
         except (EOFError, gzip.BadGzipFile, zlib.error) as error:
             raise ProtocolError(
-                f"stream {stream}: batch file {name} is not a whole gzip file ({error}); nothing was published, run "
+                f"stream {stream}: batch file {name} is not a whole gzip file ({error}); nothing "
+                "was published, run "
                 "the tap again"
             ) from error

@@ -20,7 +20,10 @@ COMPRESSIONS = {
 
 @dataclass(frozen=True)
 class BatchFile:
-    """A file of a manifest, its URL as spelled there; rows and bytes are None if the tap does not give them."""
+    """A file of a manifest, its URL as spelled there.
+
+    Rows and bytes are None if the tap does not give them.
+    """
 
     url: str
     rows: int | None = None
@@ -39,7 +42,8 @@ class BatchFile:
         """
         if self.rows not in (None, rows):
             raise ProtocolError(
-                f"stream {stream}: batch file {self.shown} holds {rows} records, the tap wrote {self.rows}; nothing "
+                f"stream {stream}: batch file {self.shown} holds {rows} records, the tap wrote "
+                f"{self.rows}; nothing "
                 "was published, run the tap again"
             )
 
@@ -51,7 +55,8 @@ class BatchMessage:
     Attributes:
         format: `jsonl` or `parquet`.
         files: The files, in the order of the records.
-        time_extracted: When the records were read, as in RECORD lines; None if the tap does not give it.
+        time_extracted: When the records were read, as in RECORD lines; None if the tap does not
+            give it.
         version: Table version of the records; None if the tap does not give it.
     """
 
@@ -86,13 +91,15 @@ def _format(stream: str, encoding: object) -> str:
     name, compression = details.get("format"), details.get("compression")
     if not isinstance(name, str) or name not in COMPRESSIONS:
         raise ProtocolError(
-            f"stream {stream}: a BATCH message has the format {name!r}; known are {', '.join(COMPRESSIONS)}: set "
+            f"stream {stream}: a BATCH message has the format {name!r}; known are "
+            f"{', '.join(COMPRESSIONS)}: set "
             "batch_config of the tap (encoding, format) to one of them"
         )
     if compression not in (None, "", *COMPRESSIONS[name]):
         known = ", ".join(COMPRESSIONS[name])
         raise ProtocolError(
-            f"stream {stream}: a BATCH message of format {name} has the compression {compression!r}; known are "
+            f"stream {stream}: a BATCH message of format {name} has the compression "
+            f"{compression!r}; known are "
             f"{known}: set batch_config of the tap (encoding, compression) to one of them"
         )
     return name
@@ -100,12 +107,15 @@ def _format(stream: str, encoding: object) -> str:
 
 def _files(stream: str, manifest: object, entries: object) -> tuple[BatchFile, ...]:
     if not isinstance(manifest, list) or not all(isinstance(url, str) and url for url in manifest):
-        raise ProtocolError(f"stream {stream}: the manifest of a BATCH message is not a list of URLs")
+        raise ProtocolError(
+            f"stream {stream}: the manifest of a BATCH message is not a list of URLs"
+        )
     if entries is None:
         return tuple(BatchFile(url) for url in manifest)
     if not isinstance(entries, list) or len(entries) != len(manifest):
         raise ProtocolError(
-            f"stream {stream}: the list of files in a BATCH message does not match its manifest of {len(manifest)}"
+            f"stream {stream}: the list of files in a BATCH message does not match its manifest of "
+            f"{len(manifest)}"
         )
     return tuple(
         BatchFile(url, _count(stream, url, each, "rows"), _count(stream, url, each, "bytes"))
@@ -117,6 +127,7 @@ def _count(stream: str, url: str, entry: object, name: str) -> int | None:
     count = entry.get(name) if isinstance(entry, Mapping) else None
     if count is not None and (not isinstance(count, int) or isinstance(count, bool) or count < 0):
         raise ProtocolError(
-            f"stream {stream}: a BATCH message gives {name} {count!r} for {shown(url)}, which is not a count"
+            f"stream {stream}: a BATCH message gives {name} {count!r} for {shown(url)}, which is "
+            "not a count"
         )
     return count

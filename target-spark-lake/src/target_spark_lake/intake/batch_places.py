@@ -1,4 +1,6 @@
-"""Locates the files of BATCH messages, in the bucket or outside, and decides whether they may be removed."""
+"""Locates the files of BATCH messages, in the bucket or outside, and decides whether they may be
+removed.
+"""
 
 from __future__ import annotations
 
@@ -62,7 +64,8 @@ class BatchPlaces:
         """Locate a file.
 
         Raises:
-            ProtocolError: naming it is not allowed, it was named before in this run, or its size is not the tap's.
+            ProtocolError: naming it is not allowed, it was named before in this run, or its size is
+                not the tap's.
             StorageError: it is missing, or can't be reached.
         """
         try:
@@ -77,14 +80,18 @@ class BatchPlaces:
                 self._name(storage, path, stream, file.url)
                 if file.bytes not in (None, size):
                     raise ProtocolError(
-                        f"stream {stream}: batch file {file.shown} has {size} bytes, the tap wrote {file.bytes}: it is "
+                        f"stream {stream}: batch file {file.shown} has {size} bytes, the tap wrote "
+                        f"{file.bytes}: it is "
                         "not whole; nothing was published, run the tap again"
                     )
                 inside = storage is self._bucket
-                ours = (inside and path.startswith(f"{BATCHES}/")) or _BATCH_FILE.fullmatch(path) is not None
+                ours = (inside and path.startswith(f"{BATCHES}/")) or _BATCH_FILE.fullmatch(
+                    path
+                ) is not None
                 return BatchPlace(storage, path, size, inside, ours)
         raise refusal or StorageError(
-            f"stream {stream}: batch file {file.shown} is missing (a run takes the files that it loads, so none "
+            f"stream {stream}: batch file {file.shown} is missing (a run takes the files that it "
+            "loads, so none "
             "comes twice); nothing was published, run the tap again"
         )
 
@@ -94,7 +101,8 @@ class BatchPlaces:
             self._named.add((storage.url, path))
         if not is_new:
             raise ProtocolError(
-                f"stream {stream}: batch file {shown(url)} was named before in this run, its records would come twice; "
+                f"stream {stream}: batch file {shown(url)} was named before in this run, its "
+                "records would come twice; "
                 "nothing was published"
             )
 
@@ -105,13 +113,16 @@ def _size(storage: Storage, path: str, stream: str, url: str) -> int | None:
     except SingerSparkError as error:
         raise _unreachable(stream, url, error) from error
     if size is not None and storage.local and not Path(storage.url, path).is_file():
-        raise ProtocolError(f"stream {stream}: batch file {shown(url)} is not a plain file; nothing was published")
+        raise ProtocolError(
+            f"stream {stream}: batch file {shown(url)} is not a plain file; nothing was published"
+        )
     return size
 
 
 def _unreachable(stream: str, url: str, error: Exception) -> StorageError:
     cause = " ".join(str(error).split())
     return StorageError(
-        f"stream {stream}: batch file {shown(url)} can't be reached with the target's storage_options: {cause}; give "
+        f"stream {stream}: batch file {shown(url)} can't be reached with the target's "
+        f"storage_options: {cause}; give "
         "tap and target the same ones, or let the tap write below the bucket"
     )

@@ -1,4 +1,7 @@
-"""The setting `batch_roots`: where BATCH messages may name files; nothing is read from elsewhere."""
+"""The setting `batch_roots`: where BATCH messages may name files.
+
+Nothing is read from elsewhere.
+"""
 
 from __future__ import annotations
 
@@ -21,24 +24,38 @@ class OtherBucketError(ProtocolError):
 class BatchRoots:
     """Resolves names of BATCH files to allowed locations."""
 
-    def __init__(self, bucket: Storage, roots: Sequence[str] | None, options: Mapping[str, Any]) -> None:
-        """Resolve the roots, by default the bucket; no file is accessed yet. fsspec's `options` are for all of them."""
+    def __init__(
+        self, bucket: Storage, roots: Sequence[str] | None, options: Mapping[str, Any]
+    ) -> None:
+        """Resolve the roots, by default the bucket.
+
+        No file is accessed yet. fsspec's `options` are for all of them.
+        """
         self._bucket = bucket
         self._own = DiskAddress((bucket.url,)) if bucket.local else address_of(bucket.url)
         self._spellings = [bucket.url] if roots is None else list(roots)
         self._roots = [self._own] if roots is None else [address_of(root) for root in roots]
-        # With links resolved, as for each file, so that no link leads out. A root is taken as spelled, like the bucket.
-        self._folders = [os.path.realpath(each.readings[0]) for each in self._roots if isinstance(each, DiskAddress)]
+        # With links resolved, as for each file, so that no link leads out. A root is taken as
+        # spelled, like the bucket.
+        self._folders = [
+            os.path.realpath(each.readings[0])
+            for each in self._roots
+            if isinstance(each, DiskAddress)
+        ]
         self._options = dict(options)
         self._disk = Storage("/")
         self._stores: dict[str, Storage] = {}
         # Several threads look for the files of a manifest.
         self._lock = threading.Lock()
 
-    def places(self, stream: str, url: str) -> tuple[list[tuple[Storage, str]], ProtocolError | None]:
-        """The locations that a name may mean, the likelier first, and the error to raise if no file is at any of them.
+    def places(
+        self, stream: str, url: str
+    ) -> tuple[list[tuple[Storage, str]], ProtocolError | None]:
+        """The locations that a name may mean, the likelier first, and the error to raise if no file
+        is at any of them.
 
-        There is such an error if one reading of the name is not allowed: it must not reveal whether a file is there.
+        There is such an error if one reading of the name is not allowed: it must not reveal whether
+        a file is there.
 
         Raises:
             ProtocolError: no reading of the name leads to an allowed location.
@@ -53,7 +70,9 @@ class BatchRoots:
         for reading in readings:
             place = self._on_disk(reading) if isinstance(reading, str) else self._in_store(reading)
             if place is None:
-                refusal = self._refusal(stream, url, "it is in none of the places that BATCH messages may name")
+                refusal = self._refusal(
+                    stream, url, "it is in none of the places that BATCH messages may name"
+                )
             elif _is_private(place[1]):
                 reason = f"of a lake's own folder only files below {BATCHES} may be named"
                 refusal = self._refusal(stream, url, reason)
@@ -67,13 +86,15 @@ class BatchRoots:
         roots = ", ".join(map(shown, self._spellings)) or "none"
         is_other = f"/{BATCHES}/" in url and self._bucket.url not in url
         way_out = (
-            "The tap's config names another bucket than the target's: let batch_config.storage.root (tap) and bucket "
+            "The tap's config names another bucket than the target's: let "
+            "batch_config.storage.root (tap) and bucket "
             "(target) name the same one"
             if is_other
             else "If its tap may write there, add that folder to the target's batch_roots"
         )
         return (OtherBucketError if is_other else ProtocolError)(
-            f"stream {stream}: batch file {shown(url)} is refused: {reason} (batch_roots: {roots}); it was not read, "
+            f"stream {stream}: batch file {shown(url)} is refused: {reason} (batch_roots: "
+            f"{roots}); it was not read, "
             f"and nothing was published. {way_out}"
         )
 
@@ -88,7 +109,9 @@ class BatchRoots:
     def _in_store(self, address: StoreAddress) -> tuple[Storage, str] | None:
         for spelling, root in zip(self._spellings, self._roots, strict=True):
             if isinstance(root, StoreAddress) and (below := _key_below(address, root)):
-                if isinstance(self._own, StoreAddress) and (inside := _key_below(address, self._own)):
+                if isinstance(self._own, StoreAddress) and (
+                    inside := _key_below(address, self._own)
+                ):
                     return self._bucket, inside
                 return self._store(spelling), below
         return None
@@ -102,12 +125,19 @@ class BatchRoots:
 
 def _below(path: str, folder: str) -> str:
     """The path relative to a folder; empty if it is not below that folder."""
-    return Path(path).relative_to(folder).as_posix() if path != folder and Path(path).is_relative_to(folder) else ""
+    return (
+        Path(path).relative_to(folder).as_posix()
+        if path != folder and Path(path).is_relative_to(folder)
+        else ""
+    )
 
 
 def _key_below(address: StoreAddress, root: StoreAddress) -> str:
     prefix = root.path.rstrip("/") + "/" if root.path.strip("/") else ""
-    if (address.protocol, address.place) != (root.protocol, root.place) or not address.path.startswith(prefix):
+    if (address.protocol, address.place) != (
+        root.protocol,
+        root.place,
+    ) or not address.path.startswith(prefix):
         return ""
     return address.path[len(prefix) :]
 

@@ -1,7 +1,7 @@
 """Removes files of BATCH messages that no run took, a day after their tap wrote the last of them.
 
-A run moves or reads a file as soon as a message names it. So no checkpoint or living run needs the files still here:
-they belong to a living tap, unless nothing new has come from it for a day.
+A run moves or reads a file as soon as a message names it. So no checkpoint or living run needs the
+files still here: they belong to a living tap, unless nothing new has come from it for a day.
 """
 
 from __future__ import annotations
@@ -32,10 +32,13 @@ def sweep_batches(storage: Storage, layout: Layout) -> None:
         remove_batch_files(storage, [file.path for file in files])
 
 
-def forgotten_batches(storage: Storage, layout: Layout, now: float | None = None) -> dict[str, list[FileInfo]]:
+def forgotten_batches(
+    storage: Storage, layout: Layout, now: float | None = None
+) -> dict[str, list[FileInfo]]:
     """Files forgotten by `now`, by the folder of their batch run.
 
-    Without `now`, ages are measured by the storage's clock, which the pipeline's holder has just read with a heartbeat.
+    Without `now`, ages are measured by the storage's clock, which the pipeline's holder has just
+    read with a heartbeat.
     """
     found = storage.list(BATCHES)
     if found and now is None:
@@ -54,8 +57,14 @@ def forgotten_batches(storage: Storage, layout: Layout, now: float | None = None
 
 
 def storage_time(storage: Storage, layout: Layout) -> float | None:
-    """Time of the last heartbeat of a pipeline holder by the storage's clock; None if the storage gives no times."""
-    return max((file.modified for file in storage.list(layout.locks) if file.modified is not None), default=None)
+    """Time of the last heartbeat of a pipeline holder by the storage's clock.
+
+    None if the storage gives no times.
+    """
+    return max(
+        (file.modified for file in storage.list(layout.locks) if file.modified is not None),
+        default=None,
+    )
 
 
 def remove_batch_files(storage: Storage, paths: Iterable[str]) -> None:

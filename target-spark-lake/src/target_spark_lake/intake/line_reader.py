@@ -1,4 +1,6 @@
-"""Reads the input in large pieces and dispatches its messages, replacing singer-sdk's line-by-line reader."""
+"""Reads the input in large pieces and dispatches its messages, replacing singer-sdk's line-by-line
+reader.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,13 @@ from typing import IO, Any
 
 from singer_sdk.singerlib.encoding.base import GenericSingerReader
 
-from target_spark_lake.intake.singer_lines import READ_BYTES, RECORD, LineRouter, RecordLines, parse_line
+from target_spark_lake.intake.singer_lines import (
+    READ_BYTES,
+    RECORD,
+    LineRouter,
+    RecordLines,
+    parse_line,
+)
 
 CHECK_SECONDS = 0.5
 PIPE_BYTES = 1 << 20
@@ -26,11 +34,15 @@ class LineReader(GenericSingerReader[bytes]):
 
     default_input = sys.stdin.buffer
 
-    def __init__(self, check: Callable[[], None] = lambda: None, failed: Callable[[BaseException], None] | None = None):
+    def __init__(
+        self,
+        check: Callable[[], None] = lambda: None,
+        failed: Callable[[BaseException], None] | None = None,
+    ):
         """Prepare to read.
 
-        `check` is called at least twice a second, and may end the reading by an exception; `failed` is called with an
-        exception that ended it early.
+        `check` is called at least twice a second, and may end the reading by an exception; `failed`
+        is called with an exception that ended it early.
         """
         super().__init__()
         self._check = check
@@ -40,8 +52,13 @@ class LineReader(GenericSingerReader[bytes]):
         """Parse one line."""
         return parse_line(line, 0)
 
-    def process_lines(self, file_input: IO[Any] | None, callbacks: Mapping[str, Callable[[Any], None]]) -> Counter[str]:
-        """Read a binary or text stream, by default standard input, to its end; `callbacks` go by message type."""
+    def process_lines(
+        self, file_input: IO[Any] | None, callbacks: Mapping[str, Callable[[Any], None]]
+    ) -> Counter[str]:
+        """Read a binary or text stream, by default standard input, to its end.
+
+        `callbacks` go by message type.
+        """
         counts: Counter[str] = Counter()
         unknown: set[str] = set()
         try:
@@ -55,7 +72,9 @@ class LineReader(GenericSingerReader[bytes]):
                 elif item.kind not in unknown:
                     unknown.add(item.kind)
                     kind = item.value["type"]
-                    logger.warning("input line %d: messages of type %r are unknown, skipped", item.line, kind)
+                    logger.warning(
+                        "input line %d: messages of type %r are unknown, skipped", item.line, kind
+                    )
         except BaseException as error:
             if self._failed is not None:
                 self._failed(error)

@@ -1,4 +1,6 @@
-"""Turns Parquet files of BATCH messages into RECORD lines, for rows that must be checked record by record."""
+"""Turns Parquet files of BATCH messages into RECORD lines, for rows that must be checked record by
+record.
+"""
 
 from __future__ import annotations
 
@@ -33,19 +35,25 @@ def parquet_lines(
 ) -> Iterator[RecordLines]:
     """The records of a Parquet file.
 
-    `texts` are columns of plain text by the SCHEMA: bytes in them are UTF-8, as Hive and Impala write texts.
+    `texts` are columns of plain text by the SCHEMA: bytes in them are UTF-8, as Hive and Impala
+    write texts.
 
     Raises:
         RecordError: such bytes are not UTF-8.
-        ProtocolError: it is not a complete Parquet file, or its number of records differs from the tap's.
+        ProtocolError: it is not a complete Parquet file, or its number of records differs from the
+            tap's.
         StorageError: it can't be read.
     """
     rows = 0
-    with open_batch_file(place.storage, place.path, f"stream {batch.stream}: batch file {file.shown}") as whole:
+    with open_batch_file(
+        place.storage, place.path, f"stream {batch.stream}: batch file {file.shown}"
+    ) as whole:
         file.check_rows(batch.stream, whole.metadata.num_rows)
         for part in (part for each in whole.iter_batches(ROWS_AT_ONCE) for part in _parts(each)):
             part = _with_texts(part, texts, f"stream {batch.stream}: batch file {file.shown}")
-            yield RecordLines(batch.stream, _lines(batch, part), part.num_rows, rows + 1, file.shown)
+            yield RecordLines(
+                batch.stream, _lines(batch, part), part.num_rows, rows + 1, file.shown
+            )
             rows += part.num_rows
 
 
@@ -53,10 +61,13 @@ def _with_texts(rows: pa.RecordBatch, texts: Container[str], name: str) -> pa.Re
     for number, field in enumerate(rows.schema):
         if field.name in texts and pa.types.is_binary(field.type):
             try:
-                rows = rows.set_column(number, field.name, pc.cast(rows.column(number), pa.string()))
+                rows = rows.set_column(
+                    number, field.name, pc.cast(rows.column(number), pa.string())
+                )
             except pa.ArrowInvalid as error:
                 raise RecordError(
-                    f"{name}: column {field.name} is text by its SCHEMA, and holds bytes that are not UTF-8; if they "
+                    f"{name}: column {field.name} is text by its SCHEMA, and holds bytes that are "
+                    "not UTF-8; if they "
                     "are bytes, let the SCHEMA say contentEncoding base64"
                 ) from error
     return rows
@@ -79,6 +90,8 @@ def _lines(batch: BatchMessage, rows: pa.RecordBatch) -> bytes:
     if is_stamped(names):
         members |= {member: json_values(rows.column(name)) for name, member in _MEMBERS.items()}
     tail = [part for name, text in members.items() for part in (f',"{name}":', text)]
-    lines = pc.binary_join_element_wise(record_prefix(batch.stream).decode(), objects, *tail, "}\n", "")
+    lines = pc.binary_join_element_wise(
+        record_prefix(batch.stream).decode(), objects, *tail, "}\n", ""
+    )
     whole = pa.ListArray.from_arrays(pa.array([0, len(lines)], pa.int32()), lines)
     return bytes(pc.binary_join(whole, "")[0].as_buffer())

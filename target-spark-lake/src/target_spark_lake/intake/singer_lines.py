@@ -1,8 +1,10 @@
-"""Input of Singer lines: raw RECORD lines are grouped by stream without parsing, other messages become dictionaries.
+"""Input of Singer lines: raw RECORD lines are grouped by stream without parsing, other messages
+become dictionaries.
 
-A RECORD line is recognized by its head, the bytes from its start to its record's `{`. A stream's head is learned
-from the first of its lines, which is parsed as JSON; from then on whole buffers of lines with that head pass in one
-piece. The stage that parses the lines checks whether they are valid JSON to the end.
+A RECORD line is recognized by its head, the bytes from its start to its record's `{`. A stream's
+head is learned from the first of its lines, which is parsed as JSON; from then on whole buffers of
+lines with that head pass in one piece. The stage that parses the lines checks whether they are
+valid JSON to the end.
 """
 
 from __future__ import annotations
@@ -85,7 +87,9 @@ class LineRouter:
             self._rest.append(piece)
             self._rest_bytes += len(piece)
             if self._rest_bytes > LONGEST_LINE:
-                raise ProtocolError(f"input line {self._next_line} is longer than {LONGEST_LINE} bytes")
+                raise ProtocolError(
+                    f"input line {self._next_line} is longer than {LONGEST_LINE} bytes"
+                )
             return
         lines = b"".join((*self._rest, piece[:end]))
         self._rest, self._rest_bytes = [piece[end:]], len(piece) - end
@@ -103,7 +107,9 @@ class LineRouter:
         except ProtocolError as error:
             if not isinstance(error.__cause__, orjson.JSONDecodeError):
                 raise
-            raise DeadTapError(f"{error}; the input ends there, the tap died; nothing was published") from error
+            raise DeadTapError(
+                f"{error}; the input ends there, the tap died; nothing was published"
+            ) from error
         if routed is not None:
             yield routed
 
@@ -156,7 +162,11 @@ class LineRouter:
         stream = _record_stream(message, self._next_line)
         match = _HEAD.match(stripped)
         # A stream that is named once more behind the record is this line's alone.
-        if match and match[0] not in self._heads and orjson.loads(match[0] + b"{}}")["stream"] == stream:
+        if (
+            match
+            and match[0] not in self._heads
+            and orjson.loads(match[0] + b"{}}")["stream"] == stream
+        ):
             self._heads[match[0]] = stream
             self._not_followed_by[match[0]] = re.compile(rb"\n(?!" + re.escape(match[0]) + rb")")
         return RecordLines(stream, stripped + b"\n", 1, self._next_line)
@@ -171,18 +181,25 @@ def parse_line(line: bytes, number: int) -> dict[str, Any]:
     try:
         message = orjson.loads(line)
     except orjson.JSONDecodeError as error:
-        # Numbers beyond a float or lone surrogates: valid in a state, and in a record a matter for its validation.
+        # Numbers beyond a float or lone surrogates: valid in a state, and in a record a matter for
+        # its validation.
         odd = _exactly(line, RECORD, STATE)
         if odd is None:
-            raise ProtocolError(f"input line {number} is not JSON ({error}): {_shown(line)}") from error
+            raise ProtocolError(
+                f"input line {number} is not JSON ({error}): {_shown(line)}"
+            ) from error
         return odd
     if not isinstance(message, dict) or not isinstance(message.get("type"), str):
-        raise ProtocolError(f"input line {number} is not a Singer message, it has no type: {_shown(line)}")
+        raise ProtocolError(
+            f"input line {number} is not a Singer message, it has no type: {_shown(line)}"
+        )
     if message["type"].upper() != STATE:
         return message
     state = _exactly(line, STATE)
     if state is None:
-        raise ProtocolError(f"input line {number} is a STATE that is nested too deeply: {_shown(line)}")
+        raise ProtocolError(
+            f"input line {number} is a STATE that is nested too deeply: {_shown(line)}"
+        )
     return state
 
 
@@ -197,7 +214,10 @@ def _exactly(line: bytes, *kinds: str) -> dict[str, Any] | None:
 
 
 def _stream_of_long(line: bytes) -> str | None:
-    """The stream of a RECORD line that is too long to be parsed more than once; None for any other line."""
+    """The stream of a RECORD line that is too long to be parsed more than once.
+
+    None for any other line.
+    """
     if len(line) < LONG_LINE or not line.endswith(b"\n") or (head := _HEAD.match(line)) is None:
         return None
     if line.find(b'"stream"', head.end()) >= 0:  # perhaps that of the message, which is named twice
@@ -207,7 +227,10 @@ def _stream_of_long(line: bytes) -> str | None:
 
 
 def _head_of_deep(line: bytes) -> dict[str, Any] | None:
-    """A RECORD line that is nested too deeply to be parsed, without its record; None for any other line."""
+    """A RECORD line that is nested too deeply to be parsed, without its record.
+
+    None for any other line.
+    """
     head = _HEAD.match(line)
     try:
         json.loads(line)
@@ -224,7 +247,9 @@ def _record_stream(message: dict[str, Any], number: int) -> str:
     if not isinstance(stream, str) or not stream:
         raise ProtocolError(f"input line {number} is a RECORD without a stream")
     if not isinstance(message.get("record"), dict):
-        raise ProtocolError(f"input line {number} is a RECORD of stream {stream} without a record object")
+        raise ProtocolError(
+            f"input line {number} is a RECORD of stream {stream} without a record object"
+        )
     return stream
 
 

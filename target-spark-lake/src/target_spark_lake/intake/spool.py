@@ -16,9 +16,11 @@ if TYPE_CHECKING:
 MEGABYTE = 1 << 20
 FIRST_BATCH_BYTES = 32 * MEGABYTE
 LARGEST_BATCH_BYTES = 256 * MEGABYTE
-# A batch is the stream's data before it, divided by this: the first is staged early, later ones make large files.
+# A batch is the stream's data before it, divided by this: the first is staged early, later ones
+# make large files.
 GROWTH = 3
-# Lines are at least this many times larger than the Parquet file made of them, except for incompressible text.
+# Lines are at least this many times larger than the Parquet file made of them, except for
+# incompressible text.
 LINES_TO_FILE = 4
 DEFAULT_TARGET_FILE_MB = 128
 PIECE_BYTES = 4 * MEGABYTE
@@ -88,15 +90,24 @@ class SpooledBatch:
             self._file = None
 
     def place_of(self, line: bytes) -> str | None:
-        """Where a line first occurred, in words: in the input or a batch file; scans the file, so only for errors."""
+        """Where a line first occurred, in words: in the input or a batch file.
+
+        Scans the file, so only for errors.
+        """
         wanted = line.rstrip(b"\n")
         with self.path.open("rb") as lines:
-            index = next((index for index, each in enumerate(lines) if each.rstrip(b"\n") == wanted), None)
+            index = next(
+                (index for index, each in enumerate(lines) if each.rstrip(b"\n") == wanted), None
+            )
         if index is None:
             return None
         for first, rows, file, _ in self._segments:
             if index < rows:
-                return f"input line {first + index}" if file is None else f"line {first + index} of batch file {file}"
+                return (
+                    f"input line {first + index}"
+                    if file is None
+                    else f"line {first + index} of batch file {file}"
+                )
             index -= rows
         return None
 
@@ -104,7 +115,11 @@ class SpooledBatch:
         """The lines at these positions, ascending from 0."""
         wanted = set(positions)
         with self.path.open("rb") as lines:
-            yield from (line for number, line in enumerate(islice(lines, positions[-1] + 1)) if number in wanted)
+            yield from (
+                line
+                for number, line in enumerate(islice(lines, positions[-1] + 1))
+                if number in wanted
+            )
 
     def remove(self) -> None:
         """Free the disk space."""

@@ -1,4 +1,6 @@
-"""singer-sdk's stream maps and flattening, applied record by record in Python if the user configures them."""
+"""singer-sdk's stream maps and flattening, applied record by record in Python if the user
+configures them.
+"""
 
 from __future__ import annotations
 
@@ -78,14 +80,22 @@ class StreamMapping:
         """
         for name, definition in self._mapper.stream_maps_dict.items():
             mapping: JSON = definition if isinstance(definition, dict) else {}
-            changed = [key for key in message.get("key_properties") or () if mapping.get(key, key) != key]
+            changed = [
+                key for key in message.get("key_properties") or () if mapping.get(key, key) != key
+            ]
             if changed and fnmatch(keys_of, mapping.get("__source__", name)):
                 raise ConfigurationError(
-                    f"stream {keys_of}: stream_maps change its key {', '.join(changed)}, so the keys that the tap "
-                    "sends for detect_deletes would fit no row; leave the key as it is, or take detect_deletes out of "
+                    f"stream {keys_of}: stream_maps change its key {', '.join(changed)}, so the "
+                    "keys that the tap "
+                    "sends for detect_deletes would fit no row; leave the key as it is, or take "
+                    "detect_deletes out of "
                     "the tap's config"
                 )
-        maps = [each for each in self._mapper.stream_maps[keys_of] if not isinstance(each, RemoveRecordTransform)]
+        maps = [
+            each
+            for each in self._mapper.stream_maps[keys_of]
+            if not isinstance(each, RemoveRecordTransform)
+        ]
         self._keys[message["stream"]] = [keys_stream(each.stream_alias) for each in maps]
         for each in maps:
             schema = {**message["schema"], KEYS_OF: each.stream_alias}
@@ -112,7 +122,9 @@ def _parsed(line: bytes, lines: RecordLines, number: int) -> JSON:
     try:
         message = from_json(line)
     except (ValueError, RecursionError, InvalidOperation) as error:
-        raise ProtocolError(f"stream {lines.stream}: {place} {number} is not JSON: {error}") from error
+        raise ProtocolError(
+            f"stream {lines.stream}: {place} {number} is not JSON: {error}"
+        ) from error
     if not isinstance(message, dict) or not isinstance(message.get("record"), dict):
         raise ProtocolError(f"stream {lines.stream}: {place} {number} has no record object")
     return message

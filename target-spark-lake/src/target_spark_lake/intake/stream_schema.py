@@ -14,7 +14,13 @@ from singer_spark.singer.sql_type import annotated_type
 from target_spark_lake.columns.declared_columns import declared_types, read_as_declared
 from target_spark_lake.columns.partitioning import Partitioning
 from target_spark_lake.columns.text_columns import NO_TEXTS, TextColumns
-from target_spark_lake.config.config_schema import APPEND_ONLY, LOAD_METHODS, OVERWRITE, UPSERT, LoadMethod
+from target_spark_lake.config.config_schema import (
+    APPEND_ONLY,
+    LOAD_METHODS,
+    OVERWRITE,
+    UPSERT,
+    LoadMethod,
+)
 from target_spark_lake.config.settings import TargetSettings
 from target_spark_lake.config.stream_options import StreamOptions
 
@@ -34,17 +40,21 @@ class StreamSchema:
         key_properties: Primary key; empty if there is none.
         load_method: From option, annotation, replication method or setting, in this order.
         extent: `full` or `delta` if the tap declares it.
-        cursor: Columns that decide which of a key's rows is newest, by priority; if empty, the last received is.
+        cursor: Columns that decide which of a key's rows is newest, by priority; if empty, the last
+            received is.
         hard_delete: Whether deleted rows are removed rather than marked.
         bookmark_properties: As sent by the tap.
         partition_by: As given in the settings.
         late_rows: Whether the records that follow were committed late.
-        numbers: Names of cursor columns with numbers at the source, whatever their type in the lake.
-        keeps_deletes: Whether deletes reported by the tap are rows of the lake: without their mark they would look like
+        numbers: Names of cursor columns with numbers at the source, whatever their type in the
+            lake.
+        keeps_deletes: Whether deletes reported by the tap are rows of the lake: without their mark
+            they would look like
             any others, so the mark's column is not optional metadata.
         texts: How the table's columns of text hold values, as soon as that is settled.
         is_replaced: Whether this run replaces the table, whatever its load method does else.
-        sent_since: The replication key from which on the table may have rows that are sent again; None: it has none.
+        sent_since: The replication key from which on the table may have rows that are sent again;
+            None: it has none.
     """
 
     stream: str
@@ -76,9 +86,13 @@ class StreamSchema:
     @property
     def plain_texts(self) -> frozenset[str]:
         """The columns of plain text, rather than bytes encoded as text."""
-        properties = ((name, single_branch(each)) for name, each in self.schema["properties"].items())
+        properties = (
+            (name, single_branch(each)) for name, each in self.schema["properties"].items()
+        )
         return frozenset(
-            name for name, each in properties if json_types(each) == {"string"} and "contentEncoding" not in each
+            name
+            for name, each in properties
+            if json_types(each) == {"string"} and "contentEncoding" not in each
         )
 
     @property
@@ -88,8 +102,13 @@ class StreamSchema:
 
     @property
     def drops_stale(self) -> bool:
-        """Whether rows with keys missing from a whole stream are removed; also true for our log-based streams."""
-        return self.method.drops_stale or (self.merges and self.schema.get("x-replication-method") == "LOG_BASED")
+        """Whether rows with keys missing from a whole stream are removed.
+
+        Also true for our log-based streams.
+        """
+        return self.method.drops_stale or (
+            self.merges and self.schema.get("x-replication-method") == "LOG_BASED"
+        )
 
     @classmethod
     def of(cls, message: Mapping[str, Any], settings: TargetSettings) -> StreamSchema:
@@ -105,27 +124,34 @@ class StreamSchema:
         if not isinstance(schema.get("properties"), dict) or not schema["properties"]:
             # The SDK's test suite for targets sends one like this.
             raise ProtocolError(
-                f"stream {stream}: its SCHEMA has no properties, so its table would have no columns; deselect it "
+                f"stream {stream}: its SCHEMA has no properties, so its table would have no "
+                "columns; deselect it "
                 "in the tap's catalog"
             )
         try:
             schema = with_objects(schema)
         except RecursionError as error:
-            raise ProtocolError(f"stream {stream}: the schema of its SCHEMA is nested too deeply") from error
+            raise ProtocolError(
+                f"stream {stream}: the schema of its SCHEMA is nested too deeply"
+            ) from error
         _check_annotations(stream, schema)
         options = settings.options_of(stream)
         method = load_method_of(stream, options, schema, settings.load_method)
         extent = schema.get("x-extent")
         keys, bookmarks = _keys(message, options, stream), _bookmarks(message, stream)
         merging = LOAD_METHODS[method].merges
-        keeps_deletes = DELETED_AT in schema["properties"] and (not merging or LOAD_METHODS[method].has_history)
+        keeps_deletes = DELETED_AT in schema["properties"] and (
+            not merging or LOAD_METHODS[method].has_history
+        )
         _refuse_own_names(stream, schema["properties"])
         if merging:
             _check_keys(stream, method, keys, schema["properties"])
         cursor = _cursor(stream, options, bookmarks, schema)
         return cls(
             stream,
-            _own_schema(schema, options, marked=settings.add_record_metadata or merging or keeps_deletes),
+            _own_schema(
+                schema, options, marked=settings.add_record_metadata or merging or keeps_deletes
+            ),
             keys,
             method,
             extent,
@@ -136,27 +162,36 @@ class StreamSchema:
             schema.get(LATE_ROWS) is True,
             keeps_deletes,
             frozenset(name for name in cursor if _is_number(schema["properties"][name])),
-            sent_since=schema.get(SENT_SINCE) if isinstance(schema.get(SENT_SINCE), int | str) else None,
+            sent_since=schema.get(SENT_SINCE)
+            if isinstance(schema.get(SENT_SINCE), int | str)
+            else None,
         )
 
     def following(self, earlier: StreamSchema) -> StreamSchema:
-        """This SCHEMA in mid-stream: an earlier one's delta extent and cursor remain valid to the end of the run.
+        """This SCHEMA in mid-stream: an earlier one's delta extent and cursor remain valid to the
+        end of the run.
 
         Raises:
             ProtocolError: the load method changes, or the key for merging.
         """
         if self.load_method != earlier.load_method:
             raise ProtocolError(
-                f"stream {self.stream}: a second SCHEMA changes the load method from {earlier.load_method} to "
+                f"stream {self.stream}: a second SCHEMA changes the load method from "
+                f"{earlier.load_method} to "
                 f"{self.load_method} within one run"
             )
         if self.merges and self.key_properties != earlier.key_properties:
             raise ProtocolError(
                 f"stream {self.stream}: a second SCHEMA changes the primary key from "
-                f"{', '.join(earlier.key_properties)} to {', '.join(self.key_properties)} within one run"
+                f"{', '.join(earlier.key_properties)} to {', '.join(self.key_properties)} within "
+                "one run"
             )
         in_order = self.schema.get(CURSOR_ORDER) == SOURCE_ORDER
-        kept = () if in_order else tuple(name for name in earlier.cursor if name in self.schema["properties"])
+        kept = (
+            ()
+            if in_order
+            else tuple(name for name in earlier.cursor if name in self.schema["properties"])
+        )
         extents = {earlier.extent, self.extent}
         parts = extents - {"full", None}
         return replace(
@@ -169,8 +204,11 @@ class StreamSchema:
         )
 
 
-def load_method_of(stream: str, options: StreamOptions, schema: Mapping[str, Any], setting: str | None) -> str:
-    """The load method: the stream's option, the SCHEMA's annotation, overwrite for FULL_TABLE, or the setting.
+def load_method_of(
+    stream: str, options: StreamOptions, schema: Mapping[str, Any], setting: str | None
+) -> str:
+    """The load method: the stream's option, the SCHEMA's annotation, overwrite for FULL_TABLE, or
+    the setting.
 
     Raises:
         ConfigurationError: the target has no such method.
@@ -181,7 +219,8 @@ def load_method_of(stream: str, options: StreamOptions, schema: Mapping[str, Any
     method = options.load_method or schema.get("x-load-method") or mirror or setting or last
     if method not in LOAD_METHODS:
         raise ConfigurationError(
-            f"stream {stream}: load_method {method!r} is unknown; use one of {', '.join(LOAD_METHODS)}"
+            f"stream {stream}: load_method {method!r} is unknown; use one of "
+            f"{', '.join(LOAD_METHODS)}"
         )
     return str(method)
 
@@ -198,17 +237,27 @@ def with_objects(schema: Any) -> Any:
     for name in ("items", "anyOf", "oneOf"):
         if name in schema:
             part = schema[name]
-            found[name] = [with_objects(each) for each in part] if isinstance(part, list) else with_objects(part)
+            found[name] = (
+                [with_objects(each) for each in part]
+                if isinstance(part, list)
+                else with_objects(part)
+            )
     return found
 
 
 def _own_schema(schema: JSON, options: StreamOptions, *, marked: bool) -> JSON:
-    properties = {name: each for name, each in schema["properties"].items() if name not in METADATA_COLUMNS}
+    properties = {
+        name: each for name, each in schema["properties"].items() if name not in METADATA_COLUMNS
+    }
     properties = read_as_declared(properties, declared_types(options.columns))
     if marked:
         properties[DELETED_AT] = {"type": ["string", "null"], "format": "date-time"}
     # A property that is not declared may be required, too; the metadata columns are ours.
-    required = [name for name in _names(schema.get("required")) if name in properties or name not in METADATA_COLUMNS]
+    required = [
+        name
+        for name in _names(schema.get("required"))
+        if name in properties or name not in METADATA_COLUMNS
+    ]
     return {**schema, "properties": properties, "required": required}
 
 
@@ -219,26 +268,43 @@ def _check_annotations(stream: str, schema: Mapping[str, Any]) -> None:
 
 
 def _keys(message: Mapping[str, Any], options: StreamOptions, stream: str) -> tuple[str, ...]:
-    keys = options.key_properties if options.key_properties is not None else message.get("key_properties") or ()
-    if isinstance(keys, str) or not isinstance(keys, Sequence) or not all(isinstance(key, str) for key in keys):
-        raise ProtocolError(f"stream {stream}: the key_properties of its SCHEMA are not a list of names")
+    keys = (
+        options.key_properties
+        if options.key_properties is not None
+        else message.get("key_properties") or ()
+    )
+    if (
+        isinstance(keys, str)
+        or not isinstance(keys, Sequence)
+        or not all(isinstance(key, str) for key in keys)
+    ):
+        raise ProtocolError(
+            f"stream {stream}: the key_properties of its SCHEMA are not a list of names"
+        )
     return tuple(keys)
 
 
 def _bookmarks(message: Mapping[str, Any], stream: str) -> tuple[str, ...]:
-    """Its bookmark_properties: a bare name is a list of one, and taps without a replication key send `[null]`."""
+    """Its bookmark_properties: a bare name is a list of one, and taps without a replication key
+    send `[null]`.
+    """
     found = message.get("bookmark_properties") or []
     names = [found] if isinstance(found, str) else found
-    if not isinstance(names, list) or not all(name is None or isinstance(name, str) for name in names):
+    if not isinstance(names, list) or not all(
+        name is None or isinstance(name, str) for name in names
+    ):
         # They tell a delta from a whole table, so nothing is guessed about them.
-        raise ProtocolError(f"stream {stream}: the bookmark_properties of its SCHEMA are not a list of names")
+        raise ProtocolError(
+            f"stream {stream}: the bookmark_properties of its SCHEMA are not a list of names"
+        )
     return _names(names)
 
 
 def _refuse_own_names(stream: str, properties: JSON) -> None:
     if own := [name for name in properties if name.lower().startswith(OWN_PREFIX)]:
         raise ConfigurationError(
-            f"stream {stream}: column {', '.join(own)}: names that begin with {OWN_PREFIX} are the target's own; "
+            f"stream {stream}: column {', '.join(own)}: names that begin with {OWN_PREFIX} are the "
+            "target's own; "
             "rename it by a stream map or in a query, or deselect it in the tap's catalog"
         )
 
@@ -246,39 +312,51 @@ def _refuse_own_names(stream: str, properties: JSON) -> None:
 def _check_keys(stream: str, method: str, keys: tuple[str, ...], properties: JSON) -> None:
     if not keys:
         raise ConfigurationError(
-            f"stream {stream}: load_method {method} needs a primary key, and its SCHEMA has none; give it "
+            f"stream {stream}: load_method {method} needs a primary key, and its SCHEMA has none; "
+            "give it "
             "key_properties in stream_options, or use append-only or overwrite"
         )
     unknown = [key for key in keys if key not in properties]
     own = [key for key in keys if key in METADATA_COLUMNS]
     if own:
         raise ConfigurationError(
-            f"stream {stream}: its key column {', '.join(own)} is named like a metadata column, whose values are the "
-            "target's own; rename it by a stream map or in a query, or give it other key_properties in stream_options"
+            f"stream {stream}: its key column {', '.join(own)} is named like a metadata column, "
+            "whose values are the "
+            "target's own; rename it by a stream map or in a query, or give it other "
+            "key_properties in stream_options"
         )
     if unknown:
         raise ConfigurationError(
-            f"stream {stream}: its primary key {', '.join(unknown)} is not a property of its SCHEMA; correct "
+            f"stream {stream}: its primary key {', '.join(unknown)} is not a property of its "
+            "SCHEMA; correct "
             "key_properties in stream_options"
         )
 
 
-def _cursor(stream: str, options: StreamOptions, bookmarks: tuple[str, ...], schema: JSON) -> tuple[str, ...]:
+def _cursor(
+    stream: str, options: StreamOptions, bookmarks: tuple[str, ...], schema: JSON
+) -> tuple[str, ...]:
     properties = schema["properties"]
     if options.cursor is None:
         # Only the source can compare the values, and it sends them in ascending order.
         if schema.get(CURSOR_ORDER) == SOURCE_ORDER:
             return ()
-        # Other taps may list log positions here, which are not columns; metadata columns are the target's own.
-        return tuple(name for name in bookmarks if name in properties and name not in METADATA_COLUMNS)
+        # Other taps may list log positions here, which are not columns; metadata columns are the
+        # target's own.
+        return tuple(
+            name for name in bookmarks if name in properties and name not in METADATA_COLUMNS
+        )
     if options.cursor in METADATA_COLUMNS:
         raise ConfigurationError(
-            f"stream {stream}: its cursor {options.cursor} is a metadata column, whose values are the target's own; "
-            "take it out of stream_options, so that the last received row of a key stays, or name another column"
+            f"stream {stream}: its cursor {options.cursor} is a metadata column, whose values are "
+            "the target's own; "
+            "take it out of stream_options, so that the last received row of a key stays, or name "
+            "another column"
         )
     if options.cursor not in properties:
         raise ConfigurationError(
-            f"stream {stream}: its cursor {options.cursor} is not a property of its SCHEMA; correct it in "
+            f"stream {stream}: its cursor {options.cursor} is not a property of its SCHEMA; "
+            "correct it in "
             "stream_options"
         )
     return (options.cursor,)
@@ -287,7 +365,9 @@ def _cursor(stream: str, options: StreamOptions, bookmarks: tuple[str, ...], sch
 def _is_number(property_schema: JSON) -> bool:
     plain = single_branch(property_schema)
     kinds, sql = json_types(plain), annotated_type(plain)
-    return bool(kinds) and (kinds <= {"integer", "number"} or (sql is not None and sql.name == "DECIMAL"))
+    return bool(kinds) and (
+        kinds <= {"integer", "number"} or (sql is not None and sql.name == "DECIMAL")
+    )
 
 
 def _names(value: object) -> tuple[str, ...]:

@@ -1,4 +1,6 @@
-"""The files of BATCH messages: files usable as they are go to staging, all others become RECORD lines."""
+"""The files of BATCH messages: files usable as they are go to staging, all others become RECORD
+lines.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("target-spark-lake")
 
-# How many files are inspected in parallel and staged by one job: a manifest may name any number of them.
+# How many files are inspected in parallel and staged by one job: a manifest may name any number of
+# them.
 FILES_AT_ONCE = 64
 FOOTERS_AT_ONCE = 16
 
@@ -47,7 +50,9 @@ class TakenFiles:
 class BatchFiles:
     """Takes the BATCH messages of one run."""
 
-    def __init__(self, settings: TargetSettings, run: PipelineRun, batches: Batches, spool: Path) -> None:
+    def __init__(
+        self, settings: TargetSettings, run: PipelineRun, batches: Batches, spool: Path
+    ) -> None:
         self._batches = batches
         self._spool = spool
         self._most_mb = settings.batch_max_expanded_mb
@@ -99,9 +104,13 @@ class BatchFiles:
         try:
             storages = {id(place.storage): place.storage for place in self._to_remove}
             for storage in storages.values():
-                remove_batch_files(storage, [place.path for place in self._to_remove if place.storage is storage])
+                remove_batch_files(
+                    storage, [place.path for place in self._to_remove if place.storage is storage]
+                )
         except StorageError as failure:
-            logger.warning("Files of BATCH messages that are loaded could not all be removed: %s", failure)
+            logger.warning(
+                "Files of BATCH messages that are loaded could not all be removed: %s", failure
+            )
 
     def _find(self, stream: str, file: BatchFile) -> BatchPlace:
         place = self._places.find(stream, file)
@@ -109,7 +118,9 @@ class BatchFiles:
             self._to_remove.append(place)
         return place
 
-    def _lines(self, batch: BatchMessage, file: BatchFile, place: BatchPlace) -> Iterator[RecordLines]:
+    def _lines(
+        self, batch: BatchMessage, file: BatchFile, place: BatchPlace
+    ) -> Iterator[RecordLines]:
         if batch.format == JSONL:
             return json_lines(batch, file, place, self._most_mb)
         from target_spark_lake.intake.parquet_lines import parquet_lines
@@ -117,12 +128,16 @@ class BatchFiles:
         sink = self._batches.sinks.get(batch.stream)
         return parquet_lines(batch, file, place, sink.schema.plain_texts if sink else ())
 
-    def _look(self, stream: str, plan: BatchPlan, rules: TypedRules | None, file: BatchFile) -> FoundFile:
+    def _look(
+        self, stream: str, plan: BatchPlan, rules: TypedRules | None, file: BatchFile
+    ) -> FoundFile:
         from target_spark_lake.staging.batch_judge import judge
         from target_spark_lake.staging.parquet_adoption import FoundFile
 
         place = self._find(stream, file)
-        judgement = judge(place.storage, place.path, f"stream {stream}: batch file {file.shown}", plan, rules)
+        judgement = judge(
+            place.storage, place.path, f"stream {stream}: batch file {file.shown}", plan, rules
+        )
         file.check_rows(stream, judgement.rows)
         return FoundFile(file.shown, place, judgement)
 
@@ -132,7 +147,9 @@ class BatchFiles:
             way, reason = each.judgement.way, each.judgement.reason
             if reason and (stream, way) not in self._explained:
                 self._explained.add((stream, way))
-                logger.info("stream %s: batch file %s: %s, as %s", stream, each.url, way.value, reason)
+                logger.info(
+                    "stream %s: batch file %s: %s, as %s", stream, each.url, way.value, reason
+                )
 
     def _adopt(
         self, batch: BatchMessage, sink: StreamSink, plan: BatchPlan, files: tuple[FoundFile, ...]
@@ -146,7 +163,14 @@ class BatchFiles:
             sink,
             size,
             lambda folder: AdoptionJob(
-                batch.stream, files, plan, folder, scratch, batch.time_extracted, batch.version, late
+                batch.stream,
+                files,
+                plan,
+                folder,
+                scratch,
+                batch.time_extracted,
+                batch.version,
+                late,
             ),
         )
         return TakenFiles(sum(each.judgement.rows for each in files), size)

@@ -30,16 +30,19 @@ if TYPE_CHECKING:
     from target_spark_lake.intake.singer_lines import RecordLines
     from target_spark_lake.load.staging_pool import StagingJob
 
-# Where batches are cut at STATE messages, one may grow to this many times its size until a STATE comes.
+# Where batches are cut at STATE messages, one may grow to this many times its size until a STATE
+# comes.
 STRETCH = 2
-# This many open batches are worth staging even if small: with many tables the first are staged while the last are read.
+# This many open batches are worth staging even if small: with many tables the first are staged
+# while the last are read.
 MANY_OPEN = 8
 # Of so many SCHEMAs of a stream at once the lines share a batch.
 MOST_KNOWN = 16
 
 
 UNDECLARED = (
-    "stream %s: its records have %s, which its SCHEMA does not declare: there is no column for it, so it is left out; "
+    "stream %s: its records have %s, which its SCHEMA does not declare: there is no column for it, "
+    "so it is left out; "
     "declare it in the tap's catalog to load it"
 )
 logger = logging.getLogger("target-spark-lake")
@@ -60,7 +63,8 @@ class Batches:
         adopted: What a dead run had staged for streams, and this run resumes from.
         skipped: Streams that the tap gave up on: nothing of them is published.
         replaced: Streams whose append-only tables this run replaces.
-        closed_between: Whether a batch was closed since the last `close_all`: it may hold rows from both sides of a
+        closed_between: Whether a batch was closed since the last `close_all`: it may hold rows from
+            both sides of a
             STATE.
     """
 
@@ -98,9 +102,14 @@ class Batches:
                 self._quarantine.count(name, sum(file.rows for file in stream.rejected), example)
 
     def restart(self, stream: str) -> None:
-        """Drop what was adopted of a stream; ProtocolError: some of the stream has arrived already."""
+        """Drop what was adopted of a stream.
+
+        ProtocolError: some of the stream has arrived already.
+        """
         if stream in self.sinks:
-            raise ProtocolError(f"the tap begins stream {stream} again, of which it has sent something already")
+            raise ProtocolError(
+                f"the tap begins stream {stream} again, of which it has sent something already"
+            )
         if (adopted := self.adopted.get(stream)) is None:
             return
         self.adopted = {name: each for name, each in self.adopted.items() if name != stream}
@@ -112,12 +121,15 @@ class Batches:
         missing = sorted(set(self.adopted) - set(self.sinks) - self.skipped)
         if missing:
             raise ProtocolError(
-                f"the tap resumed a run that died, but sent no SCHEMA for {', '.join(missing)}, although that run "
+                f"the tap resumed a run that died, but sent no SCHEMA for {', '.join(missing)}, "
+                "although that run "
                 "had sent records of it; nothing was published, run the tap with --no-resume"
             )
 
     def wait_for_states(self) -> None:
-        """Let the caller of `close_all` decide at each STATE where batches end, unless they grow too large."""
+        """Let the caller of `close_all` decide at each STATE where batches end, unless they grow
+        too large.
+        """
         self._stretch = STRETCH
 
     def schema(self, message: dict[str, Any]) -> StreamSchema:
@@ -128,7 +140,10 @@ class Batches:
         sink = self.sinks.get(schema.stream)
         if sink is None:
             _check_name(schema.stream, local=self._run.storage.local)
-            options, adopted = self._settings.options_of(schema.stream), self.adopted.get(schema.stream)
+            options, adopted = (
+                self._settings.options_of(schema.stream),
+                self.adopted.get(schema.stream),
+            )
             table = self._run.layout.table(schema.stream, options.path)
             self._check_history(schema, table)
             self.sinks[schema.stream] = StreamSink(
@@ -154,16 +169,23 @@ class Batches:
     def _check_history(self, schema: StreamSchema, table: str) -> None:
         """Refuse a stream whose table is to be another one's history, or the reverse."""
         streams = [*((sink.schema, sink.table) for sink in self.sinks.values()), (schema, table)]
-        histories = {f"{place}{HISTORY}": each for each, place in streams if each.method.has_history}
+        histories = {
+            f"{place}{HISTORY}": each for each, place in streams if each.method.has_history
+        }
         for each, place in streams:
             if (keeper := histories.get(place)) is not None:
                 raise ConfigurationError(
-                    f"stream {each.stream}: its table would be {place}, where stream {keeper.stream} keeps its history "
-                    f"(load_method {keeper.load_method}); give one of them another `path` in stream_options"
+                    f"stream {each.stream}: its table would be {place}, where stream "
+                    f"{keeper.stream} keeps its history "
+                    f"(load_method {keeper.load_method}); give one of them another `path` in "
+                    "stream_options"
                 )
 
     def _follow(self, sink: StreamSink, schema: StreamSchema) -> None:
-        """Continue a stream under another SCHEMA; its batch goes on if the two can be staged together."""
+        """Continue a stream under another SCHEMA.
+
+        Its batch goes on if the two can be staged together.
+        """
         known = next((settled for came, settled in sink.known if came == schema), None)
         if known is None or sink.settled is None:
             sink.schema = schema.following(sink.schema)
@@ -188,19 +210,25 @@ class Batches:
         """The stream under its last SCHEMA, with its columns checked against the table."""
         if sink.settled is None or not sink.is_settled:
             settled = settle(sink, self._settings, self._run)
-            sink.is_uniform = sink.is_uniform and (not sink.staging or settled.columns == sink.columns)
+            sink.is_uniform = sink.is_uniform and (
+                not sink.staging or settled.columns == sink.columns
+            )
             sink.settled = settled
             if sink.announced is not None:
                 sink.known.append((sink.announced, settled))
         return sink.settled
 
     def check(self, sink: StreamSink) -> None:
-        """Check a stream without records against its table, if it asks for another one than the last run did.
+        """Check a stream without records against its table, if it asks for another one than the
+        last run did.
 
         Raises:
             SingerSparkError: as `settle`, which its first record would raise.
         """
-        if not sink.is_settled and self._run.shapes.get(sink.schema.stream) not in (None, sink.shape(self._settings)):
+        if not sink.is_settled and self._run.shapes.get(sink.schema.stream) not in (
+            None,
+            sink.shape(self._settings),
+        ):
             settle(replace(sink, settled=None, is_checked=True), self._settings, self._run)
 
     def ready(self, stream: str) -> StreamSink:
@@ -224,7 +252,9 @@ class Batches:
         return sink
 
     def are_full(self) -> bool:
-        """Whether the batches are worth staging, one of them or all, or one was closed since `close_all`."""
+        """Whether the batches are worth staging, one of them or all, or one was closed since
+        `close_all`.
+        """
         many = self.closed_between or len(self._open) >= MANY_OPEN
         return many or any(self._size(sink) >= self._limit(sink) for sink in self._open.values())
 
@@ -267,6 +297,7 @@ def _check_name(stream: str, *, local: bool) -> None:
     size = len(folder_name(stream))
     if local and size > LONGEST_NAME:
         raise ConfigurationError(
-            f"stream {stream}: its folder's name would have {size} bytes, and a file system takes {LONGEST_NAME} here; "
+            f"stream {stream}: its folder's name would have {size} bytes, and a file system takes "
+            f"{LONGEST_NAME} here; "
             'give it a shorter one by stream_maps ({"' + stream + '": {"__alias__": "short"}})'
         )

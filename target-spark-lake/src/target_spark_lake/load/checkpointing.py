@@ -1,4 +1,5 @@
-"""A run's checkpoints: when batches are cut at STATE messages, and which STATE covers all that is staged.
+"""A run's checkpoints: when batches are cut at STATE messages, and which STATE covers all that is
+staged.
 
 Also what a resuming run may take over, and under which settings.
 """
@@ -31,8 +32,8 @@ if TYPE_CHECKING:
 JSON = dict[str, Any]
 logger = logging.getLogger("target-spark-lake")
 
-# Batches are cut at least, and checkpoints written at most, this often; in long runs less often, so that files stay
-# large and checkpoints take a small part of the run.
+# Batches are cut at least, and checkpoints written at most, this often; in long runs less often, so
+# that files stay large and checkpoints take a small part of the run.
 CUT_SECONDS, CUTS_A_RUN = 30.0, 20
 WRITE_SECONDS, WRITES_A_RUN = 1.0, 50
 
@@ -75,7 +76,9 @@ class Remembered:
 class Checkpointing:
     """Handles the STATE messages of a run; what is staged before one of them outlives the run."""
 
-    def __init__(self, run: PipelineRun, batches: Batches, pool: StagingPool, settings: Mapping[str, str]) -> None:
+    def __init__(
+        self, run: PipelineRun, batches: Batches, pool: StagingPool, settings: Mapping[str, str]
+    ) -> None:
         """Start; `settings` are fingerprints of those that a resuming run must share."""
         self._run = run
         self._batches = batches
@@ -96,9 +99,13 @@ class Checkpointing:
             self._batches.mark()
 
     def advance(self) -> None:
-        """Write a checkpoint if all that preceded a further STATE is staged, and it is time for one."""
+        """Write a checkpoint if all that preceded a further STATE is staged, and it is time for
+        one.
+        """
         self._find_staged()
-        if self._staged is not None and self._is_time(self._last_write, WRITE_SECONDS, WRITES_A_RUN):
+        if self._staged is not None and self._is_time(
+            self._last_write, WRITE_SECONDS, WRITES_A_RUN
+        ):
             self._write()
 
     def salvage(self) -> None:
@@ -111,7 +118,10 @@ class Checkpointing:
         self._pool.finish()
         self._find_staged()
         if self._staged is not None and self._write():
-            logger.info("What the tap had sent up to its last STATE stays staged: the next run resumes from there.")
+            logger.info(
+                "What the tap had sent up to its last STATE stays staged: the next run resumes "
+                "from there."
+            )
 
     def _is_time(self, last: float, least: float, number: int) -> bool:
         now = time.monotonic()
@@ -122,7 +132,9 @@ class Checkpointing:
         counts = {stream: len(sink.staging) for stream, sink in self._batches.loaded.items()}
         skipped = frozenset(self._batches.skipped)
         waiting = self._pool.unfinished()
-        self._remembered.append(Remembered(value, resume, counts, waiting, skipped, self._batches.adopted))
+        self._remembered.append(
+            Remembered(value, resume, counts, waiting, skipped, self._batches.adopted)
+        )
         self._last_cut = time.monotonic()
 
     def _find_staged(self) -> None:
@@ -133,12 +145,17 @@ class Checkpointing:
         staged = self._staged
         if staged is None or self._run.checkpoint.lost:
             return False
-        streams = {name: each for name, each in staged.adopted.items() if name not in staged.skipped}
+        streams = {
+            name: each for name, each in staged.adopted.items() if name not in staged.skipped
+        }
         for stream, number in staged.batches.items():
             part = _staged_part(self._batches.sinks[stream], number)
             if part.files or part.rejected:
                 streams[stream] = part
-        target = {SETTINGS: self._settings, STREAMS: {name: each.to_body() for name, each in streams.items()}}
+        target = {
+            SETTINGS: self._settings,
+            STREAMS: {name: each.to_body() for name, each in streams.items()},
+        }
         self._last_write = time.monotonic()
         if not self._run.write_checkpoint(staged.state, staged.resume, target):
             return False
@@ -147,13 +164,27 @@ class Checkpointing:
 
 
 def _staged_part(sink: StreamSink, batches: int) -> StagedStream:
-    columns = columns_to_text(sink.columns) if sink.columns else sink.adopted.columns if sink.adopted else {}
-    texts = sink.settled.schema.texts if sink.settled else sink.adopted.texts if sink.adopted else NO_TEXTS
+    columns = (
+        columns_to_text(sink.columns)
+        if sink.columns
+        else sink.adopted.columns
+        if sink.adopted
+        else {}
+    )
+    texts = (
+        sink.settled.schema.texts
+        if sink.settled
+        else sink.adopted.texts
+        if sink.adopted
+        else NO_TEXTS
+    )
     return StagedStream(sink.staged(batches), columns, sink.size, sink.rejected(batches), texts)
 
 
 def settings_of_rows(settings: TargetSettings, mapping: Mapping[str, Any]) -> dict[str, str]:
-    """Fingerprint of each setting, including singer-sdk's mapping, that affects how rows are staged."""
+    """Fingerprint of each setting, including singer-sdk's mapping, that affects how rows are
+    staged.
+    """
     values = {name: getattr(settings, name) for name in _SETTINGS_OF_ROWS} | dict(mapping)
     options = {
         name: {option: each[option] for option in _OPTIONS_OF_ROWS if each.get(option) is not None}
@@ -163,15 +194,23 @@ def settings_of_rows(settings: TargetSettings, mapping: Mapping[str, Any]) -> di
     return {name: _fingerprint(value) for name, value in values.items()}
 
 
-def adopt(run: PipelineRun, value: JSON, resume: JSON | None, settings: Mapping[str, str]) -> dict[str, StagedStream]:
-    """Take over what the dead run had staged; `value` and `resume` of the first STATE must be its checkpoint's."""
+def adopt(
+    run: PipelineRun, value: JSON, resume: JSON | None, settings: Mapping[str, str]
+) -> dict[str, StagedStream]:
+    """Take over what the dead run had staged.
+
+    `value` and `resume` of the first STATE must be its checkpoint's.
+    """
     checkpoint = check_resumed(value, resume, run.checkpoint.current, run.layout.pipeline)
     before = checkpoint.target.get(SETTINGS) or {}
-    changed = sorted(name for name in {*before, *settings} if before.get(name) != settings.get(name))
+    changed = sorted(
+        name for name in {*before, *settings} if before.get(name) != settings.get(name)
+    )
     if changed:
         run.checkpoint.discard()
         raise StateError(
-            f"the target's {', '.join(changed)} changed since run {checkpoint.run_id} died, so the rows that it staged "
+            f"the target's {', '.join(changed)} changed since run {checkpoint.run_id} died, so the "
+            "rows that it staged "
             "can't be used; nothing was changed, run tap and target again, they start anew"
         )
     streams = staged_streams(checkpoint)

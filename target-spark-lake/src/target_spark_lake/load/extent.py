@@ -27,7 +27,8 @@ logger = logging.getLogger("target-spark-lake")
 
 @dataclass(frozen=True)
 class Extents:
-    """What distinguishes whole streams from deltas: our tap declares it, for other taps bookmarks decide.
+    """What distinguishes whole streams from deltas: our tap declares it, for other taps bookmarks
+    decide.
 
     Attributes:
         saved: The state saved before the run; None for a first run, which sends everything.
@@ -46,7 +47,9 @@ class Extents:
     def delta(self, schema: StreamSchema) -> str | None:
         """Why the stream may be sent as a delta; None if it is sent whole."""
         if schema.extent is not None:
-            return None if schema.extent == "full" else "the tap says that it sends only what changed"
+            return (
+                None if schema.extent == "full" else "the tap says that it sends only what changed"
+            )
         if self.saved is None:
             return None
         if schema.bookmark_properties:
@@ -54,7 +57,9 @@ class Extents:
         saved = bookmarks_of(self.saved)
         if schema.stream in {**bookmarks_of(self.latest), **saved}:
             return "the state has a bookmark of it"
-        others = [] if self.streams is None else [name for name in saved if name not in self.streams]
+        others = (
+            [] if self.streams is None else [name for name in saved if name not in self.streams]
+        )
         return f"the saved state has {others[0]}, which may be its bookmark" if others else None
 
     def check(self, schema: StreamSchema) -> None:
@@ -63,7 +68,8 @@ class Extents:
         Raises:
             ConfigurationError: the load method is overwrite, and the stream may come as a delta.
         """
-        # A stream that has a start value is as whole as it ever is in a full run, which the user asked for.
+        # A stream that has a start value is as whole as it ever is in a full run, which the user
+        # asked for.
         reason = self.delta(schema) if schema.method.replaces and not schema.is_replaced else None
         if reason is None:
             return
@@ -73,8 +79,10 @@ class Extents:
             else "run `spark-lake state reset`, and the tap without a state"
         )
         raise ConfigurationError(
-            f"stream {schema.stream}: this run may send only what changed ({reason}), and load_method "
-            f"{schema.load_method} would leave nothing else in the table; nothing was changed, use upsert or "
+            f"stream {schema.stream}: this run may send only what changed ({reason}), and "
+            "load_method "
+            f"{schema.load_method} would leave nothing else in the table; nothing was changed, use "
+            "upsert or "
             f"append-only for it, or {anew}"
         )
 
@@ -87,7 +95,8 @@ def replaced_streams(
     `refreshes` is whether Meltano makes a full refresh, which the tap does not know.
 
     Raises:
-        ConfigurationError: a full run would append all rows to a table once more, and the user did not ask for that.
+        ConfigurationError: a full run would append all rows to a table once more, and the user did
+            not ask for that.
     """
     again = opening.get(AGAIN)
     streams = again.get(STREAMS) if isinstance(again, Mapping) else None
@@ -104,18 +113,25 @@ def replaced_streams(
             filled.append(stream)
     if how == ASK and filled:
         raise ConfigurationError(
-            f"--full reads {', '.join(filled)} from the start, and the append-only table(s) have those rows already: "
-            "nothing was changed; give --replace (each table becomes what the source is now) or --append-again (all "
+            f"--full reads {', '.join(filled)} from the start, and the append-only table(s) have "
+            "those rows already: "
+            "nothing was changed; give --replace (each table becomes what the source is now) or "
+            "--append-again (all "
             "rows are appended once more) beside --full"
         )
     if filled:
-        logger.info("full run: append-only tables are replaced by what the source has now: %s", ", ".join(filled))
+        logger.info(
+            "full run: append-only tables are replaced by what the source has now: %s",
+            ", ".join(filled),
+        )
     return frozenset(filled)
 
 
 @dataclass(frozen=True)
 class WholeStreams:
-    """What applies to whole streams: the greatest versions activated, the keys still in the sources, the extents."""
+    """What applies to whole streams: the greatest versions activated, the keys still in the
+    sources, the extents.
+    """
 
     activated: Mapping[str, int]
     keys: KeyBatches

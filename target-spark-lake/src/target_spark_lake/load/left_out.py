@@ -22,7 +22,8 @@ logger = logging.getLogger("target-spark-lake")
 class LeftOut:
     """The streams that this target can't load, and what the tap says of those that may be left out.
 
-    Without `on_stream_error: skip` these are strangers: no setting of the tap names them, and they never arrived.
+    Without `on_stream_error: skip` these are strangers: no setting of the tap names them, and they
+    never arrived.
     """
 
     def __init__(self, settings: TargetSettings, run: PipelineRun) -> None:
@@ -35,7 +36,11 @@ class LeftOut:
     def begin(self, opening: JSON) -> None:
         """Take what the tap's first STATE says."""
         strangers = opening.get(STRANGERS)
-        self._strangers = frozenset(each for each in strangers if isinstance(each, str)) if strangers else frozenset()
+        self._strangers = (
+            frozenset(each for each in strangers if isinstance(each, str))
+            if strangers
+            else frozenset()
+        )
         self._skips_all = opening.get(ON_STREAM_ERROR) == SKIP
 
     def has(self, stream: object) -> bool:
@@ -48,20 +53,28 @@ class LeftOut:
         try:
             yield
         except (ConfigurationError, SchemaError) as error:
-            if not isinstance(stream, str) or not (self._skips_all or self._is_new_stranger(stream)):
+            if not isinstance(stream, str) or not (
+                self._skips_all or self._is_new_stranger(stream)
+            ):
                 raise
             self.reasons[stream] = str(error)
             logger.error("%s; it is left out, the other streams go on (on_stream_error)", error)
 
     def check_skipped(self, streams: Iterable[str]) -> None:
-        """Raise SourceError if the tap skipped a stream, as one that never arrived, that did arrive before."""
+        """Raise SourceError if the tap skipped a stream, as one that never arrived, that did arrive
+        before.
+        """
         arrived = (
-            [] if self._skips_all else [each for each in streams if each in self._strangers and self._arrived(each)]
+            []
+            if self._skips_all
+            else [each for each in streams if each in self._strangers and self._arrived(each)]
         )
         if arrived:
             raise SourceError(
-                f"{', '.join(f'stream {each}' for each in arrived)}: the tap can't read it, its own log says why, and "
-                "it arrived before; nothing was published: mend that, or set the tap's on_stream_error to skip"
+                f"{', '.join(f'stream {each}' for each in arrived)}: the tap can't read it, its "
+                "own log says why, and "
+                "it arrived before; nothing was published: mend that, or set the tap's "
+                "on_stream_error to skip"
             )
 
     def without(self, value: JSON | None, saved: Mapping[str, Any] | None) -> JSON | None:
@@ -71,14 +84,19 @@ class LeftOut:
             return value
         before = (saved or {}).get("bookmarks")
         kept = {name: each for name, each in bookmarks.items() if name not in self.reasons}
-        kept |= {name: before[name] for name in self.reasons if isinstance(before, dict) and name in before}
+        kept |= {
+            name: before[name]
+            for name in self.reasons
+            if isinstance(before, dict) and name in before
+        }
         return {**value, "bookmarks": kept}
 
     def finish(self) -> None:
         """After the commit: SkippedStreamsError if streams were left out."""
         if self.reasons:
             raise SkippedStreamsError(
-                f"{len(self.reasons)} stream(s) did not arrive, their tables and bookmarks stay, the others are "
+                f"{len(self.reasons)} stream(s) did not arrive, their tables and bookmarks stay, "
+                "the others are "
                 f"committed (on_stream_error): {'; '.join(self.reasons.values())}"
             )
 

@@ -17,7 +17,14 @@ from singer_spark.process import stdout
 from singer_spark.process.scratch import scratch_folder
 from singer_spark.process.signals import Stopped, too_late_to_stop
 from singer_spark.program.progress import Progress
-from singer_spark.singer.messages import PART, RESTARTED, ROW_ESTIMATE, SKIPPED, STREAM_COUNT, bare_state
+from singer_spark.singer.messages import (
+    PART,
+    RESTARTED,
+    ROW_ESTIMATE,
+    SKIPPED,
+    STREAM_COUNT,
+    bare_state,
+)
 from singer_spark.state.store import same_state
 from singer_spark.state.tap_failure import take_failure
 from target_spark_lake.formats.stream_load import ShrunkTableError
@@ -28,7 +35,12 @@ from target_spark_lake.load.batches import Batches
 from target_spark_lake.load.checkpointing import Checkpointing, adopt, settings_of_rows
 from target_spark_lake.load.extent import Extents, WholeStreams, replaced_streams
 from target_spark_lake.load.left_out import LeftOut
-from target_spark_lake.load.notices import TAP_FAILED, notify_of_dead, notify_of_failure, notify_of_success
+from target_spark_lake.load.notices import (
+    TAP_FAILED,
+    notify_of_dead,
+    notify_of_failure,
+    notify_of_success,
+)
 from target_spark_lake.load.run_changes import changes_of, log_rejected, rejected_records
 from target_spark_lake.load.run_metrics import emit_failure, emit_success
 from target_spark_lake.load.sink import SinkStaging
@@ -79,8 +91,8 @@ class LoadRun:
         """Prepare for an open run, in a program that began then.
 
         `refreshes` is whether Meltano makes a full refresh: append-only tables are replaced then.
-        `start_session` is called once, in the background, when a record needs Spark; `mapping` has the settings of
-        singer-sdk's stream maps and flattening that are given.
+        `start_session` is called once, in the background, when a record needs Spark; `mapping` has
+        the settings of singer-sdk's stream maps and flattening that are given.
         """
         self._saving = saving
         self._refreshes = refreshes
@@ -109,13 +121,18 @@ class LoadRun:
         notify_of_dead(self._run, self._settings.notify)
 
     def check(self) -> None:
-        """Raise the error of a background batch, if one failed; also where checkpoints are written."""
+        """Raise the error of a background batch, if one failed.
+
+        Also where checkpoints are written.
+        """
         self._pool.check()
         if self._checkpointing is not None:
             self._checkpointing.advance()
 
     def schema(self, message: JSON) -> None:
-        """Take a SCHEMA: a repeated one changes nothing, a different one adds its columns and keeps earlier records."""
+        """Take a SCHEMA: a repeated one changes nothing, a different one adds its columns and keeps
+        earlier records.
+        """
         self._refuse_after_end("a SCHEMA")
         if self._state is None:
             self._progress.phase("reading")
@@ -130,7 +147,9 @@ class LoadRun:
         self._end_earlier(message)
 
     def _end_earlier(self, message: JSON) -> None:
-        """Show the stream before as done: a tap that announces itself sends one after the other, but for its log."""
+        """Show the stream before as done: a tap that announces itself sends one after the other,
+        but for its log.
+        """
         if self._announced and message["schema"].get("x-replication-method") != "LOG_BASED":
             if self._current not in (None, message["stream"]):
                 self._progress.done(self._current)
@@ -184,19 +203,28 @@ class LoadRun:
             self._checkpointing.state(value, resume)
 
     def _refuse_after_end(self, what: str) -> None:
-        """Refuse messages after the tap's last STATE: that state would be saved without covering them."""
+        """Refuse messages after the tap's last STATE: that state would be saved without covering
+        them.
+        """
         if self._complete:
             raise ProtocolError(
-                f'{what} came after the tap\'s last STATE ("final": true), which does not cover it; nothing was '
+                f'{what} came after the tap\'s last STATE ("final": true), which does not cover '
+                "it; nothing was "
                 "published, the state stays: give the target the output of one run of one tap"
             )
 
     def _skip(self, streams: object) -> None:
         """Skip streams that the tap gave up on: their tables and bookmarks stay as they were."""
-        new = [each for each in streams if each not in self._batches.skipped] if isinstance(streams, list) else []
+        new = (
+            [each for each in streams if each not in self._batches.skipped]
+            if isinstance(streams, list)
+            else []
+        )
         self.left_out.check_skipped(new)
         for stream in new:
-            logger.warning("stream %s: the tap could not read it; its table and its bookmark stay", stream)
+            logger.warning(
+                "stream %s: the tap could not read it; its table and its bookmark stay", stream
+            )
             self._batches.skip(stream)
             self._progress.forget(stream)
 
@@ -206,10 +234,14 @@ class LoadRun:
             self._batches.restart(stream)
 
     def activate_version(self, message: JSON) -> None:
-        """Take an ACTIVATE_VERSION: at the end, tables of current rows lose the rows of lower versions."""
+        """Take an ACTIVATE_VERSION: at the end, tables of current rows lose the rows of lower
+        versions.
+        """
         stream, version = message.get("stream"), message.get("version")
         if not isinstance(stream, str) or not isinstance(version, int):
-            raise ProtocolError("an ACTIVATE_VERSION message has no stream, or no number as its version")
+            raise ProtocolError(
+                "an ACTIVATE_VERSION message has no stream, or no number as its version"
+            )
         self._refuse_after_end(f"an ACTIVATE_VERSION of stream {stream}")
         self._activated[stream] = max(version, self._activated.get(stream, version))
 
@@ -223,11 +255,16 @@ class LoadRun:
         sinks = self._batches.sinks
         if self._announced and not self._complete:
             raise DeadTapError(
-                "the input ended before the tap's last STATE: the tap died; nothing was published, the state stays"
+                "the input ended before the tap's last STATE: the tap died; nothing was published, "
+                "the state stays"
             )
         if self._state is None and not sinks:
-            nothing = EmptyInputError("the input held no message: the tap did not start, its own log says why")
-            logger.warning("%s; nothing was changed, `spark-lake runs` shows it as a failed run", nothing)
+            nothing = EmptyInputError(
+                "the input held no message: the tap did not start, its own log says why"
+            )
+            logger.warning(
+                "%s; nothing was changed, `spark-lake runs` shows it as a failed run", nothing
+            )
             self.fail(nothing)
             return
         self._batches.check_adopted()
@@ -270,18 +307,25 @@ class LoadRun:
         self._files.clean()
         self._clean()
         known = self._run.committed_state() if state is None else state
-        self._progress.finish_run(f"{self._run.storage.url}/{self._settings.path}", watermarks(known))
+        self._progress.finish_run(
+            f"{self._run.storage.url}/{self._settings.path}", watermarks(known)
+        )
         log_rejected(self._run, rejected)
         emit_success(self._run, reports, known, self._settings.metrics_file)
         try:
             self._print_state(state)
         finally:
-            changed = {name: sink.changes for name, sink in self._batches.loaded.items() if sink.changes}
+            changed = {
+                name: sink.changes for name, sink in self._batches.loaded.items() if sink.changes
+            }
             limit = self._settings.max_lag_minutes
             notify_of_success(self._run, self._settings.notify, reports, changed, known, limit)
 
     def fail(self, error: BaseException) -> None:
-        """Abort the run; whole parts of a dead tap's output are kept for the next run. Raises nothing."""
+        """Abort the run; whole parts of a dead tap's output are kept for the next run.
+
+        Raises nothing.
+        """
         try:
             if self._checkpointing is not None and isinstance(error, DeadTapError):
                 self._checkpointing.salvage()
@@ -297,23 +341,32 @@ class LoadRun:
             self._clean()
             if not self._happened:
                 emit_failure(self._run, self._settings.metrics_file)
-                # A signal cuts the wait for an answer short; the run has failed for its original reason.
+                # A signal cuts the wait for an answer short; the run has failed for its original
+                # reason.
                 with suppress(Stopped, KeyboardInterrupt):
-                    notify_of_failure(self._run, self._settings.notify, error, self._settings.max_lag_minutes)
+                    notify_of_failure(
+                        self._run, self._settings.notify, error, self._settings.max_lag_minutes
+                    )
 
     def _root(self, error: BaseException) -> BaseException:
         """The tap's own error where the input ended because of it, else the error itself."""
         if isinstance(error, DeadTapError | EmptyInputError):
-            reason = take_failure(self._run.storage, self._run.layout.pipeline, os.environ, self._began)
+            reason = take_failure(
+                self._run.storage, self._run.layout.pipeline, os.environ, self._began
+            )
             if reason is not None:
                 return TapFailedError(f"{TAP_FAILED}{reason}")
         return error
 
     def _start(self, message: JSON, value: JSON) -> None:
-        """Handle the first STATE: where the run starts, and what becomes of a dead run's checkpoint."""
+        """Handle the first STATE: where the run starts, and what becomes of a dead run's
+        checkpoint.
+        """
         self._announced = "final" in message
         self.left_out.begin(message)
-        self._batches.replaced = replaced_streams(message, self._settings, self._run, refreshes=self._refreshes)
+        self._batches.replaced = replaced_streams(
+            message, self._settings, self._run, refreshes=self._refreshes
+        )
         if message.get(PART) is True and self._saving is Saving.REPLACE:
             self._saving = Saving.MERGE
         count = message.get(STREAM_COUNT)
@@ -324,8 +377,12 @@ class LoadRun:
         begins_there = start in (SAVED, FIRST)
         if start == RESUME:
             if self._batches.sinks:
-                raise ProtocolError("the tap resumes a run that died, but its first message is not the STATE")
-            self._batches.adopt(adopt(self._run, value, message.get("resume"), self._settings_of_rows))
+                raise ProtocolError(
+                    "the tap resumes a run that died, but its first message is not the STATE"
+                )
+            self._batches.adopt(
+                adopt(self._run, value, message.get("resume"), self._settings_of_rows)
+            )
         else:
             try:
                 self._run.check_start(start, value)
@@ -335,11 +392,18 @@ class LoadRun:
                 begins_there = False
             self._run.checkpoint.discard()
         if self._announced and self._settings.resume and (begins_there or start == RESUME):
-            self._checkpointing = Checkpointing(self._run, self._batches, self._pool, self._settings_of_rows)
+            self._checkpointing = Checkpointing(
+                self._run, self._batches, self._pool, self._settings_of_rows
+            )
 
     def _extents(self, streams: Collection[str] | None = None) -> Extents:
-        """The known extents of the streams; without `streams`, of all of the run while more may come."""
-        return Extents(None if self._run.starts_anew else self._run.committed_state(), self._state, streams)
+        """The known extents of the streams.
+
+        Without `streams`, of all of the run while more may come.
+        """
+        return Extents(
+            None if self._run.starts_anew else self._run.committed_state(), self._state, streams
+        )
 
     def _count_rejected(self, rejected: Mapping[str, StagedFile]) -> None:
         """Quarantined records don't count as loaded."""
@@ -354,7 +418,8 @@ class LoadRun:
                 stdout.write(bare_state(state))
         except OSError as error:
             raise ClosedOutputError(
-                f"the run is committed and its state is saved, but it could not be printed: {error.strerror}"
+                "the run is committed and its state is saved, but it could not be printed: "
+                f"{error.strerror}"
             ) from error
 
     def _clean(self) -> None:

@@ -31,19 +31,23 @@ TAP_FAILED = "the tap failed: "
 _QUOTING = re.compile(
     r"( is not JSON| a record is invalid at .*?(?=: )|: the value(?= )| The last one(?=: )"
     r"| can't hold| can't be read(?=: )|, so it can't be merged(?=: )"
-    r"| has no record object(?=: )| version is not an integer(?=: )| it has no type(?=: )| is nested too deeply(?=: ))"
+    r"| has no record object(?=: )| version is not an integer(?=: )| it has no type(?=: )| is "
+    r"nested too deeply(?=: ))"
 )
 # The same in errors of the tap: the database's own words quote values where it reads them.
 _TAP_QUOTING = re.compile(
     r"( holds a value(?: in the log)? that (?:is not a valid|does not fit)"
-    r"| reading failed(?=: (?!(?:key )?column .* holds a value))| the saved bookmark can't be used(?=: ))"
+    r"| reading failed(?=: (?!(?:key )?column .* holds a value))| the saved bookmark can't be "
+    r"used(?=: ))"
 )
 logger = logging.getLogger("target-spark-lake")
 
 
 @dataclass(frozen=True)
 class _Notice:
-    """One message: each receiver gets it by the first of its outcomes that the receiver wants, if any."""
+    """One message: each receiver gets it by the first of its outcomes that the receiver wants, if
+    any.
+    """
 
     outcomes: Sequence[str]
     text: str
@@ -53,7 +57,10 @@ class _Notice:
 
 
 def notify_of_dead(run: PipelineRun, receivers: Sequence[Receiver]) -> None:
-    """Notify of runs killed before they could do so; this run found them and recorded that they failed."""
+    """Notify of runs killed before they could do so.
+
+    This run found them and recorded that they failed.
+    """
     for run_id in run.recovery.rolled_back if _wants(receivers, FAILED) else ():
         entry = _newest_sync(run, [run_id])
         if entry is not None:
@@ -62,16 +69,25 @@ def notify_of_dead(run: PipelineRun, receivers: Sequence[Receiver]) -> None:
 
 
 def notify_of_failure(
-    run: PipelineRun, receivers: Sequence[Receiver], error: BaseException, max_lag_minutes: float | None = None
+    run: PipelineRun,
+    receivers: Sequence[Receiver],
+    error: BaseException,
+    max_lag_minutes: float | None = None,
 ) -> None:
-    """Notify of a failed run, after the failure is recorded, and of a lag that passed its bound by then."""
+    """Notify of a failed run, after the failure is recorded, and of a lag that passed its bound by
+    then.
+    """
     if receivers:
         now = datetime.now(UTC)
         took = span_text((now - run.started_at).total_seconds())
         reason = without_values(reason_of(error))
         failed = _Notice((FAILED,), f"failed after {took}: {reason}", reason)
         lags = unread_lags(run.committed_state(), now)
-        _notify(run, receivers, [failed, *_lag(run, receivers, max_lag_minutes, now, lags, has_failed=True)])
+        _notify(
+            run,
+            receivers,
+            [failed, *_lag(run, receivers, max_lag_minutes, now, lags, has_failed=True)],
+        )
 
 
 def notify_of_success(
@@ -103,11 +119,17 @@ def notify_of_success(
         text = f"recovered: {text}; the last run had failed: {failure}"
         notices = [_Notice((RECOVERED, SUCCEEDED), text, streams=streams)]
     if changes:
-        text = "; ".join(f"stream {stream}: {', '.join(words)}" for stream, words in changes.items())
+        text = "; ".join(
+            f"stream {stream}: {', '.join(words)}" for stream, words in changes.items()
+        )
         more = {"changes": {stream: list(words) for stream, words in changes.items()}}
         notices.append(_Notice((SCHEMA,), f"changed: {text}", streams=streams, more=more))
     now = datetime.now(UTC)
-    _notify(run, receivers, [*notices, *_lag(run, receivers, max_lag_minutes, now, unread_lags(state, now))])
+    _notify(
+        run,
+        receivers,
+        [*notices, *_lag(run, receivers, max_lag_minutes, now, unread_lags(state, now))],
+    )
 
 
 def _lag(
@@ -119,11 +141,18 @@ def _lag(
     *,
     has_failed: bool = False,
 ) -> list[_Notice]:
-    """A notice of the lags that passed the bound since the run before; of those only, so that it is sent once."""
+    """A notice of the lags that passed the bound since the run before.
+
+    Of those only, so that it is sent once.
+    """
     if max_minutes is None or not _wants(receivers, LAG):
         return []
     bound, last = max_minutes * 60, run.recovery.last
-    success = datetime.fromisoformat(last.body["committed_at"]) if last is not None and has_failed else None
+    success = (
+        datetime.fromisoformat(last.body["committed_at"])
+        if last is not None and has_failed
+        else None
+    )
     idle = (now - success).total_seconds() if success is not None else 0.0
     passed = {stream: lag for stream, lag in lags.items() if lag > bound}
     if not passed and idle <= bound:
@@ -131,12 +160,20 @@ def _lag(
     if (before := _newest_sync(run, run.recovery.decided)) is not None:
         ended = datetime.fromisoformat(before.body["finished_at"] or before.body["committed_at"])
         earlier = unread_lags(run.committed_state(), ended)
-        passed = {stream: lag for stream, lag in passed.items() if earlier.get(stream, 0.0) <= bound}
+        passed = {
+            stream: lag for stream, lag in passed.items() if earlier.get(stream, 0.0) <= bound
+        }
         idle = idle if success is not None and (ended - success).total_seconds() <= bound else 0.0
-    said = [f"stream {stream}: it is read up to {span_text(lag)} ago" for stream, lag in passed.items()]
+    said = [
+        f"stream {stream}: it is read up to {span_text(lag)} ago" for stream, lag in passed.items()
+    ]
     said += [f"no run has succeeded for {span_text(idle)}"] if idle > bound else []
     more = {"lags": {stream: round(lag) for stream, lag in passed.items()}}
-    return [_Notice((LAG,), f"lag above {max_minutes:g} min: {'; '.join(said)}", more=more)] if said else []
+    return (
+        [_Notice((LAG,), f"lag above {max_minutes:g} min: {'; '.join(said)}", more=more)]
+        if said
+        else []
+    )
 
 
 def _wants(receivers: Sequence[Receiver], outcome: str) -> bool:
@@ -144,31 +181,45 @@ def _wants(receivers: Sequence[Receiver], outcome: str) -> bool:
 
 
 def without_values(reason: str) -> str:
-    """A failure's reason without the values of records: receivers may not be allowed to read the data."""
+    """A failure's reason without the values of records: receivers may not be allowed to read the
+    data.
+    """
     found = (_TAP_QUOTING if reason.startswith(TAP_FAILED) else _QUOTING).search(reason)
     return f"{reason[: found.end()]}…; `spark-lake runs` shows it whole" if found else reason
 
 
 def _notify(
-    run: PipelineRun, receivers: Sequence[Receiver], notices: Sequence[_Notice], run_id: str | None = None
+    run: PipelineRun,
+    receivers: Sequence[Receiver],
+    notices: Sequence[_Notice],
+    run_id: str | None = None,
 ) -> None:
     """Send all at once, each to the receivers that want one of its outcomes."""
     found = [
-        (receiver, next((outcome for outcome in notice.outcomes if outcome in receiver.on), None), notice)
+        (
+            receiver,
+            next((outcome for outcome in notice.outcomes if outcome in receiver.on), None),
+            notice,
+        )
         for notice in notices
         for receiver in receivers
     ]
-    addressed = [(receiver, outcome, notice) for receiver, outcome, notice in found if outcome is not None]
+    addressed = [
+        (receiver, outcome, notice) for receiver, outcome, notice in found if outcome is not None
+    ]
     if not addressed:
         return
     from target_spark_lake.load.webhook import post
 
     contents = [
-        (receiver.url, {**_content(run, notice, run_id), "outcome": outcome}) for receiver, outcome, notice in addressed
+        (receiver.url, {**_content(run, notice, run_id), "outcome": outcome})
+        for receiver, outcome, notice in addressed
     ]
     for (receiver, outcome, _), problem in zip(addressed, post(contents), strict=True):
         if problem is not None:
-            what = {SCHEMA: "of a changed schema", LAG: "of a lag"}.get(outcome, f"that a run {outcome}")
+            what = {SCHEMA: "of a changed schema", LAG: "of a lag"}.get(
+                outcome, f"that a run {outcome}"
+            )
             logger.warning("notify: %s was not told %s: %s", receiver.place, what, problem)
 
 
@@ -194,10 +245,16 @@ def _failure_before(run: PipelineRun) -> str | None:
 
 
 def _newest_sync(run: PipelineRun, run_ids: Sequence[str]) -> RunEntry | None:
-    """The first of these that is a run of the target; failures of `spark-lake` are seen by its caller."""
+    """The first of these that is a run of the target.
+
+    Failures of `spark-lake` are seen by its caller.
+    """
     try:
         entries = (read_entry(run.storage, run.layout.runs, run_id) for run_id in run_ids)
-        return next((entry for entry in entries if entry is not None and entry.body.get("command") is None), None)
+        return next(
+            (entry for entry in entries if entry is not None and entry.body.get("command") is None),
+            None,
+        )
     except SingerSparkError as error:
         logger.warning("notify: what became of the run before is not known: %s", error)
         return None

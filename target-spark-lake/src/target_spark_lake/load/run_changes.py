@@ -1,4 +1,6 @@
-"""What a run commits of its staged files: the changes of its tables, and the records that were rejected."""
+"""What a run commits of its staged files: the changes of its tables, and the records that were
+rejected.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,11 @@ logger = logging.getLogger("target-spark-lake")
 
 
 def changes_of(
-    loads: Sequence[StreamLoad], run: PipelineRun, settings: TargetSettings, pool: StagingPool, spool: Path
+    loads: Sequence[StreamLoad],
+    run: PipelineRun,
+    settings: TargetSettings,
+    pool: StagingPool,
+    spool: Path,
 ) -> tuple[TableChange, ...]:
     """The change of each stream's table."""
     if not any(load.columns.fields for load in loads):
@@ -40,13 +46,22 @@ def changes_of(
     changes = each(run.storage, change_of, plain)
     found = {load.schema.stream: change for load, change in zip(plain, changes, strict=True)}
     compaction = AutoCompaction(run, settings, spool)
-    return tuple(compaction.of(change) for load in loads for change in found.get(load.schema.stream) or change_of(load))
+    return tuple(
+        compaction.of(change)
+        for load in loads
+        for change in found.get(load.schema.stream) or change_of(load)
+    )
 
 
-def rejected_records(run: PipelineRun, sinks: Mapping[str, StreamSink], spool: Path) -> dict[str, StagedFile]:
+def rejected_records(
+    run: PipelineRun, sinks: Mapping[str, StreamSink], spool: Path
+) -> dict[str, StagedFile]:
     """The quarantined records of each stream that has any, in one file."""
     staged = {name: f"{run.staging_path(name)}/{STAGED_NAME}" for name in sinks}
-    files = {name: one_file(run.storage, sink.rejected(), staged[name], spool) for name, sink in sinks.items()}
+    files = {
+        name: one_file(run.storage, sink.rejected(), staged[name], spool)
+        for name, sink in sinks.items()
+    }
     return {name: file for name, file in files.items() if file is not None}
 
 

@@ -1,6 +1,7 @@
 """Settles a stream under one SCHEMA, against its table, when its first record comes.
 
-Not earlier: a run without new data looks up no table in the bucket, and loads neither Arrow nor Spark's types.
+Not earlier: a run without new data looks up no table in the bucket, and loads neither Arrow nor
+Spark's types.
 """
 
 from __future__ import annotations
@@ -51,37 +52,56 @@ def settle(sink: StreamSink, settings: TargetSettings, run: PipelineRun) -> Sett
     """Settle a sink's stream under its last SCHEMA.
 
     Raises:
-        SchemaError: its columns are incompatible with the table's, or the user's rules forbid the change.
-        ConfigurationError: the table belongs to another pipeline, or has another format or other hive folders.
+        SchemaError: its columns are incompatible with the table's, or the user's rules forbid the
+            change.
+        ConfigurationError: the table belongs to another pipeline, or has another format or other
+            hive folders.
     """
     try:
         return _settle(sink, settings, run)
     except (SingerSparkError, OSError, MemoryError):
         raise
-    except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
+    except (
+        ArithmeticError,
+        AttributeError,
+        LookupError,
+        RecursionError,
+        TypeError,
+        ValueError,
+    ) as error:
         schema = sink.schema
         problem = unreadable(schema.schema, error)
         raise SchemaError(
-            f"stream {schema.stream}: its JSON Schema is malformed: {problem}; correct it in the tap or its catalog"
+            f"stream {schema.stream}: its JSON Schema is malformed: {problem}; correct it in the "
+            "tap or its catalog"
         ) from error
 
 
 def _settle(sink: StreamSink, settings: TargetSettings, run: PipelineRun) -> SettledStream:
     problem = _checked(sink.schema, settings)
     record, columns = (
-        _table_before(sink, settings, run) if sink.settled is None else (sink.settled.record, sink.columns)
+        _table_before(sink, settings, run)
+        if sink.settled is None
+        else (sink.settled.record, sink.columns)
     )
     _keep_zones(sink, settings, record)
     _keep_depth(sink, record)
     _keep_numbers(sink, columns)
     schema, now = sink.schema, datetime.now(UTC)
-    times = BatchTimes(now, now, int(run.started_at.timestamp() * 1000)) if settings.add_record_metadata else None
+    times = (
+        BatchTimes(now, now, int(run.started_at.timestamp() * 1000))
+        if settings.add_record_metadata
+        else None
+    )
     records = stream_columns(schema.schema, schema.stream)
     codec, keeps_deletes = settings.compression, schema.keeps_deletes
-    rows = BatchPlan.of(records, None, times, codec, merging=schema.merges, keeps_deletes=keeps_deletes)
+    rows = BatchPlan.of(
+        records, None, times, codec, merging=schema.merges, keeps_deletes=keeps_deletes
+    )
     if sink.settled is None and sink.adopted is not None:
         columns = _evolved(sink, columns, columns_from_text(sink.adopted.columns))
-    # Columns that merges need are stored only if the table has them already, the user wants them, or it keeps deletes.
+    # Columns that merges need are stored only if the table has them already, the user wants them,
+    # or it keeps deletes.
     hidden = set() if times else set(CONTROL_COLUMNS) - set(columns.types if columns else ())
     if schema.keeps_deletes:
         hidden.discard(DELETED_AT)
@@ -89,7 +109,9 @@ def _settle(sink: StreamSink, settings: TargetSettings, run: PipelineRun) -> Set
     schema = sink.schema
     columns = _evolved(sink, columns, rows.found.without(hidden))
     if sink.settled is None and record is not None and not record.is_claim():
-        _tell_changes(sink, record, rows.found, is_new=run.shapes.get(schema.stream) != sink.shape(settings))
+        _tell_changes(
+            sink, record, rows.found, is_new=run.shapes.get(schema.stream) != sink.shape(settings)
+        )
     _check_depth(schema.stream, columns)
     evolves = settings.format == ICEBERG  # its files keep the partitions they were written for
     if record is not None and not record.is_claim() and not schema.method.replaces and not evolves:
@@ -102,7 +124,9 @@ def _settle(sink: StreamSink, settings: TargetSettings, run: PipelineRun) -> Set
     folders = None if schema.merges else schema.partitioning
     check = None if problem else record_check(schema.schema, schema.key_properties, texts)
     rows = rows.into(columns, check, folders)
-    return _settled(schema, record, columns, rows, settings, keys_have_values=schema.merges, texts=texts)
+    return _settled(
+        schema, record, columns, rows, settings, keys_have_values=schema.merges, texts=texts
+    )
 
 
 def _checked(schema: StreamSchema, settings: TargetSettings) -> str | None:
@@ -110,7 +134,8 @@ def _checked(schema: StreamSchema, settings: TargetSettings) -> str | None:
     problem = schema_problem(schema.schema)
     if problem and settings.validate_records:
         raise SchemaError(
-            f"stream {schema.stream}: its JSON Schema is malformed: {problem}; correct it in the tap or its catalog, "
+            f"stream {schema.stream}: its JSON Schema is malformed: {problem}; correct it in the "
+            "tap or its catalog, "
             "or set validate_records to false"
         )
     return problem
@@ -136,8 +161,12 @@ def _settled(
 ) -> SettledStream:
     validates = settings.validate_records
     judged = schema.stream, schema.schema, schema.key_properties, rows.columns
-    validator = RecordValidator(*judged, validate=validates, keys_have_values=keys_have_values, texts=texts)
-    return SettledStream(schema, record, columns, rows, validator, validates, settings.stages_by_spark)
+    validator = RecordValidator(
+        *judged, validate=validates, keys_have_values=keys_have_values, texts=texts
+    )
+    return SettledStream(
+        schema, record, columns, rows, validator, validates, settings.stages_by_spark
+    )
 
 
 def _table_before(
@@ -151,18 +180,23 @@ def _table_before(
         _, _, former = run.shapes.get(schema.stream, "").partition(" ")
         if former not in ("", sink.table):
             logger.warning(
-                "stream %s: its table is %s from now on; %s, where its rows were so far, stays as it is: remove it, or "
+                "stream %s: its table is %s from now on; %s, where its rows were so far, stays as "
+                "it is: remove it, or "
                 "set `path` back",
                 *(schema.stream, sink.table, former),
             )
     if schema.method.has_history:
-        run.table_record(schema.stream, f"{sink.table}{HISTORY}")  # refused if it is another stream's
+        run.table_record(
+            schema.stream, f"{sink.table}{HISTORY}"
+        )  # refused if it is another stream's
     check_format(run.storage, run.logs, schema.stream, sink.table, record, settings.format)
     before, keeps = record.load_method if record else None, not schema.method.replaces
     if not keeps and before is not None and before == settings.load_method != schema.load_method:
         logger.warning(
-            "stream %s: it comes whole, so from now on its table mirrors the source (overwrite); until now it was %s, "
-            "by the setting load_method, which is for streams read by increments: to keep that, set it in "
+            "stream %s: it comes whole, so from now on its table mirrors the source (overwrite); "
+            "until now it was %s, "
+            "by the setting load_method, which is for streams read by increments: to keep that, "
+            "set it in "
             "stream_options",
             *(schema.stream, before),
         )
@@ -172,34 +206,58 @@ def _table_before(
 
 
 def _refuse_gap(sink: StreamSink, run: PipelineRun) -> None:
-    """Refuse a new table that starts from the bookmark: it would lack the rows in the stream's old one."""
+    """Refuse a new table that starts from the bookmark: it would lack the rows in the stream's old
+    one.
+    """
     stream = sink.schema.stream
     # Other taps don't declare what they send: a bookmark of the stream does.
-    if sink.schema.extent == "full" or run.starts_anew or stream not in bookmarks_of(run.committed_state()):
+    if (
+        sink.schema.extent == "full"
+        or run.starts_anew
+        or stream not in bookmarks_of(run.committed_state())
+    ):
         return
     tables, unreadable = tables_of(run.storage)
-    elsewhere = [table for table, each in tables.get(run.layout.pipeline, {}).items() if each.stream == stream]
+    elsewhere = [
+        table
+        for table, each in tables.get(run.layout.pipeline, {}).items()
+        if each.stream == stream
+    ]
     for table, problem in unreadable.items():
         if table.rpartition("/")[2] == folder_name(stream):
-            raise StorageError(f"stream {stream}: its rows so far may be in table {table}, but {problem}")
+            raise StorageError(
+                f"stream {stream}: its rows so far may be in table {table}, but {problem}"
+            )
     if elsewhere:
         raise ConfigurationError(
-            f"stream {stream}: this run may send only what changed since its bookmark, and its rows so far are in "
-            f"table {elsewhere[0]}, not in {sink.table}; nothing was written: set `path` back, or run `spark-lake "
-            f"state reset --stream {stream}` first, so that the next run loads all of it into {sink.table} (with "
+            f"stream {stream}: this run may send only what changed since its bookmark, and its "
+            "rows so far are in "
+            f"table {elsewhere[0]}, not in {sink.table}; nothing was written: set `path` back, or "
+            "run `spark-lake "
+            f"state reset --stream {stream}` first, so that the next run loads all of it into "
+            f"{sink.table} (with "
             "start_value in the tap, what is newer than that)"
         )
 
 
 def _keep_zones(sink: StreamSink, settings: TargetSettings, record: TableRecord | None) -> None:
-    """Read columns declared as `TIMESTAMP` with the time zone they have in the table, or in the dead run's files."""
-    known = sink.adopted.columns if sink.adopted is not None else record.own_columns if record is not None else {}
+    """Read columns declared as `TIMESTAMP` with the time zone they have in the table, or in the
+    dead run's files.
+    """
+    known = (
+        sink.adopted.columns
+        if sink.adopted is not None
+        else record.own_columns
+        if record is not None
+        else {}
+    )
     zones = zones_kept(settings.options_of(sink.schema.stream).columns, columns_from_text(known))
     if not zones:
         return
     if sink.settled is None:
         logger.warning(
-            "stream %s: column(s) %s keep their time zone; write TIMESTAMP WITH TIME ZONE in stream_options (columns), "
+            "stream %s: column(s) %s keep their time zone; write TIMESTAMP WITH TIME ZONE in "
+            "stream_options (columns), "
             "or timestamp_ntz for times without one",
             *(sink.schema.stream, ", ".join(zones)),
         )
@@ -214,20 +272,35 @@ def _warn_of_text_cursors(schema: StreamSchema, columns: Struct) -> None:
         if name in schema.numbers or columns.types.get(name) != STRING:
             continue
         of_column = schema.schema["properties"][name]
-        branches = [of_column, *(each for word in ("anyOf", "oneOf") for each in of_column.get(word, ()))]
-        moments = any(isinstance(each, dict) and each.get("format") in ("date-time", "date") for each in branches)
+        branches = [
+            of_column,
+            *(each for word in ("anyOf", "oneOf") for each in of_column.get(word, ())),
+        ]
+        moments = any(
+            isinstance(each, dict) and each.get("format") in ("date-time", "date")
+            for each in branches
+        )
         if moments or admitted_types(of_column, schema.schema) - {"string", "null"}:
             logger.warning(
-                "stream %s: its cursor %s may hold values of several kinds, so it is kept and compared as text, by "
-                "which 9 is after 10 and 00:00:00.5Z before 00:00:00Z: an older row may stay; declare one type in the "
-                "tap's catalog, as a string with the format date-time, or name another cursor in stream_options",
+                "stream %s: its cursor %s may hold values of several kinds, so it is kept and "
+                "compared as text, by "
+                "which 9 is after 10 and 00:00:00.5Z before 00:00:00Z: an older row may stay; "
+                "declare one type in the "
+                "tap's catalog, as a string with the format date-time, or name another cursor in "
+                "stream_options",
                 *(schema.stream, name),
             )
 
 
 def _keep_depth(sink: StreamSink, record: TableRecord | None) -> None:
     """Keep what is nested too deeply as JSON text; a table that has a type for it keeps that."""
-    known = sink.adopted.columns if sink.adopted is not None else record.own_columns if record is not None else {}
+    known = (
+        sink.adopted.columns
+        if sink.adopted is not None
+        else record.own_columns
+        if record is not None
+        else {}
+    )
     properties = sink.schema.schema["properties"]
     nested = nested_as_text(properties, columns_from_text(known))
     if nested != properties:
@@ -243,22 +316,39 @@ def _check_depth(stream: str, columns: Struct) -> None:
 
     if found := unopenable(deep):
         raise SchemaError(
-            f"stream {stream}: column(s) {', '.join(found)} of its table are nested so deeply that no reader opens "
-            f"their files ({cut(next(iter(found.values())), 120)}); nothing was written: load the stream into another "
-            f"table (`spark-lake state reset --stream {stream}`, then stream_options, path), where what is below "
+            f"stream {stream}: column(s) {', '.join(found)} of its table are nested so deeply that "
+            "no reader opens "
+            f"their files ({cut(next(iter(found.values())), 120)}); nothing was written: load the "
+            "stream into another "
+            f"table (`spark-lake state reset --stream {stream}`, then stream_options, path), where "
+            "what is below "
             f"{MOST_LEVELS} levels is JSON text"
         )
 
 
 def _keep_numbers(sink: StreamSink, columns: Struct | None) -> None:
-    """Read numbers with the types of the table, or of the dead run, where those can't become today's."""
-    found = columns if columns is not None or sink.adopted is None else columns_from_text(sink.adopted.columns)
+    """Read numbers with the types of the table, or of the dead run, where those can't become
+    today's.
+    """
+    found = (
+        columns
+        if columns is not None or sink.adopted is None
+        else columns_from_text(sink.adopted.columns)
+    )
     schema, fixed = sink.schema, sink.rules.mode != EVOLVE
     if found is None:
         return
     folders = {part.column for part in schema.partitioning.parts} if schema.partitioning else set()
-    stays = found.types if fixed else {name: kind for name, kind in found.types.items() if name in folders}
-    properties = {name: each for name, each in schema.schema["properties"].items() if name not in sink.rules.declared}
+    stays = (
+        found.types
+        if fixed
+        else {name: kind for name, kind in found.types.items() if name in folders}
+    )
+    properties = {
+        name: each
+        for name, each in schema.schema["properties"].items()
+        if name not in sink.rules.declared
+    }
     kept = numbers_kept(properties, found, stays)
     if kept:
         read = read_as_declared(schema.schema["properties"], kept)
@@ -268,7 +358,8 @@ def _keep_numbers(sink: StreamSink, columns: Struct | None) -> None:
 def _settle_texts(
     sink: StreamSink, record: TableRecord | None, table: Struct | None, records: Struct
 ) -> Mapping[str, Any]:
-    """Where the records' texts get quotes, as they may stand beside other values (`JsonTexts.places`).
+    """Where the records' texts get quotes, as they may stand beside other values
+    (`JsonTexts.places`).
 
     Raises:
         SchemaError: the table can't tell such values apart.
@@ -279,22 +370,29 @@ def _settle_texts(
         before = record.texts if record is not None and stays is not None else before
         before = before.beside(sink.adopted.texts) if sink.adopted is not None else before
     texts = JsonTexts(schema.schema, before)
-    places = texts.places(records, sink.rules.declared, stays, schema.key_properties if schema.merges else ())
+    places = texts.places(
+        records, sink.rules.declared, stays, schema.key_properties if schema.merges else ()
+    )
     keys = {path_to(name) for name in schema.key_properties} if schema.merges else set()
     refused = sorted({*texts.refused, *keys.intersection(texts.mixing)})
     if refused:
         names = ", ".join(path[1:] for path in refused)
         asked = ", ".join(f'"{path[1:].partition("/")[0]}": "TEXT"' for path in refused)
         raise SchemaError(
-            f"stream {schema.stream}: by its SCHEMA column(s) {names} may be text or something else, and in the table "
-            'texts have no quotes there, so that 1 and "1" would be one value; nothing was written. Ways out: load it '
-            "anew with load_method overwrite, load the stream into another table (`spark-lake state reset --stream "
-            f'{schema.stream}`, then stream_options, path), or keep every value as its text and 1 and "1" as one '
+            f"stream {schema.stream}: by its SCHEMA column(s) {names} may be text or something "
+            "else, and in the table "
+            'texts have no quotes there, so that 1 and "1" would be one value; nothing was '
+            "written. Ways out: load it "
+            "anew with load_method overwrite, load the stream into another table (`spark-lake "
+            "state reset --stream "
+            f"{schema.stream}`, then stream_options, path), or keep every value as its text and 1 "
+            'and "1" as one '
             f"(stream_options, columns: {{{asked}}})"
         )
     if texts.mixing and sink.settled is None:
         logger.warning(
-            "stream %s: column(s) %s of its table, which version 0.1.0 began, hold texts as they are and other values "
+            "stream %s: column(s) %s of its table, which version 0.1.0 began, hold texts as they "
+            "are and other values "
             'as JSON, so 1 and "1" look alike; a table that is loaded anew tells them apart',
             *(schema.stream, ", ".join(path[1:] for path in texts.mixing)),
         )
@@ -313,10 +411,16 @@ def _evolved(sink: StreamSink, table: Struct | None, incoming: Struct) -> Struct
             sink.changes += evolution.changes
     if evolution.left_out:
         names = ", ".join(evolution.left_out)
-        logger.warning("stream %s: new column(s) %s left out (schema_evolution discard)", stream, names)
-    unknown = ", ".join(sorted(set(rules.declared) - {*incoming.types, *(table.types if table else ())}))
+        logger.warning(
+            "stream %s: new column(s) %s left out (schema_evolution discard)", stream, names
+        )
+    unknown = ", ".join(
+        sorted(set(rules.declared) - {*incoming.types, *(table.types if table else ())})
+    )
     if unknown:
-        logger.info("stream %s: it has no column %s, which stream_options (columns) names", stream, unknown)
+        logger.info(
+            "stream %s: it has no column %s, which stream_options (columns) names", stream, unknown
+        )
     return evolution.columns
 
 
@@ -331,12 +435,26 @@ def _tell_changes(sink: StreamSink, record: TableRecord, incoming: Struct, *, is
         it, are = ("it", "is") if len(gone) == 1 else ("them", "are")
         kept = "so the table loses" if schema.method.replaces else "rows from before keep"
         # A column that takes another's place with the same type is often the same one.
-        twin = new[0] if len(gone) == len(new) == 1 and incoming.types[new[0]] == own[gone[0]] else None
-        way = f" (if {twin} is its new name, `rename` in the tap's stream_options keeps one column)" if twin else ""
-        said.append(f"column {', '.join(gone)} {are} gone from the source, or not selected; {kept} {it}{way}")
+        twin = (
+            new[0]
+            if len(gone) == len(new) == 1 and incoming.types[new[0]] == own[gone[0]]
+            else None
+        )
+        way = (
+            f" (if {twin} is its new name, `rename` in the tap's stream_options keeps one column)"
+            if twin
+            else ""
+        )
+        said.append(
+            f"column {', '.join(gone)} {are} gone from the source, or not selected; {kept} "
+            f"{it}{way}"
+        )
     if schema.merges and record.method.merges and record.key_properties != schema.key_properties:
         before, now = (", ".join(key) for key in (record.key_properties, schema.key_properties))
-        said.append(f"the merge key changes from ({before}) to ({now}); rows from before are compared by the new key")
+        said.append(
+            f"the merge key changes from ({before}) to ({now}); rows from before are compared by "
+            "the new key"
+        )
     if not is_new:
         return
     for each in said:

@@ -62,7 +62,9 @@ class SettledStream:
 
         keys = self.schema.key_properties if self.schema.merges else ()
         texts = bool(self.validator.texts)
-        return typed_rules(self.rows.columns, keys, self.rows.check, validate=self.validates, has_json_texts=texts)
+        return typed_rules(
+            self.rows.columns, keys, self.rows.check, validate=self.validates, has_json_texts=texts
+        )
 
     def under(self, schema: StreamSchema, latest: SettledStream) -> SettledStream:
         """The same under this SCHEMA, with the table's columns as they were settled last."""
@@ -70,7 +72,10 @@ class SettledStream:
         return replace(self, schema=schema, columns=latest.columns, rows=rows)
 
     def plan(self, received: datetime | None = None) -> BatchPlan:
-        """The plan for staging rows up to now; `received` is when the first of them came, by default now."""
+        """The plan for staging rows up to now.
+
+        `received` is when the first of them came, by default now.
+        """
         now, times = datetime.now(UTC), self.rows.times
         return (
             self.rows
@@ -89,15 +94,19 @@ class StreamSink:
         rules: The user's rules for column changes.
         adopted: What a dead run had staged, and this run resumes from.
         announced: The last SCHEMA as it came.
-        settled: The stream settled under the last SCHEMA with records; None before the first record.
-        known: The SCHEMAs with records as they came, and the stream settled under each: a tap may repeat them in turn.
+        settled: The stream settled under the last SCHEMA with records; None before the first
+            record.
+        known: The SCHEMAs with records as they came, and the stream settled under each: a tap may
+            repeat them in turn.
         batch: Lines not staged yet.
         staging: Futures of this run's own batches, in order.
         is_uniform: Whether everything staged is certain to have the table's current columns.
         size: Bytes of the records so far, without those in `batch`.
         folder: Where its batches are staged, relative to the bucket; empty before the first.
-        changes: How the stream's columns and key differ from those of its table before the run, in words.
-        is_checked: The stream is only checked against its table, which stays: it has no record so far.
+        changes: How the stream's columns and key differ from those of its table before the run, in
+            words.
+        is_checked: The stream is only checked against its table, which stays: it has no record so
+            far.
     """
 
     schema: StreamSchema
@@ -116,13 +125,21 @@ class StreamSink:
     is_checked: bool = False
 
     def shape(self, settings: TargetSettings) -> str:
-        """The table's folder, after a mark that changes as soon as SCHEMA or settings ask for another table."""
+        """The table's folder, after a mark that changes as soon as SCHEMA or settings ask for
+        another table.
+        """
         schema, options = self.announced or self.schema, settings.options_of(self.schema.stream)
-        properties = {name: each for name, each in schema.schema["properties"].items() if not name.startswith("_sdc_")}
+        properties = {
+            name: each
+            for name, each in schema.schema["properties"].items()
+            if not name.startswith("_sdc_")
+        }
         key = schema.key_properties if schema.merges else ()
         place = self.table, settings.format, schema.partition_by, settings.schema_evolution
         asked = [place, schema.load_method, key, properties, options.columns]
-        mark = blake2b(json.dumps(asked, sort_keys=True, default=str).encode(), digest_size=6).hexdigest()
+        mark = blake2b(
+            json.dumps(asked, sort_keys=True, default=str).encode(), digest_size=6
+        ).hexdigest()
         return f"{mark} {self.table}"
 
     @property
@@ -132,8 +149,13 @@ class StreamSink:
 
     @property
     def variant(self) -> int:
-        """The place of the last SCHEMA among the `known` ones; their number if it is none of them."""
-        places = (number for number, (schema, _) in enumerate(self.known) if schema == self.announced)
+        """The place of the last SCHEMA among the `known` ones.
+
+        Their number if it is none of them.
+        """
+        places = (
+            number for number, (schema, _) in enumerate(self.known) if schema == self.announced
+        )
         return next(places, len(self.known))
 
     @property
@@ -144,12 +166,16 @@ class StreamSink:
     def staged(self, batches: int | None = None) -> tuple[StagedFile, ...]:
         """The adopted files and those of the first `batches`, by default of all; waits for them."""
         adopted = self.adopted.files if self.adopted else ()
-        return adopted + tuple(file for future in self.staging[:batches] for file in future.result().files)
+        return adopted + tuple(
+            file for future in self.staging[:batches] for file in future.result().files
+        )
 
     def rejected(self, batches: int | None = None) -> tuple[StagedFile, ...]:
         """The files of quarantined records, adopted ones included; `batches` as in `staged`."""
         own = (future.result().rejected for future in self.staging[:batches])
-        return (self.adopted.rejected if self.adopted else ()) + tuple(file for file in own if file is not None)
+        return (self.adopted.rejected if self.adopted else ()) + tuple(
+            file for file in own if file is not None
+        )
 
 
 class SinkStaging:
@@ -177,17 +203,24 @@ class SinkStaging:
         sink.batch = None
         batch.close()
         known = [each.under(each.schema, settled) for _, each in sink.known] or [settled]
-        ways = {number: (known[number].plan(batch.received), known[number].validator) for number in batch.variants}
+        ways = {
+            number: (known[number].plan(batch.received), known[number].validator)
+            for number in batch.variants
+        }
         stream, late = settled.schema.stream, settled.schema.late_rows
         self.hand_over(
             sink,
             batch.size,
-            lambda folder: BatchJob(stream, batch, ways, folder, quarantine, late, settled.by_spark),
+            lambda folder: BatchJob(
+                stream, batch, ways, folder, quarantine, late, settled.by_spark
+            ),
         )
         return True
 
     def hand_over(self, sink: StreamSink, size: int, job: Callable[[str], StagingJob]) -> None:
-        """Stage rows of a settled sink (`size` in bytes) by the job built for an unused staging folder."""
+        """Stage rows of a settled sink (`size` in bytes) by the job built for an unused staging
+        folder.
+        """
         sink.size += size
         sink.folder = sink.folder or self._run.staging_path(sink.schema.stream)
         sink.staging.append(self.pool.submit(job(f"{sink.folder}/{len(sink.staging):05d}")))

@@ -1,6 +1,8 @@
-"""Streams listing the keys still present in a source: staged like records, but not made into tables.
+"""Streams listing the keys still present in a source: staged like records, but not made into
+tables.
 
-Checkpoints leave them out: the tap sends them whole in each run, and what a dead run staged of them is not used.
+Checkpoints leave them out: the tap sends them whole in each run, and what a dead run staged of them
+is not used.
 """
 
 from __future__ import annotations
@@ -54,7 +56,9 @@ class KeyBatches:
         return stream in self._keys
 
     def schema(self, message: JSON, sinks: Mapping[str, StreamSink]) -> bool:
-        """Take a SCHEMA if it is one of keys, and return whether it was; `sinks` are the streams of records so far.
+        """Take a SCHEMA if it is one of keys, and return whether it was.
+
+        `sinks` are the streams of records so far.
 
         Raises:
             ProtocolError: it is malformed, or out of order.
@@ -67,21 +71,27 @@ class KeyBatches:
         of = sinks.get(keys_of) if isinstance(keys_of, str) else None
         if not isinstance(stream, str) or of is None or stream in sinks:
             raise ProtocolError(
-                f"stream {stream}: its SCHEMA says {KEYS_OF} {keys_of!r}, which is not a stream whose SCHEMA came "
+                f"stream {stream}: its SCHEMA says {KEYS_OF} {keys_of!r}, which is not a stream "
+                "whose SCHEMA came "
                 "before"
             )
         names = _names(message, of.schema)
         known = self._keys.get(stream)
         if known is None and self._of(keys_of) is None:
-            self._keys[stream] = keys = _Keys(StreamSink(StreamSchema(stream, {}, names, APPEND_ONLY, None)), of)
+            self._keys[stream] = keys = _Keys(
+                StreamSink(StreamSchema(stream, {}, names, APPEND_ONLY, None)), of
+            )
             if keys.are_useless:
                 logger.warning(
-                    "stream %s: its keys are ignored: load_method overwrite keeps no row that is gone; take "
+                    "stream %s: its keys are ignored: load_method overwrite keeps no row that is "
+                    "gone; take "
                     "detect_deletes out of the tap's config",
                     keys_of,
                 )
         elif known is None or known.of is not of or known.sink.schema.key_properties != names:
-            raise ProtocolError(f"stream {stream}: a second SCHEMA within one run has another {KEYS_OF} {keys_of!r}")
+            raise ProtocolError(
+                f"stream {stream}: a second SCHEMA within one run has another {KEYS_OF} {keys_of!r}"
+            )
         return True
 
     def add(self, lines: RecordLines) -> None:
@@ -105,12 +115,17 @@ class KeyBatches:
             self._staging.drop(keys.sink)
 
     def are_sent(self, stream: str) -> bool:
-        """Whether the run sends a stream's present keys, so that its table may change without a record."""
+        """Whether the run sends a stream's present keys, so that its table may change without a
+        record.
+        """
         keys = self._of(stream)
         return keys is not None and not keys.are_useless
 
     def of(self, stream: str) -> PresentKeys | None:
-        """A stream's present keys, waiting for their batches; None if the run does not send them."""
+        """A stream's present keys, waiting for their batches.
+
+        None if the run does not send them.
+        """
         keys = self._of(stream)
         if keys is None or keys.are_useless:
             return None
@@ -123,7 +138,8 @@ class KeyBatches:
     def _settled(self, keys: _Keys) -> SettledStream:
         sink, known = keys.sink, keys.of.schema.schema["properties"]
         if sink.settled is None:
-            # With the types of the stream's own records, so that equal keys become equal values in the lake.
+            # With the types of the stream's own records, so that equal keys become equal values in
+            # the lake.
             properties = {name: known[name] for name in sink.schema.key_properties}
             sink.schema = replace(sink.schema, schema={"type": "object", "properties": properties})
             sink.settled = settle_keys(sink.schema, self._settings)
@@ -135,14 +151,17 @@ def _names(message: JSON, of: StreamSchema) -> tuple[str, ...]:
     sent = message.get("key_properties")
     if of.method.keeps_versions:
         raise ConfigurationError(
-            f"stream {of.stream}: detect_deletes needs a table with one row for each key, and load_method "
-            f"{of.load_method} never removes a row; use upsert or append-dedup, or take detect_deletes out of the "
+            f"stream {of.stream}: detect_deletes needs a table with one row for each key, and "
+            "load_method "
+            f"{of.load_method} never removes a row; use upsert or append-dedup, or take "
+            "detect_deletes out of the "
             "tap's config"
         )
     if not isinstance(sent, list) or (of.merges and set(sent) != set(of.key_properties)):
         shown = ", ".join(map(str, sent)) if isinstance(sent, list) and sent else "nothing"
         raise ConfigurationError(
-            f"stream {of.stream}: the tap sends its present keys by {shown}, and the table's key is "
+            f"stream {of.stream}: the tap sends its present keys by {shown}, and the table's key "
+            "is "
             f"{', '.join(of.key_properties)}; give tap and target the same key_properties"
         )
     return of.key_properties

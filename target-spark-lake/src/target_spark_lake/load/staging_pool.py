@@ -85,7 +85,10 @@ class StagingPool:
         self._starter.shutdown()
 
     def abandon(self) -> None:
-        """Start nothing more; running jobs may finish in the background, and remove what they staged."""
+        """Start nothing more.
+
+        Running jobs may finish in the background, and remove what they staged.
+        """
         self._abandoned.set()
         self._threads.shutdown(wait=False, cancel_futures=True)
         self._starter.shutdown(wait=False, cancel_futures=True)
@@ -93,8 +96,11 @@ class StagingPool:
     def _stage(self, job: StagingJob) -> StagedBatch:
         try:
             batch = job.stage(self.session, self._storage)
-            # In the background: what a checkpoint names must survive a power cut, and the commit then waits less.
-            self._storage.flush(file.path for file in (*batch.files, batch.rejected) if file is not None)
+            # In the background: what a checkpoint names must survive a power cut, and the commit
+            # then waits less.
+            self._storage.flush(
+                file.path for file in (*batch.files, batch.rejected) if file is not None
+            )
         finally:
             if self._abandoned.is_set():
                 self._storage.delete_all(job.folder)

@@ -47,14 +47,20 @@ def post(contents: Sequence[tuple[str, Mapping[str, Any]]]) -> list[str | None]:
     deadline = time.monotonic() + seconds
     posts = [_started(url, json.dumps(content).encode()) for url, content in contents]
     done, _ = wait(posts, max(0.0, deadline - time.monotonic()))
-    return [each.result() if each in done else f"no whole answer within {seconds:.0f} s" for each in posts]
+    return [
+        each.result() if each in done else f"no whole answer within {seconds:.0f} s"
+        for each in posts
+    ]
 
 
 def _started(url: str, data: bytes) -> Future[str | None]:
     """A post in a thread of its own; the result is its problem."""
     problem: Future[str | None] = Future()
-    # Nothing can stop a name look-up, so the end of the process must not wait for it, as it would for an executor.
-    thread = threading.Thread(target=lambda: problem.set_result(_problem(url, data)), name="notify", daemon=True)
+    # Nothing can stop a name look-up, so the end of the process must not wait for it, as it would
+    # for an executor.
+    thread = threading.Thread(
+        target=lambda: problem.set_result(_problem(url, data)), name="notify", daemon=True
+    )
     try:
         thread.start()
     except RuntimeError:
@@ -78,7 +84,9 @@ def _in_words(error: Exception) -> str:
     if isinstance(error, HTTPError):
         error.close()
         redirects = error.code // 100 == REDIRECTS
-        return f"its answer is {error.code}{', a redirect that is not followed' if redirects else ''}"
+        return (
+            f"its answer is {error.code}{', a redirect that is not followed' if redirects else ''}"
+        )
     reason = error.reason if isinstance(error, URLError) else error
     if isinstance(reason, OSError):
         return " ".join(redact(reason.strerror or str(reason)).split())

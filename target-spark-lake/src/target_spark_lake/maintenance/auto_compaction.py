@@ -1,7 +1,9 @@
-"""Compaction within a run: if a table that it changes has many small files, it joins the oldest in its own commit.
+"""Compaction within a run: if a table that it changes has many small files, it joins the oldest in
+its own commit.
 
-Their number is kept in the table's record, so a run with nothing to join looks for nothing. What can't be joined (a
-small file in each of many folders, say) is examined again only after as many new small files have come.
+Their number is kept in the table's record, so a run with nothing to join looks for nothing. What
+can't be joined (a small file in each of many folders, say) is examined again only after as many new
+small files have come.
 """
 
 from __future__ import annotations
@@ -12,7 +14,13 @@ from typing import TYPE_CHECKING
 
 from singer_spark.errors import ResourceError, StorageError, one_line
 from target_spark_lake.config.config_schema import DELTA
-from target_spark_lake.maintenance.compaction_plan import SMALL, has_many, is_small, joined_paths, oldest
+from target_spark_lake.maintenance.compaction_plan import (
+    SMALL,
+    has_many,
+    is_small,
+    joined_paths,
+    oldest,
+)
 from target_spark_lake.maintenance.table_joining import joined_files, joins_of, reason_against
 from target_spark_lake.tables.table_index import TableIndex
 
@@ -32,35 +40,57 @@ MOST_BYTES = 256 << 20
 
 @dataclass(frozen=True)
 class AutoCompaction:
-    """Adds compaction to a run's change of a table; `scratch` is a local folder that is removed afterwards."""
+    """Adds compaction to a run's change of a table.
+
+    `scratch` is a local folder that is removed afterwards.
+    """
 
     run: PipelineRun
     settings: TargetSettings
     scratch: Path
 
     def of(self, change: TableChange) -> TableChange:
-        """The change, with small files joined if the table has many, and their number in its record."""
+        """The change, with small files joined if the table has many, and their number in its
+        record.
+        """
         record = change.record
         if record is None:
             return change
         small_before = self._small_before(change, record)
         change = _counted(change, small_before, record.small_files_left)
         # Earlier files are joined only if the change leaves them as they are.
-        may_join = not change.rewritten and (change.log is not None or self.run.logs.of(record.format) is None)
-        if self.settings.joins_small_files and may_join and has_many(small_before, record.small_files_left):
+        may_join = not change.rewritten and (
+            change.log is not None or self.run.logs.of(record.format) is None
+        )
+        if (
+            self.settings.joins_small_files
+            and may_join
+            and has_many(small_before, record.small_files_left)
+        ):
             change = self._joined(change, record)
         assert change.record is not None
         found, added = change.record.small_files, self._small(file.bytes for file in change.staged)
-        return change if found is None else _counted(change, found + added, change.record.small_files_left)
+        return (
+            change
+            if found is None
+            else _counted(change, found + added, change.record.small_files_left)
+        )
 
     def _small_before(self, change: TableChange, record: TableRecord) -> int | None:
         """Number of earlier small files that stay; None if never counted."""
         if change.index is not None:
             staged = {file.path for file in change.staged}
-            return self._small(each.bytes for path, each in change.index.files.items() if path not in staged)
-        if record.format == DELTA and (before := self.run.logs.snapshot(change.table, record)) is not None:
+            return self._small(
+                each.bytes for path, each in change.index.files.items() if path not in staged
+            )
+        if (
+            record.format == DELTA
+            and (before := self.run.logs.snapshot(change.table, record)) is not None
+        ):
             gone = set(change.retire)
-            return self._small(file.size for file in before.data_files(change.table) if file.path not in gone)
+            return self._small(
+                file.size for file in before.data_files(change.table) if file.path not in gone
+            )
         # An overwrite leaves none.
         return 0 if change.retire and not change.rewritten else record.small_files
 
@@ -80,21 +110,38 @@ class AutoCompaction:
         if not chosen:
             return _counted(change, small, small)
         try:
-            joined = joined_files(run, self.settings, table, record, chosen, self.scratch / "joined" / table)
+            joined = joined_files(
+                run, self.settings, table, record, chosen, self.scratch / "joined" / table
+            )
             change = self._with(change, joined, joined_paths(chosen))
         except (StorageError, ResourceError) as error:
-            logger.warning("stream %s: small files of %s stay as they are: %s", change.stream, table, one_line(error))
+            logger.warning(
+                "stream %s: small files of %s stay as they are: %s",
+                change.stream,
+                table,
+                one_line(error),
+            )
             return _counted(change, small, small)
         small += self._small(file.bytes for file in change.joined) - len(change.joined_from)
         rest = len(joined_paths(joins)) > len(change.joined_from)
         return _counted(change, small, 0 if rest else small)
 
-    def _with(self, change: TableChange, joined: tuple[StagedFile, ...], sources: tuple[str, ...]) -> TableChange:
+    def _with(
+        self, change: TableChange, joined: tuple[StagedFile, ...], sources: tuple[str, ...]
+    ) -> TableChange:
         """The change, with joined files in place of their sources."""
-        logger.info("stream %s: %d small files of %s become %d", change.stream, len(sources), change.table, len(joined))
+        logger.info(
+            "stream %s: %d small files of %s become %d",
+            change.stream,
+            len(sources),
+            change.table,
+            len(joined),
+        )
         change = replace(change, joined=joined, joined_from=sources)
         if change.index is not None:
-            known = {path: each for path, each in change.index.files.items() if path not in set(sources)}
+            known = {
+                path: each for path, each in change.index.files.items() if path not in set(sources)
+            }
             change = replace(change, index=TableIndex(known))
         log = self.run.logs.of(change.log.format) if change.log is not None else None
         if log is None:
@@ -104,4 +151,6 @@ class AutoCompaction:
 
 def _counted(change: TableChange, small_files: int | None, left: int) -> TableChange:
     assert change.record is not None
-    return replace(change, record=replace(change.record, small_files=small_files, small_files_left=left))
+    return replace(
+        change, record=replace(change.record, small_files=small_files, small_files_left=left)
+    )

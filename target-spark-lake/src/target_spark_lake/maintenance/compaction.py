@@ -1,4 +1,6 @@
-"""`spark-lake compact`: fewer, larger files, as a journalled run of its own that changes no row and no state."""
+"""`spark-lake compact`: fewer, larger files, as a journalled run of its own that changes no row and
+no state.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,9 @@ _OTHERS = {DELTA: "Delta's OPTIMIZE", ICEBERG: "Iceberg's rewrite_data_files"}
 
 @dataclass(frozen=True)
 class CompactedTable:
-    """The result for a table of a stream: number and bytes of the files removed and of those that replace them."""
+    """The result for a table of a stream: number and bytes of the files removed and of those that
+    replace them.
+    """
 
     stream: str
     table: str
@@ -51,8 +55,12 @@ class _Plan:
     files: tuple[FileInfo, ...]
 
 
-def compact(run: PipelineRun, settings: TargetSettings, stream: str | None = None) -> tuple[CompactedTable, ...]:
-    """Join small files of one stream's tables, or of all, and commit; without any the run leaves no trace.
+def compact(
+    run: PipelineRun, settings: TargetSettings, stream: str | None = None
+) -> tuple[CompactedTable, ...]:
+    """Join small files of one stream's tables, or of all, and commit.
+
+    Without any the run leaves no trace.
 
     Returns the tables that changed; the run is ended in any case.
 
@@ -69,7 +77,9 @@ def compact(run: PipelineRun, settings: TargetSettings, stream: str | None = Non
         return ()
     with (
         run.failing(),
-        TemporaryDirectory(prefix="compact-", dir=scratch_folder(), ignore_cleanup_errors=True) as scratch,
+        TemporaryDirectory(
+            prefix="compact-", dir=scratch_folder(), ignore_cleanup_errors=True
+        ) as scratch,
     ):
         changes = tuple(_change(run, settings, plan, Path(scratch)) for plan in plans)
         too_late_to_stop()
@@ -79,10 +89,13 @@ def compact(run: PipelineRun, settings: TargetSettings, stream: str | None = Non
 
 def _plans(run: PipelineRun, settings: TargetSettings, stream: str | None) -> Iterator[_Plan]:
     records = records_of(run.storage, run.layout.pipeline)
-    found = [(table, record) for table, record in records.items() if stream in (None, record.stream)]
+    found = [
+        (table, record) for table, record in records.items() if stream in (None, record.stream)
+    ]
     if stream is not None and not found:
         raise ConfigurationError(
-            f"stream {stream}: pipeline {run.layout.pipeline} has no table of it in {run.storage.url}"
+            f"stream {stream}: pipeline {run.layout.pipeline} has no table of it in "
+            f"{run.storage.url}"
         )
     for table, record in found:
         if reason := reason_against(run, table, record):
@@ -103,9 +116,15 @@ def _change(run: PipelineRun, settings: TargetSettings, plan: _Plan, scratch: Pa
     table, record, retire = plan.table, plan.record, joined_paths(plan.joins)
     logger.info("stream %s: %d file(s) of %s are joined", record.stream, len(retire), table)
     staged = joined_files(run, settings, table, record, plan.joins, scratch)
-    sizes = [*(file.size for file in plan.files if file.path not in set(retire)), *(file.bytes for file in staged)]
+    sizes = [
+        *(file.size for file in plan.files if file.path not in set(retire)),
+        *(file.bytes for file in staged),
+    ]
     small = sum(is_small(size, settings.file_bytes) for size in sizes)
-    after, extension = replace(record, small_files=small, small_files_left=small), f"{settings.compression}.parquet"
+    after, extension = (
+        replace(record, small_files=small, small_files_left=small),
+        f"{settings.compression}.parquet",
+    )
     change = TableChange(record.stream, table, staged, retire, after, extension, records=0)
     log = run.logs.of(record.format)
     return change if log is None else log.rearranged(run.logs.seen(log, table), change)
@@ -114,4 +133,6 @@ def _change(run: PipelineRun, settings: TargetSettings, plan: _Plan, scratch: Pa
 def _compacted(plan: _Plan, change: TableChange) -> CompactedTable:
     before = [file.size for join in plan.joins for file in join.files]
     after = [file.bytes for file in change.staged]
-    return CompactedTable(plan.record.stream, plan.table, len(before), len(after), sum(before), sum(after))
+    return CompactedTable(
+        plan.record.stream, plan.table, len(before), len(after), sum(before), sum(after)
+    )

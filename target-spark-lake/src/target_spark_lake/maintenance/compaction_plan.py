@@ -1,8 +1,9 @@
 """Selects the files of a table to join: neighbours in age within their folder.
 
-The order of names tells which row of a key was received last, for the view of a table that keeps every version and
-for later merges. A joined file is named after the newest of those that it replaces, so it sorts where they did. If
-other folders received rows in between, that is not enough: then its `row_order` records when its rows were received.
+The order of names tells which row of a key was received last, for the view of a table that keeps
+every version and for later merges. A joined file is named after the newest of those that it
+replaces, so it sorts where they did. If other folders received rows in between, that is not enough:
+then its `row_order` records when its rows were received.
 """
 
 from __future__ import annotations
@@ -37,7 +38,8 @@ class Join:
         partition: Hive folders between the table and the files, or empty.
         files: At least two, oldest first.
         parts: The parts of each file, which tell when its rows were received.
-        stretches: Names of the files that rows were first in, with the same number if no other folder received rows in
+        stretches: Names of the files that rows were first in, with the same number if no other
+            folder received rows in
             between.
     """
 
@@ -53,9 +55,16 @@ class Join:
 
     @property
     def is_ordered_by_name(self) -> bool:
-        """Whether the name tells the age of all rows: no other folder received rows between the files."""
-        own = all(parts == own_parts(file.path) for file, parts in zip(self.files, self.parts, strict=True))
-        return own and len({self.stretches[part.file] for parts in self.parts for part in parts}) == 1
+        """Whether the name tells the age of all rows: no other folder received rows between the
+        files.
+        """
+        own = all(
+            parts == own_parts(file.path)
+            for file, parts in zip(self.files, self.parts, strict=True)
+        )
+        return (
+            own and len({self.stretches[part.file] for parts in self.parts for part in parts}) == 1
+        )
 
 
 def is_small(size: int, file_bytes: int, share: int = SMALL) -> bool:
@@ -78,10 +87,13 @@ def planned_joins(
 ) -> list[Join]:
     """The joins of a table, given all its files; empty if small files have only large neighbours.
 
-    A file of at least the target size divided by `share` is large; `parts` are those of files with several.
+    A file of at least the target size divided by `share` is large; `parts` are those of files with
+    several.
     """
     in_order = sorted(files, key=lambda each: file_age(each.path))
-    parts_of = {file.path: (parts or {}).get(file.path) or own_parts(file.path) for file in in_order}
+    parts_of = {
+        file.path: (parts or {}).get(file.path) or own_parts(file.path) for file in in_order
+    }
     folders: dict[str, list[FileInfo]] = {}
     for file in in_order:
         folders.setdefault(file.path[len(table) + 1 :].rpartition("/")[0], []).append(file)
@@ -95,10 +107,15 @@ def planned_joins(
     return [join for join in found if len(join.place) <= LONGEST_PLACE]
 
 
-def _stretches(folders: Mapping[str, Sequence[FileInfo]], parts_of: Mapping[str, Parts]) -> dict[str, int]:
+def _stretches(
+    folders: Mapping[str, Sequence[FileInfo]], parts_of: Mapping[str, Parts]
+) -> dict[str, int]:
     """Numbers for files of a folder, equal if no other folder received rows between them."""
     places = sorted(
-        (part.file, folder) for folder in folders for file in folders[folder] for part in parts_of[file.path]
+        (part.file, folder)
+        for folder in folders
+        for file in folders[folder]
+        for part in parts_of[file.path]
     )
     found: dict[str, int] = {}
     number, last = 0, ""
@@ -110,7 +127,11 @@ def _stretches(folders: Mapping[str, Sequence[FileInfo]], parts_of: Mapping[str,
 
 
 def _groups(
-    files: Iterable[FileInfo], parts_of: Mapping[str, Parts], stretches: Mapping[str, int], file_bytes: int, share: int
+    files: Iterable[FileInfo],
+    parts_of: Mapping[str, Parts],
+    stretches: Mapping[str, int],
+    file_bytes: int,
+    share: int,
 ) -> Iterator[list[FileInfo]]:
     """Groups of adjacent small files of a folder."""
     group: list[FileInfo] = []

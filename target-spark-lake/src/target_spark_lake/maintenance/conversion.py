@@ -1,4 +1,6 @@
-"""Converts tables to another format in place: their files are registered in a log, none is rewritten."""
+"""Converts tables to another format in place: their files are registered in a log, none is
+rewritten.
+"""
 
 from __future__ import annotations
 
@@ -23,10 +25,12 @@ if TYPE_CHECKING:
 
 
 def convert(run: PipelineRun, chosen: str, stream: str | None) -> list[str]:
-    """Convert the pipeline's tables to the chosen format, all or none; the run is ended in any case.
+    """Convert the pipeline's tables to the chosen format, all or none.
 
-    With a `stream` only its tables are converted (with append-dedup it has two). Returns the folders of the converted
-    tables; empty if all already had that format.
+    The run is ended in any case.
+
+    With a `stream` only its tables are converted (with append-dedup it has two). Returns the
+    folders of the converted tables; empty if all already had that format.
 
     Raises:
         ConfigurationError: there is no such table, or it can't be converted to that format.
@@ -39,10 +43,16 @@ def convert(run: PipelineRun, chosen: str, stream: str | None) -> list[str]:
         records = {table: each for table, each in found.items() if stream in (None, each.stream)}
         if not records:
             raise ConfigurationError(
-                f"pipeline {pipeline} has no table" + (f" of stream {stream}" if stream else "") + " to convert"
+                f"pipeline {pipeline} has no table"
+                + (f" of stream {stream}" if stream else "")
+                + " to convert"
             )
         earlier = FORMATS[: FORMATS.index(chosen)]
-        changes = tuple(_change(run, chosen, table, each) for table, each in records.items() if each.format in earlier)
+        changes = tuple(
+            _change(run, chosen, table, each)
+            for table, each in records.items()
+            if each.format in earlier
+        )
         if changes:
             too_late_to_stop()
             run.commit(Commit(changes))
@@ -52,14 +62,16 @@ def convert(run: PipelineRun, chosen: str, stream: str | None) -> list[str]:
 
 
 def _change(run: PipelineRun, chosen: str, table: str, record: TableRecord) -> TableChange:
-    # Checked like a new table of the format: no log may exist, and no name that its readers can't open.
+    # Checked like a new table of the format: no log may exist, and no name that its readers can't
+    # open.
     converted = replace(record, format=chosen)
     check_format(run.storage, run.logs, record.stream, table, converted, chosen)
     log = run.logs.of(chosen)
     assert log is not None
     if log.snapshot(table) is not None:
         raise ConfigurationError(
-            f"stream {record.stream}: in {table} someone else made a table of format {chosen}; move its log away"
+            f"stream {record.stream}: in {table} someone else made a table of format {chosen}; "
+            "move its log away"
         )
     files = {file.path: file.size for file in run.data_files(table)}
     _check_files(log, table, record, files)
@@ -73,12 +85,14 @@ def _check_files(log: TableLog, table: str, record: TableRecord, files: Iterable
     def check(path: str) -> None:
         if tuple(folder_values(folders_of(path[len(table) + 1 :]))) != names:
             raise ConfigurationError(
-                f"stream {record.stream}: {path} lies in other hive folders than partition_by says, which can't be "
+                f"stream {record.stream}: {path} lies in other hive folders than partition_by "
+                "says, which can't be "
                 "converted; move it away, or load the stream anew with load_method overwrite"
             )
         if other := log.other_columns(record, path):
             raise SchemaError(
-                f"stream {record.stream}: in {path} column(s) {', '.join(other)} have another type than in the table; "
+                f"stream {record.stream}: in {path} column(s) {', '.join(other)} have another type "
+                "than in the table; "
                 "load the stream anew with load_method overwrite before it is converted"
             )
 

@@ -18,7 +18,12 @@ from singer_spark.singer.arrow_schema import columns_of_arrow
 from singer_spark.singer.lake_type import Array, LakeType, Struct
 from singer_spark.storage.parquet_footer import open_parquet
 from target_spark_lake.columns.arrow_columns import fitted
-from target_spark_lake.columns.lake_parquet import ROW_GROUP_BYTES, LakeFile, gathered, opened_parquet
+from target_spark_lake.columns.lake_parquet import (
+    ROW_GROUP_BYTES,
+    LakeFile,
+    gathered,
+    opened_parquet,
+)
 from target_spark_lake.staging.place import StagingPlace
 from target_spark_lake.staging.table_rewriter import columns_inside
 from target_spark_lake.tables.changes import StagedFile
@@ -36,7 +41,9 @@ BATCH_ROWS = 8192
 
 @dataclass(frozen=True)
 class FileJoiner:
-    """Joins files of one table, in a staging folder of the bucket; `scratch` is an unused local folder.
+    """Joins files of one table, in a staging folder of the bucket.
+
+    `scratch` is an unused local folder.
 
     With `may_drop`, columns missing from the table are left out; else such a file is refused.
     """
@@ -50,7 +57,10 @@ class FileJoiner:
     may_drop: bool = False
 
     def joined(self, join: Join, name: str) -> tuple[StagedFile, ...]:
-        """Stage the new files in a folder of this name; all but the last have at least half of the target size."""
+        """Stage the new files in a folder of this name.
+
+        All but the last have at least half of the target size.
+        """
         columns = columns_inside(self.columns, StagedFile("", 0, 0, join.partition))
         what = join.files[0].path
         rows: list[int] = []
@@ -70,15 +80,22 @@ class FileJoiner:
             raise
         except (OSError, ValueError, pa.ArrowException) as error:
             cause = " ".join(str(error).split())
-            failure = StorageError(f"file {what} could not be joined with others of its table: {cause}")
+            failure = StorageError(
+                f"file {what} could not be joined with others of its table: {cause}"
+            )
             raise shortage(error, f"the joined files in {self.folder}") or failure from error
         if join.is_ordered_by_name:
             return files
         parts = joined_parts(zip(join.parts, rows, strict=True), join.stretches)
         return tuple(self._in_parts(files, parts))
 
-    def _written(self, groups: Iterator[pa.Table], columns: Struct, join: Join, name: str) -> Iterator[StagedFile]:
-        """Write at least one file; a file ends before a further row group would make it too large."""
+    def _written(
+        self, groups: Iterator[pa.Table], columns: Struct, join: Join, name: str
+    ) -> Iterator[StagedFile]:
+        """Write at least one file.
+
+        A file ends before a further row group would make it too large.
+        """
         place = StagingPlace.of(self.storage, self.folder, self.scratch)
         group, wanted = next(groups, None), self.file_bytes
         for number in count():
@@ -86,7 +103,11 @@ class FileJoiner:
             path, target = place.path(file), f"{self.folder}/{file}"
             before = size = rows = 0
             with LakeFile(path, columns, self.codec) as writer:
-                while group is not None and size < wanted and (2 * size < wanted or 2 * size - before <= wanted):
+                while (
+                    group is not None
+                    and size < wanted
+                    and (2 * size < wanted or 2 * size - before <= wanted)
+                ):
                     writer.write(group)
                     rows += group.num_rows
                     before, size = size, writer.size
@@ -113,7 +134,10 @@ class FileJoiner:
             if not self.may_drop:
                 _refuse_to_drop(path, columns_of_arrow(source.schema_arrow), columns)
             metadata = source.metadata
-            size = sum(metadata.row_group(group).total_byte_size for group in range(metadata.num_row_groups))
+            size = sum(
+                metadata.row_group(group).total_byte_size
+                for group in range(metadata.num_row_groups)
+            )
             a_row = max(1, size // max(1, metadata.num_rows))
             yield from source.iter_batches(max(1, min(BATCH_ROWS, self.group_bytes // a_row)))
 
@@ -128,7 +152,8 @@ def _refuse_to_drop(path: str, found: Struct | None, columns: Struct) -> None:
     unknown = ["a type that no column has"] if found is None else list(_unknown(found, columns, ""))
     if unknown:
         raise StorageError(
-            f"file {path} holds {', '.join(unknown)}, which its table does not have; take it out of the table's folder"
+            f"file {path} holds {', '.join(unknown)}, which its table does not have; take it out "
+            "of the table's folder"
         )
 
 

@@ -24,11 +24,23 @@ if TYPE_CHECKING:
 
 
 def joins_of(
-    run: PipelineRun, settings: TargetSettings, table: str, record: TableRecord, files: Sequence[FileInfo], share: int
+    run: PipelineRun,
+    settings: TargetSettings,
+    table: str,
+    record: TableRecord,
+    files: Sequence[FileInfo],
+    share: int,
 ) -> list[Join]:
-    """The possible joins of a table's files (`planned_joins`); in a partitioned table only files in proper folders."""
+    """The possible joins of a table's files (`planned_joins`).
+
+    In a partitioned table only files in proper folders.
+    """
     wanted = folder_names(record.partition_by)
-    files = [each for each in files if not wanted or tuple(folder_values(table_folders(table, each.path))) == wanted]
+    files = [
+        each
+        for each in files
+        if not wanted or tuple(folder_values(table_folders(table, each.path))) == wanted
+    ]
     parts = read_parts(run.storage, run.layout, table, [file.path for file in files])
     return planned_joins(table, files, settings.file_bytes, parts, share=share)
 
@@ -49,13 +61,22 @@ def reason_against(run: PipelineRun, table: str, record: TableRecord) -> str:
 
 
 def joined_files(
-    run: PipelineRun, settings: TargetSettings, table: str, record: TableRecord, joins: Sequence[Join], scratch: Path
+    run: PipelineRun,
+    settings: TargetSettings,
+    table: str,
+    record: TableRecord,
+    joins: Sequence[Join],
+    scratch: Path,
 ) -> tuple[StagedFile, ...]:
     """Stage the new files."""
     folder = f"{run.staging_path(record.stream)}/{JOINED}/{table}"
     columns, logged = columns_from_text(record.columns), run.logs.of(record.format) is not None
     # For such a table only the log says which columns readers see, whatever else files hold.
-    joiner = FileJoiner(run.storage, columns, folder, scratch, settings.compression, settings.file_bytes, logged)
-    staged = [file for number, join in enumerate(joins) for file in joiner.joined(join, f"{number:05d}")]
+    joiner = FileJoiner(
+        run.storage, columns, folder, scratch, settings.compression, settings.file_bytes, logged
+    )
+    staged = [
+        file for number, join in enumerate(joins) for file in joiner.joined(join, f"{number:05d}")
+    ]
     # An empty one has its columns in the log, and needs no file for them.
     return tuple(file for file in staged if file.rows or not logged)

@@ -1,7 +1,9 @@
-"""`spark-lake vacuum`: removes what no reader of a kept version needs, as a journalled run of its own.
+"""`spark-lake vacuum`: removes what no reader of a kept version needs, as a journalled run of its
+own.
 
-Expendable files are determined before the commit, and recorded in the journal. They are removed after it, by whichever
-process finishes the run, if they are still expendable then. No row, no state, and no table's current version changes.
+Expendable files are determined before the commit, and recorded in the journal. They are removed
+after it, by whichever process finishes the run, if they are still expendable then. No row, no
+state, and no table's current version changes.
 """
 
 from __future__ import annotations
@@ -12,7 +14,15 @@ from typing import TYPE_CHECKING
 
 from singer_spark.errors import LockedError
 from singer_spark.process.signals import too_late_to_stop
-from singer_spark.state.run_log import LAKE_FOLDER, PUBLISHED, folder_name, last_committed, read_entry, run_ids, time_of
+from singer_spark.state.run_log import (
+    LAKE_FOLDER,
+    PUBLISHED,
+    folder_name,
+    last_committed,
+    read_entry,
+    run_ids,
+    time_of,
+)
 from singer_spark.storage.at_once import each
 from target_spark_lake.commit.journal import FAILED
 from target_spark_lake.intake.batch_sweep import forgotten_batches, storage_time, sweep_batches
@@ -49,8 +59,15 @@ class Vacuumed:
 
     @property
     def of_the_run(self) -> tuple[Expendable, ...]:
-        """All that the journal names; batches that no run took are removed at the end of any run."""
-        return tuple(found for found in (*self.tables, self.rejected, self.journals) if found.files or found.details)
+        """All that the journal names.
+
+        Batches that no run took are removed at the end of any run.
+        """
+        return tuple(
+            found
+            for found in (*self.tables, self.rejected, self.journals)
+            if found.files or found.details
+        )
 
 
 def vacuum(run: PipelineRun, store: StateStore, age: timedelta) -> Vacuumed:
@@ -79,7 +96,9 @@ def vacuum(run: PipelineRun, store: StateStore, age: timedelta) -> Vacuumed:
     return found
 
 
-def to_vacuum(storage: Storage, layout: Layout, store: StateStore, now: datetime, age: timedelta) -> Vacuumed:
+def to_vacuum(
+    storage: Storage, layout: Layout, store: StateStore, now: datetime, age: timedelta
+) -> Vacuumed:
     """What can be removed for a pipeline now; only reads.
 
     Raises:
@@ -92,7 +111,11 @@ def to_vacuum(storage: Storage, layout: Layout, store: StateStore, now: datetime
         # A table without a log consists of its files, and keeps none that its readers don't see.
         if (log := logs.of(record.format)) is not None
     ]
-    batches = [file for files in forgotten_batches(storage, layout, now.timestamp()).values() for file in files]
+    batches = [
+        file
+        for files in forgotten_batches(storage, layout, now.timestamp()).values()
+        for file in files
+    ]
     return Vacuumed(
         before,
         tuple(found for found in tables if found.files or found.details),
@@ -104,16 +127,21 @@ def to_vacuum(storage: Storage, layout: Layout, store: StateStore, now: datetime
 
 def _rejected(storage: Storage, layout: Layout, before: datetime) -> list[FileInfo]:
     folder = f"{LAKE_FOLDER}/rejected/{folder_name(layout.pipeline)}"
-    found = ((file.path[len(folder) + 1 :].partition("/")[0], file) for file in storage.list(folder))
+    found = (
+        (file.path[len(folder) + 1 :].partition("/")[0], file) for file in storage.list(folder)
+    )
     return [file for run_id, file in found if _is_older(run_id, file, before)]
 
 
-def _journals(storage: Storage, layout: Layout, store: StateStore, before: datetime) -> list[FileInfo]:
+def _journals(
+    storage: Storage, layout: Layout, store: StateStore, before: datetime
+) -> list[FileInfo]:
     """Journals that are no longer needed.
 
-    A start may need those of the last commit and all runs after it, of the run that saved the state, and of the run
-    that wrote the state kept elsewhere. Also kept are journals of runs that another process decided as dead: if such a
-    run was only suspended, its journal keeps it from committing.
+    A start may need those of the last commit and all runs after it, of the run that saved the
+    state, and of the run that wrote the state kept elsewhere. Also kept are journals of runs that
+    another process decided as dead: if such a run was only suspended, its journal keeps it from
+    committing.
     """
     decided = run_ids(storage, layout.runs)
     last = last_committed(storage, layout.runs, decided)
@@ -122,9 +150,13 @@ def _journals(storage: Storage, layout: Layout, store: StateStore, before: datet
     signature = store.signature()
     kept = {signature.run_id} if signature else set()
     files = {file.path: file for file in storage.list(layout.runs)}
-    older = [run_id for run_id in decided if run_id < last.run_id and layout.journal(run_id) in files]
+    older = [
+        run_id for run_id in decided if run_id < last.run_id and layout.journal(run_id) in files
+    ]
     entries = each(storage, lambda run_id: read_entry(storage, layout.runs, run_id), older)
-    saved = next((entry for entry in (last, *entries) if entry is not None and entry.state is not None), None)
+    saved = next(
+        (entry for entry in (last, *entries) if entry is not None and entry.state is not None), None
+    )
     return [
         files[layout.journal(entry.run_id)]
         for entry in entries

@@ -1,4 +1,7 @@
-"""Settings of the state backend in `meltano.yml`; Meltano loads them through the entry point `meltano.settings`."""
+"""Settings of the state backend in `meltano.yml`.
+
+Meltano loads them through the entry point `meltano.settings`.
+"""
 
 from __future__ import annotations
 
@@ -11,24 +14,33 @@ PREFIX = "state_backend.lake"
 
 
 class _Secret(SettingDefinition):
-    """A setting that Meltano must not pass on: others are handed to every plugin as environment variables."""
+    """A setting that Meltano must not pass on: others are handed to every plugin as environment
+    variables.
+    """
 
     def env_vars(self, *args: Any, **kwargs: Any) -> list[EnvVar]:
-        """None for `SettingsService.as_env`, which builds the plugins' environment and can only be told by its name."""
+        """None for `SettingsService.as_env`, which builds the plugins' environment and can only be
+        told by its name.
+        """
         caller = sys._getframe(2).f_code.co_name
         return [] if caller == "as_env" else super().env_vars(*args, **kwargs)
 
 
-def _setting(name: str, label: str, description: str, *, secret: bool = False, **more: Any) -> SettingDefinition:
+def _setting(
+    name: str, label: str, description: str, *, secret: bool = False, **more: Any
+) -> SettingDefinition:
     made = _Secret if secret else SettingDefinition
     name = f"{PREFIX}.{name}"
-    return made(name=name, label=label, description=description, sensitive=secret, env_specific=True, **more)
+    return made(
+        name=name, label=label, description=description, sensitive=secret, env_specific=True, **more
+    )
 
 
 pipelines = _setting(
     "pipelines",
     "Pipelines",
-    "Maps state ids to pipelines; by default a state id's pipeline is the id itself, `:` written as `.`",
+    "Maps state ids to pipelines; by default a state id's pipeline is the id itself, `:` written "
+    "as `.`",
     kind="object",
 )
 storage_options = _setting(

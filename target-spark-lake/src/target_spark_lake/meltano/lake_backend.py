@@ -1,7 +1,9 @@
-"""The backend that Meltano opens for `lake+…`: the lake's states, with settings that Meltano itself can't read.
+"""The backend that Meltano opens for `lake+…`: the lake's states, with settings that Meltano itself
+can't read.
 
-Meltano looks up a project setting by its full name among the leaves of `meltano.yml`. So it finds an object given as
-JSON text (in the file, `.env`, or the environment), but not one given in the file as a mapping: that is read here.
+Meltano looks up a project setting by its full name among the leaves of `meltano.yml`. So it finds
+an object given as JSON text (in the file, `.env`, or the environment), but not one given in the
+file as a mapping: that is read here.
 """
 
 from __future__ import annotations
@@ -19,7 +21,11 @@ if TYPE_CHECKING:
     from meltano.core.setting_definition import SettingDefinition
 
 JSON = dict[str, Any]
-OBJECTS = (backend_settings.pipelines, backend_settings.storage_options, backend_settings.state_backend)
+OBJECTS = (
+    backend_settings.pipelines,
+    backend_settings.storage_options,
+    backend_settings.state_backend,
+)
 
 
 class LakeStateBackend(LakeStateStoreManager):
@@ -40,7 +46,8 @@ class LakeStateBackend(LakeStateStoreManager):
         for state_id, pipeline in (settings["pipelines"] or {}).items():
             if not isinstance(pipeline, str) or not pipeline:
                 raise LakeStateError(
-                    f"{backend_settings.pipelines.name}: {state_id} must be the name of a pipeline, a text"
+                    f"{backend_settings.pipelines.name}: {state_id} must be the name of a "
+                    "pipeline, a text"
                 )
         super().__init__(**settings)
 
@@ -51,7 +58,8 @@ def _mapping_of(setting: SettingDefinition, uri: str) -> JSON | None:
     # A program that drives Meltano may be in another project than the one with these settings.
     if project.settings.get("state_backend.uri") != uri:
         raise LakeStateError(
-            f"{setting.name} can't be read: {project.meltanofile} does not say {uri}; start in the project's folder"
+            f"{setting.name} can't be read: {project.meltanofile} does not say {uri}; start in the "
+            "project's folder"
         )
     prefix = f"{setting.name}."
     leaves = project.settings.flat_meltano_yml_config.items()

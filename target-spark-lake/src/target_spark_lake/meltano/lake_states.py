@@ -1,6 +1,7 @@
 """Meltano's state backend `lake+…`: Meltano reads and edits the very state that pipes use.
 
-Meltano loads it into its own process (entry point `meltano.state_backends`), so it needs neither Spark nor the SDK.
+Meltano loads it into its own process (entry point `meltano.state_backends`), so it needs neither
+Spark nor the SDK.
 """
 
 from __future__ import annotations
@@ -61,7 +62,10 @@ class _Place:
 
 
 class LakeStateStoreManager(StateStoreManager):
-    """The states of the pipelines of one bucket; failures and refusals are raised as LakeStateError."""
+    """The states of the pipelines of one bucket.
+
+    Failures and refusals are raised as LakeStateError.
+    """
 
     def __init__(
         self,
@@ -73,7 +77,10 @@ class LakeStateStoreManager(StateStoreManager):
         accept_unconditional_storage: bool | None = False,
         **others: Any,
     ) -> None:
-        """Open the bucket at `uri` (`lake+` and a URL) with settings as in the target's config; nothing is read yet."""
+        """Open the bucket at `uri` (`lake+` and a URL) with settings as in the target's config.
+
+        Nothing is read yet.
+        """
         super().__init__(**others)
         self._pipelines = dict(pipelines or {})
         self._options = dict(storage_options or {})
@@ -83,7 +90,9 @@ class LakeStateStoreManager(StateStoreManager):
             if problems := StateBackend.problems(self._state_backend):
                 raise ConfigurationError(f"state_backend.lake.{'; '.join(problems)}")
             accept = bool(accept_unconditional_storage)
-            self._storage = Storage(uri.removeprefix(PREFIX), self._options, accept_unconditional=accept)
+            self._storage = Storage(
+                uri.removeprefix(PREFIX), self._options, accept_unconditional=accept
+            )
             self._backend = StateBackend.of(self._state_backend, self._options)
 
     @property
@@ -109,10 +118,16 @@ class LakeStateStoreManager(StateStoreManager):
         return MeltanoState(state_id, completed_state={SINGER_STATE_KEY: value}, partial_state={})
 
     def set(self, state: MeltanoState) -> None:
-        """Save a state by a journalled run of its own; one that is already saved changes nothing."""
+        """Save a state by a journalled run of its own.
+
+        One that is already saved changes nothing.
+        """
         try:
             with _meltano_errors():
-                completed, partial = _singer_state(state.completed_state), _singer_state(state.partial_state)
+                completed, partial = (
+                    _singer_state(state.completed_state),
+                    _singer_state(state.partial_state),
+                )
                 self._save(self._place(state.state_id), completed, partial)
         except LakeStateError as error:
             # `meltano state` itself only reports that it failed.
@@ -140,7 +155,10 @@ class LakeStateStoreManager(StateStoreManager):
 
     @contextmanager
     def acquire_lock(self, state_id: str, *, retry_seconds: float) -> Generator[None, None, None]:
-        """Mark an update. The pipeline's own lock is only taken if something changes, and never waited for."""
+        """Mark an update.
+
+        The pipeline's own lock is only taken if something changes, and never waited for.
+        """
         self._updating = True
         try:
             yield
@@ -153,31 +171,49 @@ class LakeStateStoreManager(StateStoreManager):
             return
 
         def edited(saved: JSON | None) -> JSON:
-            # In an update Meltano passes the saved state as the completed one: use what is saved by now instead.
+            # In an update Meltano passes the saved state as the completed one: use what is saved by
+            # now instead.
             base = completed if completed is not None and not self._updating else saved
             return reported if partial is None else merged_state(base, partial)
 
         # In a run, the state is that of another target's load.
         self._change(place, edited, None if _in_a_run() else "state set")
 
-    def _change(self, place: _Place, edited: Callable[[JSON | None], JSON | None], command: str | None) -> None:
+    def _change(
+        self, place: _Place, edited: Callable[[JSON | None], JSON | None], command: str | None
+    ) -> None:
         saved = self._saved(place)
         wanted = edited(saved)
-        # The state that Meltano was given, and gives back, has floats where the saved state may have exact decimals.
-        if wanted is None or same_state(wanted, saved) or same_state(wanted, _as_meltano_reads(saved)):
+        # The state that Meltano was given, and gives back, has floats where the saved state may
+        # have exact decimals.
+        if (
+            wanted is None
+            or same_state(wanted, saved)
+            or same_state(wanted, _as_meltano_reads(saved))
+        ):
             return
-        change_state(open_run(self._storage, place.layout, store=place.store, command=command), edited)
+        change_state(
+            open_run(self._storage, place.layout, store=place.store, command=command), edited
+        )
 
     def _was_committed(self, place: _Place, value: JSON) -> bool:
         """Whether the target itself committed a state, with its rows.
 
-        In that case it is saved, or a later run has replaced it, and Meltano must not move the state back.
+        In that case it is saved, or a later run has replaced it, and Meltano must not move the
+        state back.
         """
-        loads = (entry for entry in islice(entries(self._storage, place.layout), RUNS_LOOKED_AT) if entry.state)
+        loads = (
+            entry
+            for entry in islice(entries(self._storage, place.layout), RUNS_LOOKED_AT)
+            if entry.state
+        )
         edited = False
         for entry in loads:
-            # A run without rows counts unless a person has since gone back to a state from before it.
-            if same_state(_as_meltano_reads(entry.state), value) and (entry.body.get("streams") or not edited):
+            # A run without rows counts unless a person has since gone back to a state from before
+            # it.
+            if same_state(_as_meltano_reads(entry.state), value) and (
+                entry.body.get("streams") or not edited
+            ):
                 return True
             edited = edited or entry.body.get("command") is not None
         return False
@@ -215,7 +251,10 @@ def _singer_state(body: Mapping[str, Any] | None) -> JSON | None:
         return None
     value = body.get(SINGER_STATE_KEY)
     if not isinstance(value, dict):
-        raise StateError(f'the state must be an object below "{SINGER_STATE_KEY}", like {{"singer_state": {{…}}}}')
+        raise StateError(
+            f'the state must be an object below "{SINGER_STATE_KEY}", like {{"singer_state": '
+            f"{{…}}}}"
+        )
     bookmarks = value.get("bookmarks", {})
     if not isinstance(bookmarks, dict):
         raise StateError('`bookmarks` must be an object, like {"bookmarks": {"stream": {…}}}')
@@ -223,7 +262,10 @@ def _singer_state(body: Mapping[str, Any] | None) -> JSON | None:
 
 
 def _as_meltano_reads(value: JSON | None) -> JSON | None:
-    """A state with its numbers as Meltano represents them; raises StateError if it can't represent one."""
+    """A state with its numbers as Meltano represents them.
+
+    Raises StateError if it can't represent one.
+    """
     try:
         return None if value is None else dict(rounded(value))
     except ValueError as error:
@@ -231,7 +273,9 @@ def _as_meltano_reads(value: JSON | None) -> JSON | None:
 
 
 def _in_a_run() -> bool:
-    """Whether Meltano is in `run`, `el` or `elt`: then a state comes from a target, not from a person."""
+    """Whether Meltano is in `run`, `el` or `elt`: then a state comes from a target, not from a
+    person.
+    """
     context = click.get_current_context(silent=True)
     while context is not None:
         if context.info_name in RUN_COMMANDS:

@@ -57,7 +57,13 @@ def stage_rows(
                     file.write(rows)
                     del rows  # before the next ones are gathered
         else:
-            _write_files(gathered(parts, min(ROW_GROUP_BYTES, file_bytes)), destination, columns, codec, file_bytes)
+            _write_files(
+                gathered(parts, min(ROW_GROUP_BYTES, file_bytes)),
+                destination,
+                columns,
+                codec,
+                file_bytes,
+            )
     except BaseException:
         # On a full disk too: the report of the failed run needs some room.
         _remove(destination)
@@ -65,7 +71,11 @@ def stage_rows(
 
 
 def _write_files(
-    groups: Iterator[pa.Table | StoredGroup], destination: Path, columns: Struct, codec: str, file_bytes: int
+    groups: Iterator[pa.Table | StoredGroup],
+    destination: Path,
+    columns: Struct,
+    codec: str,
+    file_bytes: int,
 ) -> None:
     """Write the groups; one is encoded while the rows of the next one are read."""
     group = next(groups, None)

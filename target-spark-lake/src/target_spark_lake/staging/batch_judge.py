@@ -1,4 +1,6 @@
-"""Whether a Parquet file of a BATCH message may become a file of its table, judged by its footer and columns."""
+"""Whether a Parquet file of a BATCH message may become a file of its table, judged by its footer
+and columns.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,14 @@ if TYPE_CHECKING:
     from target_spark_lake.validation.bulk_check import ValueCheck
 
 # Codec names as in file names; no table file has another codec.
-_CODECS = {"ZSTD": "zstd", "SNAPPY": "snappy", "GZIP": "gzip", "LZ4": "lz4", "LZ4_RAW": "lz4", "UNCOMPRESSED": "none"}
+_CODECS = {
+    "ZSTD": "zstd",
+    "SNAPPY": "snappy",
+    "GZIP": "gzip",
+    "LZ4": "lz4",
+    "LZ4_RAW": "lz4",
+    "UNCOMPRESSED": "none",
+}
 ROWS_AT_ONCE = 1 << 14
 
 
@@ -57,8 +66,12 @@ class Judgement:
     reason: str = ""
 
 
-def judge(storage: Storage, path: str, name: str, plan: BatchPlan, rules: TypedRules | None) -> Judgement:
-    """Inspect a file, which errors call `name`; without rules, its records must be checked one by one.
+def judge(
+    storage: Storage, path: str, name: str, plan: BatchPlan, rules: TypedRules | None
+) -> Judgement:
+    """Inspect a file, which errors call `name`.
+
+    Without rules, its records must be checked one by one.
 
     Raises:
         ProtocolError: it is not a complete Parquet file, or has no column of the stream.
@@ -67,8 +80,14 @@ def judge(storage: Storage, path: str, name: str, plan: BatchPlan, rules: TypedR
     with open_batch_file(storage, path, name) as file:
         codec = _codec(file.metadata)
         _check_columns(file.schema_arrow.names, plan, name)
-        doubt = "its SCHEMA needs a check of each record" if rules is None else _doubt(file, plan, rules)
-        way, reason = (Way.LINES, doubt) if doubt else (Way.FIT, _difference(file.schema_arrow, codec, plan))
+        doubt = (
+            "its SCHEMA needs a check of each record"
+            if rules is None
+            else _doubt(file, plan, rules)
+        )
+        way, reason = (
+            (Way.LINES, doubt) if doubt else (Way.FIT, _difference(file.schema_arrow, codec, plan))
+        )
         return Judgement(way if reason else Way.ADOPT, int(file.metadata.num_rows), codec, reason)
 
 
@@ -83,16 +102,25 @@ def _check_columns(found: list[str], plan: BatchPlan, name: str) -> None:
     if not set(found) & set(wanted):
         shown, expected = (", ".join(map(repr, each[:5])) or "none" for each in (found, wanted))
         raise ProtocolError(
-            f"{name} has the columns {shown}, none of which is in its SCHEMA ({expected}); nothing was published"
+            f"{name} has the columns {shown}, none of which is in its SCHEMA ({expected}); nothing "
+            "was published"
         )
 
 
 def _doubt(file: ParquetFile, plan: BatchPlan, rules: TypedRules) -> str:
-    """Why a row may be invalid, or a column hold other values than the lake's; empty if certainly none does."""
+    """Why a row may be invalid, or a column hold other values than the lake's.
+
+    Empty if certainly none does.
+    """
     schema, metadata = file.schema_arrow, file.metadata
-    found, wanted = (set(names) - set(METADATA_COLUMNS) for names in (schema.names, plan.columns.types))
+    found, wanted = (
+        set(names) - set(METADATA_COLUMNS) for names in (schema.names, plan.columns.types)
+    )
     if found != wanted or len(set(schema.names)) < len(schema.names):
-        return f"it has other columns than its SCHEMA: {', '.join(sorted(found ^ wanted)[:5]) or 'one of them twice'}"
+        return (
+            "it has other columns than its SCHEMA: "
+            f"{', '.join(sorted(found ^ wanted)[:5]) or 'one of them twice'}"
+        )
     types = plan.found.types
     taken = [field for field in schema if field.name in types and _counts(field.name, schema)]
     for field in taken:
@@ -108,23 +136,32 @@ def _doubt(file: ParquetFile, plan: BatchPlan, rules: TypedRules) -> str:
 
 
 def _difference(schema: pa.Schema, codec: str, plan: BatchPlan) -> str:
-    """Why a file of right values is rewritten; empty if it has exactly the columns of staged files, in order."""
+    """Why a file of right values is rewritten.
+
+    Empty if it has exactly the columns of staged files, in order.
+    """
     if not codec:
         return "no file of the lake has its codec"
     if plan.partitioning is not None:
         return "its rows belong in hive folders"
-    if columns_of_arrow(schema) != plan.staged or not all(_counts(name, schema) for name in schema.names):
+    if columns_of_arrow(schema) != plan.staged or not all(
+        _counts(name, schema) for name in schema.names
+    ):
         return "its columns are not the table's in number, order or type"
     return ""
 
 
 def _counts(name: str, schema: pa.Schema) -> bool:
-    """Whether a column is taken from the file: metadata columns only all together, or just the mark of deleted rows."""
+    """Whether a column is taken from the file: metadata columns only all together, or just the mark
+    of deleted rows.
+    """
     return name not in METADATA_COLUMNS or name == DELETED_AT or is_stamped(schema.names)
 
 
 def _same_values(arrow: pa.DataType, lake: LakeType) -> bool:
-    """Whether a column of this Arrow type holds only values of the lake's type, and can be converted to it."""
+    """Whether a column of this Arrow type holds only values of the lake's type, and can be
+    converted to it.
+    """
     wanted = arrow_type(lake)
     if pa.types.is_large_string(arrow):
         return bool(pa.types.is_string(wanted))
@@ -137,7 +174,9 @@ def _same_values(arrow: pa.DataType, lake: LakeType) -> bool:
 
 
 def _wrong(file: ParquetFile, unproven: Mapping[str, ValueCheck]) -> str | None:
-    """The first column, of those for which the footer is not conclusive, with a value that may be invalid."""
+    """The first column, of those for which the footer is not conclusive, with a value that may be
+    invalid.
+    """
     for batch in file.iter_batches(ROWS_AT_ONCE, columns=list(unproven)):
         for name, check in unproven.items():
             if not check.is_right(batch.column(name), typed=True):

@@ -67,19 +67,28 @@ class BatchPlan:
         merging: bool = False,
         keeps_deletes: bool = False,
     ) -> BatchPlan:
-        """A plan that stages the records' own columns; `keeps_deletes` if the mark of deleted rows is always one."""
+        """A plan that stages the records' own columns.
+
+        `keeps_deletes` if the mark of deleted rows is always one.
+        """
         needed = {*(CONTROL_COLUMNS if merging else ()), *([DELETED_AT] if keeps_deletes else ())}
         names = METADATA_COLUMNS if times is not None else needed
-        added = (Field(name, Scalar(kind)) for name, kind in METADATA_COLUMNS.items() if name in names)
+        added = (
+            Field(name, Scalar(kind)) for name, kind in METADATA_COLUMNS.items() if name in names
+        )
         found = Struct((*columns.without(METADATA_COLUMNS), *added))
         return cls(columns, found, found, check, times, codec, merging)
 
-    def into(self, table: Struct, check: ValueCheck | None, partitioning: Partitioning | None) -> BatchPlan:
+    def into(
+        self, table: Struct, check: ValueCheck | None, partitioning: Partitioning | None
+    ) -> BatchPlan:
         """The plan with the table's columns and hive folders, and the check of its records."""
         staged = merging_columns(table) if self.merging else table
         return replace(self, staged=staged, check=check, partitioning=partitioning)
 
-    def known(self, extracted: datetime | None = None, version: int | None = None) -> dict[str, object]:
+    def known(
+        self, extracted: datetime | None = None, version: int | None = None
+    ) -> dict[str, object]:
         """The metadata columns with the same value in all rows of a batch.
 
         Args:

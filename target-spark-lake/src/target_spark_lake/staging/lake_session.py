@@ -26,7 +26,8 @@ def start_session(settings: TargetSettings, storage: Storage) -> SparkSession:
     spark = settings.spark
     if storage.local and (spark.remote or not is_local(spark.master)):
         logging.getLogger(PROGRAM).warning(
-            "the bucket %s is a folder: every executor of %s must reach it, and may write to it, under this very path",
+            "the bucket %s is a folder: every executor of %s must reach it, and may write to it, "
+                "under this very path",
             storage.url, spark.remote or spark.master,
         )  # fmt: skip
     session = get_session(SparkOptions(PROGRAM, spark.master, spark.remote, spark.conf))
@@ -41,11 +42,14 @@ def check_reach(session: SparkSession, storage: Storage) -> None:
     from singer_spark.spark.python_tasks import in_remote_task
 
     try:
-        in_remote_task(session, target_spark_lake, partial(storage.exists, ".dataspoc/staging/reach"))
+        in_remote_task(
+            session, target_spark_lake, partial(storage.exists, ".dataspoc/staging/reach")
+        )
     except Exception as error:
         causes = [line.strip() for line in str(error).splitlines() if "Error: " in line]
         cause = cut(causes[0] if causes else str(error), 300)
         raise ConfigurationError(
-            f"the Spark Connect server does not reach {storage.url}: {cause}; its Python needs pyarrow, fsspec and the "
+            f"the Spark Connect server does not reach {storage.url}: {cause}; its Python needs "
+            "pyarrow, fsspec and the "
             "store's library, and its network a way to the store"
         ) from error

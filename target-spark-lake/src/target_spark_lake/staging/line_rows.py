@@ -1,7 +1,8 @@
-"""RECORD lines as rows: the same function in this process and in Spark tasks, where it needs only pyarrow.
+"""RECORD lines as rows: the same function in this process and in Spark tasks, where it needs only
+pyarrow.
 
-Arrow parses JSON several times faster than Spark, and strictly. A block of lines with a doubtful one is halved
-repeatedly until few lines are left, and these are returned as they are.
+Arrow parses JSON several times faster than Spark, and strictly. A block of lines with a doubtful
+one is halved repeatedly until few lines are left, and these are returned as they are.
 """
 
 from __future__ import annotations
@@ -44,7 +45,9 @@ INSTANT = pa.timestamp("us", tz="UTC")
 
 
 def rows_of(lines: bytes, plan: BatchPlan) -> Iterator[pa.RecordBatch | bytes]:
-    """Convert whole RECORD lines in their order: blocks of certainly valid lines to rows, the others unchanged."""
+    """Convert whole RECORD lines in their order: blocks of certainly valid lines to rows, the
+    others unchanged.
+    """
     if plan.check is None:
         yield lines
         return
@@ -65,21 +68,27 @@ def rows_of(lines: bytes, plan: BatchPlan) -> Iterator[pa.RecordBatch | bytes]:
 
 def _right_rows(lines: bytes, plan: BatchPlan, check: ValueCheck) -> pa.RecordBatch | None:
     if not lines.isascii():
-        # Arrow passes over members that it is not asked for: one of them may be a column's, with a broken name.
+        # Arrow passes over members that it is not asked for: one of them may be a column's, with a
+        # broken name.
         lines.decode()
     if check.has_quoted_decimals(lines):
         return None
     shape = type_as_read(check.type)
     if check.closed:
         # The metadata columns are ours, even if the tap sends them.
-        extra = {name: kind for name, kind in METADATA_COLUMNS.items() if shape.get_field_index(name) < 0}
+        extra = {
+            name: kind for name, kind in METADATA_COLUMNS.items() if shape.get_field_index(name) < 0
+        }
         read_as = {"bigint": pa.int64(), "timestamp": pa.string()}
-        shape = pa.struct([*shape, *(pa.field(name, read_as[kind]) for name, kind in extra.items())])
+        shape = pa.struct(
+            [*shape, *(pa.field(name, read_as[kind]) for name, kind in extra.items())]
+        )
     envelope = [("record", shape), ("time_extracted", pa.string()), ("version", pa.int64())]
     if check.closed:
         envelope += [("type", pa.string()), ("stream", pa.string())]
     options = pa.json.ParseOptions(
-        explicit_schema=pa.schema(envelope), unexpected_field_behavior="error" if check.closed else "ignore"
+        explicit_schema=pa.schema(envelope),
+        unexpected_field_behavior="error" if check.closed else "ignore",
     )
     read = pa.json.ReadOptions(use_threads=False, block_size=len(lines) + 1)
     (message,) = pa.json.read_json(pa.BufferReader(lines), read, options).to_batches()
@@ -87,8 +96,12 @@ def _right_rows(lines: bytes, plan: BatchPlan, check: ValueCheck) -> pa.RecordBa
     if not check.is_right(record, typed=False) or check.may_be_rounded(record, lines):
         return None
     found = zip((each.name for each in record.type), record.flatten(), strict=True)
-    columns = {name: values for name, values in found if name in check.parts} | _json_texts(lines, check)
-    return stamped(columns, _moments(message.column("time_extracted")), message.column("version"), plan)
+    columns = {name: values for name, values in found if name in check.parts} | _json_texts(
+        lines, check
+    )
+    return stamped(
+        columns, _moments(message.column("time_extracted")), message.column("version"), plan
+    )
 
 
 def _json_texts(lines: bytes, check: ValueCheck) -> dict[str, pa.Array]:
@@ -105,7 +118,9 @@ def _json_texts(lines: bytes, check: ValueCheck) -> dict[str, pa.Array]:
             raise ValueError(name)
         if column.place is not None:
             values = [as_json(each, column.place) for each in values]
-        texts[name] = pa.array([each if isinstance(each, _AS_IT_IS) else to_json(each) for each in values], pa.string())
+        texts[name] = pa.array(
+            [each if isinstance(each, _AS_IT_IS) else to_json(each) for each in values], pa.string()
+        )
     return texts
 
 
@@ -118,13 +133,19 @@ def rows_of_messages(messages: Sequence[JSON], plan: BatchPlan) -> pa.RecordBatc
     return stamped(columns, extracted, version, plan)
 
 
-def stamped(columns: dict[str, pa.Array], extracted: pa.Array, version: pa.Array, plan: BatchPlan) -> pa.RecordBatch:
-    """Records, with the lake's types or as Arrow reads them from JSON, with metadata in the columns of staged files.
+def stamped(
+    columns: dict[str, pa.Array], extracted: pa.Array, version: pa.Array, plan: BatchPlan
+) -> pa.RecordBatch:
+    """Records, with the lake's types or as Arrow reads them from JSON, with metadata in the columns
+    of staged files.
 
     Raises:
         pyarrow.ArrowInvalid: a text is not a value of its column's type.
     """
-    columns |= repeated(plan.known(), plan.found, len(version)) | {TABLE_VERSION: version, EXTRACTED_AT: extracted}
+    columns |= repeated(plan.known(), plan.found, len(version)) | {
+        TABLE_VERSION: version,
+        EXTRACTED_AT: extracted,
+    }
     rows = pa.RecordBatch.from_arrays(list(columns.values()), list(columns))
     rows = fitted(rows, plan.found)
     return rows if plan.staged == plan.found else fitted(rows, plan.staged)

@@ -1,7 +1,7 @@
 """Staging of Parquet files from BATCH messages whose rows are certainly valid.
 
-A file that already matches its table is moved by the storage. If only columns, hive folders or codec differ, Arrow
-rewrites it without looking at its values.
+A file that already matches its table is moved by the storage. If only columns, hive folders or
+codec differ, Arrow rewrites it without looking at its values.
 """
 
 from __future__ import annotations
@@ -104,8 +104,13 @@ class AdoptionJob:
         except SingerSparkError:
             raise
         except Exception as error:
-            what = f"stream {self.stream}: files of a BATCH message could not be staged in {self.folder}"
-            raise spark_failure(error, what, f"the staged files of stream {self.stream} in {self.folder}") from error
+            what = (
+                f"stream {self.stream}: files of a BATCH message could not be staged in "
+                f"{self.folder}"
+            )
+            raise spark_failure(
+                error, what, f"the staged files of stream {self.stream} in {self.folder}"
+            ) from error
         finally:
             shutil.rmtree(self.scratch, ignore_errors=True)
 
@@ -122,12 +127,16 @@ class AdoptionJob:
             download(place.storage, place.path, copy)
             storage.upload(copy, target)
             copy.unlink()
-        return StagedFile(target, file.judgement.rows, place.size, late=self.late, codec=file.judgement.codec)
+        return StagedFile(
+            target, file.judgement.rows, place.size, late=self.late, codec=file.judgement.codec
+        )
 
     def _fit(self, storage: Storage, number: int, file: FoundFile) -> tuple[StagedFile, ...]:
         """Rewrite a file with the table's columns, in its hive folders."""
         folders = self.plan.partitioning
-        place = StagingPlace.of(storage, f"{self.folder}/{number:05d}", self.scratch / f"{number:05d}")
+        place = StagingPlace.of(
+            storage, f"{self.folder}/{number:05d}", self.scratch / f"{number:05d}"
+        )
         with open_parquet(file.place.storage, file.place.path) as source:
             batches = pyarrow.parquet.ParquetFile(source).iter_batches(ROWS_AT_ONCE)
             parts = (fitted(self._stamped(batch), self.plan.staged) for batch in batches)
@@ -135,17 +144,22 @@ class AdoptionJob:
         staged = tuple(replace(each, late=self.late) for each in place.bring(folders) if each.rows)
         if sum(each.rows for each in staged) != file.judgement.rows:
             raise StorageError(
-                f"stream {self.stream}: the staged files do not hold all of the {file.judgement.rows} rows of batch "
+                f"stream {self.stream}: the staged files do not hold all of the "
+                f"{file.judgement.rows} rows of batch "
                 f"file {file.url}; run it again"
             )
         return staged
 
     def _stamped(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """The rows with metadata columns, filled as far as message and run know them if the file has none."""
+        """The rows with metadata columns, filled as far as message and run know them if the file
+        has none.
+        """
         names = rows.schema.names
         if is_stamped(names):
             return rows
-        rows = rows.select([name for name in names if name == DELETED_AT or name not in METADATA_COLUMNS])
+        rows = rows.select(
+            [name for name in names if name == DELETED_AT or name not in METADATA_COLUMNS]
+        )
         known = self.plan.known(moment_of(self.extracted), self.version)
         for name, values in repeated(known, self.plan.found, rows.num_rows).items():
             rows = rows.append_column(name, values)

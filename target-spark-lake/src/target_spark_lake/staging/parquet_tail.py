@@ -1,7 +1,8 @@
 """Adds NULL columns to an existing Parquet file by computing bytes to append to it.
 
-Parquet is read from the end of the file, so nothing needs decoding and the existing content stays in place; appended
-are the pages of the new columns and a footer that covers both. The old footer stays inside, unused.
+Parquet is read from the end of the file, so nothing needs decoding and the existing content stays
+in place; appended are the pages of the new columns and a footer that covers both. The old footer
+stays inside, unused.
 """
 
 from __future__ import annotations
@@ -84,7 +85,10 @@ def null_columns_tail(source: IO[bytes], old: Struct, new: Struct) -> bytes | No
 
 
 def _nulls_file(columns: Struct, described: Struct, group_rows: list[int]) -> io.BytesIO:
-    """A Parquet file of NULLs with these row groups; its embedded Arrow schema describes the columns `described`."""
+    """A Parquet file of NULLs with these row groups.
+
+    Its embedded Arrow schema describes the columns `described`.
+    """
     data = io.BytesIO()
     schema = arrow_schema(columns)
     with pyarrow.parquet.ParquetWriter(
@@ -94,8 +98,12 @@ def _nulls_file(columns: Struct, described: Struct, group_rows: list[int]) -> io
             # Columns of one type share their NULLs: there may be many columns.
             by_type = {each.type: pa.nulls(rows, arrow_type(each.type)) for each in columns}
             arrays = [by_type[each.type] for each in columns]
-            writer.write_table(pa.Table.from_arrays(arrays, schema=schema), row_group_size=max(rows, 1))
-        writer.add_key_value_metadata({"ARROW:schema": base64.b64encode(arrow_schema(described).serialize())})
+            writer.write_table(
+                pa.Table.from_arrays(arrays, schema=schema), row_group_size=max(rows, 1)
+            )
+        writer.add_key_value_metadata(
+            {"ARROW:schema": base64.b64encode(arrow_schema(described).serialize())}
+        )
     return data
 
 

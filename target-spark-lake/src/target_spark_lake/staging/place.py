@@ -34,7 +34,8 @@ def _rows_of(storage: Storage, path: str) -> int:
             metadata.schema.to_arrow_schema()
         except (pa.ArrowException, OSError) as error:
             raise StorageError(
-                f"{storage.url}/{path}, which was just written, can't be opened ({cut(str(error), 200)}); nothing was "
+                f"{storage.url}/{path}, which was just written, can't be opened "
+                f"({cut(str(error), 200)}); nothing was "
                 "published"
             ) from error
         return int(metadata.num_rows)
@@ -47,7 +48,8 @@ class StagingPlace:
     Attributes:
         storage: The bucket.
         folder: The batch's folder, relative to the bucket.
-        local: A folder on this machine that is written first, until `bring`; None if the bucket is written directly.
+        local: A folder on this machine that is written first, until `bring`; None if the bucket is
+            written directly.
     """
 
     storage: Storage
@@ -64,13 +66,17 @@ class StagingPlace:
         return (self.local or Path(self.storage.url, self.folder)) / name
 
     def bring(self, partitioning: Partitioning | None) -> tuple[StagedFile, ...]:
-        """The Parquet files, uploaded first if they are not in the bucket yet; those without rows are among them.
+        """The Parquet files, uploaded first if they are not in the bucket yet.
+
+        Those without rows are among them.
 
         Raises:
             ConfigurationError: there are too many hive folders.
             StorageError: files can't be read or written.
         """
-        here, above = (self.storage, self.folder) if self.local is None else (Storage(str(self.local)), "")
+        here, above = (
+            (self.storage, self.folder) if self.local is None else (Storage(str(self.local)), "")
+        )
         found = [file for file in here.list(above) if file.path.endswith(".parquet")]
         folders = ["" if partitioning is None else folders_of(file.path) for file in found]
         if partitioning is not None:

@@ -43,7 +43,9 @@ class SharedLines:
 
 
 @contextmanager
-def shared_lines(session: SparkSession, storage: Storage, folder: str, lines: Path) -> Iterator[SharedLines]:
+def shared_lines(
+    session: SparkSession, storage: Storage, folder: str, lines: Path
+) -> Iterator[SharedLines]:
     """Yield a batch's lines where the session's tasks reach them; they are removed afterwards."""
     here, there = lines.with_suffix(".pieces"), f"{folder}/pieces"
     here.mkdir()

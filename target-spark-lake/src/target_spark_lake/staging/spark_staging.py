@@ -1,4 +1,6 @@
-"""Staging of files by Spark's tasks, and of a batch's lines, which they convert and write as this process does."""
+"""Staging of files by Spark's tasks, and of a batch's lines, which they convert and write as this
+process does.
+"""
 
 from __future__ import annotations
 
@@ -45,15 +47,21 @@ _PLACE = Field(POSITION, Scalar("bigint"))
 def stage_pieces(
     session: SparkSession, storage: Storage, lines: SharedLines, folder: str, plan: BatchPlan
 ) -> tuple[StagedFile, ...]:
-    """Stage the rows of all lines that are certainly valid; for a merge with their positions in the batch."""
+    """Stage the rows of all lines that are certainly valid.
+
+    For a merge with their positions in the batch.
+    """
     stage = partial(_staged, storage, lines, folder, plan)
     return tuple(staged_by_tasks(_numbers(session, lines), stage, plan.partitioning))
 
 
-def staged_by_tasks(rows: DataFrame, stage: Stage, partitioning: Partitioning | None) -> list[StagedFile]:
+def staged_by_tasks(
+    rows: DataFrame, stage: Stage, partitioning: Partitioning | None
+) -> list[StagedFile]:
     """The files that a function stages in each task, in the order of their paths.
 
-    Each attempt stages in a folder of its own; files of an attempt whose result was not used are in no list.
+    Each attempt stages in a folder of its own; files of an attempt whose result was not used are in
+    no list.
     """
     found: list[StagedFile] = []
     for result in small_values(rows.mapInArrow(partial(_answered, stage), "result binary")):
@@ -73,7 +81,10 @@ def _answered(stage: Stage, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Re
     with tempfile.TemporaryDirectory(dir=folder) as scratch:
         result: tuple[list[tuple[Any, ...]], tuple[str, str] | None]
         try:
-            result = [astuple(file) for file in stage(batches, Path(scratch, "staged"), uuid4().hex)], None
+            result = (
+                [astuple(file) for file in stage(batches, Path(scratch, "staged"), uuid4().hex)],
+                None,
+            )
         except (RecordError, ConfigurationError) as error:
             result = [], (type(error).__name__, str(error))
         except (OSError, StorageError) as error:
@@ -93,7 +104,13 @@ def _staged(
     attempt: str,
 ) -> list[StagedFile]:
     place = StagingPlace.of(storage, f"{folder}/lines-{attempt}", scratch)
-    stage_rows(_right_rows(lines, plan, numbers), place, staged_columns(plan), plan.codec, plan.partitioning)
+    stage_rows(
+        _right_rows(lines, plan, numbers),
+        place,
+        staged_columns(plan),
+        plan.codec,
+        plan.partitioning,
+    )
     return [file for file in place.bring(plan.partitioning) if file.rows]
 
 
@@ -115,13 +132,19 @@ def _numbers(session: SparkSession, lines: SharedLines) -> DataFrame:
     return session.range(0, count, 1, count)
 
 
-def _right_rows(lines: SharedLines, plan: BatchPlan, numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _right_rows(
+    lines: SharedLines, plan: BatchPlan, numbers: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
     for first, part in _parts(lines, plan, numbers):
         if isinstance(part, pa.RecordBatch):
-            yield with_positions(part, range(first, first + part.num_rows)) if plan.merging else part
+            yield (
+                with_positions(part, range(first, first + part.num_rows)) if plan.merging else part
+            )
 
 
-def _doubtful(lines: SharedLines, plan: BatchPlan, numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _doubtful(
+    lines: SharedLines, plan: BatchPlan, numbers: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
     for first, part in _parts(lines, plan, numbers):
         if isinstance(part, bytes):
             positions = range(first, first + part.count(b"\n"))

@@ -7,7 +7,14 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from singer_spark.errors import ConfigurationError, ProtocolError, RecordError, SingerSparkError, StorageError, cut
+from singer_spark.errors import (
+    ConfigurationError,
+    ProtocolError,
+    RecordError,
+    SingerSparkError,
+    StorageError,
+    cut,
+)
 from singer_spark.jvm.spark_jvm import jvm_failure
 from singer_spark.process.shortage import shortage
 from target_spark_lake.intake.spool import pieces
@@ -44,7 +51,8 @@ class BatchJob:
     Attributes:
         stream: Its name, for errors.
         batch: The spooled lines, closed.
-        ways: For each SCHEMA of its lines, by number: how they become rows, and what judges the doubtful ones. The rows
+        ways: For each SCHEMA of its lines, by number: how they become rows, and what judges the
+            doubtful ones. The rows
             have the same columns.
         folder: Staging folder of the batch, relative to the bucket; does not exist yet.
         quarantine: Collects invalid records; None if an invalid record fails the run.
@@ -62,7 +70,10 @@ class BatchJob:
 
     @property
     def plan(self) -> BatchPlan:
-        """How lines become rows, where there is one SCHEMA; of several the same columns, codec and folders."""
+        """How lines become rows, where there is one SCHEMA.
+
+        Of several the same columns, codec and folders.
+        """
         return next(iter(self.ways.values()))[0]
 
     def stage(self, session: Callable[[], SparkSession], storage: Storage) -> StagedBatch:
@@ -140,14 +151,20 @@ class BatchJob:
                 own = [number for number, each in enumerate(of_lines) if each == variant]
                 found: list[tuple[int, bytes, InvalidRecordError]] = []
                 reject = (lambda *each, found=found: found.append(each)) if rejected else None
-                for rows, kept in self._parts(b"".join(lines[number] for number in own), variant, reject):
+                for rows, kept in self._parts(
+                    b"".join(lines[number] for number in own), variant, reject
+                ):
                     parts.append(rows)
                     places += (own[each] for each in kept)
                 invalid += ((own[number], line, error) for number, line, error in found)
             for _, line, error in sorted(invalid, key=lambda each: each[0]):
                 if rejected is not None:
                     rejected.add(line, error)
-            yield from pa.Table.from_batches(parts).take(pc.sort_indices(pa.array(places, pa.int64()))).to_batches()
+            yield from (
+                pa.Table.from_batches(parts)
+                .take(pc.sort_indices(pa.array(places, pa.int64())))
+                .to_batches()
+            )
 
     def _parts(
         self, lines: bytes, variant: int, reject: Rejection | None
@@ -196,7 +213,9 @@ class BatchJob:
                 yield with_positions(part, kept) if self.plan.merging else part
 
         place = StagingPlace.of(storage, f"{self.folder}/judged", self._local / "judged")
-        stage_rows(rows(), place, staged_columns(self.plan), self.plan.codec, self.plan.partitioning)
+        stage_rows(
+            rows(), place, staged_columns(self.plan), self.plan.codec, self.plan.partitioning
+        )
         return place.bring(self.plan.partitioning)
 
     def _judged(
@@ -221,10 +240,14 @@ class BatchJob:
         return rows_of_messages(messages, plan), kept
 
     def _check(self, files: Iterable[StagedFile], rejected: RejectedRecords | None) -> None:
-        rows, expected = sum(file.rows for file in files), self.batch.rows - (rejected.rows if rejected else 0)
+        rows, expected = (
+            sum(file.rows for file in files),
+            self.batch.rows - (rejected.rows if rejected else 0),
+        )
         if rows != expected:
             raise StorageError(
-                f"stream {self.stream}: the staged files hold {rows} rows, {expected} valid records came; run it again"
+                f"stream {self.stream}: the staged files hold {rows} rows, {expected} valid "
+                "records came; run it again"
             )
 
 
@@ -233,7 +256,9 @@ def _in_order(rejected: RejectedRecords | None) -> Rejection | None:
 
 
 def spark_failure(error: Exception, what: str, place: str) -> SingerSparkError:
-    """The error to raise for a failure of Spark or Arrow: says what could not be done, and what was being written."""
+    """The error to raise for a failure of Spark or Arrow: says what could not be done, and what was
+    being written.
+    """
     known = jvm_failure() or shortage(error, place)
     if known is not None:
         return known
@@ -243,7 +268,9 @@ def spark_failure(error: Exception, what: str, place: str) -> SingerSparkError:
     if any(each in cause for each in _LACKS_PYTHON):
         version = f"{sys.version_info.major}.{sys.version_info.minor}"
         return ConfigurationError(
-            f"{what}: the executors lack Python {version} with pyarrow, which the engine Spark runs there "
-            f"(spark.pyspark.python names it); install it, or set engine to local: {cut(cause, 200)}"
+            f"{what}: the executors lack Python {version} with pyarrow, which the engine Spark "
+            "runs there "
+            "(spark.pyspark.python names it); install it, or set engine to local: "
+            f"{cut(cause, 200)}"
         )
     return StorageError(f"{what}: {cut(cause, 400)}")

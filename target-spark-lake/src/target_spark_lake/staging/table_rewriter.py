@@ -1,4 +1,5 @@
-"""Rewrites whole files with the current columns of their table, so that all its files share one schema.
+"""Rewrites whole files with the current columns of their table, so that all its files share one
+schema.
 
 A file that only lacks columns is not decoded: the new ones are appended to it (`parquet_tail`).
 """
@@ -18,7 +19,13 @@ from singer_spark.singer.arrow_schema import columns_of_arrow
 from singer_spark.singer.lake_type import Field, Scalar, Struct
 from singer_spark.storage.parquet_footer import open_parquet
 from target_spark_lake.columns.arrow_columns import fitted
-from target_spark_lake.columns.lake_parquet import ROW_GROUP_BYTES, LakeFile, batches, gathered, opened_parquet
+from target_spark_lake.columns.lake_parquet import (
+    ROW_GROUP_BYTES,
+    LakeFile,
+    batches,
+    gathered,
+    opened_parquet,
+)
 from target_spark_lake.columns.partitioning import folder_values
 from target_spark_lake.columns.staged_metadata import POSITION
 from target_spark_lake.staging.parquet_tail import null_columns_tail
@@ -67,7 +74,9 @@ class TableRewriter:
         Raises:
             StorageError: a file can't be read or written.
         """
-        return self._anew([StagedFile(path, 0, 0, path[len(table) + 1 :].rpartition("/")[0]) for path in paths])
+        return self._anew(
+            [StagedFile(path, 0, 0, path[len(table) + 1 :].rpartition("/")[0]) for path in paths]
+        )
 
     def _anew(self, files: Sequence[StagedFile]) -> dict[str, StagedFile]:
         # Files of one batch stay together, in a folder per batch as Spark made them.
@@ -75,7 +84,9 @@ class TableRewriter:
         pool = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="rewriting")
         try:
             wanted = {
-                file.path: pool.submit(self._one, file, f"{batches[_batch(file)]:05d}/{number:05d}/rewritten.parquet")
+                file.path: pool.submit(
+                    self._one, file, f"{batches[_batch(file)]:05d}/{number:05d}/rewritten.parquet"
+                )
                 for number, file in enumerate(files)
             }
             found = {path: future.result() for path, future in wanted.items()}
@@ -104,11 +115,16 @@ class TableRewriter:
             raise
         except (OSError, ValueError, pa.ArrowException) as error:
             cause = " ".join(str(error).split())
-            raise StorageError(f"file {path} could not be brought to its table's new columns: {cause}") from error
+            raise StorageError(
+                f"file {path} could not be brought to its table's new columns: {cause}"
+            ) from error
         return replace(old, path=f"{self.folder}/{name}", rows=rows, bytes=size, codec=codec)
 
     def _write(self, source: pyarrow.parquet.ParquetFile, columns: Struct, name: str) -> int:
-        """Decode a file and write it with the new columns, some rows at a time; returns the new size."""
+        """Decode a file and write it with the new columns, some rows at a time.
+
+        Returns the new size.
+        """
         place = StagingPlace.of(self.storage, self.folder, self.scratch)
         target = place.path(name)
         with LakeFile(target, columns, self.codec) as writer:
@@ -128,6 +144,8 @@ def _batch(file: StagedFile) -> str:
 
 
 def columns_inside(columns: Struct, file: StagedFile) -> Struct:
-    """The columns stored in a file: without those given by its hive folders, and possibly with row positions."""
+    """The columns stored in a file: without those given by its hive folders, and possibly with row
+    positions.
+    """
     position = [Field(POSITION, Scalar("bigint"))] if file.positioned else []
     return Struct((*columns.without(folder_values(file.partition)), *position))

@@ -1,4 +1,6 @@
-"""The type of a replication key as far as the lake knows it, and parsing of values written by people."""
+"""The type of a replication key as far as the lake knows it, and parsing of values written by
+people.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +47,10 @@ _EXAMPLES = {
 
 @dataclass(frozen=True)
 class BookmarkKey:
-    """A replication key as far as the lake knows it; values of an `aware` one are instants, not wall-clock times."""
+    """A replication key as far as the lake knows it.
+
+    Values of an `aware` one are instants, not wall-clock times.
+    """
 
     name: str
     key_type: KeyType
@@ -73,7 +78,8 @@ class BookmarkKey:
         """What a value must look like, and why."""
         example = _EXAMPLES[self.key_type] + ("Z" if self.aware else "")
         text = (
-            f"its replication key {self.name} is of type {self.key_type} ({self.source}): give a value like {example}"
+            f"its replication key {self.name} is of type {self.key_type} ({self.source}): give "
+            f"a value like {example}"
         )
         return text if self.source == BY_OPTION else f"{text}, or say another type by --type"
 
@@ -102,8 +108,13 @@ def key_of_type(name: str, key_type: str) -> BookmarkKey:
     return BookmarkKey(name, found, key_type.strip().lower() == "timestamptz", BY_OPTION)
 
 
-def key_of_bookmark(name: str, value: Any, columns: Mapping[str, str], source: str) -> BookmarkKey | None:
-    """The key from a saved value, by its form first, since a user may have set the key's type; None if unclear."""
+def key_of_bookmark(
+    name: str, value: Any, columns: Mapping[str, str], source: str
+) -> BookmarkKey | None:
+    """The key from a saved value, by its form first, since a user may have set the key's type.
+
+    None if unclear.
+    """
     column = columns.get(name)
     bits = _INTEGER_BITS.get(column or "")
     if isinstance(value, int) and not isinstance(value, bool):
@@ -120,7 +131,10 @@ def key_of_bookmark(name: str, value: Any, columns: Mapping[str, str], source: s
 
 
 def key_of_column(name: str, columns: Mapping[str, str]) -> BookmarkKey | None:
-    """The key from its column in the lake; None if there is none, or its type fits several kinds of key."""
+    """The key from its column in the lake.
+
+    None if there is none, or its type fits several kinds of key.
+    """
     column = columns.get(name, "")
     source = f"the table's column is {column}"
     if column.startswith("decimal"):

@@ -19,7 +19,10 @@ def bookmarks_of(state: Mapping[str, Any] | None) -> dict[str, Any]:
 
 def _is_empty(value: Any) -> bool:
     if isinstance(value, Mapping):
-        return all(_is_empty(_positions(each) if name == "partitions" else each) for name, each in value.items())
+        return all(
+            _is_empty(_positions(each) if name == "partitions" else each)
+            for name, each in value.items()
+        )
     if isinstance(value, list):
         return all(map(_is_empty, value))
     return value is None
@@ -29,7 +32,9 @@ def _positions(partitions: Any) -> Any:
     """The SDK's partition bookmarks, without the contexts that identify them."""
     parts = partitions if isinstance(partitions, list) else []
     named = [
-        {name: value for name, value in each.items() if name != "context"} if isinstance(each, Mapping) else each
+        {name: value for name, value in each.items() if name != "context"}
+        if isinstance(each, Mapping)
+        else each
         for each in parts
     ]
     return named or partitions

@@ -22,13 +22,21 @@ def pipeline_of(state_id: str) -> str:
 
 
 def state_id_of(pipeline: str) -> str:
-    """The state id that `meltano run` uses for a pipeline of this name; other names are their own state ids."""
+    """The state id that `meltano run` uses for a pipeline of this name.
+
+    Other names are their own state ids.
+    """
     parts = STATE_ID_AS_PIPELINE.fullmatch(pipeline)
     return ":".join(part for part in parts.groups() if part) if parts else pipeline
 
 
-def pipeline_under_meltano(environ: Mapping[str, str], parent_arguments: Sequence[str]) -> str | None:
-    """State id of the Meltano run that started this process, `:` written as `.`; None outside a pipeline."""
+def pipeline_under_meltano(
+    environ: Mapping[str, str], parent_arguments: Sequence[str]
+) -> str | None:
+    """State id of the Meltano run that started this process, `:` written as `.`.
+
+    None outside a pipeline.
+    """
     extractor, loader = environ.get("MELTANO_EXTRACTOR_NAME"), environ.get("MELTANO_LOADER_NAME")
     environment = environ.get("MELTANO_ENVIRONMENT")
     if not (extractor and loader):
@@ -37,14 +45,20 @@ def pipeline_under_meltano(environ: Mapping[str, str], parent_arguments: Sequenc
     if "/run/elt/" in environ.get("SINGER_SDK_LOG_CONFIG", ""):
         state_id = option(parent_arguments, "--state-id") or environ.get("MELTANO_STATE_ID")
     elif environment:
-        suffix = option(parent_arguments, "--state-id-suffix") or environ.get("MELTANO_RUN_STATE_ID_SUFFIX")
+        suffix = option(parent_arguments, "--state-id-suffix") or environ.get(
+            "MELTANO_RUN_STATE_ID_SUFFIX"
+        )
         suffix = suffix or _suffix_in_project(environ, environment)
-        state_id = ":".join(part for part in (environment, f"{extractor}-to-{loader}", suffix) if part)
+        state_id = ":".join(
+            part for part in (environment, f"{extractor}-to-{loader}", suffix) if part
+        )
     return pipeline_of(state_id) if state_id else None
 
 
 def place_of_another(environ: Mapping[str, str], bucket: str, pipeline: str) -> str | None:
-    """Where Meltano keeps this run's state, if not in the target's bucket (`Storage.url`) and pipeline."""
+    """Where Meltano keeps this run's state, if not in the target's bucket (`Storage.url`) and
+    pipeline.
+    """
     handed = handed_over(environ)
     if handed is None or (handed["bucket"], handed["pipeline"]) == (bucket, pipeline):
         return None
@@ -58,7 +72,10 @@ def parent_arguments() -> list[str]:
         return [part.decode(errors="replace") for part in raw.split(b"\0") if part]
     except OSError:
         listed = subprocess.run(
-            ["ps", "-o", "args=", "-p", str(os.getppid())], capture_output=True, text=True, check=False
+            ["ps", "-o", "args=", "-p", str(os.getppid())],
+            capture_output=True,
+            text=True,
+            check=False,
         )
         return listed.stdout.split()
 
@@ -86,7 +103,14 @@ def _suffix_in_project(environ: Mapping[str, str], environment: str) -> str | No
     if not main.is_file():
         return None
     project: dict[str, Any] = yaml.safe_load(main.read_text(encoding="utf-8")) or {}
-    files = [main, *(path for pattern in project.get("include_paths") or [] for path in sorted(root.glob(pattern)))]
+    files = [
+        main,
+        *(
+            path
+            for pattern in project.get("include_paths") or []
+            for path in sorted(root.glob(pattern))
+        ),
+    ]
     for file in files:
         content = yaml.safe_load(file.read_text(encoding="utf-8")) or {}
         for entry in content.get("environments") or []:

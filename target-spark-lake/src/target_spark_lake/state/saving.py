@@ -27,14 +27,22 @@ class Saving(StrEnum):
 
 
 def saving_under_meltano(environ: Mapping[str, str], parent_arguments: Sequence[str]) -> Saving:
-    """The mode of the Meltano run that started this process, by the rules for Meltano's own state record."""
+    """The mode of the Meltano run that started this process, by the rules for Meltano's own state
+    record.
+    """
     if not environ.get("MELTANO_LOADER_NAME"):
         return Saving.REPLACE
     if flag(parent_arguments, "--no-state-update", environ.get("MELTANO_RUN_NO_STATE_UPDATE")):
         return Saving.KEEP
-    strategy = option(parent_arguments, "--state-strategy") or environ.get("MELTANO_RUN_STATE_STRATEGY") or AUTO
+    strategy = (
+        option(parent_arguments, "--state-strategy")
+        or environ.get("MELTANO_RUN_STATE_STRATEGY")
+        or AUTO
+    )
     if strategy == AUTO:
-        merge = refreshes_under_meltano(environ, parent_arguments) or flag(parent_arguments, "--merge-state", None)
+        merge = refreshes_under_meltano(environ, parent_arguments) or flag(
+            parent_arguments, "--merge-state", None
+        )
         return Saving.MERGE if merge else Saving.REPLACE
     return Saving.MERGE if strategy == Saving.MERGE else Saving.REPLACE
 
@@ -48,18 +56,28 @@ def refreshes_under_meltano(environ: Mapping[str, str], parent_arguments: Sequen
 def state_to_save(
     saving: Saving, value: JSON | None, saved: Mapping[str, Any] | None, sent: Collection[str]
 ) -> JSON | None:
-    """The state that a run commits, given its last STATE and the streams it sent; None to keep the saved one."""
+    """The state that a run commits, given its last STATE and the streams it sent.
+
+    None to keep the saved one.
+    """
     if saving is Saving.KEEP or value is None:
         return None
     return value if saving is Saving.REPLACE else merged_state(saved, value, sent)
 
 
-def merged_state(saved: Mapping[str, Any] | None, value: Mapping[str, Any], sent: Collection[str] = ()) -> JSON:
-    """A state merged into the saved one: bookmarks are replaced whole, and dropped for streams that were sent."""
+def merged_state(
+    saved: Mapping[str, Any] | None, value: Mapping[str, Any], sent: Collection[str] = ()
+) -> JSON:
+    """A state merged into the saved one: bookmarks are replaced whole, and dropped for streams that
+    were sent.
+    """
     merged = {**(saved or {}), **value}
     before, after = (saved or {}).get("bookmarks"), value.get("bookmarks")
     if isinstance(before, dict) and isinstance(after, dict):
-        merged["bookmarks"] = {**{stream: each for stream, each in before.items() if stream not in sent}, **after}
+        merged["bookmarks"] = {
+            **{stream: each for stream, each in before.items() if stream not in sent},
+            **after,
+        }
     return merged
 
 

@@ -13,9 +13,15 @@ SAVED, FIRST, FULL, RESUME = "saved", "first", "full", "resume"
 
 
 def check_start(
-    start: str | None, value: Mapping[str, Any], saved: Mapping[str, Any] | None, pipeline: str, last: str | None
+    start: str | None,
+    value: Mapping[str, Any],
+    saved: Mapping[str, Any] | None,
+    pipeline: str,
+    last: str | None,
 ) -> None:
-    """Refuse a run that started from another state than the committed one; `start` is None for other taps.
+    """Refuse a run that started from another state than the committed one.
+
+    `start` is None for other taps.
 
     Raises:
         ProtocolError: the start is unknown.
@@ -24,19 +30,25 @@ def check_start(
     if start is None or start == FULL:
         return
     if start not in (SAVED, FIRST):
-        raise ProtocolError(f"the tap says it starts from {start!r}, which this target does not know")
+        raise ProtocolError(
+            f"the tap says it starts from {start!r}, which this target does not know"
+        )
     if same_state(saved, value if start == SAVED else None):
         return
     read = "the state that it read" if start == SAVED else "no state"
     who = f" (last committed run: {last})" if saved is not None and last else ""
     raise StateError(
-        f"pipeline {pipeline}: the tap started from {read}, but saved is another one{who}; nothing was changed, "
+        f"pipeline {pipeline}: the tap started from {read}, but saved is another one{who}; nothing "
+        "was changed, "
         "run tap and target again"
     )
 
 
 def check_resumed(
-    value: Mapping[str, Any], resume: Mapping[str, Any] | None, checkpoint: Checkpoint | None, pipeline: str
+    value: Mapping[str, Any],
+    resume: Mapping[str, Any] | None,
+    checkpoint: Checkpoint | None,
+    pipeline: str,
 ) -> Checkpoint:
     """Return the checkpoint; refuse a run that resumes from anything else.
 
@@ -45,12 +57,14 @@ def check_resumed(
     """
     if checkpoint is None:
         raise StateError(
-            f"pipeline {pipeline}: the tap goes on from a run that died, but what that run staged is gone; nothing "
+            f"pipeline {pipeline}: the tap goes on from a run that died, but what that run staged "
+            "is gone; nothing "
             "was changed, run tap and target again, they start anew"
         )
     if not (same_state(checkpoint.state, value) and same_state(checkpoint.resume, resume)):
         raise StateError(
-            f"pipeline {pipeline}: the tap goes on from an older place than run {checkpoint.run_id} had staged; "
+            f"pipeline {pipeline}: the tap goes on from an older place than run "
+            f"{checkpoint.run_id} had staged; "
             "nothing was changed, run tap and target again"
         )
     return checkpoint

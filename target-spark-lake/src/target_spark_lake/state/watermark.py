@@ -29,7 +29,10 @@ def watermarks(state: Mapping[str, Any] | None) -> dict[str, Any]:
 
 
 def lag_seconds(value: Any, now: datetime) -> float | None:
-    """Seconds that a watermark (UTC if without zone) is behind an aware moment; None if it is not a time."""
+    """Seconds that a watermark (UTC if without zone) is behind an aware moment.
+
+    None if it is not a time.
+    """
     if not isinstance(value, str) or not _MOMENT.fullmatch(value):
         return None
     try:
@@ -41,9 +44,11 @@ def lag_seconds(value: Any, now: datetime) -> float | None:
 
 
 def idle_seconds(value: Any, read_at: datetime | None, now: datetime) -> float | None:
-    """How long a stream has had no new row: the age of its watermark, if a run that began later, at `read_at`, read it.
+    """How long a stream has had no new row: the age of its watermark, if a run that began later, at
+    `read_at`, read it.
 
-    That is no lag: the lake has all that the source had. None: there may be newer rows, or the key is not a time.
+    That is no lag: the lake has all that the source had. None: there may be newer rows, or the key
+    is not a time.
     """
     age = lag_seconds(value, now)
     return None if age is None or read_at is None or age <= (now - read_at).total_seconds() else age
@@ -62,7 +67,10 @@ def newest_row_text(age: float, idle: float | None) -> str:
 
 
 def unread_lags(state: Mapping[str, Any] | None, moment: datetime) -> dict[str, float]:
-    """As `lags_at`, where the run that left a state did not read all that the source had; else there is no lag."""
+    """As `lags_at`, where the run that left a state did not read all that the source had.
+
+    Else there is no lag.
+    """
     return lags_at(state, moment) if ended_early(state) else {}
 
 

@@ -1,7 +1,8 @@
-"""One interface to table formats with a log of their own, for every room that loads, compacts or publishes.
+"""One interface to table formats with a log of their own, for every room that loads, compacts or
+publishes.
 
-To add a format, write a room with a class like `DeltaTables` and a commit class for its journal entries, and
-register them in `TableLogs.of` and `_COMMITS`.
+To add a format, write a room with a class like `DeltaTables` and a commit class for its journal
+entries, and register them in `TableLogs.of` and `_COMMITS`.
 """
 
 from __future__ import annotations
@@ -35,10 +36,16 @@ class LogSnapshot(Protocol):
         """The version's files, by path relative to the bucket."""
 
     def current_record(self, record: TableRecord) -> TableRecord:
-        """The table's record with the columns of the log; raises a SchemaError if the lake can't represent one."""
+        """The table's record with the columns of the log.
+
+        Raises a SchemaError if the lake can't represent one.
+        """
 
     def reason_against_joining(self, record: TableRecord) -> str:
-        """Why the table's files can't be compacted here because of how they are laid out; empty if they can."""
+        """Why the table's files can't be compacted here because of how they are laid out.
+
+        Empty if they can.
+        """
 
 
 class LogCommit(Protocol):
@@ -75,32 +82,49 @@ class TableLog(Protocol):
         """Columns of a file whose types a table of this format can't take as they are."""
 
     def keeps_files(self, before: Struct, after: Struct) -> bool:
-        """Whether files written with the columns before are read correctly in a table with the columns after."""
+        """Whether files written with the columns before are read correctly in a table with the
+        columns after.
+        """
 
-    def change(self, before: Any, change: TableChange, adopted: Mapping[str, int] | None = None) -> TableChange:
-        """The change, with its commit to the log; `adopted` files become the table's where they are."""
+    def change(
+        self, before: Any, change: TableChange, adopted: Mapping[str, int] | None = None
+    ) -> TableChange:
+        """The change, with its commit to the log.
+
+        `adopted` files become the table's where they are.
+        """
 
     def rearranged(self, before: Any, change: TableChange) -> TableChange:
-        """Like `change` if rows only move to other files: in `staged`, or in `joined` beside a change of rows."""
+        """Like `change` if rows only move to other files: in `staged`, or in `joined` beside a
+        change of rows.
+        """
 
     def has_run(self, commit: Any) -> bool:
         """Whether the commit, or one of a later run, was made."""
 
     def publish(self, commit: Any) -> int | None:
-        """Make the commit, or undo another, unless it is done already; returns the new version's number, if any."""
+        """Make the commit, or undo another, unless it is done already.
+
+        Returns the new version's number, if any.
+        """
 
     def fate(self, commit: Any) -> Fate:
         """What becomes of the undone commit; raises an UnpublishableError if it can't be undone."""
 
     def expendable(self, table: str, record: TableRecord, before: datetime) -> Expendable:
-        """What no version current at `before` or later needs, limited to the table's own files. Only reads.
+        """What no version current at `before` or later needs, limited to the table's own files.
+
+        Only reads.
 
         Raises:
             StorageError: the storage failed, or this program can't handle the table.
         """
 
     def forget(self, expendable: Expendable) -> Sequence[str]:
-        """Make the table forget the files and return those that may be removed now; may be repeated."""
+        """Make the table forget the files and return those that may be removed now.
+
+        May be repeated.
+        """
 
     def tidy(self, table: str, version: int) -> None:
         """Follow-up work after a new version; never fails."""
@@ -111,18 +135,25 @@ def plan_logs(
 ) -> tuple[LogCommit, ...]:
     """One commit per log that the run changes; `published` maps staged files to their places."""
     final = {file.staged: file.final for file in published}
-    return tuple(each.log.commit(pipeline, run_id, each, final) for each in changes if each.log is not None)
+    return tuple(
+        each.log.commit(pipeline, run_id, each, final) for each in changes if each.log is not None
+    )
 
 
 def logs_to_body(commits: Iterable[LogCommit]) -> dict[str, list[dict[str, Any]]]:
     """Commits as members of a journal, by format."""
     commits = tuple(commits)
-    return {name: [each.to_body() for each in commits if isinstance(each, kind)] for name, kind in _COMMITS.items()}
+    return {
+        name: [each.to_body() for each in commits if isinstance(each, kind)]
+        for name, kind in _COMMITS.items()
+    }
 
 
 def logs_from_body(body: Mapping[str, Any]) -> tuple[LogCommit, ...]:
     """Read the commits back; older journals lack some formats."""
-    return tuple(kind.from_body(each) for name, kind in _COMMITS.items() for each in body.get(name, ()))
+    return tuple(
+        kind.from_body(each) for name, kind in _COMMITS.items() for each in body.get(name, ())
+    )
 
 
 class TableLogs:

@@ -22,9 +22,11 @@ class StagedFile:
         rows: Number of rows.
         bytes: Its size.
         partition: Hive folders between the table and the file, `day=2026-11-21`, or empty.
-        positioned: Whether its rows are out of order and carry their position (`staged_metadata.POSITION`), which no
+        positioned: Whether its rows are out of order and carry their position
+            (`staged_metadata.POSITION`), which no
             reader may see.
-        late: Whether its rows were committed late: each is as new as the newest row of its key that came before it.
+        late: Whether its rows were committed late: each is as new as the newest row of its key that
+            came before it.
         place: Prefix of its final name if its rows are as old as those of a file that it replaces
             (`layout.file_place`); empty if they are the run's own.
         codec: Its compression, if it differs from the run's; else empty.
@@ -52,7 +54,9 @@ def with_orders(files: Iterable[StagedFile]) -> Iterator[StagedFile]:
 
 @dataclass(frozen=True)
 class StagedBatch:
-    """The result of one batch: its rows, and the file of its quarantined records, if any, one per line."""
+    """The result of one batch: its rows, and the file of its quarantined records, if any, one per
+    line.
+    """
 
     files: tuple[StagedFile, ...]
     rejected: StagedFile | None = None
@@ -75,8 +79,12 @@ class LogChange(Protocol):
     def format(self) -> str:
         """The table's format."""
 
-    def commit(self, pipeline: str, run_id: str, change: TableChange, final: Mapping[str, str]) -> Any:
-        """The run's commit to the log (`table_log.LogCommit`), given the final paths of the change's staged files."""
+    def commit(
+        self, pipeline: str, run_id: str, change: TableChange, final: Mapping[str, str]
+    ) -> Any:
+        """The run's commit to the log (`table_log.LogCommit`), given the final paths of the
+        change's staged files.
+        """
 
 
 @dataclass(frozen=True)
@@ -93,10 +101,12 @@ class TableChange:
         records: Number of the run's records in this change; None for the number of staged rows.
         index: Saves the next merge from reading footers; None if nothing is known.
         log: Change of the table's own log; None if it has none, or nothing changes.
-        rewritten: Files with rows of retired ones, rewritten with the table's new columns; published too.
+        rewritten: Files with rows of retired ones, rewritten with the table's new columns;
+            published too.
         joined: Files with the unchanged rows of small ones; published too.
         joined_from: Those small files, to be removed.
-        deleted: Number of rows that were removed from the table, or marked as deleted, beside those that were replaced.
+        deleted: Number of rows that were removed from the table, or marked as deleted, beside those
+            that were replaced.
     """
 
     stream: str
@@ -124,7 +134,9 @@ class TableChange:
 
 @dataclass(frozen=True)
 class StreamReport:
-    """A run's results for one stream: records loaded, files published, their bytes, records rejected, rows deleted."""
+    """A run's results for one stream: records loaded, files published, their bytes, records
+    rejected, rows deleted.
+    """
 
     records: int = 0
     files: int = 0
@@ -135,7 +147,12 @@ class StreamReport:
     def plus(self, change: TableChange) -> StreamReport:
         """The report with another table of the stream added."""
         return StreamReport(
-            self.records + (change.records if change.records is not None else sum(file.rows for file in change.staged)),
+            self.records
+            + (
+                change.records
+                if change.records is not None
+                else sum(file.rows for file in change.staged)
+            ),
             self.files + len(change.staged),
             self.bytes + sum(file.bytes for file in change.staged),
             self.rejected,
@@ -149,10 +166,12 @@ class Commit:
 
     Attributes:
         changes: One for each table that the run touched.
-        state: The Singer STATE value to save; None if no STATE came, which leaves the saved one as it is.
+        state: The Singer STATE value to save; None if no STATE came, which leaves the saved one as
+            it is.
         rejected: Stream to the file of its quarantined records, one per line.
         expendable: Files to remove because they are no longer needed.
-        shapes: Stream to what determines its table (`StreamSink.shape`), of the streams of this run.
+        shapes: Stream to what determines its table (`StreamSink.shape`), of the streams of this
+            run.
     """
 
     changes: tuple[TableChange, ...] = ()

@@ -3,14 +3,16 @@
 `spark-lake vacuum` calls each table's log twice:
 
 1. *Before its commit*, to find what is expendable (`TableLog.expendable`): every file needed by no version that was
-   current at some instant or later. Readers that opened the table after that instant are not affected. The result is
-   a plain value, which becomes part of the run's journal. Nothing is changed yet.
+   current at some instant or later. Readers that opened the table after that instant are not
+   affected. The result is a plain value, which becomes part of the run's journal. Nothing is
+   changed yet.
 2. *After its commit*, to make the log or catalog forget these files and return those that may be removed
-   (`TableLog.forget`). If a process dies, another one finishes its work, perhaps days later. So this may be called
-   any number of times with the same value, and leaves out files that are needed again by then (after a RESTORE).
+   (`TableLog.forget`). If a process dies, another one finishes its work, perhaps days later. So
+   this may be called any number of times with the same value, and leaves out files that are needed
+   again by then (after a RESTORE).
 
-Delta needs nothing in its log for that. A format with snapshots in a catalog expires them first: their ids are its
-`details`.
+Delta needs nothing in its log for that. A format with snapshots in a catalog expires them first:
+their ids are its `details`.
 """
 
 from __future__ import annotations

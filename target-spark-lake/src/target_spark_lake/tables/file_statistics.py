@@ -1,6 +1,7 @@
 """Column statistics from Parquet footers, and whether a file may hold a row that concerns a run.
 
-Unknown values are represented as such, never guessed: a file without known statistics may hold anything.
+Unknown values are represented as such, never guessed: a file without known statistics may hold
+anything.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyarrow.parquet import FileMetaData
 
-# For these types Parquet keeps correct bounds in Spark's order; for floating-point numbers and bytes it does not.
+# For these types Parquet keeps correct bounds in Spark's order; for floating-point numbers and
+# bytes it does not.
 Bound = int | str | Decimal | date | datetime
 BOUND_TYPES = (int, str, Decimal, date, datetime)
 LONGEST_TEXT = 256
@@ -97,7 +99,9 @@ def column_places(metadata: FileMetaData) -> dict[str, int | None]:
         return {path: index for index, path in enumerate(paths)}
     schema = metadata.schema.to_arrow_schema()
     is_flat = {field.name: field.type.num_fields == 0 for field in schema}
-    return {name: place.start if is_flat[name] else None for name, place in leaf_places(schema).items()}
+    return {
+        name: place.start if is_flat[name] else None for name, place in leaf_places(schema).items()
+    }
 
 
 def statistics_of(metadata: FileMetaData, size: int, columns: Iterable[str]) -> FileStatistics:

@@ -1,4 +1,6 @@
-"""Opens Parquet files of the bucket in this process: for footers and single columns, never whole tables."""
+"""Opens Parquet files of the bucket in this process: for footers and single columns, never whole
+tables.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ if TYPE_CHECKING:
 
 @contextmanager
 def open_batch_file(storage: Storage, path: str, name: str) -> Iterator[ParquetFile]:
-    """Open a Parquet file written by another program; errors in the context are attributed to the file, by `name`.
+    """Open a Parquet file written by another program.
+
+    Errors in the context are attributed to the file, by `name`.
 
     Raises:
         ProtocolError: it is not a complete Parquet file.
@@ -39,5 +43,6 @@ def open_batch_file(storage: Storage, path: str, name: str) -> Iterator[ParquetF
     except (pa.ArrowException, ValueError) as error:
         cause = cut(str(error), 200)
         raise ProtocolError(
-            f"{name} is not a whole Parquet file ({cause}); nothing was published, run the tap again"
+            f"{name} is not a whole Parquet file ({cause}); nothing was published, run the tap "
+            "again"
         ) from error

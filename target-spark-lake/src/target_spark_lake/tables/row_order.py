@@ -1,9 +1,10 @@
 """When the rows of a file were received, if its name alone doesn't tell.
 
-Files are named so that the order of names is the order in which their rows were received. No such name exists for a
-file joined from several files if rows in other folders were received between them. Instead, a small object beside the
-data maps each part of it to the file that its rows came from. So every row keeps forever the position given by its
-first file: `(name of that file, number of the row in it)`.
+Files are named so that the order of names is the order in which their rows were received. No such
+name exists for a file joined from several files if rows in other folders were received between
+them. Instead, a small object beside the data maps each part of it to the file that its rows came
+from. So every row keeps forever the position given by its first file: `(name of that file, number
+of the row in it)`.
 """
 
 from __future__ import annotations
@@ -50,7 +51,9 @@ def own_parts(path: str) -> Parts:
     return (Part(0, file_age(path), 0),)
 
 
-def read_parts(storage: Storage, layout: Layout, table: str, paths: Iterable[str]) -> dict[str, Parts]:
+def read_parts(
+    storage: Storage, layout: Layout, table: str, paths: Iterable[str]
+) -> dict[str, Parts]:
     """The parts of files that have several, by path."""
     paths = [path for path in paths if is_in_parts(path)]
     found = each(storage, lambda path: _read(storage, layout.row_order(table, path)), paths)
@@ -60,7 +63,9 @@ def read_parts(storage: Storage, layout: Layout, table: str, paths: Iterable[str
 def _read(storage: Storage, path: str) -> Parts:
     data = storage.read(path)
     if data is None:
-        logger.warning("%s is gone: the rows of its file count as received when the last of them was.", path)
+        logger.warning(
+            "%s is gone: the rows of its file count as received when the last of them was.", path
+        )
         return ()
     try:
         return tuple(Part(**part) for part in decode(data, path)["parts"])
@@ -101,8 +106,13 @@ def cut_parts(parts: Parts, start: int, rows: int) -> Parts:
     )
 
 
-def numbered(paths: Sequence[str], parts: Mapping[str, Parts], first: int) -> dict[str, tuple[tuple[int, int], ...]]:
-    """Path to first row and number of each part of these files; older rows get lower numbers, starting at `first`."""
+def numbered(
+    paths: Sequence[str], parts: Mapping[str, Parts], first: int
+) -> dict[str, tuple[tuple[int, int], ...]]:
+    """Path to first row and number of each part of these files.
+
+    Older rows get lower numbers, starting at `first`.
+    """
     pieces = [
         (part.file, part.file_row, path, part.first_row)
         for path in paths

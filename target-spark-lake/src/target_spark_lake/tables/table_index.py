@@ -1,7 +1,9 @@
-"""Statistics of each file of a table, kept in one small object to save merges from opening the files.
+"""Statistics of each file of a table, kept in one small object to save merges from opening the
+files.
 
-It is a cache: the table is what its folder holds, a file's content never changes under its name, and what the index
-lacks is read from the file's footer. So it may be lost or outdated, and is written outside the commit.
+It is a cache: the table is what its folder holds, a file's content never changes under its name,
+and what the index lacks is read from the file's footer. So it may be lost or outdated, and is
+written outside the commit.
 """
 
 from __future__ import annotations
@@ -51,11 +53,15 @@ class TableIndex:
         try:
             return TableIndex({name: _from_json(known) for name, known in body["files"].items()})
         except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise DamagedError(f"{path} is damaged ({error}); remove it, the next run makes it anew") from error
+            raise DamagedError(
+                f"{path} is damaged ({error}); remove it, the next run makes it anew"
+            ) from error
 
 
 def read_index(storage: Storage, path: str) -> TableIndex:
-    """The index at a path (`Layout.table_index`); empty if it is missing or damaged, and then rebuilt.
+    """The index at a path (`Layout.table_index`).
+
+    Empty if it is missing or damaged, and then rebuilt.
 
     Raises:
         StorageError: it was written by a newer version of the program.
@@ -68,19 +74,32 @@ def read_index(storage: Storage, path: str) -> TableIndex:
         return TableIndex()
 
 
-def current_index(storage: Storage, known: TableIndex, files: Sequence[FileInfo], columns: Iterable[str]) -> TableIndex:
-    """The index of exactly these files with these columns; unknown statistics are read from the footers."""
+def current_index(
+    storage: Storage, known: TableIndex, files: Sequence[FileInfo], columns: Iterable[str]
+) -> TableIndex:
+    """The index of exactly these files with these columns.
+
+    Unknown statistics are read from the footers.
+    """
     wanted = tuple(columns)
 
     def is_known(file: FileInfo) -> bool:
         before = known.files.get(file.path)
-        return before is not None and before.bytes == file.size and set(wanted) <= set(before.columns)
+        return (
+            before is not None and before.bytes == file.size and set(wanted) <= set(before.columns)
+        )
 
-    looked_at = file_statistics(storage, {file.path: file.size for file in files if not is_known(file)}, wanted)
-    return TableIndex({file.path: looked_at.get(file.path) or known.files[file.path] for file in files})
+    looked_at = file_statistics(
+        storage, {file.path: file.size for file in files if not is_known(file)}, wanted
+    )
+    return TableIndex(
+        {file.path: looked_at.get(file.path) or known.files[file.path] for file in files}
+    )
 
 
-def file_statistics(storage: Storage, sizes: Mapping[str, int], columns: Iterable[str]) -> dict[str, FileStatistics]:
+def file_statistics(
+    storage: Storage, sizes: Mapping[str, int], columns: Iterable[str]
+) -> dict[str, FileStatistics]:
     """`footer_statistics` of several files, given their sizes by path."""
     wanted = tuple(columns)
     with ThreadPoolExecutor(FOOTERS_AT_ONCE) as pool:
@@ -88,8 +107,13 @@ def file_statistics(storage: Storage, sizes: Mapping[str, int], columns: Iterabl
         return dict(zip(sizes, found, strict=True))
 
 
-def footer_statistics(storage: Storage, path: str, size: int, columns: Iterable[str]) -> FileStatistics:
-    """Statistics from a file's footer; for columns in its hive folders, only whether they are NULL."""
+def footer_statistics(
+    storage: Storage, path: str, size: int, columns: Iterable[str]
+) -> FileStatistics:
+    """Statistics from a file's footer.
+
+    For columns in its hive folders, only whether they are NULL.
+    """
     import pyarrow as pa
     import pyarrow.parquet
 
@@ -97,15 +121,24 @@ def footer_statistics(storage: Storage, path: str, size: int, columns: Iterable[
         try:
             found = statistics_of(pa.parquet.read_metadata(file), size, columns)
         except pa.ArrowInvalid as error:
-            raise StorageError(f"{path} is not a Parquet file ({error}); take it out of the table's folder") from error
-    texts = {name: text for name, text in folder_values(folders_of(path)).items() if name in found.columns}
-    ranges = {name: ColumnRange(nulls=found.rows if text is None else 0) for name, text in texts.items()}
+            raise StorageError(
+                f"{path} is not a Parquet file ({error}); take it out of the table's folder"
+            ) from error
+    texts = {
+        name: text
+        for name, text in folder_values(folders_of(path)).items()
+        if name in found.columns
+    }
+    ranges = {
+        name: ColumnRange(nulls=found.rows if text is None else 0) for name, text in texts.items()
+    }
     return replace(found, columns={**found.columns, **ranges})
 
 
 def _to_json(known: FileStatistics) -> dict[str, Any]:
     columns = {
-        name: [_bound_to_json(each.low), _bound_to_json(each.high), each.nulls] for name, each in known.columns.items()
+        name: [_bound_to_json(each.low), _bound_to_json(each.high), each.nulls]
+        for name, each in known.columns.items()
     }
     return {"rows": known.rows, "bytes": known.bytes, "columns": columns}
 

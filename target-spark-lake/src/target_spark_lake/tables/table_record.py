@@ -1,9 +1,10 @@
 """A table's owner and columns, recorded in one small object beside the data.
 
-`<bucket>/.dataspoc/tables/<table folder>.json` is claimed by create-if-absent, so two pipelines can't both own a
-table; its columns change with the commit that changes the table. A claim is valid while its run may still commit: if
-it was released, or its run was undone, it is free. The object is never deleted, only exchanged, so that no process
-that was suspended can remove the record of a later commit.
+`<bucket>/.dataspoc/tables/<table folder>.json` is claimed by create-if-absent, so two pipelines
+can't both own a table; its columns change with the commit that changes the table. A claim is valid
+while its run may still commit: if it was released, or its run was undone, it is free. The object is
+never deleted, only exchanged, so that no process that was suspended can remove the record of a
+later commit.
 """
 
 from __future__ import annotations
@@ -12,7 +13,13 @@ import logging
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from singer_spark.errors import ConfigurationError, DamagedError, LockedError, StorageError, one_line
+from singer_spark.errors import (
+    ConfigurationError,
+    DamagedError,
+    LockedError,
+    StorageError,
+    one_line,
+)
 from singer_spark.singer.lake_type import columns_from_text
 from singer_spark.state.run_log import ABORTED, decode, encode, read_entry, runs_folder
 from singer_spark.storage.at_once import each
@@ -51,7 +58,8 @@ class TableRecord:
         foreign: Columns that other writers added in the table's log, and the stream does not have.
         small_files: Number of its small files (`compaction_plan.is_small`); None if never counted.
         small_files_left: Number of small files left when they were last joined.
-        json_texts: Paths of the columns of text that hold JSON (`TextColumns`); None if version 0.1.0 wrote the record.
+        json_texts: Paths of the columns of text that hold JSON (`TextColumns`); None if version
+            0.1.0 wrote the record.
         mixed_texts: Paths of those that hold JSON and plain texts.
     """
 
@@ -73,7 +81,9 @@ class TableRecord:
     @property
     def texts(self) -> TextColumns:
         """How its columns of text hold values."""
-        return TextColumns.stored(columns_from_text(self.own_columns), self.json_texts, self.mixed_texts)
+        return TextColumns.stored(
+            columns_from_text(self.own_columns), self.json_texts, self.mixed_texts
+        )
 
     @property
     def own_columns(self) -> dict[str, str]:
@@ -86,8 +96,13 @@ class TableRecord:
         return LOAD_METHODS.get(self.load_method or "", LoadMethod(replaces=True))
 
     def is_history_at(self, table: str) -> bool:
-        """Whether the table of this record is its stream's history, rather than the stream's own table."""
-        return self.method.has_history and table.rpartition("/")[2] == f"{folder_name(self.stream)}{HISTORY}"
+        """Whether the table of this record is its stream's history, rather than the stream's own
+        table.
+        """
+        return (
+            self.method.has_history
+            and table.rpartition("/")[2] == f"{folder_name(self.stream)}{HISTORY}"
+        )
 
     def is_claim(self) -> bool:
         """Whether no commit has written the table yet."""
@@ -111,7 +126,9 @@ class TableRecord:
 
 
 def with_logged_columns(record: TableRecord, logged: Mapping[str, str]) -> TableRecord:
-    """The record with the columns of the table's log: first those that the record has, in its order."""
+    """The record with the columns of the table's log: first those that the record has, in its
+    order.
+    """
     order = [
         *(name for name in record.columns if name in logged),
         *(name for name in logged if name not in record.columns),
@@ -138,7 +155,10 @@ def records_of(storage: Storage, pipeline: str) -> dict[str, TableRecord]:
 
 
 def tables_of(storage: Storage) -> tuple[dict[str, dict[str, TableRecord]], dict[str, str]]:
-    """Like `records_of`, for all pipelines by name; and the errors of records that can't be read, by folder."""
+    """Like `records_of`, for all pipelines by name.
+
+    And the errors of records that can't be read, by folder.
+    """
     paths = [file.path for file in storage.list(TABLES)]
     found: dict[str, dict[str, TableRecord]] = {}
     unreadable: dict[str, str] = {}
@@ -154,7 +174,10 @@ def tables_of(storage: Storage) -> tuple[dict[str, dict[str, TableRecord]], dict
 
 
 def write_record(storage: Storage, path: str, record: TableRecord, seen: bytes | None) -> bool:
-    """Replace the record that was read, as part of a commit; False if another process wrote it meanwhile."""
+    """Replace the record that was read, as part of a commit.
+
+    False if another process wrote it meanwhile.
+    """
     return storage.exchange(path, seen, encode(record.to_body()))
 
 
@@ -167,7 +190,8 @@ def check_owner(record: TableRecord, pipeline: str, stream: str, table: str) -> 
     if (record.pipeline, record.stream) == (pipeline, stream):
         return
     raise ConfigurationError(
-        f"stream {stream}: table {table} belongs to pipeline {record.pipeline}, stream {record.stream}, not to "
+        f"stream {stream}: table {table} belongs to pipeline {record.pipeline}, stream "
+        f"{record.stream}, not to "
         f"pipeline {pipeline}; give this stream another `path`, or run it under that pipeline"
     )
 
@@ -177,17 +201,23 @@ def claim_all(
 ) -> dict[str, TableRecord]:
     """Claim tables without an owner, or check that this pipeline and stream own them.
 
-    Returns the records to publish with the commit: those passed, with the run that first claimed the table.
+    Returns the records to publish with the commit: those passed, with the run that first claimed
+    the table.
 
     Raises:
         ConfigurationError: another pipeline or stream owns a table, or one inside or around it.
         LockedError: a later run of the pipeline has claimed a table.
     """
-    found = each(storage, lambda table: _claim(storage, layout, table, records[table], run_id), records)
-    owned = {table: record for table, record in zip(records, found, strict=True) if record is not None}
+    found = each(
+        storage, lambda table: _claim(storage, layout, table, records[table], run_id), records
+    )
+    owned = {
+        table: record for table, record in zip(records, found, strict=True) if record is not None
+    }
     claimed = {table: record for table, record in records.items() if table not in owned}
     if claimed:
-        # Only after claiming: if two runs claim one table inside the other at once, each finds the other's claim.
+        # Only after claiming: if two runs claim one table inside the other at once, each finds the
+        # other's claim.
         _check_places(storage, layout, claimed)
     return {
         table: replace(record, claimed_by=owned[table].claimed_by if table in owned else run_id)
@@ -196,7 +226,10 @@ def claim_all(
 
 
 def release_claims(storage: Storage, run_id: str) -> None:
-    """Release the tables that a run claimed and never wrote; only after the run is decided as aborted."""
+    """Release the tables that a run claimed and never wrote.
+
+    Only after the run is decided as aborted.
+    """
 
     def release(path: str) -> None:
         seen = storage.read(path)
@@ -215,7 +248,9 @@ def _parse(data: bytes | None, path: str) -> TableRecord | None:
 
 
 def _is_free(storage: Storage, record: TableRecord) -> bool:
-    """Whether it is a claim nobody holds any more, including one made by a suspended run after it was undone."""
+    """Whether it is a claim nobody holds any more, including one made by a suspended run after it
+    was undone.
+    """
     if not record.is_claim():
         return False
     if record.claimed_by is None:
@@ -224,7 +259,9 @@ def _is_free(storage: Storage, record: TableRecord) -> bool:
     return entry is not None and entry.phase == ABORTED
 
 
-def _claim(storage: Storage, layout: Layout, table: str, record: TableRecord, run_id: str) -> TableRecord | None:
+def _claim(
+    storage: Storage, layout: Layout, table: str, record: TableRecord, run_id: str
+) -> TableRecord | None:
     """The record of a table already written by a commit; None if the table is now claimed."""
     path = layout.table_record(table)
     claimed = encode(TableRecord(record.pipeline, record.stream, claimed_by=run_id).to_body())
@@ -235,20 +272,28 @@ def _claim(storage: Storage, layout: Layout, table: str, record: TableRecord, ru
             check_owner(current, record.pipeline, record.stream, table)
             if FORMATS.index(record.format) < FORMATS.index(current.format):
                 raise ConfigurationError(
-                    f"stream {record.stream}: table {table} is kept as {current.format}; set format: {current.format}"
+                    f"stream {record.stream}: table {table} is kept as {current.format}; set "
+                    f"format: {current.format}"
                 )
             if not current.is_claim():
                 return current
             if (current.claimed_by or "") > run_id:
-                raise LockedError(f"table {table} was claimed by the later run {current.claimed_by}; run again")
-        # Even over a claim of an earlier run of this pipeline: it loses that claim when the run is undone.
+                raise LockedError(
+                    f"table {table} was claimed by the later run {current.claimed_by}; run again"
+                )
+        # Even over a claim of an earlier run of this pipeline: it loses that claim when the run is
+        # undone.
         if storage.create(path, claimed) if seen is None else storage.exchange(path, seen, claimed):
             return None
-    raise StorageError(f"the store accepts no claim of table {table} ({path}), and shows no other one; run again")
+    raise StorageError(
+        f"the store accepts no claim of table {table} ({path}), and shows no other one; run again"
+    )
 
 
 def _check_places(storage: Storage, layout: Layout, claimed: Mapping[str, TableRecord]) -> None:
-    """Refuse a table inside another one or around it: readers of the outer one would find the inner one's rows."""
+    """Refuse a table inside another one or around it: readers of the outer one would find the inner
+    one's rows.
+    """
     tables = {table_of_record(file.path) for file in storage.list(TABLES)}
     for inner in sorted(tables):
         folders = inner.split("/")
@@ -257,12 +302,15 @@ def _check_places(storage: Storage, layout: Layout, claimed: Mapping[str, TableR
                 _refuse_place(storage, layout, claimed, inner, outer)
 
 
-def _refuse_place(storage: Storage, layout: Layout, claimed: Mapping[str, TableRecord], inner: str, outer: str) -> None:
+def _refuse_place(
+    storage: Storage, layout: Layout, claimed: Mapping[str, TableRecord], inner: str, outer: str
+) -> None:
     table, other, where = (inner, outer, "inside") if inner in claimed else (outer, inner, "around")
     path = layout.table_record(other)
     found = read_record(storage, path)
     if found is not None:
         raise ConfigurationError(
-            f"stream {claimed[table].stream}: table {table} would lie {where} the one of pipeline {found.pipeline}, "
+            f"stream {claimed[table].stream}: table {table} would lie {where} the one of pipeline "
+            f"{found.pipeline}, "
             f"stream {found.stream}, whose record is {path}; give this stream another `path`"
         )

@@ -1,8 +1,10 @@
-"""Finds rows that are certainly valid by checking a schema's requirements beyond types on whole Arrow columns.
+"""Finds rows that are certainly valid by checking a schema's requirements beyond types on whole
+Arrow columns.
 
-Arrow's JSON reader is strict: it refuses a number in a text column, a decimal with too many digits, a duplicate key.
-What it wrongly accepts is checked here, as are invalid values of typed files. `record_validator` judges the rows that
-are not certainly valid: this check may doubt too many rows, never too few.
+Arrow's JSON reader is strict: it refuses a number in a text column, a decimal with too many digits,
+a duplicate key. What it wrongly accepts is checked here, as are invalid values of typed files.
+`record_validator` judges the rows that are not certainly valid: this check may doubt too many rows,
+never too few.
 """
 
 from __future__ import annotations
@@ -44,7 +46,9 @@ _SPELLINGS = {
 }
 _OF_TIMES = ("date", "date-time")
 # A number that may be whole, and have more digits than a double keeps.
-_LONG_NUMBER = r"[:,\[]\s*-?(?:\d{16,}(?:\.0*)?\s*[,}\]]|\d[\d.]{15,}[eE]\+?\d|\d{17,}(?:\.\d*)?[eE]-)"
+_LONG_NUMBER = (
+    r"[:,\[]\s*-?(?:\d{16,}(?:\.0*)?\s*[,}\]]|\d[\d.]{15,}[eE]\+?\d|\d{17,}(?:\.\d*)?[eE]-)"
+)
 # Further formats that jsonschema knows for Draft 7; unknown names require nothing.
 _UNDECIDED_FORMATS = frozenset(
     {
@@ -94,17 +98,21 @@ class ValueCheck:
     @property
     def is_needed(self) -> bool:
         """Whether a typed value could be invalid."""
-        return bool(self.present or self.finite or self.limits) or any(part.is_needed for part in self.parts.values())
+        return bool(self.present or self.finite or self.limits) or any(
+            part.is_needed for part in self.parts.values()
+        )
 
     def is_right(self, values: pa.Array, *, typed: bool) -> bool:
         """Whether all values are certainly valid.
 
         Args:
-            values: With the type `type`, or as Arrow reads them from JSON: `columns.arrow_columns.type_as_read`.
+            values: With the type `type`, or as Arrow reads them from JSON:
+                `columns.arrow_columns.type_as_read`.
             typed: Whether they come from a typed file.
 
         Raises:
-            pyarrow.ArrowInvalid: a value is invalid: a text is not Unicode, or a decimal has too many digits.
+            pyarrow.ArrowInvalid: a value is invalid: a text is not Unicode, or a decimal has too
+            many digits.
         """
         import pyarrow.compute as pc
 
@@ -116,7 +124,9 @@ class ValueCheck:
             return not self.parts or self.parts[ELEMENT].is_right(values.flatten(), typed=typed)
         # NULLs have nothing inside to check.
         rows = values.filter(pc.is_valid(values)) if values.null_count else values
-        return all(part.is_right(rows.field(name), typed=typed) for name, part in self.parts.items())
+        return all(
+            part.is_right(rows.field(name), typed=typed) for name, part in self.parts.items()
+        )
 
     def _are_right(self, values: pa.Array, typed: bool) -> bool:
         import pyarrow.compute as pc
@@ -124,16 +134,27 @@ class ValueCheck:
         assert isinstance(self.type, Scalar)
         kind = self.type.name
         if not typed and kind in ("string", "decimal"):
-            # The reader accepts any bytes as text, and decimals with more digits than the column has.
+            # The reader accepts any bytes as text, and decimals with more digits than the column
+            # has.
             values.validate(full=True)
-        if kind in ("float", "double") and (self.finite or not typed) and not _all(pc.is_finite(values)):
+        if (
+            kind in ("float", "double")
+            and (self.finite or not typed)
+            and not _all(pc.is_finite(values))
+        ):
             return False
-        if not typed and kind in _SPELLINGS and not _all(pc.match_substring_regex(values, _SPELLINGS[kind])):
+        if (
+            not typed
+            and kind in _SPELLINGS
+            and not _all(pc.match_substring_regex(values, _SPELLINGS[kind]))
+        ):
             return False
         return all(_all(limit.kept_by(values)) for limit in self.limits)
 
     def may_be_rounded(self, values: pa.Array, lines: bytes) -> bool:
-        """Whether a number of a plain `number` may have more digits than the double it was read as from the lines."""
+        """Whether a number of a plain `number` may have more digits than the double it was read as
+        from the lines.
+        """
         return self._has_great(values) and _found(_LONG_NUMBER, lines)
 
     def _has_great(self, values: pa.Array) -> bool:
@@ -166,10 +187,13 @@ class ValueCheck:
         return _found(rf'{name}"\s*:\s*"', lines)
 
 
-def record_check(schema: JSON, keys: Iterable[str], texts: Mapping[str, Any] = {}) -> ValueCheck | None:
+def record_check(
+    schema: JSON, keys: Iterable[str], texts: Mapping[str, Any] = {}
+) -> ValueCheck | None:
     """The check of a stream's records; None if the schema requires more than Arrow can check.
 
-    The `keys` must have a value, whatever their types say; `texts` is where texts get quotes (`JsonTexts.places`).
+    The `keys` must have a value, whatever their types say; `texts` is where texts get quotes
+    (`JsonTexts.places`).
     """
     if any(isinstance(place, Mapping) for place in texts.values()):
         return None
@@ -177,7 +201,8 @@ def record_check(schema: JSON, keys: Iterable[str], texts: Mapping[str, Any] = {
     required = {*schema.get("required", []), *(key for key in keys if key in properties)}
     free = {
         name: JsonText(
-            frozenset(declared_types(branch) or JSON_TYPES) - ({"null"} if name in required else frozenset()),
+            frozenset(declared_types(branch) or JSON_TYPES)
+            - ({"null"} if name in required else frozenset()),
             texts.get(name),
         )
         for name, branch in zip(properties, map(plain_branch, properties.values()), strict=True)
@@ -186,16 +211,25 @@ def record_check(schema: JSON, keys: Iterable[str], texts: Mapping[str, Any] = {
     if not set(texts) <= set(free):
         return None
     decided = {name: each for name, each in properties.items() if name not in free}
-    whole = {"type": "object", **schema, "properties": decided, "required": list(required - set(free))}
+    whole = {
+        "type": "object",
+        **schema,
+        "properties": decided,
+        "required": list(required - set(free)),
+    }
     check = _value_check(whole, required=True)
     return replace(check, free=free) if check is not None and not (free and check.closed) else None
 
 
 def _is_free(branch: JSON, quoted: bool) -> bool:
-    """Whether a value is kept as its JSON text (its texts `quoted`), and only its JSON type is checked."""
+    """Whether a value is kept as its JSON text (its texts `quoted`), and only its JSON type is
+    checked.
+    """
     asking = (ASSERTIONS | OTHER_KEYWORDS) & set(branch)
     trivial = not asking & _NEVER_TRIVIAL and all(_is_empty(branch[name]) for name in asking)
-    return trivial and (quoted or json_types(branch) != {"string"}) and lake_type(branch, "") == STRING
+    return (
+        trivial and (quoted or json_types(branch) != {"string"}) and lake_type(branch, "") == STRING
+    )
 
 
 def _is_empty(value: Any) -> bool:
@@ -221,7 +255,9 @@ def _value_check(schema: JSON, *, required: bool) -> ValueCheck | None:
         limits=limits,
         parts=parts,
     )
-    closed = rest.get("additionalProperties") is False or any(part.closed for part in parts.values())
+    closed = rest.get("additionalProperties") is False or any(
+        part.closed for part in parts.values()
+    )
     return replace(check, closed=closed)
 
 
@@ -244,10 +280,14 @@ def _parts(schema: JSON, lake: LakeType) -> dict[str, ValueCheck] | None:
 
 def _is_decided(rest: JSON, kinds: set[str], lake: LakeType) -> bool:
     """Whether Arrow and these checks find every violation of the schema."""
-    if (ASSERTIONS | {"anyOf", "oneOf"}) & set(rest) or not isinstance(rest.get("additionalProperties", True), bool):
+    if (ASSERTIONS | {"anyOf", "oneOf"}) & set(rest) or not isinstance(
+        rest.get("additionalProperties", True), bool
+    ):
         return False
     scale = lake.scale if isinstance(lake, Scalar) and lake.name == "decimal" else None
-    if "multipleOf" in rest and (scale is None or Decimal(str(rest["multipleOf"])) != Decimal(1).scaleb(-scale)):
+    if "multipleOf" in rest and (
+        scale is None or Decimal(str(rest["multipleOf"])) != Decimal(1).scaleb(-scale)
+    ):
         return False
     if lake == Scalar("string"):
         # Values of unknown shape or of several types are kept as JSON text.

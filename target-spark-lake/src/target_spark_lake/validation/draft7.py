@@ -1,4 +1,6 @@
-"""JSON Schema as Singer uses it: `jsonschema`'s Draft 7 on exact numbers, with formats and patterns that always end."""
+"""JSON Schema as Singer uses it: `jsonschema`'s Draft 7 on exact numbers, with formats and patterns
+that always end.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,8 @@ def draft7(schema: JSON) -> Validator:
     from referencing import Registry
 
     exact = json.loads(json.dumps(_as_draft7(schema)), parse_float=Decimal)
-    # An empty registry: a $ref in the tap's schema must not make us read files or contact other machines.
+    # An empty registry: a $ref in the tap's schema must not make us read files or contact other
+    # machines.
     return _validator()(exact, registry=Registry(), format_checker=draft7_formats())
 
 
@@ -57,13 +60,22 @@ def _validator() -> type[Validator]:
     from jsonschema.validators import extend
 
     def is_integer(checker: TypeChecker, value: Any) -> bool:
-        return checker.is_type(value, "number") and Decimal(value) == Decimal(value).to_integral_value()
+        return (
+            checker.is_type(value, "number")
+            and Decimal(value) == Decimal(value).to_integral_value()
+        )
 
-    def additional(validator: Validator, extra: Any, value: Any, schema: JSON) -> Iterator[Exception]:
+    def additional(
+        validator: Validator, extra: Any, value: Any, schema: JSON
+    ) -> Iterator[Exception]:
         patterns = schema.get("patternProperties", {})
         if patterns and isinstance(value, Mapping):
             declared = schema.get("properties", {})
-            value = {name: value[name] for name in value if name in declared or not _is_matched(patterns, name)}
+            value = {
+                name: value[name]
+                for name in value
+                if name in declared or not _is_matched(patterns, name)
+            }
         yield from Draft7Validator.VALIDATORS["additionalProperties"](
             validator, extra, value, {"properties": schema.get("properties", {})}
         )
@@ -76,7 +88,9 @@ def _validator() -> type[Validator]:
         "uniqueItems": _unique_items,
     }
     checked: type[Validator] = extend(  # type: ignore[no-untyped-call]
-        Draft7Validator, own, type_checker=Draft7Validator.TYPE_CHECKER.redefine("integer", is_integer)
+        Draft7Validator,
+        own,
+        type_checker=Draft7Validator.TYPE_CHECKER.redefine("integer", is_integer),
     )
     return checked
 

@@ -1,6 +1,8 @@
-"""The formats of Draft 7 whose checks in `jsonschema` are wrong about some values, or slow with hostile ones.
+"""The formats of Draft 7 whose checks in `jsonschema` are wrong about some values, or slow with
+hostile ones.
 
-Each takes time in proportion to a text's length. Their official judge is the JSON Schema Test Suite, which a test asks.
+Each takes time in proportion to a text's length. Their official judge is the JSON Schema Test
+Suite, which a test asks.
 """
 
 from __future__ import annotations
@@ -17,7 +19,8 @@ from target_spark_lake.validation.patterns import is_pattern
 
 # In SQL times mostly have no zone, or one of whole hours.
 _CLOCK = re.compile(
-    r"((?:[01]\d|2[0-3]):[0-5]\d:(?:[0-5]\d|60))(?:\.\d+)?([Zz]|[+-](?:[01]\d|2[0-3])(?::[0-5]\d)?)?", re.ASCII
+    r"((?:[01]\d|2[0-3]):[0-5]\d:(?:[0-5]\d|60))(?:\.\d+)?([Zz]|[+-](?:[01]\d|2[0-3])(?::[0-5]\d)?)?",
+    re.ASCII,
 )
 _LAST_SECOND = timedelta(hours=23, minutes=59)
 
@@ -42,7 +45,9 @@ def _text_of(characters: str) -> re.Pattern[str]:
 def _parts_of(more: str, private: str) -> tuple[re.Pattern[str], ...]:
     """What user, host, path, query and fragment may consist of, with further characters."""
     plain = _UNRESERVED + more
-    return tuple(map(_text_of, (f"{plain}:", plain, f"{plain}:@/", f"{plain}:@/?{private}", f"{plain}:@/?")))
+    return tuple(
+        map(_text_of, (f"{plain}:", plain, f"{plain}:@/", f"{plain}:@/?{private}", f"{plain}:@/?"))
+    )
 
 
 _URI, _IRI = _parts_of("", ""), _parts_of(_BEYOND_ASCII, _PRIVATE)
@@ -79,7 +84,10 @@ def is_moment(text: str) -> bool:
 
 
 def is_clock(text: str) -> bool:
-    """Singer's time: RFC 3339's, whose zone may be missing or be whole hours; leap seconds only end a day in UTC."""
+    """Singer's time: RFC 3339's, whose zone may be missing or be whole hours.
+
+    Leap seconds only end a day in UTC.
+    """
     match = _CLOCK.fullmatch(text)
     if match is None:
         return False

@@ -19,7 +19,9 @@ _GREATEST = {"float": Decimal("3.4028235677973366e38"), "double": Decimal("1.797
 _NON_FINITE = ("NaN", "Infinity", "-Infinity")
 # A time zone may be whole hours, as PostgreSQL writes it and some taps pass it on.
 MOMENT = re.compile(
-    r"(\d{4}-\d\d-\d\d)[Tt ]((?:[01]\d|2[0-3]):[0-5]\d:[0-6]\d)(?:\.(\d+))?([Zz]|[+-]\d\d(?::\d\d)?)?", re.ASCII
+    r"(\d{4}-\d\d-\d\d)[Tt "
+    r"]((?:[01]\d|2[0-3]):[0-5]\d:[0-6]\d)(?:\.(\d+))?([Zz]|[+-]\d\d(?::\d\d)?)?",
+    re.ASCII,
 )
 _UTC = ("Z", "z", "+00:00", "-00:00", "+00", "-00")
 
@@ -35,7 +37,8 @@ class UnholdableError(ValueError):
 
 
 def lake_value(value: Any, lake: LakeType) -> Any:
-    """The Python value from which Arrow builds the column's type, from parsed JSON with numbers as int or Decimal.
+    """The Python value from which Arrow builds the column's type, from parsed JSON with numbers as
+    int or Decimal.
 
     Raises:
         UnholdableError: the column can't hold the value without loss.
@@ -47,7 +50,11 @@ def lake_value(value: Any, lake: LakeType) -> Any:
         return [_inner(number, each, lake.element) for number, each in enumerate(value)]
     if isinstance(lake, Struct):
         _expect(value, isinstance(value, Mapping), "it is not an object")
-        return {name: _inner(name, value[name], kind) for name, kind in lake.types.items() if name in value}
+        return {
+            name: _inner(name, value[name], kind)
+            for name, kind in lake.types.items()
+            if name in value
+        }
     if lake.name == "string":
         return value if isinstance(value, str) else to_json(value)
     if lake.name == "boolean":
@@ -61,7 +68,11 @@ def lake_value(value: Any, lake: LakeType) -> Any:
     _expect(value, isinstance(value, str), "it is not a text")
     if lake.name == "date":
         return _date(value)
-    return _binary(value) if lake.name == "binary" else _moment(value, naive=lake.name == "timestamp_ntz")
+    return (
+        _binary(value)
+        if lake.name == "binary"
+        else _moment(value, naive=lake.name == "timestamp_ntz")
+    )
 
 
 def _inner(part: str | int, value: Any, lake: LakeType) -> Any:
@@ -79,7 +90,11 @@ def _expect(value: Any, holds: bool, reason: str) -> Any:
 
 
 def _number(value: Any) -> Decimal:
-    _expect(value, isinstance(value, int | Decimal) and not isinstance(value, bool), "it is not a number")
+    _expect(
+        value,
+        isinstance(value, int | Decimal) and not isinstance(value, bool),
+        "it is not a number",
+    )
     return Decimal(value)
 
 
@@ -108,7 +123,11 @@ def _decimal(value: Any, precision: int, scale: int) -> Decimal:
         return Decimal(0)
     _expect(value, -power <= scale, f"it has more than {scale} digits behind the point")
     before = len(significant) + power
-    _expect(value, before <= precision - scale, f"it has more than {precision - scale} digits before the point")
+    _expect(
+        value,
+        before <= precision - scale,
+        f"it has more than {precision - scale} digits before the point",
+    )
     return Decimal(format(Decimal((sign, tuple(map(int, significant)), power)), "f"))
 
 
@@ -132,12 +151,18 @@ def _moment(text: str, *, naive: bool) -> datetime:
         raise UnholdableError("it is not a date and time")
     day, clock, fraction, zone = match.groups()
     _expect(text, not (fraction or "")[6:].strip("0"), "it is finer than a microsecond")
-    _expect(text, not zone or (zone[1:] <= "18:00" and zone[4:] < "60"), "its time zone is more than 18 hours from UTC")
+    _expect(
+        text,
+        not zone or (zone[1:] <= "18:00" and zone[4:] < "60"),
+        "its time zone is more than 18 hours from UTC",
+    )
     _expect(text, not naive or not zone or zone in _UTC, "it has a time zone, the column has none")
     try:
         moment = datetime.fromisoformat(f"{day}T{clock}.{(fraction or '')[:6]:0<6}")
         if zone and zone not in _UTC:
-            moment -= timedelta(hours=int(zone[1:3]), minutes=int(zone[4:] or 0)) * (-1 if zone[0] == "-" else 1)
+            moment -= timedelta(hours=int(zone[1:3]), minutes=int(zone[4:] or 0)) * (
+                -1 if zone[0] == "-" else 1
+            )
     except ValueError as error:
         raise UnholdableError(str(error)) from error
     except OverflowError as error:

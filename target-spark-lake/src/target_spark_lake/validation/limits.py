@@ -45,19 +45,26 @@ class Limit:
 
     Attributes:
         keyword: One of `BOUNDS` or `LENGTHS`, `CHOICE` or `PATTERN`.
-        value: The bound; the texts or integers to choose from; or an RE2 regular expression to search for.
+        value: The bound; the texts or integers to choose from; or an RE2 regular expression to
+            search for.
     """
 
     keyword: str
     value: Any
 
     def holds_between(self, low: Any, high: Any) -> bool:
-        """Whether a bound certainly holds for all values from `low` to `high`, as given by a footer."""
+        """Whether a bound certainly holds for all values from `low` to `high`, as given by a
+        footer.
+        """
         if self.keyword not in BOUNDS or low is None or high is None or isinstance(low, str):
             return False
         bound = Decimal(str(self.value)) if isinstance(low, Decimal) else self.value
-        compare = {"greater_equal": ge, "greater": gt, "less_equal": le, "less": lt}[_COMPARISONS[self.keyword]]
-        return bool(compare(low if self.keyword in ("minimum", "exclusiveMinimum") else high, bound))
+        compare = {"greater_equal": ge, "greater": gt, "less_equal": le, "less": lt}[
+            _COMPARISONS[self.keyword]
+        ]
+        return bool(
+            compare(low if self.keyword in ("minimum", "exclusiveMinimum") else high, bound)
+        )
 
     def kept_by(self, values: pa.Array) -> pa.Array:
         """Which of the values are within the limit; for NULL the result is true or NULL."""
@@ -68,7 +75,9 @@ class Limit:
             return pc.match_substring_regex(values, self.value)
         if self.keyword == CHOICE:
             values = values if pa.types.is_string(values.type) else pc.cast(values, pa.int64())
-            return pc.or_(pc.is_null(values), pc.is_in(values, value_set=pa.array(self.value, values.type)))
+            return pc.or_(
+                pc.is_null(values), pc.is_in(values, value_set=pa.array(self.value, values.type))
+            )
         measured = pc.utf8_length(values) if self.keyword in LENGTHS else values
         if pa.types.is_integer(measured.type):
             bound = pa.scalar(int(self.value), pa.int64())
@@ -88,9 +97,15 @@ def limits_of(schema: JSON, lake: LakeType) -> tuple[tuple[Limit, ...], JSON]:
         # Draft 4 put a bare true beside the bound; Draft 7 does not know that.
         if isinstance(value, bool) and keyword in BOUNDS:
             del rest[keyword]
-        elif isinstance(value, int | float) and keyword in BOUNDS and _is_beyond(keyword, value, lake):
+        elif (
+            isinstance(value, int | float)
+            and keyword in BOUNDS
+            and _is_beyond(keyword, value, lake)
+        ):
             del rest[keyword]
-        elif isinstance(value, int if is_text else int | float) and (is_text or _is_comparable(value, lake)):
+        elif isinstance(value, int if is_text else int | float) and (
+            is_text or _is_comparable(value, lake)
+        ):
             limits.append(Limit(keyword, rest.pop(keyword)))
     if is_text and (pattern := portable(rest.get("pattern"))) is not None:
         del rest["pattern"]
@@ -124,13 +139,23 @@ def _is_comparable(bound: float, lake: LakeType) -> bool:
 
 
 def _choices(rest: JSON, kind: type) -> list[Limit]:
-    """The limit of an enum or const with values of one type, NULL included if the type allows it; removes it."""
+    """The limit of an enum or const with values of one type, NULL included if the type allows it.
+
+    Removes it.
+    """
     keyword = "enum" if "enum" in rest else "const"
-    values = rest.get("enum", []) if keyword == "enum" else [rest[keyword]] if keyword in rest else []
+    values = (
+        rest.get("enum", []) if keyword == "enum" else [rest[keyword]] if keyword in rest else []
+    )
     chosen = [value for value in values if value is not None]
     plain = all(isinstance(value, kind) and not isinstance(value, bool) for value in chosen)
     fits = kind is str or all(isinstance(value, int) and abs(value) < 2**63 for value in chosen)
-    if not chosen or not plain or not fits or ("null" in declared_types(rest) and None not in values):
+    if (
+        not chosen
+        or not plain
+        or not fits
+        or ("null" in declared_types(rest) and None not in values)
+    ):
         return []
     del rest[keyword]
     return [Limit(CHOICE, tuple(chosen))]

@@ -1,8 +1,9 @@
 """Regular expressions of schemas and records, which come from outside: none may hold up the run.
 
-They mean what Python's `re` makes of them. But some take `re` longer than the universe exists, all the while with the
-interpreter's lock in hand: no thread moves, no signal is handled. So RE2, which needs time in proportion to the text,
-matches where both mean the same; everything else is matched in a process that is ended when it takes too long.
+They mean what Python's `re` makes of them. But some take `re` longer than the universe exists, all
+the while with the interpreter's lock in hand: no thread moves, no signal is handled. So RE2, which
+needs time in proportion to the text, matches where both mean the same; everything else is matched
+in a process that is ended when it takes too long.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ from pathlib import Path
 SECONDS, SECONDS_A_MILLION = 1.0, 1.0
 _PROGRAM = Path(__file__).with_name("pattern_process.py")
 
-# Patterns that mean the same in both for texts of printable ASCII; for all texts, RE2 matches no more.
+# Patterns that mean the same in both for texts of printable ASCII; for all texts, RE2 matches no
+# more.
 _TIMES = r"(?:[*+?]|\{\d{1,3}(?:,\d{0,3})?\})?"
 _CLASS = r"\[\^?(?:[A-Za-z0-9 _@:/.,;=+*-]|\\[-./+\[\]\\])+\]"
 _ONE = rf"(?:[A-Za-z0-9 _@:/,;=<>#%&!~'\"-]|\.|\\[dw]|\\[-./+*?()\[\]{{}}|^$\\]|{_CLASS})"
@@ -84,8 +86,15 @@ def is_found(pattern: str, text: str) -> bool:
 
 @lru_cache(maxsize=4096)
 def portable(pattern: object) -> str | None:
-    """The pattern for RE2, certain to match no more than Python's `re`; None if that is not certain."""
-    if not isinstance(pattern, str) or len(pattern) > _LONGEST or (match := _PORTABLE.fullmatch(pattern)) is None:
+    """The pattern for RE2, certain to match no more than Python's `re`.
+
+    None if that is not certain.
+    """
+    if (
+        not isinstance(pattern, str)
+        or len(pattern) > _LONGEST
+        or (match := _PORTABLE.fullmatch(pattern)) is None
+    ):
         return None
     counts = (max(int(least), int(most or 0), 1) for least, most in _COUNT.findall(pattern))
     if math.prod(counts) > _LONGEST or pattern_problem(pattern) is not None:
@@ -95,7 +104,10 @@ def portable(pattern: object) -> str | None:
 
 
 class _PatternProcess:
-    """The process that matches patterns, started when it is first needed; safe to use from any thread."""
+    """The process that matches patterns, started when it is first needed.
+
+    Safe to use from any thread.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -122,7 +134,11 @@ class _PatternProcess:
                 code = process.wait()
                 self._end()
                 is_slow = code == -signal.SIGPROF
-                why = "takes more CPU time than it may" if is_slow else f"ended the process that matches it ({code})"
+                why = (
+                    "takes more CPU time than it may"
+                    if is_slow
+                    else f"ended the process that matches it ({code})"
+                )
                 raise SlowPatternError(f"the pattern {_cut(pattern)} {why}")
         found: bool | str = json.loads(answer)
         return found

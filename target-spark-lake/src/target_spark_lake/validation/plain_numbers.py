@@ -18,7 +18,10 @@ GREATEST_EXACT = 1 << 53
 
 
 def plain_numbers(schema: JSON, lake: LakeType | None) -> Any:
-    """True for such a number; for nested ones a mapping by member name or `ELEMENT`; None if there are none."""
+    """True for such a number; for nested ones a mapping by member name or `ELEMENT`.
+
+    None if there are none.
+    """
     branch = plain_branch(schema)
     if lake == Scalar("double"):
         sql = annotated_type(branch)
@@ -29,12 +32,18 @@ def plain_numbers(schema: JSON, lake: LakeType | None) -> Any:
     if not isinstance(lake, Struct):
         return None
     properties = branch.get("properties") or {}
-    found = {name: plain_numbers(properties[name], kind) for name, kind in lake.types.items() if name in properties}
+    found = {
+        name: plain_numbers(properties[name], kind)
+        for name, kind in lake.types.items()
+        if name in properties
+    }
     return {name: each for name, each in found.items() if each is not None} or None
 
 
 def refuse_rounded(value: Any, plain: Any) -> None:
-    """Refuse a whole number, however it is spelled, that is not exactly a double; fractions may be rounded.
+    """Refuse a whole number, however it is spelled, that is not exactly a double.
+
+    Fractions may be rounded.
 
     `plain` is from `plain_numbers`.
 
@@ -43,7 +52,9 @@ def refuse_rounded(value: Any, plain: Any) -> None:
     """
     if plain is True:
         if isinstance(value, int | Decimal) and not _is_double(value):
-            raise UnholdableError("a double would be another whole number; BIGINT or DECIMAL(p,s) holds it")
+            raise UnholdableError(
+                "a double would be another whole number; BIGINT or DECIMAL(p,s) holds it"
+            )
     elif plain is not None and value is not None:
         parts = enumerate(value) if isinstance(value, list) else value.items()
         for name, each in parts:
@@ -55,7 +66,9 @@ def refuse_rounded(value: Any, plain: Any) -> None:
 
 
 def _is_double(value: int | Decimal) -> bool:
-    """Whether a number is a fraction, or a double equals it or was printed as it: in its shortest digits, or in 17."""
+    """Whether a number is a fraction, or a double equals it or was printed as it: in its shortest
+    digits, or in 17.
+    """
     number = Decimal(value)
     if number.copy_abs() <= GREATEST_EXACT or number != number.to_integral_value():
         return True

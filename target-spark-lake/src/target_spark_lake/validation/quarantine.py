@@ -1,7 +1,9 @@
-"""Invalid records that don't fail the run: kept in a separate file, with the reason and the place in the record.
+"""Invalid records that don't fail the run: kept in a separate file, with the reason and the place
+in the record.
 
-Each batch stages its own lines; before the commit they become one file per stream, which the journal publishes along
-with the tables' files. So they appear exactly once, and only if the run does.
+Each batch stages its own lines; before the commit they become one file per stream, which the
+journal publishes along with the tables' files. So they appear exactly once, and only if the run
+does.
 """
 
 from __future__ import annotations
@@ -45,7 +47,8 @@ class Quarantine:
             self._count += records
             if records and self._limit is not None and self._count > self._limit:
                 raise RecordError(
-                    f"stream {stream}: more than {self._limit} record(s) of this run are invalid, which is as many as "
+                    f"stream {stream}: more than {self._limit} record(s) of this run are invalid, "
+                    "which is as many as "
                     f"max_invalid_records allows; nothing was published. The last one: {example}"
                 )
 
@@ -54,7 +57,10 @@ class RejectedRecords:
     """The invalid records of one batch, on the local disk until they are staged."""
 
     def __init__(self, quarantine: Quarantine, stream: str, received: datetime, path: Path) -> None:
-        """Write nothing yet; `received` is when the batch was started, `path` an unused local one."""
+        """Write nothing yet.
+
+        `received` is when the batch was started, `path` an unused local one.
+        """
         self.rows = 0
         self._quarantine = quarantine
         self._stream = stream
@@ -73,7 +79,10 @@ class RejectedRecords:
             self._file = self._path.open("wb")
         record = _record_text(line.decode())
         reason, path = (json.dumps(text, ensure_ascii=False) for text in (error.reason, error.path))
-        text = f'{{"record": {record}, "error": {reason}, "path": {path}, "received_at": {self._received}}}\n'
+        text = (
+            f'{{"record": {record}, "error": {reason}, "path": {path}, "received_at": '
+            f"{self._received}}}\n"
+        )
         self._file.write(text.encode())
         self.rows += 1
 
@@ -101,12 +110,17 @@ def _record_text(line: str) -> str:
     try:
         return member_text(line, "record")
     except RecursionError:
-        # Nested too deeply to be extracted, by this program or by readers of the file: keep the line as a text.
+        # Nested too deeply to be extracted, by this program or by readers of the file: keep the
+        # line as a text.
         return json.dumps(line)
 
 
-def one_file(storage: Storage, parts: Iterable[StagedFile], path: str, scratch: Path) -> StagedFile | None:
-    """Stage the rejected records of a stream's batches, in order, as one file at `path`; None if there are none.
+def one_file(
+    storage: Storage, parts: Iterable[StagedFile], path: str, scratch: Path
+) -> StagedFile | None:
+    """Stage the rejected records of a stream's batches, in order, as one file at `path`.
+
+    None if there are none.
 
     Raises:
         StorageError: the bucket can't be read or written.

@@ -65,9 +65,9 @@ class RecordValidator:
     ) -> None:
         """Prepare for one schema.
 
-        Without `validate`, invalid records are accepted too if the lake's columns can hold them. With
-        `keys_have_values`, NULL in a key is an error, whatever the schema says. `texts` is where texts get quotes
-        (`JsonTexts.places`).
+        Without `validate`, invalid records are accepted too if the lake's columns can hold them.
+        With `keys_have_values`, NULL in a key is an error, whatever the schema says. `texts` is
+        where texts get quotes (`JsonTexts.places`).
         """
         self._stream = stream
         self._schema = schema
@@ -82,7 +82,9 @@ class RecordValidator:
         try:
             return draft7(self._schema)
         except (RecursionError, TypeError, ValueError, AttributeError) as error:
-            raise SchemaError(f"stream {self._stream}: its JSON Schema can't be read ({error})") from error
+            raise SchemaError(
+                f"stream {self._stream}: its JSON Schema can't be read ({error})"
+            ) from error
 
     @cached_property
     def _plain_numbers(self) -> JSON:
@@ -106,7 +108,9 @@ class RecordValidator:
             raise
         except Exception as error:
             # What judges a record is code of others too: whatever it raises, the others are read.
-            raise self._unreadable(f"{type(error).__name__}: {_cut(str(error), SHOWN_CHARACTERS)}", line) from error
+            raise self._unreadable(
+                f"{type(error).__name__}: {_cut(str(error), SHOWN_CHARACTERS)}", line
+            ) from error
 
     def _held(self, record: JSON) -> JSON:
         missing = [name for name in self._keys if name not in record]
@@ -120,7 +124,9 @@ class RecordValidator:
         return {name: self._value(name, record[name]) for name in types if name in record}
 
     def _unreadable(self, reason: str, line: bytes) -> InvalidRecordError:
-        return InvalidRecordError(f"stream {self._stream}: a record can't be read: {reason}: {shown(line)}", reason)
+        return InvalidRecordError(
+            f"stream {self._stream}: a record can't be read: {reason}: {shown(line)}", reason
+        )
 
     def _value(self, name: str, value: Any) -> Any:
         kind = self._columns.types[name]
@@ -131,7 +137,8 @@ class RecordValidator:
         except UnholdableError as error:
             reason = f"column {name} ({kind}) can't hold {shown(value)}: {error}"
             raise InvalidRecordError(
-                f"stream {self._stream}: {reason}; name a type that holds it in stream_options (columns), or correct "
+                f"stream {self._stream}: {reason}; name a type that holds it in stream_options "
+                "(columns), or correct "
                 "the column's type in the tap's schema",
                 reason,
                 (name, *error.path),
@@ -143,7 +150,8 @@ class RecordValidator:
             row = _cut(to_json(record), 3 * SHOWN_CHARACTERS)
             reason = f"a record has NULL in its key {', '.join(empty)}, so it can't be merged"
             raise InvalidRecordError(
-                f"stream {self._stream}: {reason}: {row}; correct it at the source, or choose other key_properties",
+                f"stream {self._stream}: {reason}: {row}; correct it at the source, or choose "
+                "other key_properties",
                 reason,
                 empty[:1],
             )
@@ -157,11 +165,19 @@ class RecordValidator:
                 half = _surrogate(error.object) if isinstance(error, UnicodeEncodeError) else None
                 reason = half or "it has a number that is too long"
                 raise self._unreadable(reason, line) from error
-            raise ProtocolError(f"stream {self._stream}: a line is not JSON ({error}): {shown(line)}") from error
+            raise ProtocolError(
+                f"stream {self._stream}: a line is not JSON ({error}): {shown(line)}"
+            ) from error
         if not isinstance(message, dict) or not isinstance(message.get("record"), dict):
-            raise ProtocolError(f"stream {self._stream}: a RECORD line has no record object: {shown(line)}")
+            raise ProtocolError(
+                f"stream {self._stream}: a RECORD line has no record object: {shown(line)}"
+            )
         version = message.get("version")
-        if not isinstance(version, int | None) or isinstance(version, bool) or not -_END <= (version or 0) < _END:
+        if (
+            not isinstance(version, int | None)
+            or isinstance(version, bool)
+            or not -_END <= (version or 0) < _END
+        ):
             raise self._unreadable("its version is not an integer of 64 bits", line)
         return message
 
@@ -169,16 +185,26 @@ class RecordValidator:
         own = self._schema.get("properties", {})
         if any(name in record and name not in own for name in METADATA_COLUMNS):
             # The metadata columns are ours, even if the tap sends them.
-            record = {name: each for name, each in record.items() if name in own or name not in METADATA_COLUMNS}
+            record = {
+                name: each
+                for name, each in record.items()
+                if name in own or name not in METADATA_COLUMNS
+            }
         try:
-            errors = sorted(self._validator.iter_errors(record), key=lambda each: list(map(str, each.path)))
+            errors = sorted(
+                self._validator.iter_errors(record), key=lambda each: list(map(str, each.path))
+            )
         except SlowPatternError as slow:
-            raise InvalidRecordError(f"stream {self._stream}: a record can't be judged: {slow}", str(slow)) from slow
+            raise InvalidRecordError(
+                f"stream {self._stream}: a record can't be judged: {slow}", str(slow)
+            ) from slow
         error = next(iter(errors), None)
         if error is not None:
             path, reason = tuple(error.absolute_path), _cut(error.message, 3 * SHOWN_CHARACTERS)
             place = pointer(path) or "/"
-            raise InvalidRecordError(f"stream {self._stream}: a record is invalid at {place}: {reason}", reason, path)
+            raise InvalidRecordError(
+                f"stream {self._stream}: a record is invalid at {place}: {reason}", reason, path
+            )
 
 
 def _is_json(line: bytes) -> bool:

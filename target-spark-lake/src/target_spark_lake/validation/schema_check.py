@@ -1,4 +1,6 @@
-"""Checks that a stream's JSON Schema, which comes from outside and may be anything, can be used to validate records."""
+"""Checks that a stream's JSON Schema, which comes from outside and may be anything, can be used to
+validate records.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,9 @@ _NAMED = ("properties", "patternProperties", "definitions", "dependencies")
 
 
 def schema_problem(schema: JSON) -> str | None:
-    """The problem of a stream's malformed JSON Schema, with the property where it is; None if it is well-formed.
+    """The problem of a stream's malformed JSON Schema, with the property where it is.
+
+    None if it is well-formed.
 
     A `$ref` may only refer to a place in the schema itself: nothing is ever fetched or read for it.
     """
@@ -42,7 +46,9 @@ def schema_problem(schema: JSON) -> str | None:
 
 
 def unreadable(schema: JSON, error: Exception) -> str:
-    """Why a stream's schema can't be read, with the property where it is, if reading it raised this error."""
+    """Why a stream's schema can't be read, with the property where it is, if reading it raised this
+    error.
+    """
     for name, each in schema["properties"].items():
         try:
             stream_columns({"properties": {name: each}}, "")
@@ -79,7 +85,10 @@ def _malformed(text: str) -> str | None:
 
 
 def _assertions(schema: Any) -> Any:
-    """A schema without keywords that refuse no record; Draft 4's bare true or false beside a bound is ignored."""
+    """A schema without keywords that refuse no record.
+
+    Draft 4's bare true or false beside a bound is ignored.
+    """
     if isinstance(schema, list):
         return [_assertions(each) for each in schema]
     if not isinstance(schema, Mapping):
@@ -92,7 +101,9 @@ def _assertions(schema: Any) -> Any:
             kept[name] = {each: _assertions(inner) for each, inner in value.items()}
         elif name == "format" and (value is None or isinstance(value, str)):
             continue
-        elif name not in _ANNOTATIONS and not (name.startswith("exclusiveM") and isinstance(value, bool)):
+        elif name not in _ANNOTATIONS and not (
+            name.startswith("exclusiveM") and isinstance(value, bool)
+        ):
             kept[name] = _assertions(value)
     return kept
 
@@ -114,21 +125,29 @@ def _misled(schema: JSON) -> str | None:
             if references.are_circular(DRAFT7.create_resource(part), resolver):
                 return f"{place}its $ref leads back to itself"
         except Unresolvable as error:
-            return f"{place}its $ref {error.ref} leads to no place in the schema itself, and others are not fetched"
+            return (
+                f"{place}its $ref {error.ref} leads to no place in the schema itself, and "
+                "others are not fetched"
+            )
         except RecursionError:
             return f"{place}{_DEEP}"
     return None
 
 
 class _References:
-    """Follows each `$ref` of a schema, and finds those that judge a value while it is being judged by them."""
+    """Follows each `$ref` of a schema, and finds those that judge a value while it is being judged
+    by them.
+    """
 
     def __init__(self) -> None:
         self._open: set[int] = set()
         self._ended: set[int] = set()
 
     def are_circular(self, resource: Resource[Any], resolver: Resolver[Any]) -> bool:
-        """Whether any of a schema does, or of the schemas in it; raises Unresolvable if one leads nowhere."""
+        """Whether any of a schema does, or of the schemas in it.
+
+        Raises Unresolvable if one leads nowhere.
+        """
         inner = resolver.in_subresource(resource)
         return self._is_circular(resource.contents, resolver) or any(
             self.are_circular(each, inner) for each in resource.subresources()
@@ -146,7 +165,9 @@ class _References:
         return found
 
 
-def _applied(schema: Mapping[str, Any], resolver: Resolver[Any]) -> Iterator[tuple[Any, Resolver[Any]]]:
+def _applied(
+    schema: Mapping[str, Any], resolver: Resolver[Any]
+) -> Iterator[tuple[Any, Resolver[Any]]]:
     """The schemas that judge the very value that this one judges, not a part of it."""
     from referencing.exceptions import Unresolvable
     from referencing.jsonschema import DRAFT7

@@ -14,33 +14,79 @@ NON_FINITE = ("NaN", "Infinity", "-Infinity")
 # Keywords that only jsonschema decides, except those covered by `limits`.
 ASSERTIONS = frozenset(
     {
-        *("enum", "const", "maximum", "minimum", "exclusiveMaximum", "exclusiveMinimum", "maxLength", "minLength"),
-        *("pattern", "additionalItems", "contains", "maxItems", "minItems", "uniqueItems", "maxProperties"),
-        *("minProperties", "patternProperties", "propertyNames", "dependencies", "if", "then", "else", "allOf"),
+        *(
+            "enum",
+            "const",
+            "maximum",
+            "minimum",
+            "exclusiveMaximum",
+            "exclusiveMinimum",
+            "maxLength",
+            "minLength",
+        ),
+        *(
+            "pattern",
+            "additionalItems",
+            "contains",
+            "maxItems",
+            "minItems",
+            "uniqueItems",
+            "maxProperties",
+        ),
+        *(
+            "minProperties",
+            "patternProperties",
+            "propertyNames",
+            "dependencies",
+            "if",
+            "then",
+            "else",
+            "allOf",
+        ),
         *("not", "$ref"),
     }
 )
-OTHER_KEYWORDS = {"properties", "required", "items", "format", "additionalProperties", "anyOf", "oneOf", "multipleOf"}
+OTHER_KEYWORDS = {
+    "properties",
+    "required",
+    "items",
+    "format",
+    "additionalProperties",
+    "anyOf",
+    "oneOf",
+    "multipleOf",
+}
 
 # What one of them says depends on the others beside it.
 _OF_MEMBERS = frozenset({"properties", "additionalProperties", "patternProperties"})
 
 
 def plain_branch(schema: JSON) -> JSON:
-    """The schema without insignificant unions: nullable ones, or `anyOf` of a date-time and any string."""
+    """The schema without insignificant unions: nullable ones, or `anyOf` of a date-time and any
+    string.
+    """
     branches = schema.get("anyOf")
     if branches and "type" not in schema and all(isinstance(each, Mapping) for each in branches):
         plain = [each for each in branches if not (ASSERTIONS | OTHER_KEYWORDS) & set(each)]
         free = {kind for each in plain for kind in declared_types(each)}
         if free and all(set(declared_types(each)) <= free for each in branches):
-            return {"type": sorted(free), **{key: value for key, value in schema.items() if key != "anyOf"}}
+            return {
+                "type": sorted(free),
+                **{key: value for key, value in schema.items() if key != "anyOf"},
+            }
     branch = single_branch(schema)
     nullable = branch is not schema and "null" not in declared_types(branch)
-    return {**branch, "type": [*declared_types(branch), "null"]} if nullable and _has_null(schema) else branch
+    return (
+        {**branch, "type": [*declared_types(branch), "null"]}
+        if nullable and _has_null(schema)
+        else branch
+    )
 
 
 def has_faithful_branch(schema: JSON) -> bool:
-    """Whether `plain_branch` asks as much as the schema: no keyword hides another, and NULL is in one branch only."""
+    """Whether `plain_branch` asks as much as the schema: no keyword hides another, and NULL is in
+    one branch only.
+    """
     branch = single_branch(schema)
     if branch is schema:
         return True
@@ -58,7 +104,11 @@ def has_faithful_branch(schema: JSON) -> bool:
 
 def _asked(schema: Mapping[str, Any]) -> set[str]:
     """The keywords of a schema that judge, those of members as one."""
-    return {"properties" if name in _OF_MEMBERS else name for name in schema if name in ASSERTIONS | OTHER_KEYWORDS}
+    return {
+        "properties" if name in _OF_MEMBERS else name
+        for name in schema
+        if name in ASSERTIONS | OTHER_KEYWORDS
+    }
 
 
 def _others(schema: JSON, keyword: str) -> list[Any]:

@@ -1,4 +1,5 @@
-"""`spark-lake verify`: compares source and lake, stream by stream, at the saved bookmarks, and repairs differences.
+"""`spark-lake verify`: compares source and lake, stream by stream, at the saved bookmarks, and
+repairs differences.
 
 It may import `formats` and the rooms below. Start with `verification`.
 """

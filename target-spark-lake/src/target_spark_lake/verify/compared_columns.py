@@ -38,11 +38,18 @@ class ComparedColumn:
 def compared_columns(source: Struct, lake: Struct) -> tuple[ComparedColumn, ...]:
     """The common columns, in the source's order."""
     types = lake.types
-    return tuple(ComparedColumn(each.name, each.type, types[each.name]) for each in source if each.name in types)
+    return tuple(
+        ComparedColumn(each.name, each.type, types[each.name])
+        for each in source
+        if each.name in types
+    )
 
 
 def _common(source: LakeType, lake: LakeType) -> LakeType:
-    """A type that holds the values of both; if one is text the other type, since texts may differ in form only."""
+    """A type that holds the values of both.
+
+    If one is text the other type, since texts may differ in form only.
+    """
     if source == lake:
         return source
     if STRING in (source, lake):
@@ -57,11 +64,16 @@ def _common(source: LakeType, lake: LakeType) -> LakeType:
 
 
 def _read(texts: pa.Array, kind: LakeType) -> pa.Array:
-    """Texts parsed as the type; NULL where that fails, which then differs from the other side's value."""
+    """Texts parsed as the type.
+
+    NULL where that fails, which then differs from the other side's value.
+    """
     try:
         return _parsed(texts, kind)
     except (pa.ArrowException, ValueError, TypeError):
-        return pa.concat_arrays([_read_one(texts.slice(place, 1), kind) for place in range(len(texts))])
+        return pa.concat_arrays(
+            [_read_one(texts.slice(place, 1), kind) for place in range(len(texts))]
+        )
 
 
 def _read_one(text: pa.Array, kind: LakeType) -> pa.Array:
@@ -79,4 +91,6 @@ def _parsed(texts: pa.Array, kind: LakeType) -> pa.Array:
 
 
 def _fit(values: pa.Array, kind: LakeType) -> pa.Array:
-    return fitted(pa.RecordBatch.from_arrays([values], ["value"]), Struct.of({"value": kind})).column(0)
+    return fitted(
+        pa.RecordBatch.from_arrays([values], ["value"]), Struct.of({"value": kind})
+    ).column(0)

@@ -1,7 +1,9 @@
-"""Comparison of two sets of rows: first checksum sums per slice, then the rows of differing slices by key.
+"""Comparison of two sets of rows: first checksum sums per slice, then the rows of differing slices
+by key.
 
-Both sides become rows of the same few columns, the source's counting up and the lake's counting down, so that one
-aggregation finds what does not balance. Neither side is held in memory: what is to be grouped is kept in files.
+Both sides become rows of the same few columns, the source's counting up and the lake's counting
+down, so that one aggregation finds what does not balance. Neither side is held in memory: what is
+to be grouped is kept in files.
 """
 
 from __future__ import annotations
@@ -38,7 +40,8 @@ SHOWN_CHARACTERS = 500
 FIRM = "firm"
 _HALF = pa.scalar(32, pa.uint64())
 _COUNTS = (*KINDS, "source_rows", "lake_rows", "not_compared", "older_versions")
-# Firm rows of the source, its other rows, rows of the lake, and the halves of their checksums, which sum up to 0.
+# Firm rows of the source, its other rows, rows of the lake, and the halves of their checksums,
+# which sum up to 0.
 _SUMMED = (FIRM, "loose", "lake", "high", "low")
 # What to do with the groups that differ, given the counts of all.
 Use = Callable[[pa.Table, Mapping[str, int]], None]
@@ -51,9 +54,11 @@ class Found:
     """The result of a comparison.
 
     Attributes:
-        counts: Rows by `KINDS`, and `source_rows`, `lake_rows`, `not_compared` (sent by the next run), and
+        counts: Rows by `KINDS`, and `source_rows`, `lake_rows`, `not_compared` (sent by the next
+            run), and
             `older_versions` (of a table without a key).
-        keys: The first keys by `KINDS`: values of the key's column, lists of values if it has several, or texts of
+        keys: The first keys by `KINDS`: values of the key's column, lists of values if it has
+            several, or texts of
             whole rows if there is no key.
     """
 
@@ -63,9 +68,12 @@ class Found:
 
 @dataclass(frozen=True)
 class Comparison:
-    """How two sides are compared; if the lake keeps older versions, only the last received row of a key counts.
+    """How two sides are compared.
 
-    A *group* is a key, as the text of a JSON array, or a row's whole content, as a hash. `scratch` is a local folder.
+    If the lake keeps older versions, only the last received row of a key counts.
+
+    A *group* is a key, as the text of a JSON array, or a row's whole content, as a hash. `scratch`
+    is a local folder.
     """
 
     columns: tuple[ComparedColumn, ...]
@@ -73,11 +81,18 @@ class Comparison:
     keeps_versions: bool
     scratch: Path
 
-    def of(self, source: Rows, lake: Rows, use: Use | None = None, even: Mapping[str, int] | None = None) -> Found:
+    def of(
+        self,
+        source: Rows,
+        lake: Rows,
+        use: Use | None = None,
+        even: Mapping[str, int] | None = None,
+    ) -> Found:
         """Compare the results of `of_source` and `of_lake`.
 
-        If they differ, `use` is called with the differing groups, their numbers of `firm` rows and of rows by `KINDS`,
-        and with all counts. If both sides are only a part, `even` has the counts of the others, which agree.
+        If they differ, `use` is called with the differing groups, their numbers of `firm` rows and
+        of rows by `KINDS`, and with all counts. If both sides are only a part, `even` has the
+        counts of the others, which agree.
         """
         counts = dict.fromkeys(_COUNTS, 0)
         if even is not None:
@@ -96,44 +111,71 @@ class Comparison:
         """The source's rows as they are compared."""
         count = rows.num_rows
         firm = pc.fill_null(firm, False).cast(pa.int64())
-        numbers = {FIRM: firm, "loose": pc.subtract(1, firm), "lake": pa.repeat(pa.scalar(0), count)}
+        numbers = {
+            FIRM: firm,
+            "loose": pc.subtract(1, firm),
+            "lake": pa.repeat(pa.scalar(0), count),
+        }
         return self._compared([each.of_source(rows) for each in self.columns], numbers, 1, {})
 
     def of_lake(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """The table's rows as they are compared: the columns, `PLACE` and, if the table has it, `DELETED_AT`."""
+        """The table's rows as they are compared: the columns, `PLACE` and, if the table has it,
+        `DELETED_AT`.
+        """
         none, one = (pa.repeat(pa.scalar(each), rows.num_rows) for each in (0, 1))
         numbers = {FIRM: none, "loose": none, "lake": one}
-        return self._compared([each.of_lake(rows) for each in self.columns], numbers, -1, self.state(rows))
+        return self._compared(
+            [each.of_lake(rows) for each in self.columns], numbers, -1, self.state(rows)
+        )
 
     def state(self, rows: pa.RecordBatch) -> dict[str, pa.Array]:
         """What `current` decides by, of the table's rows."""
-        marks = rows.column(DELETED_AT) if DELETED_AT in rows.schema.names else pa.nulls(rows.num_rows)
+        marks = (
+            rows.column(DELETED_AT) if DELETED_AT in rows.schema.names else pa.nulls(rows.num_rows)
+        )
         return {"marked": pc.is_valid(marks), "place": rows.column(PLACE)}
 
     def current(self, lake: Iterator[pa.RecordBatch]) -> GroupedRows:
-        """The lake's current rows, given by `of_lake` or with the columns `group` and those of `state`."""
-        return GroupedRows(lake, self.scratch, _last if self.keeps_versions and self.keys else None, _unmarked)
+        """The lake's current rows, given by `of_lake` or with the columns `group` and those of
+        `state`.
+        """
+        return GroupedRows(
+            lake, self.scratch, _last if self.keeps_versions and self.keys else None, _unmarked
+        )
 
     def groups_of(self, values: Sequence[pa.Array]) -> pa.Array:
         """The groups of rows with these values of the compared columns."""
         if not self.keys:
-            return pa.array([blake2b(text, digest_size=16).hexdigest() for text in self._texts(values)], pa.string())
+            return pa.array(
+                [blake2b(text, digest_size=16).hexdigest() for text in self._texts(values)],
+                pa.string(),
+            )
         by_name = {each.name: array for each, array in zip(self.columns, values, strict=True)}
         texts: list[Any] = [json_values(by_name[name]) for name in self.keys]
         between = [each for text in texts for each in (",", text)][1:]
         return pc.binary_join_element_wise("[", *between, "]", "")
 
     def _compared(
-        self, values: Sequence[pa.Array], numbers: Mapping[str, pa.Array], sign: int, state: Mapping[str, pa.Array]
+        self,
+        values: Sequence[pa.Array],
+        numbers: Mapping[str, pa.Array],
+        sign: int,
+        state: Mapping[str, pa.Array],
     ) -> pa.RecordBatch:
         texts = self._texts(values)
         hashes = pa.py_buffer(b"".join([blake2b(text, digest_size=8).digest() for text in texts]))
         checksums = pa.Array.from_buffers(pa.uint64(), len(texts), [None, hashes])
-        high, low = pc.shift_right(checksums, _HALF), pc.bit_wise_and(checksums, pa.scalar((1 << 32) - 1, pa.uint64()))
+        high, low = (
+            pc.shift_right(checksums, _HALF),
+            pc.bit_wise_and(checksums, pa.scalar((1 << 32) - 1, pa.uint64())),
+        )
         columns: dict[str, Any] = {"group": self.groups_of(values)}
         columns["slice"] = slices_of(columns["group"])
         columns |= numbers
-        columns |= {name: pc.multiply(half.cast(pa.int64()), sign) for name, half in (("high", high), ("low", low))}
+        columns |= {
+            name: pc.multiply(half.cast(pa.int64()), sign)
+            for name, half in (("high", high), ("low", low))
+        }
         if not self.keys:
             shown = [text.decode()[:SHOWN_CHARACTERS] for text in texts]
             columns["shown"] = pa.array(shown, pa.string())
@@ -146,24 +188,36 @@ class Comparison:
         return found
 
     def _by_group(
-        self, source: Iterator[pa.RecordBatch], lake: Iterator[pa.RecordBatch], counts: dict[str, int], use: Use | None
+        self,
+        source: Iterator[pa.RecordBatch],
+        lake: Iterator[pa.RecordBatch],
+        counts: dict[str, int],
+        use: Use | None,
     ) -> Found:
         named: dict[str, list[Any]] = {kind: [] for kind in KINDS}
         left = []
         sums: Counter[str] = Counter(counts)
-        with self.current(lake) as current, GroupedRows(_both(source, current), self.scratch, self._judged) as judged:
+        with (
+            self.current(lake) as current,
+            GroupedRows(_both(source, current), self.scratch, self._judged) as judged,
+        ):
             for groups in judged:
                 for name in _COUNTS:
                     sums[name] += pc.sum(groups.column(name)).as_py() or 0
                 for kind in KINDS:
                     self._name(named[kind], groups.filter(pc.greater(groups.column(kind), 0)))
-                differs = pc.greater(pc.add(pc.add(groups.column(MISSING), groups.column(EXTRA)), groups[DIFFERENT]), 0)
+                differs = pc.greater(
+                    pc.add(pc.add(groups.column(MISSING), groups.column(EXTRA)), groups[DIFFERENT]),
+                    0,
+                )
                 if use is not None and pc.any(differs).as_py():
                     left.append(groups.select(["group", FIRM, *KINDS]).filter(differs))
         counts = {name: sums[name] for name in _COUNTS}
         if use is not None and left:
             use(pa.concat_tables(left), counts)
-        return Found(counts, {kind: tuple(self._shown(each) for each in named[kind]) for kind in KINDS})
+        return Found(
+            counts, {kind: tuple(self._shown(each) for each in named[kind]) for kind in KINDS}
+        )
 
     def _judged(self, rows: pa.Table) -> pa.Table:
         """The groups of some rows, with their numbers of rows by `_COUNTS`."""
@@ -177,7 +231,11 @@ class Comparison:
         if not self.keys and self.keeps_versions:
             # Without a key older versions can't be distinguished from surplus rows.
             none = pc.multiply(lake, 0)
-            older = {"lake_rows": pc.min_element_wise(lake, all_rows), "older_versions": numbers[EXTRA], EXTRA: none}
+            older = {
+                "lake_rows": pc.min_element_wise(lake, all_rows),
+                "older_versions": numbers[EXTRA],
+                EXTRA: none,
+            }
             numbers |= older
         named = {"shown": found.column("shown_max")} if shown else {}
         return pa.table({"group": found.column("group"), FIRM: firm, **numbers, **named})
@@ -188,7 +246,9 @@ class Comparison:
             return
         if self.keys:
             # Decimals keep their digits as printed.
-            found = [json.loads(text, parse_float=Decimal) for text in groups.column("group").to_pylist()]
+            found = [
+                json.loads(text, parse_float=Decimal) for text in groups.column("group").to_pylist()
+            ]
         else:
             found = [[text] for text in groups.column("shown").to_pylist()]
         named[:] = heapq.nsmallest(NAMED_KEYS, [*named, *found], key=_order)
@@ -200,11 +260,16 @@ class Comparison:
 
 def slices_of(groups: pa.Array) -> pa.Array:
     """The slice of each group."""
-    return pa.array([crc32(each) % SLICES for each in groups.cast(pa.binary()).to_pylist()], pa.int16())
+    return pa.array(
+        [crc32(each) % SLICES for each in groups.cast(pa.binary()).to_pylist()], pa.int16()
+    )
 
 
 def _of_key(firm: Any, loose: Any, lake: Any, even: Any) -> dict[str, Any]:
-    """A group is a key. If it has only loose rows, or does not balance with a loose one, it is left to the next run."""
+    """A group is a key.
+
+    If it has only loose rows, or does not balance with a loose one, it is left to the next run.
+    """
     none, all_rows = pc.multiply(lake, 0), pc.add(firm, loose)
     has_loose = pc.greater(loose, 0)
     settled = pc.or_(even, pc.invert(has_loose))
@@ -252,7 +317,11 @@ class _Sums:
 def _sums_by_slice(source: Iterable[pa.RecordBatch], lake: Iterable[pa.Table]) -> dict[int, _Sums]:
     found: dict[int, _Sums] = {}
     for rows in _both(source, lake):
-        grouped = pa.Table.from_batches([rows]).group_by("slice").aggregate([(name, "sum") for name in _SUMMED])
+        grouped = (
+            pa.Table.from_batches([rows])
+            .group_by("slice")
+            .aggregate([(name, "sum") for name in _SUMMED])
+        )
         for each in grouped.to_pylist():
             sums = found.setdefault(each["slice"], _Sums())
             sums.rows += each["firm_sum"] + each["loose_sum"]

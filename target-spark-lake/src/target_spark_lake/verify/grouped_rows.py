@@ -1,4 +1,6 @@
-"""Rows that are brought together by their groups: in files on this machine, a few groups in memory at a time."""
+"""Rows that are brought together by their groups: in files on this machine, a few groups in memory
+at a time.
+"""
 
 from __future__ import annotations
 
@@ -22,9 +24,12 @@ IN_MEMORY_BYTES = 64 << 20
 
 
 class GroupedRows:
-    """Tables of rows with a column `slice`: rows of the same group are in the same one; closed at the end of a `with`.
+    """Tables of rows with a column `slice`: rows of the same group are in the same one.
 
-    Each is what functions make of it, one after the other. Without a first function, rows are not brought together.
+    Closed at the end of a `with`.
+
+    Each is what functions make of it, one after the other. Without a first function, rows are not
+    brought together.
     """
 
     def __init__(
@@ -71,7 +76,9 @@ class GroupedRows:
         paths = [self._folder / f"{number:02d}.arrow" for number in range(FILES)]
         with ExitStack() as opened:
             files = [opened.enter_context(pa.OSFile(str(path), "wb")) for path in paths]
-            writers = [opened.enter_context(pa.ipc.new_stream(file, first[0].schema)) for file in files]
+            writers = [
+                opened.enter_context(pa.ipc.new_stream(file, first[0].schema)) for file in files
+            ]
             while first:
                 _write(first.pop(), writers)
             for batch in self._rows:

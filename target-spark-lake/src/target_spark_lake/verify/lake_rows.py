@@ -45,7 +45,8 @@ class LakeTable:
         return self.record.method.keeps_versions
 
     def rows(self, storage: Storage, columns: Struct) -> Iterator[pa.RecordBatch]:
-        """These columns of the table's rows, and `rules.PLACE`, which increases in the order of receipt.
+        """These columns of the table's rows, and `rules.PLACE`, which increases in the order of
+        receipt.
 
         StorageError: a file can't be read.
         """
@@ -55,17 +56,21 @@ class LakeTable:
             folders = table_folders(self.folder, each.path)
             try:
                 yield from reader.read(
-                    PlacedFile(numbers[each.path], each.path, 0, each.size, own, folders=folders), columns
+                    PlacedFile(numbers[each.path], each.path, 0, each.size, own, folders=folders),
+                    columns,
                 )
             except (pa.ArrowException, OSError, StorageError) as error:
                 cause = cut(" ".join(str(error).split()), 300)
                 raise StorageError(
-                    f"stream {self.stream}: table {self.folder} can't be read, or changed meanwhile; run verify again "
+                    f"stream {self.stream}: table {self.folder} can't be read, or changed "
+                    "meanwhile; run verify again "
                     f"({cause})"
                 ) from error
 
 
-def committed_table(storage: Storage, layout: Layout, settings: TargetSettings, stream: str) -> LakeTable | None:
+def committed_table(
+    storage: Storage, layout: Layout, settings: TargetSettings, stream: str
+) -> LakeTable | None:
     """The table of a stream; None if no run has committed one.
 
     Raises:
@@ -82,7 +87,9 @@ def committed_table(storage: Storage, layout: Layout, settings: TargetSettings, 
     return LakeTable(stream, folder, record, files, parts)
 
 
-def table_files(storage: Storage, layout: Layout, folder: str, record: TableRecord) -> tuple[FileInfo, ...]:
+def table_files(
+    storage: Storage, layout: Layout, folder: str, record: TableRecord
+) -> tuple[FileInfo, ...]:
     """The files of a table's current version, oldest first."""
     log = TableLogs(storage, layout).of(record.format)
     if log is not None:

@@ -1,8 +1,9 @@
 """Repairs differences from the source: rows are staged during the comparison, and committed once.
 
-In a table with one row per key they are merged as in a run, with two exceptions: a row of the source is always the
-newest of its key, whatever its cursor, and a row that the source does not have is deleted. A table that keeps every
-version gets the rows that it lacks. The bookmark stays, since only rows below it are brought.
+In a table with one row per key they are merged as in a run, with two exceptions: a row of the
+source is always the newest of its key, whatever its cursor, and a row that the source does not have
+is deleted. A table that keeps every version gets the rows that it lacks. The bookmark stays, since
+only rows below it are brought.
 """
 
 from __future__ import annotations
@@ -56,7 +57,10 @@ class UnrepairableError(ConfigurationError):
 
 @dataclass
 class Repair:
-    """The repair of a pipeline's tables, in an open run; `left` has streams that can't be repaired, and why."""
+    """The repair of a pipeline's tables, in an open run.
+
+    `left` has streams that can't be repaired, and why.
+    """
 
     run: PipelineRun
     settings: TargetSettings
@@ -64,14 +68,18 @@ class Repair:
     left: dict[str, str] = field(default_factory=dict)
     _loads: dict[str, StreamLoad] = field(default_factory=dict)
 
-    def staging(self, rows: SourceRows, table: LakeTable, comparison: Comparison, part: Part | None) -> Use:
+    def staging(
+        self, rows: SourceRows, table: LakeTable, comparison: Comparison, part: Part | None
+    ) -> Use:
         """Stage what the table lacks, from the differing groups of a part, or of all rows."""
 
         def use(groups: pa.Table, counts: Mapping[str, int]) -> None:
             if not any(repairable(table, counts).values()):
                 return
             try:
-                self._loads[rows.stream] = StreamRepair(self, rows, table, comparison, part).load(groups, counts)
+                self._loads[rows.stream] = StreamRepair(self, rows, table, comparison, part).load(
+                    groups, counts
+                )
             except UnrepairableError as error:
                 self.left[rows.stream] = str(error)
 
@@ -81,12 +89,15 @@ class Repair:
         """The changes of the tables; the source is no longer needed."""
         session = cache(partial(start_session, self.settings, self.run.storage))
         writer = TableWriter(self.run, self.settings, session, self.scratch)
-        return tuple(change for load in self._loads.values() for change in self._changes(writer, load))
+        return tuple(
+            change for load in self._loads.values() for change in self._changes(writer, load)
+        )
 
     def _changes(self, writer: TableWriter, load: StreamLoad) -> Iterator[TableChange]:
         current = self.run.current_record(load.schema.stream, load.table)
         assert current is not None
-        # The index may describe other files than the current ones: some may have been changed by hand.
+        # The index may describe other files than the current ones: some may have been changed by
+        # hand.
         self.run.storage.delete(self.run.layout.table_index(load.table))
         for change in table_changes(writer, load):
             yield _with_same_settings(change, current) if change.table == load.table else change
@@ -96,7 +107,10 @@ def _with_same_settings(change: TableChange, current: TableRecord) -> TableChang
     """The change of a table, with the record's load settings as before."""
     if change.record is None:
         return change
-    settings = {name: getattr(current, name) for name in ("load_method", "key_properties", "cursor", "foreign")}
+    settings = {
+        name: getattr(current, name)
+        for name in ("load_method", "key_properties", "cursor", "foreign")
+    }
     return replace(change, record=replace(change.record, **settings))
 
 
@@ -119,16 +133,22 @@ class StreamRepair:
         """
         self._check()
         if self._merges:
-            _refuse_too_many_deletes(self.rows.stream, counts, self.repair.settings.max_deletes_percent)
+            _refuse_too_many_deletes(
+                self.rows.stream, counts, self.repair.settings.max_deletes_percent
+            )
         current = self.repair.run.current_record(self.rows.stream, self.table.folder)
         assert current is not None
-        gone = (each.name for each in self._columns if each.name not in {*self._sent, *METADATA_COLUMNS})
+        gone = (
+            each.name for each in self._columns if each.name not in {*self._sent, *METADATA_COLUMNS}
+        )
         record = replace(current, foreign=tuple(dict.fromkeys((*current.foreign, *gone))))
         staged = self._staged("rows", self._brought(groups), late=self._merges)
         if self._merges:
             staged += self._staged("deletes", self._deleted(groups), late=False)
         columns = columns_from_text(current.columns)
-        return StreamLoad(self._schema, self.table.folder, columns, record, staged, None, True, False)
+        return StreamLoad(
+            self._schema, self.table.folder, columns, record, staged, None, True, False
+        )
 
     @property
     def _merges(self) -> bool:
@@ -147,7 +167,11 @@ class StreamRepair:
     def _schema(self) -> StreamSchema:
         rows, record = self.rows, self.table.record
         bookmarks = [] if rows.replication_key is None else [rows.replication_key]
-        message = {"stream": rows.stream, "schema": rows.schema, "key_properties": list(self.comparison.keys)}
+        message = {
+            "stream": rows.stream,
+            "schema": rows.schema,
+            "key_properties": list(self.comparison.keys),
+        }
         found = StreamSchema.of({**message, "bookmark_properties": bookmarks}, self.repair.settings)
         method = UPSERT if record.method.replaces else record.load_method or UPSERT
         return replace(
@@ -163,15 +187,18 @@ class StreamRepair:
         stream = self.rows.stream
         if self._merges and not self.comparison.keys:
             raise UnrepairableError(
-                f"stream {stream}: not repaired: its table has no key, by which single rows could be replaced; load it "
+                f"stream {stream}: not repaired: its table has no key, by which single rows could "
+                "be replaced; load it "
                 "anew with the tap's --full"
             )
         types = self._columns.types
         other = [name for name, kind in self._sent.items() if not _fits(kind, types[name])]
         if other:
             raise UnrepairableError(
-                f"stream {stream}: not repaired: the lake keeps column(s) {', '.join(other)} as another type than the "
-                "source, which only a run of the tap writes; load the rows again with the tap's --full or a start_value"
+                f"stream {stream}: not repaired: the lake keeps column(s) {', '.join(other)} as "
+                "another type than the "
+                "source, which only a run of the tap writes; load the rows again with the tap's "
+                "--full or a start_value"
             )
 
     def _brought(self, groups: pa.Table) -> Iterator[pa.RecordBatch]:
@@ -181,25 +208,35 @@ class StreamRepair:
         known = wanted.column("group").combine_chunks()
 
         def found(rows: pa.RecordBatch, firm: pa.Array) -> pa.RecordBatch:
-            of_rows = self.comparison.groups_of([each.of_source(rows) for each in self.comparison.columns])
+            of_rows = self.comparison.groups_of(
+                [each.of_source(rows) for each in self.comparison.columns]
+            )
             chosen = pc.and_(pc.fill_null(firm, False), pc.is_in(of_rows, known))
             return rows.append_column(_GROUP, of_rows).filter(chosen)
 
         left = dict(zip(*(wanted.column(name).to_pylist() for name in ("group", by)), strict=True))
         for rows in self.rows.read(self.part, found):
-            of_rows, own = rows.column(rows.num_columns - 1), rows.select(range(rows.num_columns - 1))
+            of_rows, own = (
+                rows.column(rows.num_columns - 1),
+                rows.select(range(rows.num_columns - 1)),
+            )
             if self.table.keeps_versions:
                 # Of identical rows only as many as are missing.
-                own = own.filter(pa.array([_takes(left, group) for group in of_rows.to_pylist()], pa.bool_()))
+                own = own.filter(
+                    pa.array([_takes(left, group) for group in of_rows.to_pylist()], pa.bool_())
+                )
             yield self._fitted(own.select(list(self._sent)), deleted=False)
 
     def _deleted(self, groups: pa.Table) -> Iterator[pa.RecordBatch]:
         """Keys that the source does not have."""
-        extra = groups.filter(pc.and_(pc.equal(groups.column(FIRM), 0), pc.greater(groups.column(EXTRA), 0)))
+        extra = groups.filter(
+            pc.and_(pc.equal(groups.column(FIRM), 0), pc.greater(groups.column(EXTRA), 0))
+        )
         left = dict.fromkeys(extra.column("group").to_pylist(), 1)
         names = [each.name for each in self.comparison.columns if each.name in self.comparison.keys]
         keys = replace(
-            self.comparison, columns=tuple(each for each in self.comparison.columns if each.name in {*names})
+            self.comparison,
+            columns=tuple(each for each in self.comparison.columns if each.name in {*names}),
         )
         wanted = Struct(tuple(each for each in self._columns if each.name in {*names}))
         for rows in self.table.rows(self.repair.run.storage, wanted) if left else ():
@@ -226,11 +263,15 @@ class StreamRepair:
     def _staged_columns(self) -> Struct:
         return merging_columns(self._columns) if self._merges else self._columns
 
-    def _staged(self, kind: str, rows: Iterator[pa.RecordBatch], *, late: bool) -> tuple[StagedFile, ...]:
+    def _staged(
+        self, kind: str, rows: Iterator[pa.RecordBatch], *, late: bool
+    ) -> tuple[StagedFile, ...]:
         """Stage rows in files; rows for a merge are in no hive folders."""
         repair, partitioning = self.repair, None if self._merges else self._schema.partitioning
         folder = f"{repair.run.staging_path(self.rows.stream)}/repair/{kind}"
-        place = StagingPlace.of(repair.run.storage, folder, repair.scratch / f"{folder_name(self.rows.stream)}-{kind}")
+        place = StagingPlace.of(
+            repair.run.storage, folder, repair.scratch / f"{folder_name(self.rows.stream)}-{kind}"
+        )
         stage_rows(rows, place, self._staged_columns, repair.settings.compression, partitioning)
         return tuple(replace(file, late=late) for file in place.bring(partitioning) if file.rows)
 
@@ -258,8 +299,10 @@ def _refuse_too_many_deletes(stream: str, counts: Mapping[str, int], most_percen
     extra, living = counts[EXTRA], counts["lake_rows"]
     if extra * 100 > living * most_percent:
         raise RecordError(
-            f"stream {stream}: {extra} of the table's {living} rows are not at the source, and max_deletes_percent is "
-            f"{most_percent:g}; nothing was changed. If they are gone, repair with a greater max_deletes_percent; else "
+            f"stream {stream}: {extra} of the table's {living} rows are not at the source, and "
+            "max_deletes_percent is "
+            f"{most_percent:g}; nothing was changed. If they are gone, repair with a greater "
+            "max_deletes_percent; else "
             "look at the tap's database and `where`"
         )
 

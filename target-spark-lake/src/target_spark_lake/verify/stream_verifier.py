@@ -60,7 +60,8 @@ class StreamVerifier:
         return VerifyReport(tuple(reports), (*problems, *left))
 
     def _stream(self, source: ComparedSource, stream: str) -> StreamReport:
-        # The lake first: rows that a run brings in between are above the bookmark at the source, too.
+        # The lake first: rows that a run brings in between are above the bookmark at the source,
+        # too.
         table = committed_table(self.storage, self.layout, self.settings, stream)
         with source.opened(stream, self.state) as rows:
             if table is None or not table.columns.fields:
@@ -75,7 +76,9 @@ class StreamVerifier:
         return StreamReport(stream, found.counts, found.keys, *facts, repaired)
 
     def _compared(self, rows: SourceRows, table: LakeTable, comparison: Comparison) -> Found:
-        """Compare by sums made in the database, then by rows where they differ, or if there are no sums."""
+        """Compare by sums made in the database, then by rows where they differ, or if there are no
+        sums.
+        """
         names = {*(each.name for each in comparison.columns), DELETED_AT}
         wanted = Struct(tuple(each for each in table.columns if each.name in names))
 
@@ -89,7 +92,9 @@ class StreamVerifier:
 
         def looked_at() -> Iterator[pa.RecordBatch]:
             for batch in lake():
-                yield comparison.of_lake(batch if part is None else in_part(part, comparison, batch))
+                yield comparison.of_lake(
+                    batch if part is None else in_part(part, comparison, batch)
+                )
 
         use = None if self.repair is None else self.repair.staging(rows, table, comparison, part)
         return comparison.of(lambda: rows.read(part, comparison.of_source), looked_at, use, even)
@@ -98,10 +103,13 @@ class StreamVerifier:
         """The report for a stream that has no table, which is fine if it has no rows."""
         if not rows.is_empty():
             raise NotLoadedError(
-                f"stream {rows.stream}: pipeline {self.layout.pipeline} never loaded it, there is no table of it in "
+                f"stream {rows.stream}: pipeline {self.layout.pipeline} never loaded it, there is "
+                "no table of it in "
                 f"{self.storage.url}; load it first, or leave it out of what the tap selects"
             )
-        return StreamReport(rows.stream, {}, {}, rows.key_properties, rows.replication_key, rows.watermark)
+        return StreamReport(
+            rows.stream, {}, {}, rows.key_properties, rows.replication_key, rows.watermark
+        )
 
     def _comparison(self, rows: SourceRows, table: LakeTable) -> Comparison:
         columns = compared_columns(rows.columns, table.columns)
@@ -112,7 +120,8 @@ class StreamVerifier:
         if lacking or not columns:
             what = f"the key column {', '.join(lacking)}" if lacking else "any column"
             raise ConfigurationError(
-                f"stream {rows.stream}: source and table {table.folder} don't both have {what}; is it another table?"
+                f"stream {rows.stream}: source and table {table.folder} don't both have {what}; is "
+                "it another table?"
             )
         return Comparison(columns, tuple(keys), table.keeps_versions, self.scratch)
 
@@ -124,14 +133,21 @@ def _log_scope(rows: SourceRows, table: LakeTable) -> None:
     own = {*METADATA_COLUMNS, LOG_PLACE, UNCHANGED}
     gone = [name for name in theirs if name not in ours and name not in own]
     if new:
-        logger.warning("stream %s: columns that the lake does not have: %s", rows.stream, ", ".join(new))
+        logger.warning(
+            "stream %s: columns that the lake does not have: %s", rows.stream, ", ".join(new)
+        )
     if gone:
-        logger.info("stream %s: columns that the source no longer has: %s", rows.stream, ", ".join(gone))
+        logger.info(
+            "stream %s: columns that the source no longer has: %s", rows.stream, ", ".join(gone)
+        )
     if rows.watermark is not None:
-        logger.info("stream %s: comparing up to %s %s", rows.stream, rows.replication_key, rows.watermark)
+        logger.info(
+            "stream %s: comparing up to %s %s", rows.stream, rows.replication_key, rows.watermark
+        )
         return
     why = "it has no replication key" if rows.replication_key is None else "it has no bookmark"
     logger.info(
-        "stream %s: comparing all rows as they are now (%s): what has changed at the source since the last run differs",
+        "stream %s: comparing all rows as they are now (%s): what has changed at the source since "
+            "the last run differs",
         rows.stream, why,
     )  # fmt: skip

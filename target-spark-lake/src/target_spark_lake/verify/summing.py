@@ -1,8 +1,9 @@
-"""Sums of checksums by bucket, made for the source by the database itself: agreeing buckets need not be read.
+"""Sums of checksums by bucket, made for the source by the database itself: agreeing buckets need
+not be read.
 
-A bucket agrees if both sides have the same number of rows with the same sums, with or without the rows that the lake
-need not have yet. Only the others are read and compared row by row, so if one side prints a text differently that
-costs only time.
+A bucket agrees if both sides have the same number of rows with the same sums, with or without the
+rows that the lake need not have yet. Only the others are read and compared row by row, so if one
+side prints a text differently that costs only time.
 """
 
 from __future__ import annotations
@@ -57,20 +58,32 @@ class _Sums:
 
 
 def summed(rows: SourceRows, comparison: Comparison, lake: Rows) -> Summed | None:
-    """Compare the sums of both sides; None if there are none or they save nothing, so that all rows must be read."""
+    """Compare the sums of both sides.
+
+    None if there are none or they save nothing, so that all rows must be read.
+    """
     names = tuple(each.name for each in comparison.columns)
     if lacking := _unsummed(rows, comparison):
-        logger.info("stream %s: all rows are read, for there are no checksums of them: %s", rows.stream, lacking)
+        logger.info(
+            "stream %s: all rows are read, for there are no checksums of them: %s",
+            rows.stream,
+            lacking,
+        )
         return None
     summing = Summing(names, comparison.keys, rows.buckets)
     try:
         source = rows.sums(summing)
     except SourceError as error:
-        logger.warning("stream %s: all rows are read, for the database made no checksums: %s", rows.stream, error)
+        logger.warning(
+            "stream %s: all rows are read, for the database made no checksums: %s",
+            rows.stream,
+            error,
+        )
         return None
     even, newer, uneven, buckets = _judged(source, _of_lake(comparison, summing, lake))
     logger.info(
-        "stream %s: by checksums made in the database %s rows agree, in %s of %s ranges of the key's hash",
+        "stream %s: by checksums made in the database %s rows agree, in %s of %s ranges of the "
+            "key's hash",
         rows.stream, f"{even:,}", f"{buckets - len(uneven):,}", f"{buckets:,}",
     )  # fmt: skip
     if len(uneven) > MOST_READ:
@@ -94,12 +107,18 @@ def value_text(values: pa.Array, kind: LakeType) -> pa.Array:
     elif name == "boolean":
         text = values.cast(pa.int8()).cast(pa.string())
     elif name == "binary":
-        text = pa.array([None if each is None else each.hex() for each in values.to_pylist()], pa.string())
+        text = pa.array(
+            [None if each is None else each.hex() for each in values.to_pylist()], pa.string()
+        )
     elif name in _NAN:
         whole = pa.int32() if name == "float" else pa.int64()
-        text = pc.if_else(pc.is_nan(values), pa.scalar(_NAN[name], whole), values.view(whole)).cast(pa.string())
+        text = pc.if_else(pc.is_nan(values), pa.scalar(_NAN[name], whole), values.view(whole)).cast(
+            pa.string()
+        )
     elif name in ("timestamp", "timestamp_ntz"):
-        text = pc.replace_substring_regex(pc.strftime(values, format="%Y-%m-%d %H:%M:%S"), r"\.?0*$", "")
+        text = pc.replace_substring_regex(
+            pc.strftime(values, format="%Y-%m-%d %H:%M:%S"), r"\.?0*$", ""
+        )
     else:
         rows = pa.RecordBatch.from_arrays([values], ["value"])
         text = fitted(rows, Struct.of({"value": STRING})).column(0)
@@ -108,7 +127,11 @@ def value_text(values: pa.Array, kind: LakeType) -> pa.Array:
 
 def _unsummed(rows: SourceRows, comparison: Comparison) -> str | None:
     """Why there are no sums; None if there are."""
-    other = [each.name for each in comparison.columns if each.source != each.lake or not isinstance(each.lake, Scalar)]
+    other = [
+        each.name
+        for each in comparison.columns
+        if each.source != each.lake or not isinstance(each.lake, Scalar)
+    ]
     if other:
         return f"{', '.join(other)} can't be summed up there, or is of another type in the lake"
     return rows.unsummed([each.name for each in comparison.columns])
@@ -121,7 +144,9 @@ def _of_lake(comparison: Comparison, summing: Summing, lake: Rows) -> dict[int, 
         for rows in current:
             grouped = rows.group_by("bucket").aggregate([("high", "list"), ("low", "list")])
             # Sums exceed 64 bits.
-            for bucket, high, low in zip(*(each.to_pylist() for each in grouped.columns), strict=True):
+            for bucket, high, low in zip(
+                *(each.to_pylist() for each in grouped.columns), strict=True
+            ):
                 sums[bucket] = sums.get(bucket, _Sums()) + _Sums(len(high), sum(high), sum(low))
     return sums
 
@@ -137,14 +162,20 @@ def _hashed(rows: pa.RecordBatch, comparison: Comparison, summing: Summing) -> p
             "bucket": pa.array(_buckets(of_group, summing), pa.int32()),
             # The first 15 of 16 digits each.
             "high": pa.array([int.from_bytes(each[:8], "big") >> 4 for each in hashes], pa.int64()),
-            "low": pa.array([int.from_bytes(each[8:16], "big") >> 4 for each in hashes], pa.int64()),
+            "low": pa.array(
+                [int.from_bytes(each[8:16], "big") >> 4 for each in hashes], pa.int64()
+            ),
             **comparison.state(rows),
         }
     )
 
 
-def _judged(source: list[BucketSum], lake: dict[int, _Sums]) -> tuple[int, int, tuple[int, ...], int]:
-    """The number of agreeing rows, of newer rows beside them, the buckets that don't agree, and the number of all."""
+def _judged(
+    source: list[BucketSum], lake: dict[int, _Sums]
+) -> tuple[int, int, tuple[int, ...], int]:
+    """The number of agreeing rows, of newer rows beside them, the buckets that don't agree, and the
+    number of all.
+    """
     kept: dict[int, _Sums] = {}
     newer: dict[int, _Sums] = {}
     for each in source:

@@ -1,6 +1,7 @@
 """`spark-lake verify`: compares the source with the lake, stream by stream, at the saved bookmarks.
 
-It only reads; a repair is a journalled run, which holds the pipeline from the first look to the commit.
+It only reads; a repair is a journalled run, which holds the pipeline from the first look to the
+commit.
 """
 
 from __future__ import annotations
@@ -41,7 +42,9 @@ logger = logging.getLogger("spark-lake")
 
 @dataclass(frozen=True)
 class TapSide:
-    """How the tap is run: its config, its catalog if any, and whether environment variables are used."""
+    """How the tap is run: its config, its catalog if any, and whether environment variables are
+    used.
+    """
 
     config: Mapping[str, Any]
     catalog: Mapping[str, Any] | None = None
@@ -61,7 +64,8 @@ def verify(
     """Compare the streams of a tap, or one of them, with their tables.
 
     Raises:
-        ConfigurationError: there is no such stream, the tap is not installed, or records are transformed on their way.
+        ConfigurationError: there is no such stream, the tap is not installed, or records are
+            transformed on their way.
         LockedError: a run is being published, or was published meanwhile.
         SourceError: the database refused.
         StorageError: the lake can't be read.
@@ -72,13 +76,16 @@ def verify(
     state = {} if saved is None else saved.value
     with (
         closing(_opened(tap)) as source,
-        TemporaryDirectory(prefix="verify-", dir=scratch_folder(), ignore_cleanup_errors=True) as folder,
+        TemporaryDirectory(
+            prefix="verify-", dir=scratch_folder(), ignore_cleanup_errors=True
+        ) as folder,
     ):
         verifier = StreamVerifier(storage, layout, settings, state, Path(folder))
         report = verifier.report(source, _chosen(source, stream))
     if not report.agrees and _state_of(storage, layout) != before:
         raise LockedError(
-            f"pipeline {layout.pipeline}: a run was published while its tables were compared; run verify again"
+            f"pipeline {layout.pipeline}: a run was published while its tables were compared; run "
+            "verify again"
         )
     return report
 
@@ -124,7 +131,8 @@ def repair(
 def _refuse_mapping(config: Mapping[str, Any]) -> None:
     if wants_mapping(config):
         raise ConfigurationError(
-            "stream_maps or flattening change records on their way, so the lake's rows are not the source's: there is "
+            "stream_maps or flattening change records on their way, so the lake's rows are not the "
+            "source's: there is "
             "nothing to compare"
         )
 
@@ -138,13 +146,19 @@ def _state_of(storage: Storage, layout: Layout) -> str | None:
     last, lock = last_committed(storage, layout.runs), newest_entry(storage, layout)
     held = lock is not None and lock.is_held()
     if last is not None and last.phase == COMMITTED:
-        way_out = "run verify again when it is done" if held else "run `spark-lake recover`, then verify again"
+        way_out = (
+            "run verify again when it is done"
+            if held
+            else "run `spark-lake recover`, then verify again"
+        )
         raise LockedError(
-            f"pipeline {layout.pipeline}: run {last.run_id} is committed, and not all of it is published yet; {way_out}"
+            f"pipeline {layout.pipeline}: run {last.run_id} is committed, and not all of it is "
+            f"published yet; {way_out}"
         )
     if lock is not None and held:
         logger.info(
-            "pipeline %s is held by %s: verify only reads, what that run has not published does not count",
+            "pipeline %s is held by %s: verify only reads, what that run has not published does "
+                "not count",
             layout.pipeline, lock.holder(),
         )  # fmt: skip
     return None if last is None else last.run_id
@@ -157,9 +171,12 @@ def _opened(tap: TapSide) -> ComparedSource:
         if not (error.name or "").startswith(SOURCE_MODULE.partition(".")[0]):
             raise
         raise ConfigurationError(
-            "verify reads the source as tap-spark-jdbc does, which is not installed here: install it beside the target"
+            "verify reads the source as tap-spark-jdbc does, which is not installed here: install "
+            "it beside the target"
         ) from error
-    source: ComparedSource = module.open_source(tap.config, tap.catalog, from_environment=tap.from_environment)
+    source: ComparedSource = module.open_source(
+        tap.config, tap.catalog, from_environment=tap.from_environment
+    )
     return source
 
 
@@ -168,5 +185,7 @@ def _chosen(source: ComparedSource, stream: str | None) -> tuple[str, ...]:
     if stream is None:
         return known
     if stream not in known:
-        raise ConfigurationError(f"stream {stream}: the tap has no such stream; it has {', '.join(known) or 'none'}")
+        raise ConfigurationError(
+            f"stream {stream}: the tap has no such stream; it has {', '.join(known) or 'none'}"
+        )
     return (stream,)

@@ -15,7 +15,8 @@ class StreamReport:
     """The result for one stream.
 
     Attributes:
-        counts: Rows: `missing`, `extra`, `different`, `source_rows`, `lake_rows`, `not_compared`, `older_versions`;
+        counts: Rows: `missing`, `extra`, `different`, `source_rows`, `lake_rows`, `not_compared`,
+            `older_versions`;
             absent ones are 0.
         keys: The first keys of `missing`, `extra` and `different` rows.
         key_properties: Columns of the key; empty if whole rows are used as keys.
@@ -57,7 +58,11 @@ class StreamReport:
             "key_properties": list(self.key_properties),
             "replication_key": self.replication_key,
             "watermark": self.watermark,
-            **({} if self.repaired is None else {"repaired": {kind: self.repaired.get(kind, 0) for kind in KINDS}}),
+            **(
+                {}
+                if self.repaired is None
+                else {"repaired": {kind: self.repaired.get(kind, 0) for kind in KINDS}}
+            ),
         }
 
 

@@ -1,4 +1,6 @@
-"""Databases of which the suite has no server: their URLs, dialects, and types as drivers describe them."""
+"""Databases of which the suite has no server: their URLs, dialects, and types as drivers describe
+them.
+"""
 
 from __future__ import annotations
 

@@ -7,7 +7,8 @@ import pytest
 from tap.dialects.unserved.named_dialects import described, dialect_named
 from tap_spark_jdbc.dialects import overridden
 
-# As the drivers name types: rowversion is `timestamp`, an unbounded NUMBER has no digits, an identity says so.
+# As the drivers name types: rowversion is `timestamp`, an unbounded NUMBER has no digits, an
+# identity says so.
 READ = {
     "sqlserver": [
         (("int identity", 10, 0), "INTEGER", '"k"', "INT"),
@@ -36,13 +37,38 @@ READ = {
     "oracle": [
         (("NUMBER", 12, 2), "DECIMAL(12,2)", '"k"', "DECIMAL(12,2)"),
         (("NUMBER", 38, 0), "DECIMAL(38,0)", '"k"', "DECIMAL(38,0)"),
-        (("NUMBER", 0, -127), "NUMERIC", "TO_CHAR(\"k\", 'TM9', 'NLS_NUMERIC_CHARACTERS=''.,''')", "STRING"),
-        (("NUMBER", 5, -2), "NUMERIC", "TO_CHAR(\"k\", 'TM9', 'NLS_NUMERIC_CHARACTERS=''.,''')", "STRING"),
-        (("NUMBER", 3, 5), "NUMERIC", "TO_CHAR(\"k\", 'TM9', 'NLS_NUMERIC_CHARACTERS=''.,''')", "STRING"),
-        (("FLOAT", 126, None), "NUMERIC", "TO_CHAR(\"k\", 'TM9', 'NLS_NUMERIC_CHARACTERS=''.,''')", "STRING"),
+        (
+            ("NUMBER", 0, -127),
+            "NUMERIC",
+            "TO_CHAR(\"k\", 'TM9', 'NLS_NUMERIC_CHARACTERS=''.,''')",
+            "STRING",
+        ),
+        (
+            ("NUMBER", 5, -2),
+            "NUMERIC",
+            "TO_CHAR(\"k\", 'TM9', 'NLS_NUMERIC_CHARACTERS=''.,''')",
+            "STRING",
+        ),
+        (
+            ("NUMBER", 3, 5),
+            "NUMERIC",
+            "TO_CHAR(\"k\", 'TM9', 'NLS_NUMERIC_CHARACTERS=''.,''')",
+            "STRING",
+        ),
+        (
+            ("FLOAT", 126, None),
+            "NUMERIC",
+            "TO_CHAR(\"k\", 'TM9', 'NLS_NUMERIC_CHARACTERS=''.,''')",
+            "STRING",
+        ),
         (("BINARY_DOUBLE", 8, None), "DOUBLE PRECISION", '"k"', "DOUBLE"),
         # Its DATE has a time of day.
-        (("DATE", 7, None), "TIMESTAMP", "LTRIM(TO_CHAR(\"k\", 'SYYYY-MM-DD HH24:MI:SS'))", "STRING"),
+        (
+            ("DATE", 7, None),
+            "TIMESTAMP",
+            "LTRIM(TO_CHAR(\"k\", 'SYYYY-MM-DD HH24:MI:SS'))",
+            "STRING",
+        ),
         (
             ("TIMESTAMP(9)", 11, 9),
             "TIMESTAMP",
@@ -64,14 +90,24 @@ READ = {
         (("DECIMAL", 31, 31), "DECIMAL(31,31)", '"k"', "DECIMAL(31,31)"),
         (("DECFLOAT", 34, None), "NUMERIC", 'CAST("k" AS VARCHAR(64))', "STRING"),
         (("DATE", 10, None), "DATE", "VARCHAR_FORMAT(\"k\", 'YYYY-MM-DD')", "STRING"),
-        (("TIMESTAMP", 32, 12), "TIMESTAMP", "VARCHAR_FORMAT(\"k\", 'YYYY-MM-DD HH24:MI:SS.FF12')", "STRING"),
+        (
+            ("TIMESTAMP", 32, 12),
+            "TIMESTAMP",
+            "VARCHAR_FORMAT(\"k\", 'YYYY-MM-DD HH24:MI:SS.FF12')",
+            "STRING",
+        ),
         (("CHAR () FOR BIT DATA", 13, None), "VARBINARY", '"k"', "BINARY"),
         (("VARCHAR", 20, None), "VARCHAR(20)", '"k"', "STRING"),
         (("XML", 0, None), "TEXT", 'XMLSERIALIZE("k" AS CLOB)', "STRING"),
     ],
     "snowflake": [
         (("NUMBER", 38, 0), "DECIMAL(38,0)", '"k"', "DECIMAL(38,0)"),
-        (("TIMESTAMPNTZ", 29, 9), "TIMESTAMP", "TO_VARCHAR(\"k\", 'YYYY-MM-DD HH24:MI:SS.FF9')", "STRING"),
+        (
+            ("TIMESTAMPNTZ", 29, 9),
+            "TIMESTAMP",
+            "TO_VARCHAR(\"k\", 'YYYY-MM-DD HH24:MI:SS.FF9')",
+            "STRING",
+        ),
         (
             ("TIMESTAMPLTZ", 29, 9),
             "TIMESTAMP WITH TIME ZONE",
@@ -89,20 +125,33 @@ READ = {
     [(database, *each) for database, cases in READ.items() for each in cases],
 )
 def test_columns_are_read_exactly(
-    database: str, described_as: tuple[str, int | None, int | None], sql_type: str, select: str, read_as: str
+    database: str,
+    described_as: tuple[str, int | None, int | None],
+    sql_type: str,
+    select: str,
+    read_as: str,
 ) -> None:
     dialect = dialect_named(database)
     column = dialect.column("k", described(*described_as), nullable=True)
     assert column.reading.problem is None
-    assert (str(column.sql_type), dialect.select(column), column.reading.read_as) == (sql_type, select, read_as)
+    assert (str(column.sql_type), dialect.select(column), column.reading.read_as) == (
+        sql_type,
+        select,
+        read_as,
+    )
 
 
-@pytest.mark.parametrize(("database", "native"), [("sqlserver", "sql_variant"), ("oracle", "SDO_GEOMETRY")])
+@pytest.mark.parametrize(
+    ("database", "native"), [("sqlserver", "sql_variant"), ("oracle", "SDO_GEOMETRY")]
+)
 def test_a_type_without_exact_reading_says_so(database: str, native: str) -> None:
-    assert "no exact reading" in str(dialect_named(database).column("k", native, nullable=True).reading.problem)
+    assert "no exact reading" in str(
+        dialect_named(database).column("k", native, nullable=True).reading.problem
+    )
 
 
-# As these databases print values where nothing is said: two digits of money's four, ten of a float's seventeen.
+# As these databases print values where nothing is said: two digits of money's four, ten of a
+# float's seventeen.
 @pytest.mark.parametrize(
     ("database", "native_type", "select"),
     [
@@ -114,7 +163,12 @@ def test_a_type_without_exact_reading_says_so(database: str, native: str) -> Non
         ("snowflake", "FLOAT", "TO_VARCHAR(\"k\", 'TME')"),
     ],
 )
-def test_a_number_that_is_read_as_text_keeps_all_its_digits(database: str, native_type: str, select: str) -> None:
+def test_a_number_that_is_read_as_text_keeps_all_its_digits(
+    database: str, native_type: str, select: str
+) -> None:
     dialect = dialect_named(database)
     for wanted in ("text", "decimal(38,10)"):
-        assert dialect.select(overridden(dialect.column("k", native_type, nullable=True), wanted)) == select
+        assert (
+            dialect.select(overridden(dialect.column("k", native_type, nullable=True), wanted))
+            == select
+        )

@@ -13,16 +13,33 @@ from tap_spark_jdbc.config.settings import TapSettings
     ("sql", "why"),
     [
         ("WITH a AS (SELECT 1 AS n) SELECT n FROM a", "begins with WITH; make a view of it"),
-        (" -- mine\n/* too */ ;with a as (select 1 n) select * from a;", "begins with WITH; make a view of it"),
-        ("SELECT id FROM t ORDER BY id", "ends in ORDER BY without TOP or OFFSET; leave ORDER BY out"),
-        ("select id from t order /* by */ by id desc, offset; -- offset 0 rows", "leave ORDER BY out"),
-        ("SELECT (SELECT TOP 1 a FROM u ORDER BY a) AS top_a FROM t ORDER BY 1", "leave ORDER BY out"),
+        (
+            " -- mine\n/* too */ ;with a as (select 1 n) select * from a;",
+            "begins with WITH; make a view of it",
+        ),
+        (
+            "SELECT id FROM t ORDER BY id",
+            "ends in ORDER BY without TOP or OFFSET; leave ORDER BY out",
+        ),
+        (
+            "select id from t order /* by */ by id desc, offset; -- offset 0 rows",
+            "leave ORDER BY out",
+        ),
+        (
+            "SELECT (SELECT TOP 1 a FROM u ORDER BY a) AS top_a FROM t ORDER BY 1",
+            "leave ORDER BY out",
+        ),
         ("SELECT [top], 'TOP' AS \"top\" FROM t ORDER BY id", "leave ORDER BY out"),
     ],
 )
-def test_a_query_that_sql_server_can_t_take_as_a_table_is_told_with_the_way_out(sql: str, why: str) -> None:
+def test_a_query_that_sql_server_can_t_take_as_a_table_is_told_with_the_way_out(
+    sql: str, why: str
+) -> None:
     """All of them at once, before anything is started; other databases take them."""
-    config = {"jdbc_url": URLS["sqlserver"], "queries": [{"name": name, "sql": sql} for name in ("q", "r")]}
+    config = {
+        "jdbc_url": URLS["sqlserver"],
+        "queries": [{"name": name, "sql": sql} for name in ("q", "r")],
+    }
     told = rf"2 settings are wrong: queries: 'q': .*{why}.*queries: 'r': .*{why}"
     with pytest.raises(ConfigurationError, match=told):
         TapSettings.from_config(config)

@@ -24,7 +24,9 @@ def key_of(dialect: Dialect, native: str, name: str = "k") -> Key:
 
 
 def test_urls_find_their_dialect() -> None:
-    assert {name: dialect_of(url).name for name, url in URLS.items()} == {name: name for name in URLS}
+    assert {name: dialect_of(url).name for name, url in URLS.items()} == {
+        name: name for name in URLS
+    }
 
 
 LITERALS = [
@@ -48,7 +50,8 @@ LITERALS = [
         "sqlserver",
         "datetimeoffset",
         "2025-01-20 13:30:00.1234567",
-        "TODATETIMEOFFSET(CONVERT(datetime2(7), LEFT('2025-01-20 13:30:00.123456700', 27), 121), '+00:00')",
+        "TODATETIMEOFFSET(CONVERT(datetime2(7), LEFT('2025-01-20 13:30:00.123456700', 27), 121), "
+        "'+00:00')",
     ),
     ("sqlserver", "nvarchar(20)", "it's", "'it''s'"),
     ("sqlserver", "nvarchar(20)", "日本'", "N'日本'''"),
@@ -61,11 +64,26 @@ LITERALS = [
         "550e8400-e29b-41d4-a716-446655440000",
         "CAST('550e8400-e29b-41d4-a716-446655440000' AS uniqueidentifier)",
     ),
-    ("sqlserver", "timestamp", "0x00000000000007D1", "CONVERT(varbinary(8000), '0x00000000000007D1', 1)"),
+    (
+        "sqlserver",
+        "timestamp",
+        "0x00000000000007D1",
+        "CONVERT(varbinary(8000), '0x00000000000007D1', 1)",
+    ),
     ("oracle", "NUMBER", "0.0000123456789123456", "(0.0000123456789123456)"),
     # Compared as the DATE that it is, with its time.
-    ("oracle", "DATE", "2025-01-20 15:30:00", "CAST(TIMESTAMP '2025-01-20 15:30:00.000000' AS DATE)"),
-    ("oracle", "TIMESTAMP(9)", "2025-01-20 15:30:00.123456789", "TIMESTAMP '2025-01-20 15:30:00.123456789'"),
+    (
+        "oracle",
+        "DATE",
+        "2025-01-20 15:30:00",
+        "CAST(TIMESTAMP '2025-01-20 15:30:00.000000' AS DATE)",
+    ),
+    (
+        "oracle",
+        "TIMESTAMP(9)",
+        "2025-01-20 15:30:00.123456789",
+        "TIMESTAMP '2025-01-20 15:30:00.123456789'",
+    ),
     (
         "oracle",
         "TIMESTAMP(6) WITH TIME ZONE",
@@ -79,7 +97,12 @@ LITERALS = [
     ("oracle", "NVARCHAR2(20)", "it's \\", "'it''s \\'"),
     ("oracle", "RAW", "00FF", "HEXTORAW('00FF')"),
     ("db2", "DATE", "2025-01-20", "DATE('2025-01-20')"),
-    ("db2", "TIMESTAMP", "2025-01-20 15:30:00.123456789", "TIMESTAMP('2025-01-20 15:30:00.123456789', 12)"),
+    (
+        "db2",
+        "TIMESTAMP",
+        "2025-01-20 15:30:00.123456789",
+        "TIMESTAMP('2025-01-20 15:30:00.123456789', 12)",
+    ),
     ("db2", "VARCHAR(20)", "it's", "'it''s'"),
     ("snowflake", "DATE", "2025-01-20", "TO_DATE('2025-01-20', 'YYYY-MM-DD')"),
     (
@@ -96,7 +119,9 @@ LITERALS = [
 
 
 @pytest.mark.parametrize(("database", "native", "raw", "literal"), LITERALS)
-def test_a_key_s_literal_compares_as_its_column_does(database: str, native: str, raw: str, literal: str) -> None:
+def test_a_key_s_literal_compares_as_its_column_does(
+    database: str, native: str, raw: str, literal: str
+) -> None:
     dialect = dialect_named(database)
     key = key_of(dialect, native)
     assert dialect.literal(key, key.parse(raw)) == literal
@@ -105,10 +130,15 @@ def test_a_key_s_literal_compares_as_its_column_does(database: str, native: str,
 @pytest.mark.parametrize("database", URLS)
 def test_nothing_of_the_user_s_reaches_sql_unquoted(database: str) -> None:
     dialect = dialect_named(database)
-    columns = (dialect.column(HOSTILE, "VARCHAR(20)", nullable=True), dialect.column("n", "DATE", nullable=True))
+    columns = (
+        dialect.column(HOSTILE, "VARCHAR(20)", nullable=True),
+        dialect.column("n", "DATE", nullable=True),
+    )
     table = Table(HOSTILE, HOSTILE, columns, primary_key=(HOSTILE,))
     key, split = Key.of(table, columns[0]), Key.of(table, columns[0])
-    low, high = (Point(dialect.literal(key, key.parse(text)), key.parse(text)) for text in (HOSTILE, "z'"))
+    low, high = (
+        Point(dialect.literal(key, key.parse(text)), key.parse(text)) for text in (HOSTILE, "z'")
+    )
     plan = StreamPlan(table, "t", columns, "INCREMENTAL", replication_key=key)
     sql = StreamSql(dialect, plan, split, bookmark=low, upper=high)
     piece = Slice(Range(low, high, closed=True), Range(low))
@@ -145,7 +175,10 @@ def test_pages() -> None:
     for name in ("sqlserver", "oracle", "db2"):
         assert dialect_named(name).limited(7, 100) == rows
     # SQL Server has no OFFSET without ORDER BY.
-    assert dialect_named("sqlserver").limited(7, 100, ordered=False) == f"ORDER BY (SELECT NULL) {rows}"
+    assert (
+        dialect_named("sqlserver").limited(7, 100, ordered=False)
+        == f"ORDER BY (SELECT NULL) {rows}"
+    )
     assert dialect_named("snowflake").limited(7, 100) == "LIMIT 7 OFFSET 100"
 
 
@@ -168,14 +201,22 @@ def test_a_key_type_s_text_names_the_exact_form() -> None:
         *[("sqlserver", each) for each in ("text", "ntext", "xml", "image")],
         *[("oracle", each) for each in ("CLOB", "NCLOB", "LONG", "BLOB", "LONG RAW")],
         *[("db2", each) for each in ("CLOB(1048576)", "DBCLOB", "BLOB", "LONG VARCHAR", "XML")],
-        *[("derby", each) for each in ("CLOB", "BLOB", "LONG VARCHAR", "LONG VARCHAR FOR BIT DATA", "XML")],
+        *[
+            ("derby", each)
+            for each in ("CLOB", "BLOB", "LONG VARCHAR", "LONG VARCHAR FOR BIT DATA", "XML")
+        ],
     ],
 )
-def test_what_a_database_can_t_compare_is_no_key_and_is_told(database: str, native_type: str) -> None:
+def test_what_a_database_can_t_compare_is_no_key_and_is_told(
+    database: str, native_type: str
+) -> None:
     column = dialect_named(database).column("c", native_type, nullable=True)
     assert column.reading.problem is None
     for kind in (None, KeyType.STRING, KeyType.BINARY, KeyType.DATETIME):
-        with pytest.raises(ValueError, match=f"rows can't be ordered by column 'c' of type {re.escape(native_type)}"):
+        with pytest.raises(
+            ValueError,
+            match=f"rows can't be ordered by column 'c' of type {re.escape(native_type)}",
+        ):
             Key.of(Table("s", "t", (column,)), column, kind)
 
 
@@ -188,16 +229,24 @@ def test_what_a_database_can_t_compare_is_no_key_and_is_told(database: str, nati
     ],
 )
 def test_a_bound_of_sql_server_is_of_the_column_s_own_kind(native_type: str, literal: str) -> None:
-    """A national string would make one of each value of the column: no index serves that, and the order is another."""
+    """A national string would make one of each value of the column: no index serves that, and the
+    order is another.
+    """
     dialect = dialect_named("sqlserver")
-    key = Key.of(*[(table := Table("s", "t", (dialect.column("c", native_type, nullable=True),))), table.columns[0]])
+    key = Key.of(
+        *[
+            (table := Table("s", "t", (dialect.column("c", native_type, nullable=True),))),
+            table.columns[0],
+        ]
+    )
     assert dialect.literal(key, key.parse("é")) == literal
 
 
 @pytest.mark.parametrize(
     "told",
     [
-        "(conn=1) RSA public key is not available client side (option serverRsaPublicKeyFile not set)",
+        "(conn=1) RSA public key is not available client side (option serverRsaPublicKeyFile not "
+        "set)",
         "Public Key Retrieval is not allowed",
     ],
 )
@@ -207,7 +256,9 @@ def test_a_login_that_wants_encryption_says_which_parameter_helps(told: str) -> 
 
 
 def test_snowflake_s_driver_takes_a_name_for_a_name() -> None:
-    """By default an underscore fits any letter there: the primary keys of ORDER_ITEM and ORDERXITEM come as one."""
+    """By default an underscore fits any letter there: the primary keys of ORDER_ITEM and ORDERXITEM
+    come as one.
+    """
     assert dialect_named("snowflake").properties["enablePatternSearch"] == "false"
 
 
@@ -224,16 +275,21 @@ def test_slices_are_cut_by_the_page_clause_that_the_database_has(url: str, page:
 
 
 def test_open_transactions_are_asked_for_with_the_clock() -> None:
-    """The age of the oldest one that may write, and the clock in seconds; and the grant that this needs."""
+    """The age of the oldest one that may write, and the clock in seconds.
+
+    And the grant that this needs.
+    """
     oracle, sqlserver = dialect_named("oracle"), dialect_named("sqlserver")
     assert oracle.open_transactions == (
         "SELECT MAX(CEIL((SYSDATE - t.START_DATE) * 86400)), "
-        "FLOOR((CAST(SYS_EXTRACT_UTC(SYSTIMESTAMP) AS DATE) - DATE '1970-01-01') * 86400) FROM V$TRANSACTION t"
+        "FLOOR((CAST(SYS_EXTRACT_UTC(SYSTIMESTAMP) AS DATE) - DATE '1970-01-01') * 86400) FROM "
+        "V$TRANSACTION t"
     )
     assert oracle.open_transactions_grant == "GRANT SELECT ON V_$TRANSACTION TO {user}"
     assert sqlserver.open_transactions == (
         "SELECT MAX(DATEDIFF_BIG(second, t.transaction_begin_time, SYSDATETIME())), "
-        "DATEDIFF_BIG(second, '1970-01-01', SYSUTCDATETIME()) FROM sys.dm_tran_active_transactions t "
+        "DATEDIFF_BIG(second, '1970-01-01', SYSUTCDATETIME()) FROM sys.dm_tran_active_transactions "
+        "t "
         "JOIN sys.dm_tran_session_transactions s ON s.transaction_id = t.transaction_id "
         "WHERE t.transaction_type IN (1, 4) AND s.session_id <> @@SPID"
     )

@@ -1,4 +1,7 @@
-"""A table, a tap on it, and connections whose transactions a test drives; what happens between a run's lines."""
+"""A table, a tap on it, and connections whose transactions a test drives.
+
+What happens between a run's lines.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,10 @@ import pytest
 from tap.dying import Pipe
 from tap_spark_jdbc.snapshot import open_transactions
 
-TABLE = "create table t (id integer primary key, k integer not null, v text not null); create index t_k on t (k);"
+TABLE = (
+    "create table t (id integer primary key, k integer not null, v text not null); create "
+    "index t_k on t (k);"
+)
 PREPARED = "select gid from pg_prepared_xacts where database = current_database()"
 UNINDEXED = "create table t (id integer primary key, k integer not null, v text not null);"
 
@@ -64,9 +70,13 @@ def source(spark, postgres, tmp_path) -> Iterator[Callable[..., Source]]:
     made = []
 
     def make(script: str = TABLE, **settings: Any) -> Source:
-        tap, database = postgres(script, **{"incremental_tables": ["public.t:k:integer"], "slice_rows": 5, **settings})
+        tap, database = postgres(
+            script, **{"incremental_tables": ["public.t:k:integer"], "slice_rows": 5, **settings}
+        )
         dsn = f"postgresql://postgres:{database.info.password}@{database.info.host}:{database.info.port}/"
-        made.append(Source(Pipe(tmp_path / "lake", tap.config), dsn + database.info.dbname, database))
+        made.append(
+            Source(Pipe(tmp_path / "lake", tap.config), dsn + database.info.dbname, database)
+        )
         return made[-1]
 
     yield make

@@ -9,16 +9,22 @@ import pytest
 from tap.snapshot.late_commits.driven_source import TABLE, UNINDEXED
 
 
-@pytest.mark.parametrize(("script", "deaths"), [(TABLE, [2, 5]), (UNINDEXED, [3])], ids=["indexed", "unindexed"])
-def test_a_run_that_goes_on_finds_what_was_committed_late_where_the_dead_one_had_been(source, script, deaths):
-    # The second half of the rows has one key, and is cut along the primary key where the key has an index.
+@pytest.mark.parametrize(
+    ("script", "deaths"), [(TABLE, [2, 5]), (UNINDEXED, [3])], ids=["indexed", "unindexed"]
+)
+def test_a_run_that_goes_on_finds_what_was_committed_late_where_the_dead_one_had_been(
+    source, script, deaths
+):
+    # The second half of the rows has one key, and is cut along the primary key where the key has an
+    # index.
     rows = "insert into t select n, least(n, 12), 'row' from generate_series(1, 24) n;"
     it = source(script + rows)
     for number in deaths:
         it.database.execute(f"drop table t; {script} {rows}")
         it.pipe.forget()
         long = it.transaction(
-            "insert into t values (-5, 3, 'late')", "savepoint s", "update t set k = 1, v = 'late' where id = 8",
+            "insert into t values (-5, 3, 'late')", "savepoint s", "update t set k = 1, v = 'late' "
+                "where id = 8",
             "insert into t values (14, 12, 'late') on conflict (id) do update set v = 'late'",
         )  # fmt: skip
         other = it.transaction()
@@ -40,9 +46,15 @@ def test_a_run_that_goes_on_finds_what_was_committed_late_where_the_dead_one_had
         assert {-5, 8} <= set(news.ids("public-t")), number
 
 
-@pytest.mark.parametrize(("script", "number"), [(TABLE, 5), (UNINDEXED, 3)], ids=["indexed", "unindexed"])
-def test_a_run_that_goes_on_finds_rows_at_its_upper_bound_where_the_dead_one_had_been(source, script, number):
-    it = source(script + "insert into t select n, least(n, 12), 'row' from generate_series(1, 24) n;")
+@pytest.mark.parametrize(
+    ("script", "number"), [(TABLE, 5), (UNINDEXED, 3)], ids=["indexed", "unindexed"]
+)
+def test_a_run_that_goes_on_finds_rows_at_its_upper_bound_where_the_dead_one_had_been(
+    source, script, number
+):
+    it = source(
+        script + "insert into t select n, least(n, 12), 'row' from generate_series(1, 24) n;"
+    )
     died = it.pipe.run().until(number)
     gone = max(died.ids("public-t"))
     assert 12 < gone < 24

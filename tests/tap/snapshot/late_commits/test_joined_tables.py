@@ -1,4 +1,6 @@
-"""Tables that become the stream's, or a part of it, between two runs: their rows are older than the last run."""
+"""Tables that become the stream's, or a part of it, between two runs: their rows are older than the
+last run.
+"""
 
 from __future__ import annotations
 
@@ -36,8 +38,13 @@ COMPUTED = {"incremental_tables": [], "stream_options": {"public-t": {"replicati
     ids=["partition", "computed key", "partition of a partition", "heir"],
 )
 @pytest.mark.parametrize("news", [False, True], ids=["quiet", "with news"])
-def test_a_table_that_joins_a_stream_is_sent_with_all_of_its_rows(source, caplog, script, change, settings, news):
-    """Also where its rows are older than the last run, and lie at or below the bookmark; and they come once."""
+def test_a_table_that_joins_a_stream_is_sent_with_all_of_its_rows(
+    source, caplog, script, change, settings, news
+):
+    """Also where its rows are older than the last run, and lie at or below the bookmark.
+
+    And they come once.
+    """
     it = source(script, **settings)
     assert it.ids() == list(range(1, 10))
     it.database.execute(change)
@@ -69,10 +76,14 @@ def test_an_attachment_that_is_open_during_a_run_is_found_by_the_next(source):
 
 
 def test_a_table_that_took_the_stream_s_name_is_sent_with_all_of_its_rows(source, caplog):
-    """A table that was filled before the last run and renamed after it has rows that no bookmark knows of."""
+    """A table that was filled before the last run and renamed after it has rows that no bookmark
+    knows of.
+    """
     it = source(TABLE + TABLE.replace("table t", "table t2").replace("t_k on t", "t2_k on t2"))
     it.database.execute("insert into t select n, n, 'row' from generate_series(1, 9) n")
-    it.database.execute("insert into t2 select n, least(n, 9), 'another' from generate_series(1, 20) n")
+    it.database.execute(
+        "insert into t2 select n, least(n, 9), 'another' from generate_series(1, 20) n"
+    )
     assert it.ids() == list(range(1, 10))
     it.database.execute("alter table t rename to t1; alter table t2 rename to t")
 

@@ -1,4 +1,6 @@
-"""PostgreSQL: rows that are committed late arrive once, whatever their keys and however long their transactions ran."""
+"""PostgreSQL: rows that are committed late arrive once, whatever their keys and however long their
+transactions ran.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,9 @@ from tap_spark_jdbc.snapshot import server, stream_snapshot
 def test_a_row_that_commits_late_is_never_skipped_however_its_transaction_wrote_it(source):
     it = source(TABLE + "insert into t values (1, 100, 'seen'), (2, 100, 'seen');")
     idle = it.transaction()
-    plain = it.transaction("insert into t values (10, 1, 'late')", "update t set k = 2, v = 'late' where id = 2")
+    plain = it.transaction(
+        "insert into t values (10, 1, 'late')", "update t set k = 2, v = 'late' where id = 2"
+    )
     saved = it.transaction(
         "insert into t values (20, 3, 'late')",
         "savepoint one",
@@ -24,10 +28,15 @@ def test_a_row_that_commits_late_is_never_skipped_however_its_transaction_wrote_
         "do $$ begin for n in 23..24 loop begin insert into t values (n, 3, 'late'); "
         "exception when others then null; end; end loop; end $$",
     )
-    prepared = it.transaction("insert into t values (30, 4, 'late')", "prepare transaction 'two phases'")
-    # Committed in between by subtransactions of their own: a run sees these, and the next must not send them again.
+    prepared = it.transaction(
+        "insert into t values (30, 4, 'late')", "prepare transaction 'two phases'"
+    )
+    # Committed in between by subtransactions of their own: a run sees these, and the next must not
+    # send them again.
     nested = it.transaction(
-        "insert into t values (40, 90, 'in time')", "savepoint s", "insert into t values (41, 90, '')"
+        "insert into t values (40, 90, 'in time')",
+        "savepoint s",
+        "insert into t values (41, 90, '')",
     )
     nested.commit()
     undone = it.transaction("insert into t values (50, 5, 'undone')")
@@ -35,7 +44,9 @@ def test_a_row_that_commits_late_is_never_skipped_however_its_transaction_wrote_
     assert it.ids() == [1, 2, 40, 41]
     assert it.bookmark["replication_key_value"] == 100
 
-    idle.execute("insert into t values (60, 6, 'late: it began before the run, and wrote after it')")
+    idle.execute(
+        "insert into t values (60, 6, 'late: it began before the run, and wrote after it')"
+    )
     idle.commit()
     plain.execute("insert into t values (11, 1, 'late')")
     plain.commit()
@@ -58,7 +69,10 @@ def test_a_row_that_commits_late_is_never_skipped_however_its_transaction_wrote_
     assert it.bookmark == before
 
 
-SEQUENCE = "create sequence s cache 10; create table t (id bigint primary key default nextval('s'), v text);"
+SEQUENCE = (
+    "create sequence s cache 10; create table t (id bigint primary key default "
+    "nextval('s'), v text);"
+)
 
 
 @pytest.mark.parametrize(
@@ -67,7 +81,8 @@ SEQUENCE = "create sequence s cache 10; create table t (id bigint primary key de
         SEQUENCE,
         SEQUENCE.replace(" primary key", " not null unique"),
         SEQUENCE.replace("v text)", "v text) partition by range (id)")
-        + "create table t1 partition of t for values from (1) to (12); create table t2 partition of t default;",
+        + "create table t1 partition of t for values from (1) to (12); create table t2 partition "
+        "of t default;",
     ],
     ids=["primary key", "no key", "partitions"],
 )
@@ -123,12 +138,16 @@ def test_where_nothing_was_written_no_table_is_scanned(source, monkeypatch):
 def test_rows_at_a_bookmark_that_a_run_does_not_reach_are_not_taken_for_seen(source):
     it = source(
         "create table t (id integer primary key, k date, v text); create index on t (k);"
-        "insert into t values (1, current_date - 3, 'row'), (2, current_date + 1, 'row'), (3, current_date + 1, 'row')",
+        "insert into t values (1, current_date - 3, 'row'), (2, current_date + 1, 'row'), (3, "
+        "current_date + 1, 'row')",
         incremental_tables=["public.t:k:date"],
     )
     assert it.ids() == [1, 2, 3]
     it.pipe.config["settle_seconds"] = 3600
-    it.database.execute("insert into t values (4, current_date + 1, 'new'); update t set v = 'late' where id in (1, 3)")
+    it.database.execute(
+        "insert into t values (4, current_date + 1, 'new'); update t set v = 'late' where id in "
+        "(1, 3)"
+    )
     assert it.ids() == [1, 3, 4]
     assert it.bookmark["boundary"]["rows"] == 4
     it.database.execute("insert into t values (5, current_date + 1, 'new')")
@@ -160,11 +179,16 @@ def test_without_a_shared_snapshot_nothing_is_skipped_and_the_log_says_so(source
     it = source(TABLE + "insert into t select n, n, 'row' from generate_series(1, 20) n;")
     user = f"reader_{it.database.info.dbname}"
     it.database.execute(
-        f"revoke execute on function pg_export_snapshot() from public; create role {user} login password 'r';"
+        f"revoke execute on function pg_export_snapshot() from public; create role {user} login "
+        "password 'r';"
         f"grant select on t to {user}"
     )
     it.pipe.config.update(user=user, password="r")
-    long = it.transaction("insert into t values (-1, 2, 'late')", "savepoint s", "insert into t values (-2, 3, 'late')")
+    long = it.transaction(
+        "insert into t values (-1, 2, 'late')",
+        "savepoint s",
+        "insert into t values (-2, 3, 'late')",
+    )
 
     assert it.ids() == list(range(1, 21))
     assert "no snapshot can be shared here" in caplog.text
@@ -187,7 +211,10 @@ def test_a_computed_key_is_guarded_as_a_column_is(source):
 
 
 def test_a_view_says_that_it_is_not_guarded(source, caplog):
-    it = source(TABLE.replace("table t", "table b").replace("on t", "on b") + "create view t as select * from b;")
+    it = source(
+        TABLE.replace("table t", "table b").replace("on t", "on b")
+        + "create view t as select * from b;"
+    )
     it.database.execute("insert into t values (1, 10, 'row')")
     it.transaction("insert into t values (2, 5, 'late')")
 

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-MOVES = {"another system": {"system": "1"}, "another timeline": {"timeline": 99}, "an earlier state": {"xmax": 2**40}}
+MOVES = {
+    "another system": {"system": "1"},
+    "another timeline": {"timeline": 99},
+    "an earlier state": {"xmax": 2**40},
+}
 ROWS = "insert into t select n, n, 'row' from generate_series(1, 10) n"
 
 
@@ -15,8 +19,12 @@ def move(it, change):
 
 @pytest.mark.parametrize("news", [False, True], ids=["quiet", "with news"])
 @pytest.mark.parametrize("change", MOVES.values(), ids=MOVES)
-def test_on_another_server_the_first_run_sends_the_table_again_and_the_guard_is_on_again(source, caplog, change, news):
-    """Also if nothing is new: what was committed around the move arrives, and late rows are found from then on."""
+def test_on_another_server_the_first_run_sends_the_table_again_and_the_guard_is_on_again(
+    source, caplog, change, news
+):
+    """Also if nothing is new: what was committed around the move arrives, and late rows are found
+    from then on.
+    """
     caplog.set_level("INFO")
     it = source()
     it.database.execute(ROWS)
@@ -32,12 +40,19 @@ def test_on_another_server_the_first_run_sends_the_table_again_and_the_guard_is_
     # What shares the bookmark's key is known by its content.
     assert it.ids() == [-1, *range(1, 10), *([11] if news else [])]
 
-    said = [each.getMessage() for each in caplog.records if "(upgraded, restored or failed over)" in each.getMessage()]
+    said = [
+        each.getMessage()
+        for each in caplog.records
+        if "(upgraded, restored or failed over)" in each.getMessage()
+    ]
     assert len(said) == 1
     for words in ("stream public-t", "bookmark 10", "all rows up to", "an append-only table"):
         assert words in said[0]
     assert "stream public-t: 10 rows at or below the bookmark were sent again" in caplog.text
-    assert (it.bookmark["snapshot"]["system"], it.bookmark["snapshot"]["timeline"]) == (system, timeline)
+    assert (it.bookmark["snapshot"]["system"], it.bookmark["snapshot"]["timeline"]) == (
+        system,
+        timeline,
+    )
 
     long = it.transaction("insert into t values (-2, 4, 'late')")
     it.database.execute("insert into t values (12, 12, 'new')")
@@ -50,16 +65,23 @@ def test_on_another_server_the_first_run_sends_the_table_again_and_the_guard_is_
 
 
 @pytest.mark.parametrize("change", MOVES.values(), ids=MOVES)
-def test_on_another_server_a_window_is_sent_again_and_what_may_be_missing_below_it_is_said(source, caplog, change):
+def test_on_another_server_a_window_is_sent_again_and_what_may_be_missing_below_it_is_said(
+    source, caplog, change
+):
     it = source(late_rows="window", late_window=4)
     it.database.execute(ROWS)
     it.ids()
     move(it, change)
-    it.database.execute("insert into t values (-1, 8, 'around the move'), (-2, 2, 'around it, and too old')")
+    it.database.execute(
+        "insert into t values (-1, 8, 'around the move'), (-2, 2, 'around it, and too old')"
+    )
 
     assert it.ids() == [-1, 6, 7, 8, 9]
 
-    for words in ("the rows of the window of 4 up to the bookmark 10", "verify --repair --stream public-t"):
+    for words in (
+        "the rows of the window of 4 up to the bookmark 10",
+        "verify --repair --stream public-t",
+    ):
         assert words in caplog.text
     it.database.execute("insert into t values (-3, 7, 'late'), (11, 11, 'new')")
     assert it.ids() == [-3, 11]
@@ -67,7 +89,9 @@ def test_on_another_server_a_window_is_sent_again_and_what_may_be_missing_below_
 
 
 @pytest.mark.parametrize("change", MOVES.values(), ids=MOVES)
-def test_on_another_server_a_stream_without_a_window_says_what_may_be_missing(source, caplog, change):
+def test_on_another_server_a_stream_without_a_window_says_what_may_be_missing(
+    source, caplog, change
+):
     it = source(late_rows="open")
     it.database.execute(ROWS)
     long = it.transaction()
@@ -79,7 +103,13 @@ def test_on_another_server_a_stream_without_a_window_says_what_may_be_missing(so
     # A failover goes on with the numbers of transactions, so what has a later one is found.
     assert it.ids() == ([-1] if "timeline" in change else [])
 
-    for words in ("stream public-t", "bookmark 10", "may be missing", "verify --repair --stream public-t", "state set"):
+    for words in (
+        "stream public-t",
+        "bookmark 10",
+        "may be missing",
+        "verify --repair --stream public-t",
+        "state set",
+    ):
         assert words in caplog.text
 
 
@@ -101,7 +131,9 @@ def test_after_a_dump_and_restore_it_is_said_how_many_rows_came_again(source, ca
     it = source()
     it.database.execute(ROWS)
     it.ids()
-    it.database.execute("create table dump as select * from t; truncate t; insert into t select * from dump")
+    it.database.execute(
+        "create table dump as select * from t; truncate t; insert into t select * from dump"
+    )
     assert it.ids() == list(range(1, 10))
     assert "stream public-t: 9 rows at or below the bookmark" in caplog.text
     assert "an append-only table holds them twice" in caplog.text

@@ -1,4 +1,6 @@
-"""Each version that a run could see arrives once, and a run of many slices has the rows of one moment."""
+"""Each version that a run could see arrives once, and a run of many slices has the rows of one
+moment.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,10 @@ from tap.snapshot.late_commits.driven_source import TABLE, Between, Source
 
 @dataclass
 class Writer:
-    """Transactions that insert and update for ever, short and long ones, as the dice fall; a key is when one began."""
+    """Transactions that insert and update for ever, short and long ones, as the dice fall.
+
+    A key is when one began.
+    """
 
     source: Source
     dice: random.Random
@@ -47,7 +52,9 @@ class Session:
         elif dice.random() < self.haste:
             self.end(writer, commits=dice.random() < 0.9)
         else:
-            dice.choice([self.insert, self.insert, self.update, self.update, self.nest, self.unnest])(writer)
+            dice.choice(
+                [self.insert, self.insert, self.update, self.update, self.nest, self.unnest]
+            )(writer)
 
     def end(self, writer: Writer, *, commits: bool) -> None:
         self.connection.commit() if commits else self.connection.rollback()
@@ -62,7 +69,9 @@ class Session:
     def insert(self, writer: Writer) -> None:
         row = writer.tick()
         writer.locked[row] = self
-        self.connection.execute("insert into t values (%s, %s, %s)", (row, self.key(writer), f"version {row}"))
+        self.connection.execute(
+            "insert into t values (%s, %s, %s)", (row, self.key(writer), f"version {row}")
+        )
 
     def update(self, writer: Writer) -> None:
         known = [row for (row,) in self.connection.execute("select id from t")]
@@ -71,7 +80,9 @@ class Session:
             row = writer.dice.choice(free)
             writer.locked[row] = self
             version = f"version {writer.tick()}"
-            self.connection.execute("update t set k = %s, v = %s where id = %s", (self.key(writer), version, row))
+            self.connection.execute(
+                "update t set k = %s, v = %s where id = %s", (self.key(writer), version, row)
+            )
 
     def nest(self, writer: Writer) -> None:
         self.savepoints += 1
@@ -88,7 +99,8 @@ class Session:
     ("seed", "lag", "settings"),
     [
         (7, 0, {}),
-        # A run's transactions are about as long, in keys, as this reaches: some that were open are older.
+        # A run's transactions are about as long, in keys, as this reaches: some that were open are
+        # older.
         (8, 0, {"late_rows": "window", "late_window": 25}),
         (9, 60, {"late_rows": "window", "late_window": 60}),
         (11, 60, {"late_rows": "window", "late_window": 60}),
@@ -137,15 +149,19 @@ def test_every_version_that_a_run_could_see_arrives_once_through_20_runs_beside_
     ids=["incremental", "full table", "incremental by jdbc"],
 )
 def test_a_run_of_many_slices_has_the_rows_of_one_moment(source, settings):
-    it = source(TABLE + "insert into t select n, n, 'row' from generate_series(1, 40) n;", **settings)
+    it = source(
+        TABLE + "insert into t select n, n, 'row' from generate_series(1, 40) n;", **settings
+    )
     moment = it.rows()
     steps = iter(range(1, 1000))
 
     def happens() -> None:
         n = next(steps)
         it.database.execute(
-            f"insert into t values ({100 + n}, {n}, ''), ({-n}, {100 + n}, ''); delete from t where id = {40 - n};"
-            f"update t set id = {500 + n} where id = {20 - n}; update t set k = 500, v = '' where id = {n % 9 + 25}"
+            f"insert into t values ({100 + n}, {n}, ''), ({-n}, {100 + n}, ''); delete from t "
+            f"where id = {40 - n};"
+            f"update t set id = {500 + n} where id = {20 - n}; update t set k = 500, v = '' where "
+            f"id = {n % 9 + 25}"
         )
 
     it.pipe.output = lambda: Between(happens)

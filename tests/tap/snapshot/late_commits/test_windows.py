@@ -1,4 +1,6 @@
-"""Late rows of large tables: a window below the bookmark, by the key's index, and what was open at the last run."""
+"""Late rows of large tables: a window below the bookmark, by the key's index, and what was open at
+the last run.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,8 @@ def test_a_late_row_within_the_window_arrives_once_whenever_its_transaction_bega
     it = source(TABLE + ROWS, **WINDOW)
     assert it.ids() == list(range(1, 101))
     it.database.execute(
-        "insert into t values (-1, 80, 'late'), (-2, 100, 'at the bookmark'), (-3, 79, 'below the window');"
+        "insert into t values (-1, 80, 'late'), (-2, 100, 'at the bookmark'), (-3, 79, 'below the "
+        "window');"
         "update t set v = 'changed' where id in (90, 3)"
     )
     assert it.ids() == [-2, -1, 90]
@@ -25,11 +28,15 @@ def test_a_late_row_within_the_window_arrives_once_whenever_its_transaction_bega
     assert it.ids() == []
 
 
-def test_what_was_open_at_the_last_run_arrives_however_old_its_key_is_and_costs_no_scan_until_then(source, monkeypatch):
+def test_what_was_open_at_the_last_run_arrives_however_old_its_key_is_and_costs_no_scan_until_then(
+    source, monkeypatch
+):
     it = source(TABLE + ROWS, **WINDOW)
     idle = it.transaction()
     long = it.transaction(
-        "insert into t values (-1, 3, 'late')", "savepoint s", "insert into t values (-2, -9, 'late')"
+        "insert into t values (-1, 3, 'late')",
+        "savepoint s",
+        "insert into t values (-2, -9, 'late')",
     )
     it.transaction("insert into t values (-3, 4, 'late')", "prepare transaction 'two phases'")
     assert it.ids() == list(range(1, 101))
@@ -69,7 +76,9 @@ def test_what_is_open_in_a_run_without_news_is_remembered_too(source):
 
 
 def test_rows_that_were_sent_do_not_come_again_from_below_the_window(source):
-    """A transaction is open throughout, so numbers of rows that have left the window are still kept as seen."""
+    """A transaction is open throughout, so numbers of rows that have left the window are still kept
+    as seen.
+    """
     it = source(TABLE, **WINDOW)
     long = it.transaction("insert into t values (-1, 0, 'late')")
     for n in range(1, 6):
@@ -80,7 +89,9 @@ def test_rows_that_were_sent_do_not_come_again_from_below_the_window(source):
     assert it.ids() == []
 
 
-@pytest.mark.parametrize("settings", [{"late_rows": "all"}, {"late_rows": "open"}, {}], ids=["all", "open", "auto"])
+@pytest.mark.parametrize(
+    "settings", [{"late_rows": "all"}, {"late_rows": "open"}, {}], ids=["all", "open", "auto"]
+)
 def test_another_way_to_look_continues_from_the_bookmarks_of_a_window(source, settings):
     it = source(TABLE + ROWS, **WINDOW)
     assert it.ids() == list(range(1, 101))
@@ -99,7 +110,9 @@ def test_a_bookmark_of_0_1_0_continues_in_a_window(source, change):
     it = source(TABLE + ROWS, **WINDOW)
     it.ids()
     snapshot = it.bookmark["snapshot"]
-    it.bookmark["snapshot"] = {name: snapshot[name] for name in ("format_version", "system", "xmin", "xmax")} | change
+    it.bookmark["snapshot"] = {
+        name: snapshot[name] for name in ("format_version", "system", "xmin", "xmax")
+    } | change
     it.pipe.save(it.pipe.saved)
     it.database.execute("insert into t values (-1, 3, 'old'), (-2, 90, 'late')")
     # It does not say what was open then: one look at the whole table.
@@ -107,12 +120,20 @@ def test_a_bookmark_of_0_1_0_continues_in_a_window(source, change):
     assert it.ids() == []
 
 
-def test_a_run_that_goes_on_in_a_window_finds_what_was_committed_late_where_the_dead_one_had_been(source):
-    it = source(UNINDEXED + "insert into t select n, least(n, 12), 'row' from generate_series(1, 24) n;", **WINDOW)
+def test_a_run_that_goes_on_in_a_window_finds_what_was_committed_late_where_the_dead_one_had_been(
+    source,
+):
+    it = source(
+        UNINDEXED + "insert into t select n, least(n, 12), 'row' from generate_series(1, 24) n;",
+        **WINDOW,
+    )
     it.database.execute("create index t_k on t (k)")
     died = it.pipe.run().until(5)
     it.pipe.die(died)
-    it.database.execute("insert into t values (-1, 12, 'late'), (-2, -50, 'older'); update t set v = 'x' where id = 2")
+    it.database.execute(
+        "insert into t values (-1, 12, 'late'), (-2, -50, 'older'); update t set v = 'x' where id "
+        "= 2"
+    )
     goes_on = it.pipe.run()
     assert goes_on.start == "resume"
     arrived = died.rows + goes_on.rows
@@ -121,7 +142,10 @@ def test_a_run_that_goes_on_in_a_window_finds_what_was_committed_late_where_the_
 
 
 BY_TIME = "create table t (id integer primary key, k timestamptz, v text); create index on t (k);"
-AGES = "insert into t select n, now() - interval '1 hour' * (50 - n), 'row' from generate_series(1, 50) n"
+AGES = (
+    "insert into t select n, now() - interval '1 hour' * (50 - n), 'row' from "
+    "generate_series(1, 50) n"
+)
 
 
 def test_the_window_of_a_key_of_time_is_a_day_and_of_a_number_a_million(source, caplog):
@@ -141,16 +165,29 @@ def test_the_window_of_a_key_of_time_is_a_day_and_of_a_number_a_million(source, 
 
 
 CACHED = (
-    "create sequence s cache 5000 increment 10; create table t (id bigint primary key default nextval('s'), v text);"
+    "create sequence s cache 5000 increment 10; create table t (id bigint primary key default "
+    "nextval('s'), v text);"
 )
-IDENTITY = "create table t (id bigint generated by default as identity (cache 5000 increment 10) primary key, v text);"
-PARTED = CACHED.replace("v text)", "v text) partition by range (id)") + "create table p partition of t default;"
+IDENTITY = (
+    "create table t (id bigint generated by default as identity (cache 5000 increment 10) "
+    "primary key, v text);"
+)
+PARTED = (
+    CACHED.replace("v text)", "v text) partition by range (id)")
+    + "create table p partition of t default;"
+)
 
 
-@pytest.mark.parametrize("script", [CACHED, IDENTITY, PARTED], ids=["default", "identity", "partitions"])
+@pytest.mark.parametrize(
+    "script", [CACHED, IDENTITY, PARTED], ids=["default", "identity", "partitions"]
+)
 def test_a_sequence_with_a_cache_widens_the_window_to_what_it_can_hand_out(source, caplog, script):
     caplog.set_level("INFO")
-    it = source(script + "insert into t values (5000000, 'row')", incremental_tables=["public.t:id:integer"], **LARGE)
+    it = source(
+        script + "insert into t values (5000000, 'row')",
+        incremental_tables=["public.t:id:integer"],
+        **LARGE,
+    )
     assert it.ids() == [5_000_000]
     sessions = int(it.database.execute("show max_connections").fetchone()[0])
     width = 10_000_000 + 50_000 * sessions
@@ -183,7 +220,16 @@ COMPUTED = {"incremental_tables": [], "stream_options": {"public-t": {"replicati
         (PARTS + "create index on low (k);", {}),
         (TABLE, COMPUTED),
     ],
-    ids=["none", "partial", "expression", "other column", "hash", "invalid", "one partition", "computed"],
+    ids=[
+        "none",
+        "partial",
+        "expression",
+        "other column",
+        "hash",
+        "invalid",
+        "one partition",
+        "computed",
+    ],
 )
 def test_without_a_usable_index_the_run_says_which_one_would_help_and_looks_for_what_was_open(
     source, caplog, script, settings
@@ -193,7 +239,11 @@ def test_without_a_usable_index_the_run_says_which_one_would_help_and_looks_for_
     long = it.transaction("insert into t values (101, 5, 'late')")
     assert it.ids() == list(range(1, 101))
 
-    (said,) = [each.getMessage() for each in caplog.records if "no usable index on its repl" in each.getMessage()]
+    (said,) = [
+        each.getMessage()
+        for each in caplog.records
+        if "no usable index on its repl" in each.getMessage()
+    ]
     on = '"k"' if not settings else "(abs(k))"
     assert said.endswith(f'CREATE INDEX CONCURRENTLY ON "public"."t" ({on})')
     assert "(late rows: open transactions only: no usable index on its key)" in caplog.text
@@ -203,7 +253,9 @@ def test_without_a_usable_index_the_run_says_which_one_would_help_and_looks_for_
     assert it.ids() == []
 
     # A partitioned table takes no CONCURRENTLY.
-    it.database.execute(said.partition("CREATE")[1] + said.partition("CREATE")[2].replace(" CONCURRENTLY", ""))
+    it.database.execute(
+        said.partition("CREATE")[1] + said.partition("CREATE")[2].replace(" CONCURRENTLY", "")
+    )
     it.ids()
     it.database.execute("insert into t values (103, 90, 'late')")
     assert it.ids() == [103]
@@ -218,12 +270,18 @@ def test_a_small_table_needs_no_index_and_a_key_of_text_says_that_it_has_no_wind
     text = TABLE.replace("k integer", "k text")
     other = source(text + ROWS, incremental_tables=["public.t:k:string"], **LARGE)
     other.ids()
-    assert "(late rows: open transactions only: its key is of type string, which has no distances" in caplog.text
+    assert (
+        "(late rows: open transactions only: its key is of type string, which has no distances"
+        in caplog.text
+    )
 
 
 def test_a_view_and_the_setting_open_are_named_at_the_start(source, caplog):
     caplog.set_level("INFO")
-    view = TABLE.replace("table t", "table b").replace("on t", "on b") + "create view t as select * from b;"
+    view = (
+        TABLE.replace("table t", "table b").replace("on t", "on b")
+        + "create view t as select * from b;"
+    )
     source(view).ids()
     assert "(late rows: none: its rows don't say who wrote them" in caplog.text
     it = source(TABLE, stream_options={"public-t": {"late_rows": "open"}})
@@ -241,7 +299,8 @@ def _noting(looks):
 
 BLOCKS = "select heap_blks_read + heap_blks_hit from pg_statio_user_tables where relname = 't'"
 OTHERS = (
-    "select count(*) from pg_stat_activity where datname = current_database() and pid <> pg_backend_pid()"
+    "select count(*) from pg_stat_activity where datname = current_database() and pid <> "
+    "pg_backend_pid()"
     " and backend_type in ('client backend', 'parallel worker')"
 )
 
@@ -254,11 +313,17 @@ def test_an_increment_of_a_large_table_reads_a_small_part_of_it_and_an_idle_run_
         "insert into t select n, now() - interval '20 s' * (400000 - n), repeat('x', 60)"
         " from generate_series(1, 400000) n"
     )
-    options = {"incremental_tables": ["public.t:k:timestamp"], "slice_rows": 200_000, "late_rows_pages": 1000}
+    options = {
+        "incremental_tables": ["public.t:k:timestamp"],
+        "slice_rows": 200_000,
+        "late_rows_pages": 1000,
+    }
     it = source(large, **options)
 
     def blocks():
-        """What a run sends, and how many blocks it reads: its sessions have reported them once they are gone."""
+        """What a run sends, and how many blocks it reads: its sessions have reported them once they
+        are gone.
+        """
         # What this session has read and written is not the run's.
         it.database.execute("select pg_stat_force_next_flush()")
         before = it.database.execute(BLOCKS).fetchone()[0]
@@ -273,7 +338,8 @@ def test_an_increment_of_a_large_table_reads_a_small_part_of_it_and_an_idle_run_
     it.database.execute("create table other as select 1")
     idle_beside_writes = blocks()
     it.database.execute(
-        "insert into t select n, now() - interval '1 ms' * (400101 - n), 'new' from generate_series(400001, 400100) n"
+        "insert into t select n, now() - interval '1 ms' * (400101 - n), 'new' from "
+        "generate_series(400001, 400100) n"
     )
     increment = blocks()
     it.database.execute("insert into t values (-1, now() - interval '1 hour', 'late')")

@@ -17,21 +17,32 @@ from tap_spark_jdbc.config.settings import TapSettings
 pytestmark = pytest.mark.usefixtures("spark")
 
 
-def test_a_test_of_the_connection_sends_one_record_and_writes_no_batch(sqlite: Any, tmp_path: Path) -> None:
+def test_a_test_of_the_connection_sends_one_record_and_writes_no_batch(
+    sqlite: Any, tmp_path: Path
+) -> None:
     tap, _ = sqlite(
-        "create table a (id integer); insert into a values (1), (2)", batch_config=batch_config(tmp_path / "b")
+        "create table a (id integer); insert into a values (1), (2)",
+        batch_config=batch_config(tmp_path / "b"),
     )
 
     run = tap.run_here("--test").succeeded()
 
-    assert Counter(each["type"] for each in run.messages if each["type"] in ("RECORD", "BATCH")) == {"RECORD": 1}
+    assert Counter(
+        each["type"] for each in run.messages if each["type"] in ("RECORD", "BATCH")
+    ) == {"RECORD": 1}
     assert not (tmp_path / "b").exists()
 
 
 def test_stream_maps_and_flattening_are_refused_beside_batches(sqlite: Any, tmp_path: Path) -> None:
     tap, _ = sqlite("create table a (id integer); insert into a values (1)")
 
-    sent = run_tap({**tap.config, "batch_config": batch_config(tmp_path), "stream_maps": {"a": {"id": "id + 1"}}})
+    sent = run_tap(
+        {
+            **tap.config,
+            "batch_config": batch_config(tmp_path),
+            "stream_maps": {"a": {"id": "id + 1"}},
+        }
+    )
 
     assert isinstance(sent.error, ConfigurationError)
     assert "stream a: batches (batch_config) are written by Spark" in sent.failed()
@@ -41,9 +52,18 @@ def test_stream_maps_and_flattening_are_refused_beside_batches(sqlite: Any, tmp_
 @pytest.mark.parametrize(
     ("config", "told"),
     [
-        ({"encoding": {"format": "csv"}, "storage": {"root": "x"}}, "format: must be one of parquet, jsonl, not 'csv'"),
-        (batch_config("x", "jsonl", compression="snappy"), "compression: jsonl takes gzip, none, not 'snappy'"),
-        ({**batch_config("x"), "storage": {"root": "x", "params": {}}}, "storage.params: no such setting"),
+        (
+            {"encoding": {"format": "csv"}, "storage": {"root": "x"}},
+            "format: must be one of parquet, jsonl, not 'csv'",
+        ),
+        (
+            batch_config("x", "jsonl", compression="snappy"),
+            "compression: jsonl takes gzip, none, not 'snappy'",
+        ),
+        (
+            {**batch_config("x"), "storage": {"root": "x", "params": {}}},
+            "storage.params: no such setting",
+        ),
     ],
 )
 def test_what_is_wrong_with_the_setting_is_named(config: JSON, told: str) -> None:

@@ -1,4 +1,6 @@
-"""Batches by reference: the rows, the bookmarks and the states are those of RECORD lines, whichever way a run goes."""
+"""Batches by reference: the rows, the bookmarks and the states are those of RECORD lines, whichever
+way a run goes.
+"""
 
 from __future__ import annotations
 
@@ -46,12 +48,23 @@ BULK = """
 MIXED: list[Step] = [
     (SCRIPT + TWINS, 10, "parquet", ["*"]),
     (CHANGES + MORE_TWINS, 15, "jsonl", ["b_*", "c_*", "e_*", "f_*", "g_*"]),
-    ("insert into e_twins values (3, 'e'); delete from c_unindexed where k is null", 30, "parquet", ["c_*", "e_*"]),
+    (
+        "insert into e_twins values (3, 'e'); delete from c_unindexed where k is null",
+        30,
+        "parquet",
+        ["c_*", "e_*"],
+    ),
     ("insert into e_twins values (3, 'e'), (3, 'e');", 30, "parquet", ["e_*"]),
 ]
 CASES: dict[str, tuple[JSON, list[Step]]] = {
     "mixed": (
-        {"incremental_tables": [*KEYS["incremental_tables"], "e_twins:k:integer", "f_moments:at:timestamp"]},
+        {
+            "incremental_tables": [
+                *KEYS["incremental_tables"],
+                "e_twins:k:integer",
+                "f_moments:at:timestamp",
+            ]
+        },
         MIXED,
     ),
     "lag": (
@@ -75,10 +88,17 @@ CASES: dict[str, tuple[JSON, list[Step]]] = {
 
 
 def rows_of(messages: list[JSON]) -> Counter[str]:
-    """Each row with its stream; without moments, of which JSON and Parquet have forms of their own."""
+    """Each row with its stream.
+
+    Without moments, of which JSON and Parquet have forms of their own.
+    """
     records = [each for each in messages if each["type"] == "RECORD"]
-    plain = [{name: value for name, value in each["record"].items() if name != "at"} for each in records]
-    return Counter(json.dumps([each["stream"], row]) for each, row in zip(records, plain, strict=True))
+    plain = [
+        {name: value for name, value in each["record"].items() if name != "at"} for each in records
+    ]
+    return Counter(
+        json.dumps([each["stream"], row]) for each, row in zip(records, plain, strict=True)
+    )
 
 
 def states_of(messages: list[JSON]) -> list[JSON]:
@@ -86,16 +106,24 @@ def states_of(messages: list[JSON]) -> list[JSON]:
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_runs_by_records_and_by_batches_send_the_same_rows_and_the_same_states(tmp_path: Path, case: str) -> None:
+def test_runs_by_records_and_by_batches_send_the_same_rows_and_the_same_states(
+    tmp_path: Path, case: str
+) -> None:
     path, (settings, steps) = tmp_path / "source.db", CASES[case]
     config, state = {"jdbc_url": f"jdbc:sqlite:{path}", **settings}, None
     with closing(sqlite3.connect(path, isolation_level=None)) as database:
         for number, (changes, rows, kind, tables) in enumerate(steps):
             database.executescript(changes)
-            keyed = [each for each in settings["incremental_tables"] if any(fnmatch(each, table) for table in tables)]
+            keyed = [
+                each
+                for each in settings["incremental_tables"]
+                if any(fnmatch(each, table) for table in tables)
+            ]
             config |= {"slice_rows": rows, "tables": tables, "incremental_tables": keyed}
             lines = run_tap(config, state).succeeded()
-            files = run_tap({**config, "batch_config": batch_config(tmp_path / "batches", kind)}, state).succeeded()
+            files = run_tap(
+                {**config, "batch_config": batch_config(tmp_path / "batches", kind)}, state
+            ).succeeded()
 
             assert not [each for each in files.messages if each["type"] == "RECORD"]
             assert len(lines.messages) > 3
@@ -134,7 +162,9 @@ class BatchPipe(Pipe):
         return Sent(unbatched(super().run(**flags).messages))
 
 
-def test_a_run_by_batches_that_died_at_any_state_is_continued_by_either_way(postgres: Any, tmp_path: Path) -> None:
+def test_a_run_by_batches_that_died_at_any_state_is_continued_by_either_way(
+    postgres: Any, tmp_path: Path
+) -> None:
     tap, _ = postgres(SCRIPT, **PUBLIC_KEYS)
     pipe = BatchPipe(tmp_path / "lake", tap.config)
     whole = pipe.run()
@@ -144,13 +174,19 @@ def test_a_run_by_batches_that_died_at_any_state_is_continued_by_either_way(post
     for number, before in list(whole.deaths())[1::5]:
         rest = pipe.resumed(before)
         assert before.rows + rest.rows == whole.rows, number
-        assert unsealed(rest.states[1:]) == unsealed(whole.states[number + 1 :] or whole.states[-1:]), number
+        assert unsealed(rest.states[1:]) == unsealed(
+            whole.states[number + 1 :] or whole.states[-1:]
+        ), number
     assert pipe.runs >= 4
 
 
 @pytest.mark.parametrize("reader", ["arrow", "jdbc"])
 def test_a_slice_whose_connection_breaks_is_written_again_elsewhere_and_only_whole_files_are_named(
-    spark: SparkSession, postgresql: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture, reader: str
+    spark: SparkSession,
+    postgresql: Any,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    reader: str,
 ) -> None:
     database = postgresql.new_database()
     with psycopg.connect(database.dsn, autocommit=True) as connection:
@@ -167,21 +203,28 @@ def test_a_slice_whose_connection_breaks_is_written_again_elsewhere_and_only_who
     messages = unbatched(sent.succeeded().messages)
     for stream in ("public-a_held", "public-b_next"):
         assert Counter(
-            each["record"]["id"] for each in messages if each.get("record") and each["stream"] == stream
+            each["record"]["id"]
+            for each in messages
+            if each.get("record") and each["stream"] == stream
         ) == (EACH_ONCE)
     assert "trying again in 0.2 s (1 of 6)" in caplog.text
     (held,) = [path for path in paths_of(sent.messages) if "public-a_held" in str(path)]
     assert held.parent.name == "000001"
 
 
-def test_rows_that_are_committed_late_come_by_batches_too(spark: SparkSession, postgres: Any, tmp_path: Path) -> None:
+def test_rows_that_are_committed_late_come_by_batches_too(
+    spark: SparkSession, postgres: Any, tmp_path: Path
+) -> None:
     tap, database = postgres(
-        "create table t (id int primary key, k int); create index on t (k); insert into t values (1, 10), (2, 20)",
+        "create table t (id int primary key, k int); create index on t (k); insert into t values "
+        "(1, 10), (2, 20)",
         incremental_tables=["public.t:k:integer"],
         batch_config=batch_config(tmp_path / "batches"),
     )
     login = f"host={database.info.host} port={database.info.port} dbname={database.info.dbname}"
-    with psycopg.connect(f"{login} user={database.info.user} password={database.info.password}") as late:
+    with psycopg.connect(
+        f"{login} user={database.info.user} password={database.info.password}"
+    ) as late:
         late.execute("insert into t values (3, 5)")
         first = run_tap(tap.config).succeeded()
         late.commit()
@@ -189,6 +232,7 @@ def test_rows_that_are_committed_late_come_by_batches_too(spark: SparkSession, p
     third = run_tap(tap.config, second.final["value"]).succeeded()
 
     ids = [
-        [each["record"]["id"] for each in unbatched(run.messages) if "record" in each] for run in (first, second, third)
+        [each["record"]["id"] for each in unbatched(run.messages) if "record" in each]
+        for run in (first, second, third)
     ]
     assert ids == [[1, 2], [3], []]

@@ -25,7 +25,11 @@ def source(request: pytest.FixtureRequest, tmp_path, spark) -> Iterator[Source]:
     if request.param == "sqlite":
         path = tmp_path / "source.db"
         with closing(sqlite3.connect(path, isolation_level=None)) as connection:
-            yield Pipe(tmp_path, {"jdbc_url": f"jdbc:sqlite:{path}", **settings}), "", connection.execute
+            yield (
+                Pipe(tmp_path, {"jdbc_url": f"jdbc:sqlite:{path}", **settings}),
+                "",
+                connection.execute,
+            )
         return
     database = request.getfixturevalue("postgresql").new_database()
     with psycopg.connect(database.dsn, autocommit=True) as connection:
@@ -37,4 +41,7 @@ def sqlite_pipe(spark: Any, tmp_path: Path) -> Iterator[tuple[Pipe, sqlite3.Conn
     del spark
     path = tmp_path / "source.db"
     with closing(sqlite3.connect(path, isolation_level=None)) as database:
-        yield Pipe(tmp_path, {"jdbc_url": f"jdbc:sqlite:{path}", "spark": {"master": "local[2]"}}), database
+        yield (
+            Pipe(tmp_path, {"jdbc_url": f"jdbc:sqlite:{path}", "spark": {"master": "local[2]"}}),
+            database,
+        )

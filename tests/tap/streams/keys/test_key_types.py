@@ -14,10 +14,16 @@ import pytest
 from tap.dying import Pipe
 from tap.opened import login
 
-# Of each key: type, key type, then four values in the database's order, as SQL; the bookmark after the second.
+# Of each key: type, key type, then four values in the database's order, as SQL; the bookmark after
+# the second.
 POSTGRESQL_KEYS: dict[str, tuple[str, str, tuple[str, str, str, str], Any]] = {
     "integers": ("integer", "integer", ("-5", "7", "8", "900"), 7),
-    "bigints": ("bigint", "bigint", ("1", "9007199254740993", "9007199254740994", "9223372036854775807"), 2**53 + 1),
+    "bigints": (
+        "bigint",
+        "bigint",
+        ("1", "9007199254740993", "9007199254740994", "9223372036854775807"),
+        2**53 + 1,
+    ),
     "decimals": (
         "numeric",
         "decimal",
@@ -29,17 +35,32 @@ POSTGRESQL_KEYS: dict[str, tuple[str, str, tuple[str, str, str, str], Any]] = {
         ),
         "12345678901234567890123456789012345678901.5",
     ),
-    "days": ("date", "date", ("'0001-01-01'", "'2025-01-02'", "'2025-01-03'", "'9999-12-31'"), "2025-01-02"),
+    "days": (
+        "date",
+        "date",
+        ("'0001-01-01'", "'2025-01-02'", "'2025-01-03'", "'9999-12-31'"),
+        "2025-01-02",
+    ),
     "moments": (
         "timestamp",
         "datetime",
-        ("'0001-01-01'", "'2025-03-30 02:30:00.000001'", "'2025-03-30 02:30:00.000002'", "'2025-04-01'"),
+        (
+            "'0001-01-01'",
+            "'2025-03-30 02:30:00.000001'",
+            "'2025-03-30 02:30:00.000002'",
+            "'2025-04-01'",
+        ),
         "2025-03-30T02:30:00.000001",
     ),
     "instants": (
         "timestamptz",
         "timestamptz",
-        ("'1582-10-10Z'", "'2025-10-26 02:30:00.5+02'", "'2025-10-26 02:30:00.5+01'", "'2025-10-27Z'"),
+        (
+            "'1582-10-10Z'",
+            "'2025-10-26 02:30:00.5+02'",
+            "'2025-10-26 02:30:00.5+01'",
+            "'2025-10-27Z'",
+        ),
         "2025-10-26T00:30:00.500000Z",
     ),
     "texts": ('text collate "C"', "string", ("'B'", "'a'", "'a''; --'", "'ä'"), "a"),
@@ -52,9 +73,19 @@ POSTGRESQL_KEYS: dict[str, tuple[str, str, tuple[str, str, str, str], Any]] = {
     "bytes": ("bytea", "binary", (r"'\x00'", r"'\x00ff'", r"'\x0100'", r"'\xff'"), r"\x00ff"),
 }  # type: ignore[assignment]
 SQLITE_KEYS: dict[str, tuple[str, str, tuple[str, str, str, str], Any]] = {
-    "integers": ("bigint", "integer", ("-5", "9007199254740993", "9007199254740994", "9223372036854775807"), 2**53 + 1),
+    "integers": (
+        "bigint",
+        "integer",
+        ("-5", "9007199254740993", "9007199254740994", "9223372036854775807"),
+        2**53 + 1,
+    ),
     "decimals": ("decimal(10,3)", "decimal", ("-1.5", "0.1", "0.125", "1e6"), "0.1"),
-    "days": ("date", "date", ("'0001-01-01'", "'2025-01-02'", "'2025-01-03'", "'9999-12-31'"), "2025-01-02"),
+    "days": (
+        "date",
+        "date",
+        ("'0001-01-01'", "'2025-01-02'", "'2025-01-03'", "'9999-12-31'"),
+        "2025-01-02",
+    ),
     "nanoseconds": (
         "text",
         "timestamp",
@@ -76,7 +107,9 @@ def config_of(keys: dict[str, Any], prefix: str) -> dict[str, Any]:
     return {"incremental_tables": specs, "spark": {"master": "local[2]"}}
 
 
-def life_of_every_key(pipe: Pipe, keys: dict[str, Any], prefix: str, execute: Callable[[str], Any]) -> None:
+def life_of_every_key(
+    pipe: Pipe, keys: dict[str, Any], prefix: str, execute: Callable[[str], Any]
+) -> None:
     """A first run, an idle one, one with new rows of all sorts, idle again."""
     for number, (name, (kind, _, values, _)) in enumerate(keys.items()):
         low, bookmark, *_ = values
@@ -95,13 +128,17 @@ def life_of_every_key(pipe: Pipe, keys: dict[str, Any], prefix: str, execute: Ca
     assert idle.final == first.final
 
     for name, (_, _, (low, bookmark, above, greatest), _) in keys.items():
-        # The greatest arrives first; a tie; an older row that is below the bookmark (PostgreSQL says who wrote it, a
-        # nanosecond is within any window); the row without a key gets one.
-        execute(f"insert into {name} values (4, {greatest}), (5, {above}), (6, {bookmark}), (7, {low})")
+        # The greatest arrives first; a tie; an older row that is below the bookmark (PostgreSQL
+        # says who wrote it, a nanosecond is within any window); the row without a key gets one.
+        execute(
+            f"insert into {name} values (4, {greatest}), (5, {above}), (6, {bookmark}), (7, {low})"
+        )
         execute(f"update {name} set k = {above} where id = 3")
     news = pipe.run()
     for name in keys:
-        assert news.ids(prefix + name) == Counter([3, 4, 5, 6, *([7] if prefix or name == "nanoseconds" else [])]), name
+        assert news.ids(prefix + name) == Counter(
+            [3, 4, 5, 6, *([7] if prefix or name == "nanoseconds" else [])]
+        ), name
     pipe.save(news.final)
     assert pipe.run().rows == Counter()
 
@@ -118,14 +155,23 @@ def test_every_type_of_key_on_postgresql(tmp_path, postgresql, spark) -> None:
 def bounds_of_every_key(pipe: Pipe) -> None:
     """Lag, start and end on the tables as the life of every key leaves them."""
     specs = [
-        spec for spec in pipe.config["incremental_tables"] if spec.split(":")[2] not in ("string", "uuid", "binary")
+        spec
+        for spec in pipe.config["incremental_tables"]
+        if spec.split(":")[2] not in ("string", "uuid", "binary")
     ]
     names = [spec.split(":")[0] for spec in specs]
     state = pipe.saved
     assert state is not None
     bookmarks = {**state["bookmarks"]}
-    for stream, value in (("days", "2025-01-03"), ("integers", 8), ("instants", "2025-10-26T01:30:00.500000Z")):
-        bookmarks[f"public-{stream}"] = {**bookmarks[f"public-{stream}"], "replication_key_value": value}
+    for stream, value in (
+        ("days", "2025-01-03"),
+        ("integers", 8),
+        ("instants", "2025-10-26T01:30:00.500000Z"),
+    ):
+        bookmarks[f"public-{stream}"] = {
+            **bookmarks[f"public-{stream}"],
+            "replication_key_value": value,
+        }
         del bookmarks[f"public-{stream}"]["boundary"]
     pipe.save({"bookmarks": bookmarks})
     pipe.config |= {"incremental_tables": specs, "tables": names, "safety_lag_seconds": 3600}
@@ -164,17 +210,27 @@ def test_every_type_of_key_on_sqlite(tmp_path, spark) -> None:
 
 
 @pytest.mark.parametrize("indexed", [True, False])
-def test_numbers_of_several_scales_are_one_key_and_their_rows_come_once(tmp_path, postgresql, spark, indexed) -> None:
-    """1.5 and 1.500 are equal to the database: whichever it prints as the greatest, the boundary is the same."""
+def test_numbers_of_several_scales_are_one_key_and_their_rows_come_once(
+    tmp_path, postgresql, spark, indexed
+) -> None:
+    """1.5 and 1.500 are equal to the database: whichever it prints as the greatest, the boundary is
+    the same.
+    """
     del spark
     database = postgresql.new_database()
-    settings = {"incremental_tables": ["public.t:k:decimal"], "slice_rows": 2, "spark": {"master": "local[2]"}}
+    settings = {
+        "incremental_tables": ["public.t:k:decimal"],
+        "slice_rows": 2,
+        "spark": {"master": "local[2]"},
+    }
     pipe = Pipe(tmp_path, login(database, **settings))
     with psycopg.connect(database.dsn, autocommit=True) as connection:
         connection.execute("create table t (id integer primary key, k numeric)")
         if indexed:
             connection.execute("create index on t (k)")
-        connection.execute("insert into t values (1, 0.50), (2, 0.5), (3, 0.500), (4, 1.5), (5, 1.500), (6, 1.50)")
+        connection.execute(
+            "insert into t values (1, 0.50), (2, 0.5), (3, 0.500), (4, 1.5), (5, 1.500), (6, 1.50)"
+        )
         first = pipe.run()
         assert first.ids("public-t") == Counter([1, 2, 3, 4, 5, 6])
         assert first.final["bookmarks"]["public-t"]["replication_key_value"] == "1.5"

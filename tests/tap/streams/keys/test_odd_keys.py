@@ -1,4 +1,6 @@
-"""Keys that are stored as another type, have no distances, or lie below their bookmark: exact, or told by name."""
+"""Keys that are stored as another type, have no distances, or lie below their bookmark: exact, or
+told by name.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,8 @@ def test_sqlite_keys_that_are_stored_as_another_type_than_the_columns_are_exact(
     sqlite_pipe: tuple[Pipe, sqlite3.Connection],
 ) -> None:
     pipe, database = sqlite_pipe
-    # More digits than a double has, texts that are integers, and a type whose texts SQLite makes numbers of.
+    # More digits than a double has, texts that are integers, and a type whose texts SQLite makes
+    # numbers of.
     database.executescript("""
         create table big (id decimal(20,0) primary key);
         create table epochs (id integer primary key, up text);
@@ -31,7 +34,9 @@ def test_sqlite_keys_that_are_stored_as_another_type_than_the_columns_are_exact(
     def insert(first: int) -> None:
         for n in range(first, first + 6):
             database.execute("insert into big values (?)", [1_800_000_000_000_000_201 + n])
-            database.execute("insert into epochs values (?, ?)", [n, f"2025-01-{n + 1:02} 00:00:00"])
+            database.execute(
+                "insert into epochs values (?, ?)", [n, f"2025-01-{n + 1:02} 00:00:00"]
+            )
             database.execute("insert into strings values (?)", [str(n)])
 
     insert(0)
@@ -45,7 +50,9 @@ def test_sqlite_keys_that_are_stored_as_another_type_than_the_columns_are_exact(
         insert(first) if first else None
         sent = pipe.run()
         pipe.save(sent.final)
-        assert {stream: sum(sent.ids(stream).values()) for stream in options} == dict.fromkeys(options, 6)
+        assert {stream: sum(sent.ids(stream).values()) for stream in options} == dict.fromkeys(
+            options, 6
+        )
     bookmarks = pipe.saved["bookmarks"]
     assert bookmarks["big"]["replication_key_value"] == "1800000000000000212"
     assert bookmarks["epochs"]["replication_key_value"] == 1736640000
@@ -68,9 +75,12 @@ def test_sqlite_keys_that_do_not_compare_as_their_type_are_refused_by_name(
     pipe, database = sqlite_pipe
     database.execute(f"create table t (id integer primary key, k {declared})")
     database.execute(f"insert into t values (1, {value})")
-    pipe.config["stream_options"] = {"t": {"replication_key": "k", "replication_key_type": key_type}}
+    pipe.config["stream_options"] = {
+        "t": {"replication_key": "k", "replication_key_type": key_type}
+    }
     with pytest.raises(
-        SourceError, match=rf"stream t: .*column k holds a value that is not a valid {key_type}, leave .*:"
+        SourceError,
+        match=rf"stream t: .*column k holds a value that is not a valid {key_type}, leave .*:",
     ):
         pipe.run()
 
@@ -85,9 +95,14 @@ def test_a_lag_leaves_keys_without_distances_alone_and_says_so(
         insert into names values (1, 'a');
         insert into numbers values (1, 10);
     """)
-    pipe.config |= {"incremental_tables": ["names:k:string", "numbers:k:integer"], "safety_lag_seconds": 5}
+    pipe.config |= {
+        "incremental_tables": ["names:k:string", "numbers:k:integer"],
+        "safety_lag_seconds": 5,
+    }
     pipe.save(pipe.run().final)
-    database.executescript("insert into names values (2, 'b'); insert into numbers values (2, 6), (3, 1)")
+    database.executescript(
+        "insert into names values (2, 'b'); insert into numbers values (2, 6), (3, 1)"
+    )
     with caplog.at_level(logging.INFO):
         second = pipe.run()
     assert second.ids("names") == Counter([2])
@@ -105,7 +120,8 @@ def test_values_that_an_override_reads_end_the_cuts_of_a_full_table_and_no_run(
         connection.execute("create table t (at timestamptz primary key, id integer)")
         connection.execute("insert into t values ('-infinity', 0), ('infinity', 30)")
         connection.execute(
-            "insert into t select timestamptz '2025-01-01' + n * interval '1 day', n from generate_series(1, 20) n"
+            "insert into t select timestamptz '2025-01-01' + n * interval '1 day', n from "
+            "generate_series(1, 20) n"
         )
         options = {"public-t": {"type_overrides": {"at": "text"}}}
         pipe = Pipe(tmp_path, login(database, stream_options=options, slice_rows=5, reader="jdbc"))
@@ -120,7 +136,8 @@ def test_sqlite_bytes_in_a_text_that_a_table_would_be_cut_by_are_refused_by_name
     database.executemany("insert into t values (?)", [(b"k%03d" % n,) for n in range(50)])
     pipe.config["slice_rows"] = 10
     with pytest.raises(
-        SourceError, match=r"key column id holds a value that is not a valid string, leave .*: X''6B303130'"
+        SourceError,
+        match=r"key column id holds a value that is not a valid string, leave .*: X''6B303130'",
     ):
         pipe.run()
 
@@ -146,8 +163,14 @@ def test_a_bookmark_above_every_key_of_the_source_is_warned_about(
         pipe.config["safety_lag_seconds"] = lag
         caplog.clear()
         pipe.run()
-        (warning,) = [each for each in caplog.records if each.levelname == "WARNING" and "reach" in each.message]
-        hidden = f"stream {prefix}t: no key of the source reaches the bookmark 20, the greatest is 2;"
+        (warning,) = [
+            each
+            for each in caplog.records
+            if each.levelname == "WARNING" and "reach" in each.message
+        ]
+        hidden = (
+            f"stream {prefix}t: no key of the source reaches the bookmark 20, the greatest is 2;"
+        )
         assert warning.message.startswith(hidden)
         assert f"spark-lake state reset --stream {prefix}t" in warning.message
         assert "--full" in warning.message

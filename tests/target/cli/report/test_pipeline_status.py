@@ -23,7 +23,14 @@ from target_spark_lake.cli.report.pipeline_status import age_limits
 from target_spark_lake.commit.pipeline_run import open_run
 from target_spark_lake.layout import Layout
 
-PIPELINES = [f"p{number}" for number in range(44)] + ["a/b", "ä ö", ".x", "p0.orders", "p%20", "dev:x"]
+PIPELINES = [f"p{number}" for number in range(44)] + [
+    "a/b",
+    "ä ö",
+    ".x",
+    "p0.orders",
+    "p%20",
+    "dev:x",
+]
 FAILING = "p7"
 ID = {"id": {"type": ["integer", "null"]}}
 
@@ -37,16 +44,29 @@ def load(folder: str, number: int) -> str:
     """Two runs of a pipeline, each of its own rows, into a table of the same name as everybody's."""
     pipeline, lake = PIPELINES[number], Lake(Path(folder))
     for run in (1, 2):
-        body = [schema("orders", ID, ("id",)), *(record("orders", id=number * 100 + run * 10 + n) for n in range(3))]
-        end = [state(bookmarks={"orders": {"replication_key": "id", "replication_key_value": number * 100 + run}})]
+        body = [
+            schema("orders", ID, ("id",)),
+            *(record("orders", id=number * 100 + run * 10 + n) for n in range(3)),
+        ]
+        end = [
+            state(
+                bookmarks={
+                    "orders": {"replication_key": "id", "replication_key_value": number * 100 + run}
+                }
+            )
+        ]
         fails = run == 2 and pipeline == FAILING
         with suppress(Exception):
-            lake.load(*body, *([b"broken\n"] if fails else end), pipeline=pipeline, path=f"data/{number}")
+            lake.load(
+                *body, *([b"broken\n"] if fails else end), pipeline=pipeline, path=f"data/{number}"
+            )
     return pipeline
 
 
 @pytest.mark.slow
-def test_fifty_pipelines_of_one_bucket_run_side_by_side_and_none_touches_another(tmp_path: Path, capsys) -> None:
+def test_fifty_pipelines_of_one_bucket_run_side_by_side_and_none_touches_another(
+    tmp_path: Path, capsys
+) -> None:
     bucket = tmp_path / "lake"
     with ProcessPoolExecutor(2, mp_context=multiprocessing.get_context("spawn")) as pool:
         assert list(pool.map(load, [str(bucket)] * 50, range(50))) == PIPELINES
@@ -60,8 +80,18 @@ def test_fifty_pipelines_of_one_bucket_run_side_by_side_and_none_touches_another
         assert len(files) == good
         assert sorted(row for (row,) in read(files)) == rows
         one = told[pipeline]
-        assert (one["outcome"], one["running"]) == ("failed" if pipeline == FAILING else "succeeded", False)
-        assert set(one) == {"pipeline", "last_success", "age_seconds", "outcome", "running", "streams"}
+        assert (one["outcome"], one["running"]) == (
+            "failed" if pipeline == FAILING else "succeeded",
+            False,
+        )
+        assert set(one) == {
+            "pipeline",
+            "last_success",
+            "age_seconds",
+            "outcome",
+            "running",
+            "streams",
+        }
         assert one["streams"]["orders"]["records"] == 3
         assert one["streams"]["orders"]["replication_key_value"] == number * 100 + good
         for kind in ("runs", "state", "locks"):
@@ -79,7 +109,9 @@ def read(files: list[Path]) -> list[tuple[Any, ...]]:
 
 def test_a_bucket_in_which_nothing_ran_has_no_pipelines(tmp_path: Path, capsys) -> None:
     assert status(tmp_path / "lake", capsys, exit_code=1) == ({}, "")
-    with pytest.raises(ConfigurationError, match=r"pipeline orders never ran in .*; there are: none"):
+    with pytest.raises(
+        ConfigurationError, match=r"pipeline orders never ran in .*; there are: none"
+    ):
         status(tmp_path / "lake", capsys, "--pipeline", "orders")
 
 
@@ -92,10 +124,19 @@ def aged(lake: SmallLake, seconds: int) -> None:
     storage.replace(newest, json.dumps({**body, "finished_at": ended}).encode())
 
 
-def test_the_exit_code_is_1_where_the_last_success_is_older_than_allowed(lake: SmallLake, capsys) -> None:
+def test_the_exit_code_is_1_where_the_last_success_is_older_than_allowed(
+    lake: SmallLake, capsys
+) -> None:
     lake.sync()
     aged(lake, 7 * 3600)
-    for limit, exit_code in (("8h", 0), ("6h", 1), ("numbers=8h", 0), ("num*=6h", 1), ("other=1s", 0), ("1d", 0)):
+    for limit, exit_code in (
+        ("8h", 0),
+        ("6h", 1),
+        ("numbers=8h", 0),
+        ("num*=6h", 1),
+        ("other=1s", 0),
+        ("1d", 0),
+    ):
         told, problems = status(lake.url, capsys, "--max-age", limit, exit_code=exit_code)
         assert told[PIPELINE]["age_seconds"] // 3600 == 7
         assert ("its last success is 7 h ago, allowed are 6 h" in problems) == (exit_code == 1)
@@ -120,7 +161,9 @@ def test_what_spark_lake_did_itself_is_no_success_of_the_pipeline(lake: SmallLak
     assert after[PIPELINE]["streams"]["grows"]["replication_key_value"] == 1
 
 
-def test_running_is_told_by_the_locks_liveness_and_a_dead_holder_has_failed(lake: SmallLake, capsys) -> None:
+def test_running_is_told_by_the_locks_liveness_and_a_dead_holder_has_failed(
+    lake: SmallLake, capsys
+) -> None:
     run = open_run(lake.storage(), LAYOUT, lock_ttl_seconds=NO_BEATS)
     told, _ = status(lake.url, capsys, "--max-age", "1h")
     assert (told[PIPELINE]["outcome"], told[PIPELINE]["running"]) == ("running", True)
@@ -179,4 +222,6 @@ def test_people_get_a_line_for_each_pipeline(lake: SmallLake, capsys) -> None:
     (line,) = (line.split() for line in out.splitlines() if PIPELINE in line)
     assert line[:2] == [PIPELINE, "succeeded"]
     assert str(2 * STEP) in line
-    assert [line.split()[:3] for line in out.splitlines() if "idle" in line] == [["idle", "none", "never"]]
+    assert [line.split()[:3] for line in out.splitlines() if "idle" in line] == [
+        ["idle", "none", "never"]
+    ]

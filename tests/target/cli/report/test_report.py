@@ -26,7 +26,10 @@ from target_spark_lake.state.watermark import lag_seconds
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
-HOSTILE = "a<script>alert(1)</script>\"'&amp;</title><img src=http://127.0.0.1:9/x onerror=alert(2)>\u202e ü😀"
+HOSTILE = (
+    "a<script>alert(1)</script>\"'&amp;</title><img src=http://127.0.0.1:9/x "
+    "onerror=alert(2)>\u202e ü😀"
+)
 PHONE, DESK = 360, 1280
 # Contrast that WCAG asks of text (level AA).
 READABLE = 4.5
@@ -54,7 +57,10 @@ class Bucket:
     ) -> None:
         run_id = started.strftime("%Y%m%dT%H%M%S%fZ") + "-00000000"
         ended = timestamp_text(started + timedelta(seconds=90))
-        bookmark = {"replication_key": "at", "replication_key_value": (started - newest).isoformat()}
+        bookmark = {
+            "replication_key": "at",
+            "replication_key_value": (started - newest).isoformat(),
+        }
         state = {"bookmarks": dict.fromkeys(streams, bookmark)}
         body: dict[str, Any] = {
             "run_id": run_id,
@@ -65,7 +71,9 @@ class Bucket:
             "committed_at": ended,
             "finished_at": ended,
             "last_committed": None,
-            "streams": {name: {"files": 1, "rejected": 0, **each} for name, each in streams.items()},
+            "streams": {
+                name: {"files": 1, "rejected": 0, **each} for name, each in streams.items()
+            },
             "state": None if error else state,
             "previous_state": None,
             "error": error,
@@ -84,7 +92,10 @@ class Bucket:
         place.write_text(json.dumps({**(self.state or {}), **members}))
 
     def report(self, *words: str) -> str:
-        assert command(["report", "--config", str(self.config), "--output", str(self.page), *words]) == 0
+        assert (
+            command(["report", "--config", str(self.config), "--output", str(self.page), *words])
+            == 0
+        )
         return self.page.read_text()
 
 
@@ -127,25 +138,44 @@ def test_the_page_is_readable_on_phone_and_desk_in_light_and_dark_and_asks_nobod
     for hours in range(60):
         error = "the source is gone " + "x" * 300 if hours % 20 == 3 else None
         bucket.add(
-            "shop", now - timedelta(hours=hours), error=error, orders={"records": hours, "bytes": 1, "rejected": 1}
+            "shop",
+            now - timedelta(hours=hours),
+            error=error,
+            orders={"records": hours, "bytes": 1, "rejected": 1},
         )
-        bucket.add(HOSTILE, now - timedelta(days=hours), **{HOSTILE + "y" * 300: {"records": 10**15, "bytes": 10**15}})
+        bucket.add(
+            HOSTILE,
+            now - timedelta(days=hours),
+            **{HOSTILE + "y" * 300: {"records": 10**15, "bytes": 10**15}},
+        )
     bucket.report("--all")
     shots = {}
     for width in (PHONE, DESK):
         for scheme in ("light", "dark"):
             seen = Seen(browser, bucket.page, width=width, scheme=scheme)
             assert (seen.requests, seen.complaints) == ([bucket.page.as_uri()], [])
-            seen.page.evaluate("document.querySelectorAll('details').forEach(each => each.open = true)")
+            seen.page.evaluate(
+                "document.querySelectorAll('details').forEach(each => each.open = true)"
+            )
             assert seen.page.evaluate("document.documentElement.scrollWidth") == width
-            for selector in (".streams bdi", ".quiet", ".bad", ".outcome.good", ".outcome.bad", "a", "td span"):
+            for selector in (
+                ".streams bdi",
+                ".quiet",
+                ".bad",
+                ".outcome.good",
+                ".outcome.bad",
+                "a",
+                "td span",
+            ):
                 assert contrast(seen.page, selector) >= READABLE, (scheme, selector)
             shots[width, scheme] = seen.page.screenshot()
             seen.close()
     assert len(set(shots.values())) == len(shots)
 
 
-def test_hostile_names_and_texts_stay_text_and_secrets_are_masked(bucket: Bucket, browser: Browser) -> None:
+def test_hostile_names_and_texts_stay_text_and_secrets_are_masked(
+    bucket: Bucket, browser: Browser
+) -> None:
     register_secret("hunter2-of-the-lake")
     now = datetime.now(UTC)
     bucket.add(HOSTILE, now - timedelta(hours=1), **{HOSTILE: {"records": 7, "bytes": 1}})
@@ -158,18 +188,25 @@ def test_hostile_names_and_texts_stay_text_and_secrets_are_masked(bucket: Bucket
     assert seen.page.locator("script, img, iframe, object, embed").count() == 0
     assert seen.page.locator("h2 bdi").inner_text() == shown
     assert seen.page.locator(".streams bdi").inner_text() == shown
-    assert seen.page.locator(".failures p").inner_text() == f"{shown}: password ***** was refused\ufffd"
+    assert (
+        seen.page.locator(".failures p").inner_text()
+        == f"{shown}: password ***** was refused\ufffd"
+    )
     seen.close()
 
 
-def test_charts_tell_their_numbers_to_who_hovers_and_to_who_cant_see(bucket: Bucket, browser: Browser) -> None:
+def test_charts_tell_their_numbers_to_who_hovers_and_to_who_cant_see(
+    bucket: Bucket, browser: Browser
+) -> None:
     now = datetime.now(UTC)
     bucket.add("shop", now - timedelta(days=30), orders={"records": 1_234, "bytes": 5_000})
     bucket.add("shop", now - timedelta(days=2), error="gone")
     bucket.report()
     seen = Seen(browser, bucket.page, width=DESK, scheme="light")
     charts = seen.page.locator("svg[role=img]")
-    names = [charts.nth(number).get_attribute("aria-label") or "" for number in range(charts.count())]
+    names = [
+        charts.nth(number).get_attribute("aria-label") or "" for number in range(charts.count())
+    ]
     assert "1 run succeeded, 1 run failed in all" in names[0]
     assert "Duration for each day" in names[1]
     assert "max 1 min 30 s" in names[1]
@@ -187,7 +224,9 @@ def test_charts_tell_their_numbers_to_who_hovers_and_to_who_cant_see(bucket: Buc
     failed, good = (rows.nth(place).locator("td").all_inner_texts() for place in (0, 1))
     assert failed[1:] == ["1 run failed", "1 min 30 s", "0 rows", "0 B"]
     assert good[1:] == ["1 run succeeded", "1 min 30 s", "1,234 rows", "5.0 kB"]
-    headings = seen.page.locator("h1, h2, h3, h4").evaluate_all("all => all.map(each => +each.tagName[1])")
+    headings = seen.page.locator("h1, h2, h3, h4").evaluate_all(
+        "all => all.map(each => +each.tagName[1])"
+    )
     assert all(after <= before + 1 for before, after in pairwise(headings))
     seen.close()
 
@@ -198,7 +237,9 @@ def test_a_thousand_runs_and_many_streams_make_a_page_of_bounded_size(bucket: Bu
     streams = {f"stream_{number}": {"records": 1, "bytes": 1} for number in range(60)}
     for hours in range(1_000):
         failed = "gone " + "x" * 5_000 if hours % 3 == 0 else None
-        bucket.add("shop", now - timedelta(hours=hours), error=failed, **({} if failed else streams))
+        bucket.add(
+            "shop", now - timedelta(hours=hours), error=failed, **({} if failed else streams)
+        )
     page = bucket.report()
     assert "<dt>Runs</dt><dd>1,000</dd>" in page
     assert f"<dt>Rows loaded</dt><dd>{666 * 60:,}</dd>" in page
@@ -206,7 +247,9 @@ def test_a_thousand_runs_and_many_streams_make_a_page_of_bounded_size(bucket: Bu
     assert page.count('class="bar') < 10_000
 
 
-def test_a_bucket_without_runs_has_a_page_that_says_so(bucket: Bucket, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_bucket_without_runs_has_a_page_that_says_so(
+    bucket: Bucket, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert "No pipeline has run in this bucket yet." in bucket.report("--all")
     capsys.readouterr()
     assert "No run yet." in bucket.report("--json")
@@ -252,16 +295,28 @@ def test_the_page_and_status_agree_on_the_last_run_and_the_last_success(
 def test_a_damaged_journal_is_a_line_of_the_page_and_hides_no_other_run(bucket: Bucket) -> None:
     now = datetime.now(UTC)
     bucket.add("shop", now, orders={"records": 5, "bytes": 1})
-    (bucket.folder / "lake" / runs_folder("shop") / "20250101T000000000000Z-00000001.json").write_bytes(b"{")
+    (
+        bucket.folder / "lake" / runs_folder("shop") / "20250101T000000000000Z-00000001.json"
+    ).write_bytes(b"{")
     page = bucket.report()
     assert "is damaged" in page
     assert "<dt>Rows loaded</dt><dd>5</dd>" in page
 
 
-def test_a_source_without_new_rows_is_no_lag(bucket: Bucket, capsys: pytest.CaptureFixture[str]) -> None:
-    """Page and status say for how long no new rows came; the lag is how long ago the lake had all rows."""
+def test_a_source_without_new_rows_is_no_lag(
+    bucket: Bucket, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Page and status say for how long no new rows came.
+
+    The lag is how long ago the lake had all rows.
+    """
     now = datetime.now(UTC)
-    bucket.add("shop", now - timedelta(minutes=10), newest=timedelta(days=935), orders={"records": 0, "bytes": 0})
+    bucket.add(
+        "shop",
+        now - timedelta(minutes=10),
+        newest=timedelta(days=935),
+        orders={"records": 0, "bytes": 0},
+    )
     bucket.save_state()
     page = bucket.report()
     assert "<dt>Lag</dt><dd>10 min" in page
@@ -282,7 +337,9 @@ def test_a_watermark_that_a_whole_run_did_not_reach_is_a_lag(bucket: Bucket, why
         bucket.add("shop", now - timedelta(hours=1), customers={"records": 5, "bytes": 1})
     page, lag = bucket.report(), {"row": "23 h 50 min", "budget": "4 d", "stream": "1 d"}[why]
     assert f"<dt>Lag</dt><dd>{lag}" in page
-    newest_row = {"row": "23 h 50 min ago", "budget": "4 d ago", "stream": "no new rows for 4 d"}[why]
+    newest_row = {"row": "23 h 50 min ago", "budget": "4 d ago", "stream": "no new rows for 4 d"}[
+        why
+    ]
     assert stream_row(page, "orders")[-1] == newest_row
 
 
@@ -291,10 +348,14 @@ def test_a_first_load_leaves_the_others_to_be_seen(bucket: Bucket) -> None:
     now = datetime.now(UTC)
     for days in range(20):
         bucket.add(
-            "shop", now - timedelta(days=days), orders={"records": 5_000_000 if days == 19 else 1_000, "bytes": 1}
+            "shop",
+            now - timedelta(days=days),
+            orders={"records": 5_000_000 if days == 19 else 1_000, "bytes": 1},
         )
     page = bucket.report()
-    (chart,) = re.findall(r"<figure>\s*<figcaption><span><b>Rows</b>(.*?)</figure>", page, re.DOTALL)
+    (chart,) = re.findall(
+        r"<figure>\s*<figcaption><span><b>Rows</b>(.*?)</figure>", page, re.DOTALL
+    )
     assert "log scale" in chart and "max 5,000,000 rows" in chart
     heights = [float(height) for height in re.findall(r'height="([\d.]+)"/>', chart)]
     assert max(heights) == 100 and min(heights) > 40

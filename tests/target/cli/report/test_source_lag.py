@@ -11,12 +11,21 @@ from singer_spark.process.scratch import scratch_folder
 from target_spark_lake.cli.report.source_lag import to_read
 
 
-def test_the_targets_config_is_handed_on_in_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_targets_config_is_handed_on_in_no_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     tap = tmp_path / "tap-spark-jdbc"
-    tap.write_text(f"#!/bin/sh\ncat > {tmp_path}/got\ngrep -r planted {scratch_folder()} > {tmp_path}/lies\nexit 0\n")
+    tap.write_text(
+        f"#!/bin/sh\ncat > {tmp_path}/got\ngrep -r planted {scratch_folder()} > "
+        f"{tmp_path}/lies\nexit 0\n"
+    )
     tap.chmod(0o700)
     monkeypatch.setattr("sys.executable", str(tmp_path / "python"))
-    config = {"bucket": "lake", "pipeline": "p", "state_backend": {"uri": "postgresql://u:planted@h/d"}}
+    config = {
+        "bucket": "lake",
+        "pipeline": "p",
+        "state_backend": {"uri": "postgresql://u:planted@h/d"},
+    }
     assert to_read(["tap.json"], config) == {}
     assert json.loads((tmp_path / "got").read_text()) == config
     assert (tmp_path / "lies").read_text() == ""

@@ -28,8 +28,13 @@ def test_a_tap_that_does_not_start_is_a_failed_run_though_the_target_ends_well(
     monkeypatch.setattr(target, "start_session", start)
     lake = Lake(tmp_path / "lake")
     lake.load()  # also where the pipeline never ran before
-    assert status(lake.folder, capsys, exit_code=1)[1] == "spark-lake: pipeline test: its last run failed\n"
-    lake.load(schema("orders", ID, ("id",)), record("orders", id=1), state(bookmarks={"orders": {"v": 1}}))
+    assert (
+        status(lake.folder, capsys, exit_code=1)[1]
+        == "spark-lake: pipeline test: its last run failed\n"
+    )
+    lake.load(
+        schema("orders", ID, ("id",)), record("orders", id=1), state(bookmarks={"orders": {"v": 1}})
+    )
     before = lake.files(), lake.state(), status(lake.folder, capsys)[0]["test"]["last_success"]
 
     caplog.clear()
@@ -41,16 +46,24 @@ def test_a_tap_that_does_not_start_is_a_failed_run_though_the_target_ends_well(
         assert (lake.files(), lake.state(), found["test"]["last_success"]) == before
     assert caplog.text.count("the tap did not start") == 2
     newest = run_reports.runs(Storage(str(lake.folder)), Layout("test"))[0]
-    assert newest["error"] == "the input held no message: the tap did not start, its own log says why"
+    assert (
+        newest["error"] == "the input held no message: the tap did not start, its own log says why"
+    )
 
-    lake.load(schema("orders", ID, ("id",)), record("orders", id=2), state(bookmarks={"orders": {"v": 2}}))
+    lake.load(
+        schema("orders", ID, ("id",)), record("orders", id=2), state(bookmarks={"orders": {"v": 2}})
+    )
     status(lake.folder, capsys)
 
 
-def test_beside_a_run_that_holds_the_pipeline_an_empty_input_leaves_no_trace(tmp_path: Path, capsys) -> None:
+def test_beside_a_run_that_holds_the_pipeline_an_empty_input_leaves_no_trace(
+    tmp_path: Path, capsys
+) -> None:
     lake = Lake(tmp_path / "lake")
     held = open_run(Storage(str(lake.folder)), Layout("test"))
     with pytest.raises(LockedError, match="process"):
         lake.load()
     held.commit(Commit((), {"bookmarks": {}}))
-    assert [each["outcome"] for each in run_reports.runs(held.storage, held.layout)] == ["succeeded"]
+    assert [each["outcome"] for each in run_reports.runs(held.storage, held.layout)] == [
+        "succeeded"
+    ]

@@ -23,7 +23,9 @@ def lake(tmp_path: Path) -> SmallLake:
 
 
 @pytest.mark.slow
-def test_a_pipeline_that_can_not_be_read_is_told_and_hides_no_other(lake: SmallLake, capsys) -> None:
+def test_a_pipeline_that_can_not_be_read_is_told_and_hides_no_other(
+    lake: SmallLake, capsys
+) -> None:
     lake.sync()
     storage = lake.storage()
     storage.replace(Layout("edited").state, b'{"bookmarks": nope}')
@@ -45,25 +47,48 @@ def test_a_pipeline_that_can_not_be_read_is_told_and_hides_no_other(lake: SmallL
     # It stops no command of a pipeline that has other tables, nor the undoing of a dead run.
     config = Path(lake.url).parent / "target.json"
     die(lake, DIE_BEFORE)
-    for command in (["vacuum"], ["compact"], ["recover"], ["state", "set", "--stream", "grows", "--value", "1"]):
-        assert spark_lake.command([*command, "--config", str(config), "--pipeline", PIPELINE]) == 0, command
+    for command in (
+        ["vacuum"],
+        ["compact"],
+        ["recover"],
+        ["state", "set", "--stream", "grows", "--value", "1"],
+    ):
+        assert (
+            spark_lake.command([*command, "--config", str(config), "--pipeline", PIPELINE]) == 0
+        ), command
     # Nor does the page of all, nor a source that is down.
     config, page = Path(lake.url).parent / "target.json", Path(lake.url).parent / "report.html"
-    words = ["report", "--all", "--pipeline", PIPELINE, "--config", str(config), "--output", str(page)]
+    words = [
+        "report",
+        "--all",
+        "--pipeline",
+        PIPELINE,
+        "--config",
+        str(config),
+        "--output",
+        str(page),
+    ]
     assert spark_lake.command(words) == 1
     assert f"<bdi>{PIPELINE}</bdi>" in page.read_text()
     tap = config.with_name("tap.json")
     tap.write_text('{"jdbc_url": "jdbc:sqlite:/nowhere/at/all.db"}')
-    told, problems = status(lake.url, capsys, "--pipeline", PIPELINE, "--tap-config", str(tap), exit_code=1)
+    told, problems = status(
+        lake.url, capsys, "--pipeline", PIPELINE, "--tap-config", str(tap), exit_code=1
+    )
     assert list(told) == [PIPELINE]
     assert "the tap can't say what there is to read" in problems
 
 
-def test_a_journal_that_lacks_what_it_tells_people_stops_no_command(lake: SmallLake, capsys) -> None:
+def test_a_journal_that_lacks_what_it_tells_people_stops_no_command(
+    lake: SmallLake, capsys
+) -> None:
     lake.sync()
     with pytest.raises(RuntimeError), open_run(lake.storage(), LAYOUT).failing():
         raise RuntimeError("x")
-    storage, needed = lake.storage(), ("format_version", "phase", "last_committed", "state", "publish", "retire")
+    storage, needed = (
+        lake.storage(),
+        ("format_version", "phase", "last_committed", "state", "publish", "retire"),
+    )
     for file in storage.list(LAYOUT.runs):
         body = json.loads(storage.read(file.path) or b"")
         kept = {name: body[name] for name in (*needed, "tables") if name in body}
@@ -74,13 +99,20 @@ def test_a_journal_that_lacks_what_it_tells_people_stops_no_command(lake: SmallL
     assert problems == f"spark-lake: pipeline {PIPELINE}: its last run rolled back\n"
     config, page = Path(lake.url).parent / "target.json", Path(lake.url).parent / "report.html"
     words = ["--config", str(config), "--pipeline", PIPELINE]
-    for command in (["runs"], ["state", "show"], ["state", "history"], ["report", "--output", str(page)]):
+    for command in (
+        ["runs"],
+        ["state", "show"],
+        ["state", "history"],
+        ["report", "--output", str(page)],
+    ):
         assert spark_lake.command([*command, *words]) == 0, command
     assert spark_lake.command(["state", "set", "--stream", "grows", "--value", "1", *words]) == 0
     assert lake.sync() == 1 + STEP
 
 
-def test_a_state_that_another_lakes_runs_save_is_told_by_every_command(tmp_path: Path, capsys) -> None:
+def test_a_state_that_another_lakes_runs_save_is_told_by_every_command(
+    tmp_path: Path, capsys
+) -> None:
     backend = {"uri": f"sqlite:///{tmp_path}/states.db", "table_name": "states"}
 
     def command(lake: str, *words: str) -> int:

@@ -13,7 +13,9 @@ from target.loading import JSON
 from target_spark_lake.cli import spark_lake
 
 
-def status(bucket: str | Path, capsys: Any, *words: str, exit_code: int = 0) -> tuple[dict[str, JSON], str]:
+def status(
+    bucket: str | Path, capsys: Any, *words: str, exit_code: int = 0
+) -> tuple[dict[str, JSON], str]:
     """What `status` says of each pipeline, and its lines on standard error."""
     config = Path(bucket).parent / "target.json"
     config.write_text(json.dumps({"bucket": str(bucket)}))  # no pipeline: the bucket is enough
@@ -26,4 +28,7 @@ def status(bucket: str | Path, capsys: Any, *words: str, exit_code: int = 0) -> 
 def die(lake: SmallLake, fault: str) -> None:
     """A run whose process dies before or after its commit point."""
     with suppress(Died):
-        lake.sync(lake.faulty_files(lambda files: Faulty(files, 2, fault, frozenset({"create"}))), dead_process())
+        lake.sync(
+            lake.faulty_files(lambda files: Faulty(files, 2, fault, frozenset({"create"}))),
+            dead_process(),
+        )

@@ -16,7 +16,9 @@ ITEM = {"id": INT, "name": TEXT}
 
 def items(method: str = "append-only", properties: dict | None = None, stream: str = "s") -> dict:
     extent = "full" if method.startswith("overwrite") else "delta"
-    return schema(stream, properties or ITEM, ("id",), **{"x-load-method": method, "x-extent": extent})
+    return schema(
+        stream, properties or ITEM, ("id",), **{"x-load-method": method, "x-extent": extent}
+    )
 
 
 def item(id: int, name: str | None, stream: str = "s") -> dict:
@@ -25,7 +27,9 @@ def item(id: int, name: str | None, stream: str = "s") -> dict:
 
 def command(lake: IcebergLake, *arguments: str) -> int | None:
     config = lake.folder.parent / "target.json"
-    config.write_text(json.dumps({"bucket": str(lake.folder), "pipeline": "test", "format": "iceberg"}))
+    config.write_text(
+        json.dumps({"bucket": str(lake.folder), "pipeline": "test", "format": "iceberg"})
+    )
     name, *rest = arguments
     return spark_lake.command([name, "--config", str(config), *rest])
 

@@ -1,4 +1,6 @@
-"""Iceberg tables: each run is one snapshot of each table that it changes, and new columns are metadata alone."""
+"""Iceberg tables: each run is one snapshot of each table that it changes, and new columns are
+metadata alone.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,9 @@ def test_each_run_is_one_snapshot_that_names_it(lake: IcebergLake) -> None:
 
 
 @pytest.mark.usefixtures("without_jvm")
-def test_new_columns_and_wider_types_are_metadata_and_no_file_is_written_anew(lake: IcebergLake) -> None:
+def test_new_columns_and_wider_types_are_metadata_and_no_file_is_written_anew(
+    lake: IcebergLake,
+) -> None:
     narrow = {
         "n": {**INT, "x-sql-datatype": "INTEGER"},
         "f": {"type": ["number", "null"], "x-sql-datatype": "REAL"},
@@ -59,7 +63,10 @@ def test_new_columns_and_wider_types_are_metadata_and_no_file_is_written_anew(la
     (file,) = data_files(lake)
     before = file.read_bytes()
     more = {"type": ["object", "null"], "properties": {"at": NAIVE}}
-    lake.load(items(properties={**ITEM, **wide, "more": more}), record("s", id=2, n=1 << 40, f=0.1, d=10**15))
+    lake.load(
+        items(properties={**ITEM, **wide, "more": more}),
+        record("s", id=2, n=1 << 40, f=0.1, d=10**15),
+    )
     assert len(lake.runs("s")) == 2
     assert len(data_files(lake)) == 2
     assert file.read_bytes() == before
@@ -68,7 +75,11 @@ def test_new_columns_and_wider_types_are_metadata_and_no_file_is_written_anew(la
     numbers = {each.name: each.field_id for each in lake.table("s").schema().fields}
     first = {each.name: each.field_id for each in lake.table("s").metadata.schemas[0].fields}
     assert {name: numbers[name] for name in first} == first
-    table = polars.scan_iceberg(lake.table("s"), reader_override="native").select("id", "n", "f", "d").collect()
+    table = (
+        polars.scan_iceberg(lake.table("s"), reader_override="native")
+        .select("id", "n", "f", "d")
+        .collect()
+    )
     assert sorted(table.rows())[1][1:3] == (1 << 40, 0.1)
 
 
@@ -78,7 +89,10 @@ def test_files_hold_the_numbers_of_their_columns_at_any_depth_and_a_mapping_stan
 ) -> None:
     nested = {
         "id": {**INT, "x-sql-datatype": "SMALLINT"},
-        "tags": {"type": ["array", "null"], "items": {"type": "object", "properties": {"k": TEXT, "v": INT}}},
+        "tags": {
+            "type": ["array", "null"],
+            "items": {"type": "object", "properties": {"k": TEXT, "v": INT}},
+        },
         "odd name.x": {"type": ["object", "null"], "properties": {"z": INT}},
     }
     row = {"id": 7, "tags": [{"k": "a", "v": 1}], "odd name.x": {"z": 3}}
@@ -90,7 +104,9 @@ def test_files_hold_the_numbers_of_their_columns_at_any_depth_and_a_mapping_stan
     element: Any = columns["tags"].field_type
     assert number_of(found.field("id")) == columns["id"].field_id
     assert number_of(tags) == element.element_id
-    assert [number_of(each) for each in tags.type] == [each.field_id for each in element.element_type.fields]
+    assert [number_of(each) for each in tags.type] == [
+        each.field_id for each in element.element_type.fields
+    ]
     assert found.field("id").type == pa.int32()
     assert lake.rows("s", 'id, tags, "odd name.x"') == [(7, [{"k": "a", "v": 1}], {"z": 3})]
     mapping = json.loads(lake.table("s").metadata.properties["schema.name-mapping.default"])
@@ -110,7 +126,10 @@ def test_a_run_publishes_into_the_history_of_its_table_once(lake: IcebergLake) -
     lake.load(items(), item(1, "a"))
     (run,) = (lake.folder / ".dataspoc/runs/test").iterdir()
     (body,) = json.loads(run.read_text())["iceberg"]
-    tables, commit = IcebergTables(Storage(str(lake.folder)), IcebergCatalog()), IcebergCommit.from_body(body)
+    tables, commit = (
+        IcebergTables(Storage(str(lake.folder)), IcebergCatalog()),
+        IcebergCommit.from_body(body),
+    )
     tables.publish(commit)
     assert len(lake.runs("s")) == 1
     lake.load(items(), item(2, "b"))

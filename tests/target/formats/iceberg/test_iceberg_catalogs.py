@@ -48,7 +48,9 @@ class CataloguedLake(IcebergLake):
     def table(self, stream: str) -> Table:
         given = dict(self.settings["catalog"])
         space = self.settings.get("namespace", "raw")
-        options = io_properties(Storage(self.settings.get("bucket", "."), self.settings.get("storage_options")))
+        options = io_properties(
+            Storage(self.settings.get("bucket", "."), self.settings.get("storage_options"))
+        )
         catalog = load_catalog(given.pop("name", "lake"), **options, **given)
         try:
             return catalog.load_table((space, stream))
@@ -57,7 +59,10 @@ class CataloguedLake(IcebergLake):
 
     def check_two_runs(self) -> None:
         self.load(ITEMS, record("s", id=1, name="a"))
-        self.load(schema("s", {**PROPERTIES, "new": {"type": "integer"}}, ("id",)), record("s", id=2, new=5))
+        self.load(
+            schema("s", {**PROPERTIES, "new": {"type": "integer"}}, ("id",)),
+            record("s", id=2, new=5),
+        )
         assert self.rows("s", "id, name, new") == [(1, "a", None), (2, None, 5)]
         assert len(self.runs("s")) == 2
 
@@ -68,8 +73,12 @@ def test_a_catalog_on_postgresql_under_a_name_and_a_namespace(
     database = postgresql.new_database()
     uri = database.dsn.replace("postgresql://", "postgresql+psycopg://")
     monkeypatch.setenv("CATALOG_URI", uri)
-    lake = CataloguedLake(tmp_path / "lake", {"name": "shop", "type": "sql", "uri": uri}, namespace="sales")
-    lake.load(ITEMS, record("s", id=0), catalog={"name": "shop", "type": "sql", "uri": "${CATALOG_URI}"})
+    lake = CataloguedLake(
+        tmp_path / "lake", {"name": "shop", "type": "sql", "uri": uri}, namespace="sales"
+    )
+    lake.load(
+        ITEMS, record("s", id=0), catalog={"name": "shop", "type": "sql", "uri": "${CATALOG_URI}"}
+    )
     lake.load(ITEMS, record("s", id=1))
     assert lake.rows("s", "id") == [(0,), (1,)]
     assert lake.table("s").location() == f"file://{lake.folder}/raw/s"
@@ -77,7 +86,9 @@ def test_a_catalog_on_postgresql_under_a_name_and_a_namespace(
 
 def test_a_rest_catalog_takes_each_run_once_also_where_its_answer_gets_lost(tmp_path: Path) -> None:
     with rest_catalog(tmp_path) as server:
-        lake = CataloguedLake(tmp_path / "lake", {"type": "rest", "uri": server.uri, "token": server.token})
+        lake = CataloguedLake(
+            tmp_path / "lake", {"type": "rest", "uri": server.uri, "token": server.token}
+        )
         lake.check_two_runs()
         server.lose_answers = 1
         lake.load(ITEMS, record("s", id=3))
@@ -104,11 +115,17 @@ def test_iceberg_s_own_rest_server_takes_each_run_once_also_where_somebody_was_f
             return commits(*arguments)
 
         monkeypatch.setattr(RestCatalog, "commit_table", late)
-        lake.load(schema("s", PROPERTIES, ("id",), **OVERWRITE), record("s", id=3), record("s", id=4))
+        lake.load(
+            schema("s", PROPERTIES, ("id",), **OVERWRITE), record("s", id=3), record("s", id=4)
+        )
         assert lake.rows("s", "id") == [(3,), (4,), (50,)]
         lake.load(schema("s", PROPERTIES, ("id",), **OVERWRITE), record("s", id=5))
         assert lake.rows("s", "id") == [(5,)]
-        made = [each.summary.additional_properties for each in lake.table("s").metadata.snapshots if each.summary]
+        made = [
+            each.summary.additional_properties
+            for each in lake.table("s").metadata.snapshots
+            if each.summary
+        ]
         assert len({each["dataspoc.run-id"] for each in made if "dataspoc.run-id" in each}) == 4
         assert len(made) == 5
 
@@ -127,8 +144,12 @@ def test_a_run_is_not_published_into_another_catalog_than_its_own(
         patch.setattr(SqlCatalog, "commit_table", lose)
         with pytest.raises(StorageError, match="lost"):
             lake.load(ITEMS, record("s", id=1))
-    edited = MeltanoState("dev:a-to-b", completed_state={"singer_state": {"bookmarks": {"s": {}}}}, partial_state={})
-    backend = LakeStateStoreManager(uri=f"lake+file://{lake.folder}", pipelines={"dev:a-to-b": "test"}, **WAITS)
+    edited = MeltanoState(
+        "dev:a-to-b", completed_state={"singer_state": {"bookmarks": {"s": {}}}}, partial_state={}
+    )
+    backend = LakeStateStoreManager(
+        uri=f"lake+file://{lake.folder}", pipelines={"dev:a-to-b": "test"}, **WAITS
+    )
     with mock.patch.dict(os.environ), pytest.raises(LakeStateError) as refused:
         backend.set(edited)
     there = f"sales.s in catalog shop of type sql (sqlite:///{tmp_path}/elsewhere.db)"
@@ -142,8 +163,12 @@ def test_a_run_is_not_published_into_another_catalog_than_its_own(
 
 def test_what_a_catalog_refuses_is_one_line_without_secrets(tmp_path: Path) -> None:
     with rest_catalog(tmp_path) as server:
-        lake = CataloguedLake(tmp_path / "lake", {"type": "rest", "uri": server.uri, "token": "a-wrong-secret"})
-        with pytest.raises(StorageError, match="Iceberg table raw/s could not be read or written") as refused:
+        lake = CataloguedLake(
+            tmp_path / "lake", {"type": "rest", "uri": server.uri, "token": "a-wrong-secret"}
+        )
+        with pytest.raises(
+            StorageError, match="Iceberg table raw/s could not be read or written"
+        ) as refused:
             lake.load(ITEMS, record("s", id=1))
         assert "a-wrong-secret" not in str(refused.value)
         assert "\n" not in str(refused.value)
@@ -165,16 +190,30 @@ def test_glue_and_a_bucket_on_s3(tmp_path: Path, moto: S3, monkeypatch: pytest.M
 
 def test_what_the_settings_lack_is_said_before_anything_else() -> None:
     said = [
-        ({"bucket": "s3://b"}, "catalog: is required for format iceberg where the bucket is not a directory"),
-        ({"bucket": "./b", "catalog": {"type": "sql"}}, r"catalog\.uri: is required for a catalog of type sql"),
-        ({"bucket": "./b", "catalog": {"type": "nessie"}}, r"catalog\.type: is 'nessie', use sql, rest, glue, hive"),
+        (
+            {"bucket": "s3://b"},
+            "catalog: is required for format iceberg where the bucket is not a directory",
+        ),
+        (
+            {"bucket": "./b", "catalog": {"type": "sql"}},
+            r"catalog\.uri: is required for a catalog of type sql",
+        ),
+        (
+            {"bucket": "./b", "catalog": {"type": "nessie"}},
+            r"catalog\.type: is 'nessie', use sql, rest, glue, hive",
+        ),
         ({"bucket": "./b", "namespace": "a..b"}, r"namespace: 'a\.\.b' has a level without a name"),
     ]
     for given, problem in said:
         with pytest.raises(ConfigurationError, match=problem):
             TargetSettings.from_config({"pipeline": "p", "format": "iceberg", **given})
     settings = TargetSettings.from_config(
-        {"bucket": "./b", "pipeline": "p", "format": "iceberg", "catalog": {"type": "hive", "uri": "thrift://h:9083"}}
+        {
+            "bucket": "./b",
+            "pipeline": "p",
+            "format": "iceberg",
+            "catalog": {"type": "hive", "uri": "thrift://h:9083"},
+        }
     )
     assert settings.iceberg_catalog.identifier("raw/eu/s") == ("raw", "eu", "s")
     assert "thrift" not in repr(settings)

@@ -8,9 +8,23 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyiceberg.types import FixedType, IcebergType, LongType, MapType, StringType, TimeType, UUIDType
+from pyiceberg.types import (
+    FixedType,
+    IcebergType,
+    LongType,
+    MapType,
+    StringType,
+    TimeType,
+    UUIDType,
+)
 
-from singer_spark.errors import ConfigurationError, RecordError, SchemaError, StorageError, UnpublishableError
+from singer_spark.errors import (
+    ConfigurationError,
+    RecordError,
+    SchemaError,
+    StorageError,
+    UnpublishableError,
+)
 from target.formats.iceberg.iceberg_items import INT, ITEM, command, item, items
 from target.iceberg_lake import IcebergLake
 from target.loading import record, state
@@ -39,7 +53,10 @@ def test_rows_that_someone_changes_in_files_that_we_replace_are_for_a_person_and
     lake.load(items(), item(1, "a"), item(2, "a"), state(x=1))
     seen = lake.table("s").metadata.current_snapshot_id
     before_publishing(lake, lambda: lake.table("s").delete("id = 2"))
-    with pytest.raises(UnpublishableError, match=r"(?s)someone else changed Iceberg table raw/s after snapshot.*recov"):
+    with pytest.raises(
+        UnpublishableError,
+        match=r"(?s)someone else changed Iceberg table raw/s after snapshot.*recov",
+    ):
         lake.load(items("overwrite"), item(3, "c"), state(x=2))
     assert lake.rows("s", "id") == [(1,)]
     table = lake.table("s")
@@ -111,7 +128,9 @@ def test_what_can_not_be_kept_is_refused_before_anything_is_published(lake: Iceb
 @pytest.mark.slow
 @pytest.mark.usefixtures("without_jvm")
 @pytest.mark.parametrize(
-    "kind", [UUIDType(), FixedType(16), TimeType(), MapType(100, StringType(), 101, LongType(), False)], ids=str
+    "kind",
+    [UUIDType(), FixedType(16), TimeType(), MapType(100, StringType(), 101, LongType(), False)],
+    ids=str,
 )
 def test_a_column_of_a_type_that_the_lake_has_not_is_refused_by_name_and_its_values_stay(
     lake: IcebergLake, kind: IcebergType
@@ -121,7 +140,10 @@ def test_a_column_of_a_type_that_the_lake_has_not_is_refused_by_name_and_its_val
         update.add_column("theirs", kind)
     before = lake.table("s").metadata
     for method in ("append-only", "overwrite"):
-        with pytest.raises(SchemaError, match=f"gave its Iceberg table column theirs of type {re.escape(str(kind))}"):
+        with pytest.raises(
+            SchemaError,
+            match=f"gave its Iceberg table column theirs of type {re.escape(str(kind))}",
+        ):
             lake.load(items(method), item(3, "c"))
     assert lake.table("s").metadata == before
     with lake.table("s").update_schema() as update:
@@ -133,13 +155,20 @@ def test_a_column_of_a_type_that_the_lake_has_not_is_refused_by_name_and_its_val
 @pytest.mark.usefixtures("without_jvm")
 def test_a_table_that_no_pipeline_made_or_that_is_gone_is_a_clear_error(lake: IcebergLake) -> None:
     lake.load(items(stream="other"), item(1, "a", "other"))
-    lake.catalog().create_table(("raw", "s"), lake.table("other").schema(), location=f"file://{lake.folder}/raw/s")
-    with pytest.raises(ConfigurationError, match=r"the catalog has a table raw\.s that no pipeline of this lake made"):
+    lake.catalog().create_table(
+        ("raw", "s"), lake.table("other").schema(), location=f"file://{lake.folder}/raw/s"
+    )
+    with pytest.raises(
+        ConfigurationError,
+        match=r"the catalog has a table raw\.s that no pipeline of this lake made",
+    ):
         lake.load(items(), item(1, "a"))
     lake.catalog().drop_table(("raw", "s"))
     lake.load(items(), item(1, "a"))
     lake.catalog().drop_table(("raw", "s"))
-    with pytest.raises(StorageError, match=r"the catalog has no table raw\.s any more: register it again"):
+    with pytest.raises(
+        StorageError, match=r"the catalog has no table raw\.s any more: register it again"
+    ):
         lake.load(items(), item(2, "b"))
     written = (lake.folder / "raw/s/metadata").glob("*.metadata.json")
     newest = max(written, key=lambda path: path.stat().st_mtime_ns)

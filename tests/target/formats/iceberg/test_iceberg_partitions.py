@@ -1,4 +1,6 @@
-"""Hidden partitions of Iceberg tables: readers filter by columns, and whoever wrote the files, find the same rows."""
+"""Hidden partitions of Iceberg tables: readers filter by columns, and whoever wrote the files, find
+the same rows.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,15 @@ ROWS: list[tuple[int, str | None, str | None]] = [
     (4, "DE/ü%", "0001-01-01T00:00:00"),
     (5, "FRANCE", "2026-02-01T00:00:00"),
 ]
-ALL = ["country", "year(at)", "month(at)", "day(at)", "hour(at)", "bucket(id, 4)", "truncate(country, 2)"]
+ALL = [
+    "country",
+    "year(at)",
+    "month(at)",
+    "day(at)",
+    "hour(at)",
+    "bucket(id, 4)",
+    "truncate(country, 2)",
+]
 
 
 @pytest.fixture
@@ -32,10 +42,15 @@ def lake(tmp_path: Path) -> IcebergLake:
     return IcebergLake(tmp_path / "lake")
 
 
-def load(lake: IcebergLake, *rows: tuple[Any, ...], by: list[str], method: str = "append-only") -> None:
+def load(
+    lake: IcebergLake, *rows: tuple[Any, ...], by: list[str], method: str = "append-only"
+) -> None:
     extent = "full" if method == "overwrite" else "delta"
     message = schema(
-        "s", {"id": INT, "country": TEXT, "at": NAIVE}, ("id",), **{"x-load-method": method, "x-extent": extent}
+        "s",
+        {"id": INT, "country": TEXT, "at": NAIVE},
+        ("id",),
+        **{"x-load-method": method, "x-extent": extent},
     )
     records = [record("s", id=id, country=country, at=at) for id, country, at in rows]
     lake.load(message, *records, stream_options={"s": {"partition_by": by}})
@@ -59,15 +74,21 @@ def scanned(table: Table, row_filter: str) -> int:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("without_jvm")
-@pytest.mark.parametrize("by", [[each] for each in ALL] + [["country", "day(at)", "bucket(id, 4)"]], ids=str)
-def test_every_transform_says_of_each_file_what_its_rows_are(lake: IcebergLake, by: list[str]) -> None:
+@pytest.mark.parametrize(
+    "by", [[each] for each in ALL] + [["country", "day(at)", "bucket(id, 4)"]], ids=str
+)
+def test_every_transform_says_of_each_file_what_its_rows_are(
+    lake: IcebergLake, by: list[str]
+) -> None:
     load(lake, *ROWS, by=by)
     assert found(lake) == wanted(*ROWS)
     table = lake.table("s")
     names = polars.scan_iceberg(table).select("id", "country").sort("id").collect().rows()
     assert names == [(id, country) for id, country, _ in ROWS]
     for id, country, at in ROWS:
-        column, value = ("id", id) if "bucket" in by[-1] else ("country", country) if at is None else ("at", at)
+        column, value = (
+            ("id", id) if "bucket" in by[-1] else ("country", country) if at is None else ("at", at)
+        )
         if "country" in by[0]:
             column, value = "country", country
         if value is None:
@@ -90,12 +111,14 @@ def test_a_merge_puts_rows_where_the_transforms_say(spark: object, lake: Iceberg
     rows = {row[0]: row for row in [*ROWS, *changed]}
     assert found(lake) == wanted(*rows.values())
     for id, country, _ in rows.values():
-        assert lake.table("s").scan(row_filter=f"id = {id} and country = '{country}'").to_arrow()["id"].to_pylist() == [
-            id
-        ]
+        assert lake.table("s").scan(row_filter=f"id = {id} and country = '{country}'").to_arrow()[
+            "id"
+        ].to_pylist() == [id]
 
 
-def test_partitions_change_by_evolution_and_old_files_keep_theirs(spark: object, lake: IcebergLake) -> None:
+def test_partitions_change_by_evolution_and_old_files_keep_theirs(
+    spark: object, lake: IcebergLake
+) -> None:
     load(lake, *ROWS[:2], by=["country"], method="upsert")
     load(lake, *ROWS[2:4], by=["month(at)"], method="upsert")
     load(lake, *ROWS[4:], by=[], method="upsert")
@@ -112,17 +135,28 @@ def test_files_that_others_append_to_a_partitioned_table_are_read_as_they_mean(
 ) -> None:
     load(lake, *ROWS, by=["country"], method="upsert")
     theirs = pa.table(
-        {"id": pa.array([20, 21], pa.int64()), "country": ["null", None], "at": pa.nulls(2, pa.timestamp("us"))}
+        {
+            "id": pa.array([20, 21], pa.int64()),
+            "country": ["null", None],
+            "at": pa.nulls(2, pa.timestamp("us")),
+        }
     )
     lake.table("s").append(theirs)
     load(lake, (20, "ES", None), (5, "PT", None), by=["country"], method="upsert")
     assert found(lake) == wanted(*ROWS[:4], (5, "PT", None), (20, "ES", None), (21, None, None))
 
 
-def test_transforms_of_iceberg_alone_are_refused_elsewhere_and_so_is_what_has_none(lake: IcebergLake) -> None:
+def test_transforms_of_iceberg_alone_are_refused_elsewhere_and_so_is_what_has_none(
+    lake: IcebergLake,
+) -> None:
     lake.format = "delta"
-    with pytest.raises(ConfigurationError, match=r"stream_options\.s\.partition_by: bucket\(id, 4\) needs format iceb"):
+    with pytest.raises(
+        ConfigurationError,
+        match=r"stream_options\.s\.partition_by: bucket\(id, 4\) needs format iceb",
+    ):
         load(lake, *ROWS, by=["bucket(id, 4)"])
     lake.format = "iceberg"
-    with pytest.raises(ConfigurationError, match="at is a timestamp_ntz, of which truncate is not supported"):
+    with pytest.raises(
+        ConfigurationError, match="at is a timestamp_ntz, of which truncate is not supported"
+    ):
         load(lake, *ROWS, by=["truncate(at, 4)"])

@@ -1,4 +1,6 @@
-"""Hidden partitions at the rims of their types: readers find by a filter what they find without one."""
+"""Hidden partitions at the rims of their types: readers find by a filter what they find without
+one.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,11 @@ INTS = [-(1 << 31) + 8, -(1 << 31) + 9, (1 << 31) - 1, -10, -1, 0, 9, 10, None]
 SMALLS = [-(1 << 15), (1 << 15) - 1, -10, -1, 0, None]
 TEXTS = ["a", "ab", "abc", "\U0010ffff\U0010ffffx", "é\U0001f642z", " ", None]
 DAYS = ["0001-01-01", "1969-12-31", "1970-01-01", "1582-10-10", "9999-12-31", "1969-01-01", None]
-MOMENTS = [None if day is None else f"{day}T{hour}" for day in DAYS for hour in ("00:00:00", "23:59:59.999999")]
+MOMENTS = [
+    None if day is None else f"{day}T{hour}"
+    for day in DAYS
+    for hour in ("00:00:00", "23:59:59.999999")
+]
 INSTANTS = [None if each is None else f"{each}+00:00" for each in MOMENTS]
 CASES: list[tuple[str, dict[str, Any], list[Any]]] = [
     ("truncate(v, 10)", BIG, BIGS),
@@ -68,8 +74,12 @@ def as_stored(value: Any) -> Any:
 
 def filters_of(value: Any) -> Iterator[BooleanExpression]:
     for each in (EqualTo, NotEqualTo, LessThan, LessThanOrEqual, GreaterThan, GreaterThanOrEqual):
-        # PyIceberg looks for the moment before or after the literal, and fails where its calendar ends.
-        ends = {"0001-01-01": (LessThan, GreaterThanOrEqual), "9999-12-31": (GreaterThan, LessThanOrEqual)}
+        # PyIceberg looks for the moment before or after the literal, and fails where its calendar
+        # ends.
+        ends = {
+            "0001-01-01": (LessThan, GreaterThanOrEqual),
+            "9999-12-31": (GreaterThan, LessThanOrEqual),
+        }
         if each not in ends.get(str(value)[:10], ()):
             yield each("v", value)
 
@@ -77,9 +87,14 @@ def filters_of(value: Any) -> Iterator[BooleanExpression]:
 @pytest.mark.usefixtures("without_jvm")
 @pytest.mark.parametrize(("part", "kind", "values"), CASES)
 def test_iceberg_rims(tmp_path: Path, part: str, kind: dict[str, Any], values: list[Any]) -> None:
-    """A hidden partition's value at the rim of its type is the specification's, and filters find the row."""
+    """A hidden partition's value at the rim of its type is the specification's, and filters find
+    the row.
+    """
     by_part, plain = IcebergLake(tmp_path / "parts"), IcebergLake(tmp_path / "plain")
-    lines = [schema("s", {"v": kind, "n": BIG}), *(record("s", v=each, n=n) for n, each in enumerate(values))]
+    lines = [
+        schema("s", {"v": kind, "n": BIG}),
+        *(record("s", v=each, n=n) for n, each in enumerate(values)),
+    ]
     by_part.load(*lines, stream_options={"s": {"partition_by": [part]}})
     plain.load(*lines)
     table, whole = by_part.table("s"), plain.table("s")
@@ -91,17 +106,25 @@ def test_iceberg_rims(tmp_path: Path, part: str, kind: dict[str, Any], values: l
     assert made == {spec.transform.transform(source)(as_stored(each)) for each in stored}
     for value in filter(None, values):
         for condition in filters_of(value):
-            found = table.scan(row_filter=condition, selected_fields=("n",)).to_arrow()["n"].to_pylist()
-            wanted = whole.scan(row_filter=condition, selected_fields=("n",)).to_arrow()["n"].to_pylist()
+            found = (
+                table.scan(row_filter=condition, selected_fields=("n",)).to_arrow()["n"].to_pylist()
+            )
+            wanted = (
+                whole.scan(row_filter=condition, selected_fields=("n",)).to_arrow()["n"].to_pylist()
+            )
             assert sorted(found) == sorted(wanted), condition
 
 
 @pytest.mark.usefixtures("without_jvm")
 @pytest.mark.parametrize(("kind", "value"), [(BIG, LEAST), (BIG, LEAST + 7), (INT, -(1 << 31))])
 def test_truncated_below_the_least(tmp_path: Path, kind: dict[str, Any], value: int) -> None:
-    """An integer whose truncated value its type can't hold is refused by column, and nothing is published."""
+    """An integer whose truncated value its type can't hold is refused by column, and nothing is
+    published.
+    """
     lake = IcebergLake(tmp_path / "lake")
-    with pytest.raises(RecordError, match=rf"stream s: the value {value} of column v has no truncate\(v, 10\)"):
+    with pytest.raises(
+        RecordError, match=rf"stream s: the value {value} of column v has no truncate\(v, 10\)"
+    ):
         lake.load(
             schema("s", {"v": kind}),
             *(record("s", v=each) for each in (1, value)),

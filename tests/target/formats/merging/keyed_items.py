@@ -28,7 +28,9 @@ files_and_a_log = pytest.mark.parametrize("lake", ["parquet", "iceberg"], indire
 
 
 def items(method: str = "upsert", *, cursor: bool = True, **annotations: Any) -> dict:
-    message = schema("s", ITEM, ("id",), **{"x-load-method": method, "x-extent": "delta", **annotations})
+    message = schema(
+        "s", ITEM, ("id",), **{"x-load-method": method, "x-extent": "delta", **annotations}
+    )
     return {**message, "bookmark_properties": ["clock"] if cursor else []}
 
 

@@ -18,7 +18,10 @@ Age = tuple[int, str]
 
 @dataclass(frozen=True)
 class Row:
-    """A row of the model; `clock` is empty and `version` -1 where they are NULL, so that these are the smallest."""
+    """A row of the model.
+
+    `clock` is empty and `version` -1 where they are NULL, so that these are the smallest.
+    """
 
     version: int
     clock: str
@@ -38,7 +41,11 @@ class Event:
     row: Row
 
     def message(self) -> dict[str, Any]:
-        values: dict[str, Any] = {"tenant": self.key[0], "id": self.key[1], "clock": self.row.clock or None}
+        values: dict[str, Any] = {
+            "tenant": self.key[0],
+            "id": self.key[1],
+            "clock": self.row.clock or None,
+        }
         if self.row.deleted:
             values["_sdc_deleted_at"] = DELETED_AT
         if self.row.note is not None:
@@ -54,7 +61,9 @@ class Rules:
     stale: bool = False
 
 
-def model_after(table: dict[Key, Row], events: list[Event], activated: int | None, rules: Rules) -> dict[Key, Row]:
+def model_after(
+    table: dict[Key, Row], events: list[Event], activated: int | None, rules: Rules
+) -> dict[Key, Row]:
     """What the table must hold after a run, key by key, record by record."""
     with_versions = activated is not None or any(event.row.version >= 0 for event in events)
 

@@ -1,4 +1,6 @@
-"""Rows that are deleted: by a record that says so, by a newer version of the table, or by a full run without them."""
+"""Rows that are deleted: by a record that says so, by a newer version of the table, or by a full
+run without them.
+"""
 
 from __future__ import annotations
 
@@ -14,9 +16,14 @@ __all__ = ["lake"]
 
 
 @pytest.mark.parametrize("hard", [True, False])
-def test_a_deleted_record_is_removed_or_marked_and_a_later_one_brings_it_back(lake: Lake, hard: bool) -> None:
+def test_a_deleted_record_is_removed_or_marked_and_a_later_one_brings_it_back(
+    lake: Lake, hard: bool
+) -> None:
     lake.load(items(), *(item(n, 1, f"row {n}") for n in range(4)), hard_delete=hard)
-    gone = [record("s", id=1, clock=2, _sdc_deleted_at=DELETED), record("s", id=2, clock=0, _sdc_deleted_at=DELETED)]
+    gone = [
+        record("s", id=1, clock=2, _sdc_deleted_at=DELETED),
+        record("s", id=2, clock=0, _sdc_deleted_at=DELETED),
+    ]
     lake.load(items(), *gone, record("s", id=3, _sdc_deleted_at=DELETED), hard_delete=hard)
     marked = [(0, "row 0", False), (1, "row 1", True), (2, "row 2", False), (3, "row 3", True)]
     left = [row for row in marked if not (hard and row[2])]
@@ -47,7 +54,9 @@ def test_deletes_within_one_run_obey_the_cursor_and_the_order(lake: Lake) -> Non
 
 
 @pytest.mark.parametrize("hard", [True, False])
-def test_rows_below_the_activated_version_or_without_one_are_deleted(lake: Lake, hard: bool) -> None:
+def test_rows_below_the_activated_version_or_without_one_are_deleted(
+    lake: Lake, hard: bool
+) -> None:
     def load(*messages: dict) -> list:
         lake.load(items(), *messages, hard_delete=hard)
         return lake.rows("s", "id, name" if hard else "id, name, _sdc_deleted_at is not null")
@@ -55,17 +64,28 @@ def test_rows_below_the_activated_version_or_without_one_are_deleted(lake: Lake,
     def alive(*rows: tuple) -> list:
         return [row if hard else (*row, False) for row in rows]
 
-    load(item(1, 1, "none"), item(2, 1, "one", version=1), item(3, 9, "one", version=1), item(4, 1, "none"))
+    load(
+        item(1, 1, "none"),
+        item(2, 1, "one", version=1),
+        item(3, 9, "one", version=1),
+        item(4, 1, "none"),
+    )
     # A newer version wins whatever its cursor; activated before, after, repeated, and an older one.
-    after = load(activate(2), item(3, 1, "two", version=2), activate(1), item(5, 1, "two", version=2), activate(2))
+    after = load(
+        activate(2),
+        item(3, 1, "two", version=2),
+        activate(1),
+        item(5, 1, "two", version=2),
+        activate(2),
+    )
     dead = [] if hard else [(1, "none", True), (2, "one", True), (4, "none", True)]
     assert after == sorted(dead + alive((3, "two"), (5, "two")))
     again = load(item(3, 5, "old", version=1), activate(2))
     assert again == after
     assert load(activate(2)) == after
-    assert load(item(3, 5, "three", version=3), item(6, 1, "two", version=2), activate(3)) == sorted(
-        dead + ([] if hard else [(5, "two", True), (6, "two", True)]) + alive((3, "three"))
-    )
+    assert load(
+        item(3, 5, "three", version=3), item(6, 1, "two", version=2), activate(3)
+    ) == sorted(dead + ([] if hard else [(5, "two", True), (6, "two", True)]) + alive((3, "three")))
 
 
 def test_a_run_without_versions_changes_rows_that_came_with_one(lake: Lake) -> None:
@@ -75,7 +95,9 @@ def test_a_run_without_versions_changes_rows_that_came_with_one(lake: Lake) -> N
 
 
 @pytest.mark.parametrize("hard", [True, False])
-def test_without_metadata_columns_deletes_and_versions_count_all_the_same(lake: Lake, hard: bool) -> None:
+def test_without_metadata_columns_deletes_and_versions_count_all_the_same(
+    lake: Lake, hard: bool
+) -> None:
     def load(*messages: dict) -> None:
         lake.load(items(), *messages, hard_delete=hard, add_record_metadata=False)
 
@@ -87,7 +109,9 @@ def test_without_metadata_columns_deletes_and_versions_count_all_the_same(lake: 
     load(item(4, 3, "e", version=4), activate(4))
     alive = lake.rows("s", "id, name" if hard else "id, name, _sdc_deleted_at is null")
     wanted = [(3, "d"), (4, "e")]
-    assert alive == (wanted if hard else [(1, "a", False), (2, "b", False), *((*row, True) for row in wanted)])
+    assert alive == (
+        wanted if hard else [(1, "a", False), (2, "b", False), *((*row, True) for row in wanted)]
+    )
 
 
 @files_and_a_log
@@ -96,7 +120,14 @@ def test_rows_not_seen_in_a_full_run_are_removed_and_none_after_a_delta(lake: La
     delta = items("overwrite-delete-stale")
     lake.load(full, *(item(n, 1, "a") for n in range(6)))
     lake.load(delta, item(1, 2, "b"))
-    assert lake.rows("s", "id, name") == [(0, "a"), (1, "b"), (2, "a"), (3, "a"), (4, "a"), (5, "a")]
+    assert lake.rows("s", "id, name") == [
+        (0, "a"),
+        (1, "b"),
+        (2, "a"),
+        (3, "a"),
+        (4, "a"),
+        (5, "a"),
+    ]
     # Seen is seen, also where an older row comes.
     for _ in range(2):
         lake.load(full, item(1, 1, "late"), item(2, 1, "c"), item(9, 1, "c"))
@@ -117,7 +148,12 @@ def test_a_failed_or_cut_off_full_run_removes_nothing(lake: Lake) -> None:
 
 def test_deletes_do_nothing_where_every_version_is_kept(lake: Lake) -> None:
     lake.load(items("append-only"), item(1, 1, "a"), activate(5), hard_delete=True)
-    lake.load(items("append-only"), record("s", id=1, _sdc_deleted_at=DELETED), activate(6), hard_delete=True)
+    lake.load(
+        items("append-only"),
+        record("s", id=1, _sdc_deleted_at=DELETED),
+        activate(6),
+        hard_delete=True,
+    )
     assert len(lake.rows("s")) == 2
 
 

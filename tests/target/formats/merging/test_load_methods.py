@@ -1,4 +1,6 @@
-"""The load methods that hold current rows: one row for each key, whatever comes before, beside or in another shape."""
+"""The load methods that hold current rows: one row for each key, whatever comes before, beside or
+in another shape.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,16 @@ from typing import Any
 import pytest
 
 from singer_spark.errors import ConfigurationError, ProtocolError
-from target.formats.merging.keyed_items import DELETED, INT, ITEM, TEXT, files_and_a_log, item, items, lake
+from target.formats.merging.keyed_items import (
+    DELETED,
+    INT,
+    ITEM,
+    TEXT,
+    files_and_a_log,
+    item,
+    items,
+    lake,
+)
 from target.loading import Lake, record, schema
 
 __all__ = ["lake"]
@@ -17,18 +28,33 @@ __all__ = ["lake"]
 def test_the_worked_example_of_cursor_based_sync(lake: Lake) -> None:
     """Append: every version, five rows; dedup on the name: one row each."""
     people = {"name": TEXT, "deceased": {"type": ["boolean", "null"]}, "updated_at": INT}
-    first = [("Louis XVI", False, 1754), ("Marie Antoinette", False, 1755), ("Louis XVII", False, 1785)]
+    first = [
+        ("Louis XVI", False, 1754),
+        ("Marie Antoinette", False, 1755),
+        ("Louis XVII", False, 1785),
+    ]
     second = [("Louis XVI", True, 1793), ("Marie Antoinette", True, 1793)]
     for rows in (first, second):
         messages = []
-        for stream, method in (("all", "append-only"), ("latest", "upsert"), ("both", "append-dedup")):
+        for stream, method in (
+            ("all", "append-only"),
+            ("latest", "upsert"),
+            ("both", "append-dedup"),
+        ):
             message = schema(stream, people, ("name",), **{"x-load-method": method})
             messages.append({**message, "bookmark_properties": ["updated_at"]})
-            messages += [record(stream, name=name, deceased=dead, updated_at=year) for name, dead, year in rows]
+            messages += [
+                record(stream, name=name, deceased=dead, updated_at=year)
+                for name, dead, year in rows
+            ]
         lake.load(*messages)
     columns = "name, deceased, updated_at"
     every_version = sorted(first + second)
-    newest = [("Louis XVI", True, 1793), ("Louis XVII", False, 1785), ("Marie Antoinette", True, 1793)]
+    newest = [
+        ("Louis XVI", True, 1793),
+        ("Louis XVII", False, 1785),
+        ("Marie Antoinette", True, 1793),
+    ]
     assert lake.rows("all", columns) == every_version
     assert lake.rows("latest", columns) == newest
     assert lake.rows("both", columns) == newest
@@ -42,11 +68,15 @@ def test_composite_keys_and_keys_of_the_option(lake: Lake) -> None:
     assert lake.rows("s", "id, clock, name") == [(1, 1, "a"), (1, 2, "b"), (2, 1, "a"), (2, 2, "b")]
 
 
-MOMENT_OR_TEXT = {"anyOf": [{"type": "string", "format": "date-time"}, {"type": ["string", "null"]}]}
+MOMENT_OR_TEXT = {
+    "anyOf": [{"type": "string", "format": "date-time"}, {"type": ["string", "null"]}]
+}
 
 
 @pytest.mark.parametrize("moment", [MOMENT_OR_TEXT, {"type": ["integer", "string"]}])
-def test_cursor_that_compares_as_text_is_warned_of(lake: Lake, caplog: Any, moment: dict[str, Any]) -> None:
+def test_cursor_that_compares_as_text_is_warned_of(
+    lake: Lake, caplog: Any, moment: dict[str, Any]
+) -> None:
     message = schema("t", {"id": INT, "u": moment}, ("id",), **{"x-load-method": "upsert"})
     lake.load({**message, "bookmark_properties": ["u"]}, record("t", id=1, u="9"))
     assert "its cursor u may hold values of several kinds" in caplog.text
@@ -59,7 +89,14 @@ def test_a_second_schema_in_mid_stream_keeps_all_records_of_the_run(lake: Lake) 
     full = items("overwrite-delete-stale", **{"x-extent": "full"})
     wider = json.loads(json.dumps(full))
     wider["schema"]["properties"]["more"] = TEXT
-    lake.load(full, item(1, 1, "a"), full, item(2, 1, "a"), wider, {**record("s", id=1, clock=2, name="b", more="m")})
+    lake.load(
+        full,
+        item(1, 1, "a"),
+        full,
+        item(2, 1, "a"),
+        wider,
+        {**record("s", id=1, clock=2, name="b", more="m")},
+    )
     assert lake.rows("s", "id, name, more") == [(1, "b", "m"), (2, "a", None)]
     other_key = {**full, "key_properties": ["name"]}
     with pytest.raises(ProtocolError, match="changes the primary key from id to name"):
@@ -67,7 +104,9 @@ def test_a_second_schema_in_mid_stream_keeps_all_records_of_the_run(lake: Lake) 
 
 
 @files_and_a_log
-def test_a_table_that_held_every_version_holds_one_row_a_key_once_it_is_upserted(lake: Lake) -> None:
+def test_a_table_that_held_every_version_holds_one_row_a_key_once_it_is_upserted(
+    lake: Lake,
+) -> None:
     lake.load(items("append-only"), item(1, 1, "a"), item(None, 1, "no key"), item(2, 5, "a"))
     lake.load(items("append-only"), item(1, 3, "b"), item(2, 5, "b"), item(None, 1, "no key"))
     lake.load(items("upsert"), item(3, 1, "c"), item(1, 2, "late"))
@@ -93,7 +132,9 @@ def test_columns_that_came_and_went_keep_their_values_in_rewritten_files(lake: L
 
 
 @files_and_a_log
-def test_append_dedup_keeps_the_history_in_a_table_of_its_own_and_counts_each_record_once(lake: Lake) -> None:
+def test_append_dedup_keeps_the_history_in_a_table_of_its_own_and_counts_each_record_once(
+    lake: Lake,
+) -> None:
     lake.load(items("append-dedup"), item(1, 1, "a"), item(1, 2, "b"))
     gone = record("s", id=1, clock=3, _sdc_deleted_at=DELETED)
     lake.load(items("append-dedup"), item(1, 1, "late"), gone, hard_delete=True)

@@ -1,4 +1,6 @@
-"""What a merge opens and writes anew follows the change, not the table: other files may even be unreadable."""
+"""What a merge opens and writes anew follows the change, not the table: other files may even be
+unreadable.
+"""
 
 from __future__ import annotations
 
@@ -18,12 +20,16 @@ from target_spark_lake.formats.merging.rules import Verdicts
 
 INT = {"type": ["integer", "null"]}
 TEXT = {"type": ["string", "null"]}
-UPSERT = schema("s", {"id": INT, "tenant": TEXT, "note": TEXT}, ("tenant", "id"), **{"x-load-method": "upsert"})
+UPSERT = schema(
+    "s", {"id": INT, "tenant": TEXT, "note": TEXT}, ("tenant", "id"), **{"x-load-method": "upsert"}
+)
 FILES, ROWS = 6, 50
 
 
 class Table:
-    """A table of several files, each with a range of its keys' ids: file n has n * 1000, n * 1000 + 10, …"""
+    """A table of several files, each with a range of its keys' ids: file n has n * 1000, n * 1000 +
+    10, …
+    """
 
     def __init__(self, lake: Lake) -> None:
         self.lake = lake
@@ -63,7 +69,11 @@ def damage(path: Path, column: str | None = None) -> bytes:
         path.write_bytes(bytes(len(whole)))
         return whole
     group = pq.read_metadata(path).row_group(0)
-    (chunk,) = (each for each in map(group.column, range(group.num_columns)) if each.path_in_schema == column)
+    (chunk,) = (
+        each
+        for each in map(group.column, range(group.num_columns))
+        if each.path_in_schema == column
+    )
     start = chunk.dictionary_page_offset or chunk.data_page_offset
     end = start + chunk.total_compressed_size
     path.write_bytes(whole[:start] + random.Random(1).randbytes(end - start) + whole[end:])
@@ -75,8 +85,12 @@ def restore(contents: dict[Path, bytes]) -> None:
         path.write_bytes(data)
 
 
-def test_inserts_alone_open_and_rewrite_nothing_and_need_no_spark(table: Table, monkeypatch) -> None:
-    monkeypatch.setattr("target_spark_lake.target.start_session", lambda *_: pytest.fail("Spark was started"))
+def test_inserts_alone_open_and_rewrite_nothing_and_need_no_spark(
+    table: Table, monkeypatch
+) -> None:
+    monkeypatch.setattr(
+        "target_spark_lake.target.start_session", lambda *_: pytest.fail("Spark was started")
+    )
     before = table.files()
     assert len(before) == FILES
     contents = {path: damage(path) for path in before}
@@ -87,7 +101,9 @@ def test_inserts_alone_open_and_rewrite_nothing_and_need_no_spark(table: Table, 
     assert set(before) < set(table.files())
 
 
-def test_changed_rows_need_no_spark_until_their_keys_are_too_many(table: Table, monkeypatch) -> None:
+def test_changed_rows_need_no_spark_until_their_keys_are_too_many(
+    table: Table, monkeypatch
+) -> None:
     started: list[object] = []
 
     def start(*_: object) -> None:
@@ -128,7 +144,8 @@ def test_a_merge_opens_only_files_that_may_hold_its_keys_and_rewrites_those_that
 ) -> None:
     files = table.files()
     unreadable = {files[n]: damage(files[n]) for n in (0, 2, 5)}
-    # 1015 and 3333 lie between keys of files 1 and 3, which hold no such row; of these files only keys are looked at.
+    # 1015 and 3333 lie between keys of files 1 and 3, which hold no such row; of these files only
+    # keys are looked at.
     unreadable |= {files[n]: damage(files[n], "note") for n in (1, 3)}
     table.load([1015, 3333, 4070, 4080, 99_999], "second")
     assert table.replaced() == [files[4].name]
@@ -140,7 +157,9 @@ def test_a_merge_opens_only_files_that_may_hold_its_keys_and_rewrites_those_that
     assert len(table.notes()) == FILES * ROWS + 3
 
 
-def test_files_all_of_whose_rows_are_replaced_are_not_read_again(spark: object, table: Table) -> None:
+def test_files_all_of_whose_rows_are_replaced_are_not_read_again(
+    spark: object, table: Table
+) -> None:
     files = table.files()
     before = damage(files[2], "note")
     table.load(range(2000, 2000 + 10 * ROWS, 10), "second")
@@ -167,11 +186,17 @@ def test_an_index_of_a_newer_version_is_refused(table: Table) -> None:
         table.load([1], "second")
 
 
-def test_the_index_knows_what_appends_and_people_did_to_the_folder(spark: object, table: Table) -> None:
+def test_the_index_knows_what_appends_and_people_did_to_the_folder(
+    spark: object, table: Table
+) -> None:
     gone, *_ = table.files()
     gone.unlink()
     append = {**UPSERT, "schema": {**UPSERT["schema"], "x-load-method": "append-only"}}
-    table.lake.load(append, record("s", id=10, tenant="t", note="appended"), record("s", id=1010, tenant="t", note="b"))
+    table.lake.load(
+        append,
+        record("s", id=10, tenant="t", note="appended"),
+        record("s", id=1010, tenant="t", note="b"),
+    )
     table.load([0, 1010], "second")
     notes = table.lake.rows("s", "id, note")
     assert len(notes) == len(dict(notes)) == (FILES - 1) * ROWS + 2
@@ -185,7 +210,9 @@ def test_a_composite_key_is_looked_for_in_the_ranges_of_all_its_columns(
     lake = Lake(tmp_path / "lake")
     for tenant in tenants:
         for start in (0, 1000):
-            lake.load(UPSERT, *(record("s", id=start + n, tenant=tenant, note="first") for n in range(5)))
+            lake.load(
+                UPSERT, *(record("s", id=start + n, tenant=tenant, note="first") for n in range(5))
+            )
     files = sorted((lake.folder / "raw/s").iterdir())
     others = {path: damage(path) for path in (*files[:2], files[3])}
     lake.load(UPSERT, record("s", id=3, tenant=tenants[1], note="second"))

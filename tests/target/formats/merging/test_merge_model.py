@@ -1,4 +1,6 @@
-"""Merges against a plain dict: many keys, over several runs, in whatever order rows, deletes and versions come."""
+"""Merges against a plain dict: many keys, over several runs, in whatever order rows, deletes and
+versions come.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,10 @@ pytestmark = pytest.mark.usefixtures("engine")
 
 KEYS = 120
 DELTA_SEEDS, ICEBERG_SEEDS = (5, 6), (2, 4)
-LONG_SEEDS = (1, 5)  # three runs, the second of which comes again: without versions and with them; else two
+LONG_SEEDS = (
+    1,
+    5,
+)  # three runs, the second of which comes again: without versions and with them; else two
 
 
 def random_events(rng: random.Random, version: int | None) -> list[Event]:
@@ -44,7 +49,10 @@ def reported_deletes(lake: Lake) -> int:
 
 
 def found(lake: Lake) -> dict[Key, Row]:
-    columns = "tenant, id, strftime(clock, '%Y-%m-%dT%H:%M:%S'), note, _sdc_deleted_at IS NOT NULL, _sdc_table_version"
+    columns = (
+        "tenant, id, strftime(clock, '%Y-%m-%dT%H:%M:%S'), note, _sdc_deleted_at IS NOT "
+        "NULL, _sdc_table_version"
+    )
     rows = lake.rows("s", columns)
     held = {
         (tenant, id): Row(-1 if version is None else version, clock or "", note, deleted)

@@ -1,4 +1,6 @@
-"""Current rows of tables in hive folders: each is in the folder of its newest values alone, and found there again."""
+"""Current rows of tables in hive folders: each is in the folder of its newest values alone, and
+found there again.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,18 @@ import pyarrow as pa
 import pytest
 
 from singer_spark.errors import RecordError
-from target.columns.hive_folders import DATE, INT, NAIVE, TEXT, collected, folders, in_order, lake, load, seen
+from target.columns.hive_folders import (
+    DATE,
+    INT,
+    NAIVE,
+    TEXT,
+    collected,
+    folders,
+    in_order,
+    lake,
+    load,
+    seen,
+)
 from target.loading import Lake
 from target_spark_lake.cli.spark_lake import command
 
@@ -20,15 +33,30 @@ __all__ = ["lake"]
 
 
 @pytest.mark.parametrize("method", ["append-dedup", "overwrite-delete-stale"])
-def test_a_merged_row_is_in_the_folder_of_its_newest_values_alone(spark: Any, lake: Lake, method: str) -> None:
+def test_a_merged_row_is_in_the_folder_of_its_newest_values_alone(
+    spark: Any, lake: Lake, method: str
+) -> None:
     def run(*rows: tuple[int, str | None, str]) -> None:
         extent = {"x-extent": "full", "x-replication-method": "FULL_TABLE"}
         values = [{"id": n, "c": c, "t": f"{day}T00:00:00"} for n, c, day in rows]
         properties = {"id": INT, "c": TEXT, "t": NAIVE}
         options = {"load_method": method}
-        load(lake, ["c", "day(t)"], properties, values, keys=("id",), options=options, annotations=extent)
+        load(
+            lake,
+            ["c", "day(t)"],
+            properties,
+            values,
+            keys=("id",),
+            options=options,
+            annotations=extent,
+        )
 
-    run((1, "007", "2026-01-01"), (2, "a/b", "2026-01-01"), (3, None, "2026-01-02"), (4, "x", "2026-01-01"))
+    run(
+        (1, "007", "2026-01-01"),
+        (2, "a/b", "2026-01-01"),
+        (3, None, "2026-01-02"),
+        (4, "x", "2026-01-01"),
+    )
     run(
         (1, "7", "2026-01-01"),
         (2, "a/b", "2026-01-03"),
@@ -40,7 +68,12 @@ def test_a_merged_row_is_in_the_folder_of_its_newest_values_alone(spark: Any, la
     left = [] if method == "overwrite-delete-stale" else [(4, "x")]
     said = {"c": pa.string(), "t_day": pa.date32()}
     assert seen(spark, lake.folder / "raw/s", "id, c", said) == in_order([*rows, *left])
-    expected = {"c=8/t_day=2026-01-01", "c=a%2Fb/t_day=2026-01-03", "c=c/t_day=2026-01-02", "c=x/t_day=2026-01-01"}
+    expected = {
+        "c=8/t_day=2026-01-01",
+        "c=a%2Fb/t_day=2026-01-03",
+        "c=c/t_day=2026-01-02",
+        "c=x/t_day=2026-01-01",
+    }
     assert folders(lake) == expected
     if method == "append-dedup":
         versions = seen(spark, lake.folder / "raw/s__history", "id, c", said)
@@ -51,12 +84,23 @@ def test_a_merged_row_is_in_the_folder_of_its_newest_values_alone(spark: Any, la
 def test_a_key_that_folders_say_is_found_again(spark: Any, lake: Lake) -> None:
     options, properties = {"load_method": "upsert"}, {"tenant": TEXT, "id": INT, "note": TEXT}
     for note in ("old", "new"):
-        rows = [{"tenant": tenant, "id": n, "note": note} for tenant in ("a=b", "007") for n in (1, 2)]
+        rows = [
+            {"tenant": tenant, "id": n, "note": note} for tenant in ("a=b", "007") for n in (1, 2)
+        ]
         load(lake, ["tenant", "id"], properties, rows, keys=("tenant", "id"), options=options)
-    found = seen(spark, lake.folder / "raw/s", "tenant, id, note", {"tenant": pa.string(), "id": pa.int64()})
+    found = seen(
+        spark, lake.folder / "raw/s", "tenant, id, note", {"tenant": pa.string(), "id": pa.int64()}
+    )
     assert found == in_order((tenant, n, "new") for tenant in ("a=b", "007") for n in (1, 2))
     gone = {"tenant": "007", "id": 1, "_sdc_deleted_at": "2026-01-02T03:04:05Z"}
-    load(lake, ["tenant", "id"], properties, [gone], keys=("tenant", "id"), options={**options, "hard_delete": True})
+    load(
+        lake,
+        ["tenant", "id"],
+        properties,
+        [gone],
+        keys=("tenant", "id"),
+        options={**options, "hard_delete": True},
+    )
     assert len(folders(lake)) == 3
 
 
@@ -65,7 +109,9 @@ def test_merges_refuse_what_no_folder_can_say_and_change_nothing(lake: Lake) -> 
     load(lake, ["c"], {"id": INT, "c": TEXT}, [{"id": 1, "c": "a"}], keys=("id",), options=options)
     before = lake.files()
     with pytest.raises(RecordError, match="column c"):
-        load(lake, ["c"], {"id": INT, "c": TEXT}, [{"id": 1, "c": ""}], keys=("id",), options=options)
+        load(
+            lake, ["c"], {"id": INT, "c": TEXT}, [{"id": 1, "c": ""}], keys=("id",), options=options
+        )
     assert lake.files() == before
 
 

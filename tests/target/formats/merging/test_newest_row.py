@@ -12,11 +12,22 @@ pytestmark = pytest.mark.usefixtures("engine")
 __all__ = ["lake"]
 
 
-def test_a_row_that_was_committed_late_wins_over_all_that_came_before_it_and_over_nothing_else(lake: Lake) -> None:
-    """Its database holds no newer one, whatever the cursors say; what comes behind it is compared as ever."""
+def test_a_row_that_was_committed_late_wins_over_all_that_came_before_it_and_over_nothing_else(
+    lake: Lake,
+) -> None:
+    """Its database holds no newer one, whatever the cursors say.
+
+    What comes behind it is compared as ever.
+    """
     late = items(**{"x-late-rows": True})
     lake.load(items(), item(1, 10, "a"), item(2, 10, "a"), item(3, 10, "a"), item(4, 10, "a"))
-    rows = [item(1, 5, "late"), item(2, 5, "late"), item(2, 4, "later"), item(3, 20, "late"), item(5, 1, "new")]
+    rows = [
+        item(1, 5, "late"),
+        item(2, 5, "late"),
+        item(2, 4, "later"),
+        item(3, 20, "late"),
+        item(5, 1, "new"),
+    ]
     after = [item(1, 9, "old"), item(2, 11, "newer"), item(4, 9, "old")]
     lake.load(late, *rows, items(), *after)
     assert lake.rows("s", "id, clock, name") == [
@@ -28,16 +39,36 @@ def test_a_row_that_was_committed_late_wins_over_all_that_came_before_it_and_ove
     ]
 
 
-def test_the_greatest_cursor_wins_then_the_last_received_and_null_is_the_smallest(lake: Lake) -> None:
-    """By every method, for there is one contest; which method keeps what, the test against a dict shows."""
-    rows = [item(1, 5, "a"), item(1, 7, "b"), item(1, 6, "c"), item(2, 1, "d"), item(2, 1, "e"), item(3, None, "f")]
+def test_the_greatest_cursor_wins_then_the_last_received_and_null_is_the_smallest(
+    lake: Lake,
+) -> None:
+    """By every method, for there is one contest.
+
+    Which method keeps what, the test against a dict shows.
+    """
+    rows = [
+        item(1, 5, "a"),
+        item(1, 7, "b"),
+        item(1, 6, "c"),
+        item(2, 1, "d"),
+        item(2, 1, "e"),
+        item(3, None, "f"),
+    ]
     lake.load(items(), *rows, item(3, None, "g"), item(4, 1, "h"), item(4, None, "i"))
     assert lake.rows("s", "id, name") == [(1, "b"), (2, "e"), (3, "g"), (4, "h")]
-    lake.load(items(), item(1, 6, "late"), item(2, 1, "again"), item(3, 0, "at last"), item(4, None, "late"))
+    lake.load(
+        items(),
+        item(1, 6, "late"),
+        item(2, 1, "again"),
+        item(3, 0, "at last"),
+        item(4, None, "late"),
+    )
     assert lake.rows("s", "id, name") == [(1, "b"), (2, "again"), (3, "at last"), (4, "h")]
 
 
-def test_without_a_cursor_the_last_received_wins_and_an_option_names_another_cursor(lake: Lake) -> None:
+def test_without_a_cursor_the_last_received_wins_and_an_option_names_another_cursor(
+    lake: Lake,
+) -> None:
     lake.load(items(cursor=False), item(1, 9, "a"), item(1, 1, "b"))
     lake.load(items(cursor=False), item(1, 0, "c"))
     assert lake.rows("s", "id, name") == [(1, "c")]
@@ -72,9 +103,17 @@ def test_the_order_of_the_input_counts_also_where_records_take_another_way(lake:
     lines = []
     for turn in range(6):
         clocks = [1.0 if (turn + n) % 3 == 0 else 1 for n in range(4)]
-        lines += [record("s", id=n, clock=clock, name=f"{turn}", more={"n": n}) for n, clock in enumerate(clocks)]
-    lines += [record("s", id=0, clock=1.0, name="last", more=None), record("s", id=1, clock=1.0, name="lost")]
+        lines += [
+            record("s", id=n, clock=clock, name=f"{turn}", more={"n": n})
+            for n, clock in enumerate(clocks)
+        ]
+    lines += [
+        record("s", id=0, clock=1.0, name="last", more=None),
+        record("s", id=1, clock=1.0, name="lost"),
+    ]
     lake.load(message, *lines, record("s", id=1, clock=1, name="last"), staging="spark")
     assert lake.rows("s", "id, name") == [(0, "last"), (1, "last"), (2, "5"), (3, "5")]
     assert len(lake.rows("s__history")) == len(lines) + 1
-    assert [name for table in ("s", "s__history") for name in lake.types(table) if "spark_lake" in name] == []
+    assert [
+        name for table in ("s", "s__history") for name in lake.types(table) if "spark_lake" in name
+    ] == []

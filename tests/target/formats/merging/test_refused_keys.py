@@ -18,7 +18,9 @@ MERGING = ("upsert", "append-dedup", "overwrite-delete-stale")
 
 
 def schema_of(message: dict, **options: Any) -> StreamSchema:
-    settings = TargetSettings.from_config({"bucket": "lake", "pipeline": "p", "stream_options": {"s": options}})
+    settings = TargetSettings.from_config(
+        {"bucket": "lake", "pipeline": "p", "stream_options": {"s": options}}
+    )
     return StreamSchema.of(message, settings)
 
 
@@ -34,19 +36,31 @@ def test_a_cursor_that_is_named_like_a_metadata_column_counts_for_nothing() -> N
     [
         (("_sdc_sequence",), {}, "its key column _sdc_sequence is named like a metadata column"),
         (("id",), {"cursor": "_sdc_sequence"}, "its cursor _sdc_sequence is a metadata column"),
-        (("id",), {}, "column _Spark_lake_place: names that begin with _spark_lake_ are the target's own"),
+        (
+            ("id",),
+            {},
+            "column _Spark_lake_place: names that begin with _spark_lake_ are the target's own",
+        ),
     ],
 )
-def test_columns_whose_names_are_the_target_s_own_are_refused(keys: tuple, options: dict, said: str) -> None:
+def test_columns_whose_names_are_the_target_s_own_are_refused(
+    keys: tuple, options: dict, said: str
+) -> None:
     own = {"_Spark_lake_place": INT} if keys == ("id",) and not options else {}
-    message = schema("s", {**ITEM, "_sdc_sequence": INT, **own}, keys, **{"x-load-method": "upsert"})
+    message = schema(
+        "s", {**ITEM, "_sdc_sequence": INT, **own}, keys, **{"x-load-method": "upsert"}
+    )
     with pytest.raises(ConfigurationError, match=f"stream s: {said}"):
         schema_of(message, **options)
 
 
 @pytest.mark.parametrize("method", MERGING)
-def test_a_merging_load_method_without_a_key_is_refused_before_anything_is_read(lake: Lake, method: str) -> None:
-    with pytest.raises(ConfigurationError, match=f"stream s: load_method {method} needs a primary key"):
+def test_a_merging_load_method_without_a_key_is_refused_before_anything_is_read(
+    lake: Lake, method: str
+) -> None:
+    with pytest.raises(
+        ConfigurationError, match=f"stream s: load_method {method} needs a primary key"
+    ):
         lake.load(schema("s", ITEM), b"this line is not even read\n", load_method=method)
     with pytest.raises(ConfigurationError, match="primary key nothing is not a property"):
         lake.load(schema("s", ITEM, ("nothing",)), load_method=method)
@@ -57,6 +71,9 @@ def test_a_merging_load_method_without_a_key_is_refused_before_anything_is_read(
 
 @pytest.mark.parametrize("validated", [True, False])
 def test_null_in_a_key_is_an_error_that_names_the_row(lake: Lake, validated: bool) -> None:
-    with pytest.raises(RecordError, match=r'input line 3: stream s: .* NULL in its key id.*"clock":3,"name":"no key"'):
+    with pytest.raises(
+        RecordError,
+        match=r'input line 3: stream s: .* NULL in its key id.*"clock":3,"name":"no key"',
+    ):
         lake.load(items(), item(1, 1, "a"), item(None, 3, "no key"), validate_records=validated)
     assert lake.files() == []

@@ -18,7 +18,9 @@ from target.loading import Lake, record, schema
 
 INT = {"type": ["integer", "null"]}
 TEXT = {"type": ["string", "null"]}
-UPSERT = schema("s", {"id": INT, "tenant": TEXT, "note": TEXT}, ("id",), **{"x-load-method": "upsert"})
+UPSERT = schema(
+    "s", {"id": INT, "tenant": TEXT, "note": TEXT}, ("id",), **{"x-load-method": "upsert"}
+)
 ROWS = 400
 
 
@@ -42,12 +44,16 @@ def expected(changed: set[int]) -> dict[int, str]:
 
 
 @pytest.mark.parametrize(
-    ("kind", "engine"), [(Lake, "local"), (DeltaLake, "local"), (IcebergLake, "local"), (Lake, "spark")]
+    ("kind", "engine"),
+    [(Lake, "local"), (DeltaLake, "local"), (IcebergLake, "local"), (Lake, "spark")],
 )
 def test_untouched_row_groups_keep_their_bytes(
     kind: Any, engine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Only the row groups with a changed row are decoded; those of several merges after each other, and by Spark."""
+    """Only the row groups with a changed row are decoded.
+
+    Those of several merges after each other, and by Spark.
+    """
     small_row_groups(monkeypatch)
     lake = kind(tmp_path / "lake")
     load(lake, range(ROWS), "first")
@@ -88,7 +94,9 @@ def test_untouched_row_groups_stay_in_their_folder(
     assert new
     current = [path for path in files(lake) if path in new or kind is Lake]
     assert [path.parent for path in current] == [path.parent for path in before]
-    found = pa.concat_tables([pq.ParquetFile(path).read(["id", "note"]) for path in current]).to_pylist()
+    found = pa.concat_tables(
+        [pq.ParquetFile(path).read(["id", "note"]) for path in current]
+    ).to_pylist()
     assert len(found) == ROWS
     assert {each["id"]: each["note"] for each in found} == expected(set(range(4)))
     for path in new:
@@ -103,7 +111,9 @@ def test_memory_does_not_grow_with_the_row_groups_of_a_file(rows: int, tmp_path:
     [path] = files(lake)
     ids = pa.array(range(rows), pa.int64())
     note = pc.binary_join_element_wise(pc.cast(ids, pa.string()), pa.scalar("x" * 200), "")
-    table = pa.table({"id": ids, "tenant": pa.repeat("a", rows), "note": note}, schema=pq.read_schema(path))
+    table = pa.table(
+        {"id": ids, "tenant": pa.repeat("a", rows), "note": note}, schema=pq.read_schema(path)
+    )
     pq.write_table(table, path, row_group_size=rows, use_dictionary=False, compression="zstd")
     size = table.nbytes
     del ids, note, table
@@ -113,6 +123,8 @@ def test_memory_does_not_grow_with_the_row_groups_of_a_file(rows: int, tmp_path:
         load(lake, range(0, rows, rows // 10), "second")
     finally:
         pa.set_memory_pool(before)
-    assert lake.rows("s", "count(*), count(DISTINCT id), count(*) FILTER (note LIKE 'second%')") == [(rows, rows, 10)]
+    assert lake.rows(
+        "s", "count(*), count(DISTINCT id), count(*) FILTER (note LIKE 'second%')"
+    ) == [(rows, rows, 10)]
     assert 0 < pool.max_memory() < 200_000_000
     assert rows < 1_000_000 or size > 300_000_000

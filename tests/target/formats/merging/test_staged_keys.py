@@ -1,4 +1,6 @@
-"""What footers tell of a file's keys: a file that holds a key of the run is never taken for one that does not."""
+"""What footers tell of a file's keys: a file that holds a key of the run is never taken for one
+that does not.
+"""
 
 from __future__ import annotations
 
@@ -57,7 +59,9 @@ def look(file: io.BytesIO, *keys: str) -> StagedKeys:
 @pytest.mark.parametrize("kind", TYPES)
 @settings(max_examples=25, deadline=None)
 @given(data=st.data())
-def test_a_file_that_shares_a_key_is_always_found(kind: str, few: bool, data: st.DataObject) -> None:
+def test_a_file_that_shares_a_key_is_always_found(
+    kind: str, few: bool, data: st.DataObject
+) -> None:
     arrow, values = TYPES[kind]
     stored = data.draw(st.lists(values, min_size=1, max_size=12))
     brought = [*data.draw(st.lists(values, max_size=12)), data.draw(st.sampled_from(stored))]
@@ -96,7 +100,8 @@ def test_between_far_keys_a_file_is_left_alone() -> None:
 
 
 @pytest.mark.parametrize(
-    ("keys", "distinct"), [([1, 2], True), ([1, 2, 1], False), ([0.0, -0.0], False), ([[1], [2]], False)]
+    ("keys", "distinct"),
+    [([1, 2], True), ([1, 2, 1], False), ([0.0, -0.0], False), ([[1], [2]], False)],
 )
 def test_a_key_that_comes_twice_is_noticed(keys: list[Any], distinct: bool) -> None:
     assert look(parquet({"k": pa.array(keys)}), "k").distinct == distinct
@@ -104,8 +109,12 @@ def test_a_key_that_comes_twice_is_noticed(keys: list[Any], distinct: bool) -> N
 
 def test_a_key_of_two_columns_must_fit_in_both() -> None:
     table = known(parquet({"a": pa.array(["x", "x"]), "b": pa.array([1, 9])}), "a", "b")
-    assert not look(parquet({"a": pa.array(["w", "x"]), "b": pa.array([5, 10])}), "a", "b").may_be_in(table)
-    assert look(parquet({"a": pa.array(["w", "x"]), "b": pa.array([10, 5])}), "a", "b").may_be_in(table)
+    assert not look(
+        parquet({"a": pa.array(["w", "x"]), "b": pa.array([5, 10])}), "a", "b"
+    ).may_be_in(table)
+    assert look(parquet({"a": pa.array(["w", "x"]), "b": pa.array([10, 5])}), "a", "b").may_be_in(
+        table
+    )
 
 
 def test_a_widened_key_and_a_column_that_is_not_there_are_unknown_or_null() -> None:
@@ -120,7 +129,10 @@ def test_a_widened_key_and_a_column_that_is_not_there_are_unknown_or_null() -> N
 
 def test_a_name_with_a_point_is_no_member_of_a_struct() -> None:
     members = pa.array([{"b": 100}, {"b": 200}])
-    for columns in ({"a.b": pa.array([1, 2]), "a": members}, {"a": members, "a.b": pa.array([1, 2])}):
+    for columns in (
+        {"a.b": pa.array([1, 2]), "a": members},
+        {"a": members, "a.b": pa.array([1, 2])},
+    ):
         found = known(parquet(columns), "a.b", "a", "a.c")
         assert (found.columns["a.b"].low, found.columns["a.b"].high) == (1, 2)
         assert found.columns["a"] == ColumnRange()
@@ -134,14 +146,21 @@ KEY = st.tuples(st.integers(0, 5), st.sampled_from(["", "a", "b", "é"]))
 
 @settings(max_examples=100, deadline=None)
 @given(parts=st.lists(st.lists(KEY, max_size=8), min_size=1, max_size=3), in_order=st.booleans())
-def test_many_keys_are_distinct_only_if_they_ascend(parts: list[list[tuple[int, str]]], in_order: bool) -> None:
+def test_many_keys_are_distinct_only_if_they_ascend(
+    parts: list[list[tuple[int, str]]], in_order: bool
+) -> None:
     """More keys than are counted are looked at in their order, through all files."""
     if in_order:
         ordered = iter(sorted({key for part in parts for key in part}))
         parts = [[key for _, key in zip(part, ordered, strict=False)] for part in parts]
     every = [key for part in parts for key in part]
     files = [
-        parquet({"n": pa.array([n for n, _ in part], pa.int64()), "t": pa.array([t for _, t in part], pa.string())})
+        parquet(
+            {
+                "n": pa.array([n for n, _ in part], pa.int64()),
+                "t": pa.array([t for _, t in part], pa.string()),
+            }
+        )
         for part in parts
     ]
     with pytest.MonkeyPatch.context() as patched:

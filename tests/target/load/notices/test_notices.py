@@ -22,7 +22,9 @@ from target_spark_lake.tables.changes import Commit
 pytestmark = pytest.mark.usefixtures("without_jvm")
 
 
-def test_a_failure_and_the_recovery_from_it_are_told_and_no_other_success(lake: Lake, hook: Webhook) -> None:
+def test_a_failure_and_the_recovery_from_it_are_told_and_no_other_success(
+    lake: Lake, hook: Webhook
+) -> None:
     settings = {"notify": [{"url": hook.url}]}
     succeed(lake, **settings)
     assert hook.notices == []
@@ -44,7 +46,9 @@ def test_a_failure_and_the_recovery_from_it_are_told_and_no_other_success(lake: 
         "streams": {},
     }
     assert first["error"].startswith(f"{reason} (")
-    assert recovered["text"].startswith(f"test: recovered: {LINES}; the last run had failed: {reason}")
+    assert recovered["text"].startswith(
+        f"test: recovered: {LINES}; the last run had failed: {reason}"
+    )
     assert (recovered["run_id"], recovered["error"]) == (third["run_id"], None)
     assert recovered["streams"] == {"s": 2, "t": 1}
     assert set(hook.types) == {"application/json"}
@@ -57,7 +61,9 @@ def test_a_failure_and_the_recovery_from_it_are_told_and_no_other_success(lake: 
         ({"id": 1, "price": 1.2345678}, "stream s: column price (decimal(6,2)) can't hold…"),
     ],
 )
-def test_no_value_of_a_record_is_told(lake: Lake, hook: Webhook, odd: dict[str, Any], told: str) -> None:
+def test_no_value_of_a_record_is_told(
+    lake: Lake, hook: Webhook, odd: dict[str, Any], told: str
+) -> None:
     price = {"type": ["null", "number"], "x-sql-datatype": "DECIMAL(6,2)"}
     settings = {"notify": [{"url": hook.url}]}
     with pytest.raises(RecordError):
@@ -76,7 +82,11 @@ def test_no_value_of_a_record_is_told(lake: Lake, hook: Webhook, odd: dict[str, 
             "stream s: a record is invalid at /user email",
         ),
         (str(Partitioning("s", ()).unholdable("email", "planted")), "stream s: the value"),
-        ("stream s: more than 1 record(s) are invalid. The last one: /id: 'planted' is not an integer", "The last one"),
+        (
+            "stream s: more than 1 record(s) are invalid. The last one: /id: 'planted' is not an "
+            "integer",
+            "The last one",
+        ),
     ],
 )
 def test_an_error_is_told_up_to_the_value(reason: str, told: str) -> None:
@@ -108,7 +118,9 @@ def test_a_tap_that_says_nothing_is_a_failure_that_is_told(lake: Lake, hook: Web
     assert "the input held no message: the tap did not start" in text
 
 
-def test_commands_of_spark_lake_are_no_runs_that_something_recovers_from(lake: Lake, hook: Webhook) -> None:
+def test_commands_of_spark_lake_are_no_runs_that_something_recovers_from(
+    lake: Lake, hook: Webhook
+) -> None:
     settings = {"notify": [{"url": hook.url, "on": ALL}]}
     storage, layout = Storage(str(lake.folder), {}), Layout("test")
 
@@ -125,7 +137,12 @@ def test_commands_of_spark_lake_are_no_runs_that_something_recovers_from(lake: L
     fail(lake, **settings)
     compact()
     succeed(lake, **settings)
-    assert [outcome for outcome, _ in hook.told()] == ["succeeded", "succeeded", "failed", "recovered"]
+    assert [outcome for outcome, _ in hook.told()] == [
+        "succeeded",
+        "succeeded",
+        "failed",
+        "recovered",
+    ]
 
 
 def test_a_run_that_could_not_publish_is_told_as_failed_and_the_next_one_as_recovered(

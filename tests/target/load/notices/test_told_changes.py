@@ -17,10 +17,19 @@ NUMBER = {"type": ["null", "integer"]}
 AB = {"a": {"type": "integer"}, "b": NUMBER}
 
 
-def load(lake: Lake, properties: Any, *rows: Any, at: str = "", ended_early: bool = False, **settings: Any) -> None:
+def load(
+    lake: Lake,
+    properties: Any,
+    *rows: Any,
+    at: str = "",
+    ended_early: bool = False,
+    **settings: Any,
+) -> None:
     bookmarks = {"s": {"replication_key": "b", "replication_key_value": at}}
     end = state(bookmarks=bookmarks, **({"currently_syncing": "s"} if ended_early else {}))
-    lake.load(schema("s", properties, ("a",)), *(record("s", **row) for row in rows), end, **settings)
+    lake.load(
+        schema("s", properties, ("a",)), *(record("s", **row) for row in rows), end, **settings
+    )
 
 
 def test_a_change_of_a_table_s_columns_is_told_once(lake: Lake, hook: Webhook) -> None:
@@ -36,14 +45,18 @@ def test_a_change_of_a_table_s_columns_is_told_once(lake: Lake, hook: Webhook) -
     added, gone = [each for each in hook.notices if each["outcome"] == "schema"]
     assert added["changes"] == {"s": ["new column c (bigint)"]}
     assert "stream s: new column c (bigint)" in added["text"]
-    assert gone["changes"] == {"s": ["column b is gone from the source, or not selected; rows from before keep it"]}
+    assert gone["changes"] == {
+        "s": ["column b is gone from the source, or not selected; rows from before keep it"]
+    }
 
 
 def hours_ago(hours: float) -> str:
     return (datetime.now(UTC) - timedelta(hours=hours)).replace(tzinfo=None).isoformat()
 
 
-def test_a_lag_is_told_when_it_passes_its_bound_and_not_again_before_it_is_below(lake: Lake, hook: Webhook) -> None:
+def test_a_lag_is_told_when_it_passes_its_bound_and_not_again_before_it_is_below(
+    lake: Lake, hook: Webhook
+) -> None:
     settings = {"notify": [{"url": hook.url, "on": ["lag"]}], "max_lag_minutes": 60}
     for hours in (0.5, 3, 2, 0.1, 5):
         load(lake, AB, {"a": 1}, at=hours_ago(hours), ended_early=True, **settings)

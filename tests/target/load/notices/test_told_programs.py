@@ -25,7 +25,9 @@ def command(lake: Lake, hook: Webhook, **settings: Any) -> list[str]:
     """The target whose URL comes from the environment, by two variables whose names tell no secret."""
     path = lake.folder.parent / "target.json"
     notify = [{"url": "${HOOK}/services/${HOOK_PATH}", "on": ALL}]
-    path.write_text(json.dumps({"bucket": str(lake.folder), "pipeline": "test", "notify": notify, **settings}))
+    path.write_text(
+        json.dumps({"bucket": str(lake.folder), "pipeline": "test", "notify": notify, **settings})
+    )
     os.environ.update(HOOK=hook.root, HOOK_PATH=SECRET)
     return [str(TARGET), "--config", str(path), "--log-level", "debug"]
 
@@ -39,12 +41,20 @@ def own_variables(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("answer", [200, 500])
-@pytest.mark.parametrize(("messages", "outcome"), [(GOOD, "succeeded"), ([*GOOD, b"no message\n"], "failed")])
+@pytest.mark.parametrize(
+    ("messages", "outcome"), [(GOOD, "succeeded"), ([*GOOD, b"no message\n"], "failed")]
+)
 def test_the_program_ends_as_without_a_receiver_and_never_shows_the_url(
     lake: Lake, hook: Webhook, answer: int, messages: list[Any], outcome: str
 ) -> None:
     hook.answer = answer
-    done = subprocess.run(command(lake, hook), input=to_bytes(*messages), capture_output=True, timeout=120, check=False)
+    done = subprocess.run(
+        command(lake, hook),
+        input=to_bytes(*messages),
+        capture_output=True,
+        timeout=120,
+        check=False,
+    )
     good = outcome == "succeeded"
     errors = done.stderr.decode()
     assert (done.returncode, done.stdout) == ((0, b'{"x":1}\n') if good else (1, b"")), errors
@@ -57,9 +67,13 @@ def test_the_program_ends_as_without_a_receiver_and_never_shows_the_url(
 
 @pytest.mark.slow
 def test_neither_about_nor_a_wrong_setting_shows_the_url(lake: Lake, hook: Webhook) -> None:
-    about = subprocess.run([*command(lake, hook), "--about"], capture_output=True, text=True, timeout=120, check=True)
+    about = subprocess.run(
+        [*command(lake, hook), "--about"], capture_output=True, text=True, timeout=120, check=True
+    )
     assert "notify (array, [] if not given)" in about.stdout
-    wrong = subprocess.run(command(lake, hook, format="csv"), input=b"", capture_output=True, timeout=120, check=False)
+    wrong = subprocess.run(
+        command(lake, hook, format="csv"), input=b"", capture_output=True, timeout=120, check=False
+    )
     assert wrong.returncode == 1
     for text in (about.stdout, about.stderr, wrong.stderr.decode()):
         assert SECRET not in text
@@ -67,13 +81,22 @@ def test_neither_about_nor_a_wrong_setting_shows_the_url(lake: Lake, hook: Webho
 
 
 @pytest.mark.slow
-def test_a_run_whose_state_can_not_be_printed_is_told_as_what_it_is(lake: Lake, hook: Webhook) -> None:
+def test_a_run_whose_state_can_not_be_printed_is_told_as_what_it_is(
+    lake: Lake, hook: Webhook
+) -> None:
     with Path("/dev/full").open("w") as full:
         done = subprocess.run(
-            command(lake, hook), input=to_bytes(*GOOD), stdout=full, stderr=subprocess.PIPE, timeout=120, check=False
+            command(lake, hook),
+            input=to_bytes(*GOOD),
+            stdout=full,
+            stderr=subprocess.PIPE,
+            timeout=120,
+            check=False,
         )
     assert done.returncode == 1
-    assert b"the run is committed and its state is saved, but it could not be printed" in done.stderr
+    assert (
+        b"the run is committed and its state is saved, but it could not be printed" in done.stderr
+    )
     assert [outcome for outcome, _ in hook.told()] == ["succeeded"]
 
 
@@ -97,7 +120,9 @@ def test_a_run_that_is_stopped_is_told_and_ends_though_nobody_answers(
 
 
 @pytest.mark.slow
-def test_a_signal_ends_the_waiting_for_an_answer_and_the_run_has_failed_as_before(lake: Lake, hook: Webhook) -> None:
+def test_a_signal_ends_the_waiting_for_an_answer_and_the_run_has_failed_as_before(
+    lake: Lake, hook: Webhook
+) -> None:
     hook.answer = SILENT
     with begun(lake, hook) as process:
         assert process.stdin is not None
@@ -132,11 +157,17 @@ def test_a_run_that_was_killed_is_told_by_the_next_one(lake: Lake, hook: Webhook
 def begun(lake: Lake, hook: Webhook) -> subprocess.Popen[bytes]:
     """A run that has taken its first messages and waits for more."""
     with said(lake).open("wb") as errors:
-        process = subprocess.Popen(command(lake, hook), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors)
+        process = subprocess.Popen(
+            command(lake, hook), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors
+        )
     assert process.stdin is not None
     process.stdin.write(to_bytes(schema("s", ID), {"type": "LAST"}))
     process.stdin.flush()
-    until(lambda: "'LAST' are unknown, skipped" in said(lake).read_text(), "its first messages", process)
+    until(
+        lambda: "'LAST' are unknown, skipped" in said(lake).read_text(),
+        "its first messages",
+        process,
+    )
     return process
 
 
@@ -154,14 +185,20 @@ main()
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("wanted", "loaded"), [([], "-"), (["failed"], "-"), (["succeeded"], "webhook")])
+@pytest.mark.parametrize(
+    ("wanted", "loaded"), [([], "-"), (["failed"], "-"), (["succeeded"], "webhook")]
+)
 def test_a_run_that_tells_nobody_loads_nothing_for_it(
     lake: Lake, hook: Webhook, wanted: list[str], loaded: str
 ) -> None:
     notify = [{"url": hook.url, "on": wanted}] if wanted else []
     _, *words = command(lake, hook, notify=notify)
     done = subprocess.run(
-        [sys.executable, "-c", LOADED, *words], input=to_bytes(*GOOD), capture_output=True, timeout=120, check=False
+        [sys.executable, "-c", LOADED, *words],
+        input=to_bytes(*GOOD),
+        capture_output=True,
+        timeout=120,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
     assert done.stderr.decode().splitlines()[-1] == loaded

@@ -75,7 +75,9 @@ def test_a_receiver_that_is_not_there_is_one_warning_and_changes_nothing(
         warned_of(lake, url, "Connection refused", caplog)
 
 
-def test_a_name_that_is_not_known_is_one_warning(lake: Lake, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_name_that_is_not_known_is_one_warning(
+    lake: Lake, caplog: pytest.LogCaptureFixture
+) -> None:
     with caplog.at_level(logging.WARNING):
         succeed(lake, notify=[{"url": f"https://hooks.invalid/{SECRET}", "on": ALL}])
     (line,) = [each.getMessage() for each in caplog.records]
@@ -122,7 +124,9 @@ def test_a_redirect_is_followed_with_the_content_but_to_no_other_scheme(
     assert "its answer is 307, a redirect that is not followed" in caplog.text
 
 
-def test_a_proxy_of_the_environment_is_used(lake: Lake, hook: Webhook, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_proxy_of_the_environment_is_used(
+    lake: Lake, hook: Webhook, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("http_proxy", hook.root)
     succeed(lake, notify=[{"url": "http://hooks.invalid/x", "on": ALL}])
     assert hook.paths == ["http://hooks.invalid/x"]

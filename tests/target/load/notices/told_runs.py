@@ -11,7 +11,14 @@ from singer_spark.errors import ProtocolError
 from target.loading import Lake, record, schema, state
 
 ID = {"id": {"type": "integer"}}
-GOOD = [schema("s", ID), record("s", id=1), record("s", id=2), schema("t", ID), record("t", id=3), state(x=1)]
+GOOD = [
+    schema("s", ID),
+    record("s", id=1),
+    record("s", id=2),
+    schema("t", ID),
+    record("t", id=3),
+    state(x=1),
+]
 ALL = ["failed", "recovered", "succeeded"]
 LINES = "3 records in 2 stream(s)"
 

@@ -1,4 +1,6 @@
-"""A checkpoint that does not fit the state, the settings, the files or the tap is refused, and nothing is changed."""
+"""A checkpoint that does not fit the state, the settings, the files or the tap is refused, and
+nothing is changed.
+"""
 
 from __future__ import annotations
 
@@ -19,18 +21,28 @@ pytestmark = pytest.mark.usefixtures("without_jvm")
         ({}, {"add_record_metadata": False}, "add_record_metadata"),
         ({}, {"validate_records": False, "compression": "snappy"}, "compression, validate_records"),
         ({}, {"stream_maps": {"grows": {"name": "'secret word'"}}}, "stream_maps"),
-        ({}, {"flattening_enabled": True, "flattening_max_depth": 1}, "flattening_enabled, flattening_max_depth"),
+        (
+            {},
+            {"flattening_enabled": True, "flattening_max_depth": 1},
+            "flattening_enabled, flattening_max_depth",
+        ),
         ({}, {"stream_options": {"gr*": {"key_properties": ["id", "name"]}}}, "stream_options"),
         ({}, {"stream_options": {"gr*": {"columns": {"id": "string"}}}}, "stream_options"),
         ({}, {"stream_options": {"gr*": {"load_method": "upsert"}}}, "stream_options"),
-        ({}, {"schema_evolution": "discard", "load_method": "upsert"}, "load_method, schema_evolution"),
+        (
+            {},
+            {"schema_evolution": "discard", "load_method": "upsert"},
+            "load_method, schema_evolution",
+        ),
     ],
 )
 def test_other_settings_of_the_target_are_refused_once_and_the_next_run_starts_anew(
     lake: Lake, before: JSON, after: JSON, named: str
 ) -> None:
     die(lake, AFTER_THE_SECOND_STATE, **before)
-    with pytest.raises(StateError, match=f"the target's {named} changed since run .* they start anew") as refused:
+    with pytest.raises(
+        StateError, match=f"the target's {named} changed since run .* they start anew"
+    ) as refused:
         lake.load(*lake.announced(increment()), **after)
     assert "secret word" not in str(refused.value)
     assert_as_before(lake)
@@ -57,7 +69,9 @@ def test_a_tap_that_goes_on_from_another_checkpoint_is_refused(lake: Lake, part:
     lines = lake.announced(increment())
     stale = {**lines[0], part: {"sent": 3}}
     for settings in ({}, {"accept_any_start": True}):
-        with pytest.raises(StateError, match=r"older place than run .* had staged; nothing was changed, run tap"):
+        with pytest.raises(
+            StateError, match=r"older place than run .* had staged; nothing was changed, run tap"
+        ):
             lake.load(stale, *lines[1:], **settings)
     assert_as_before(lake)
     lake.load(*lines)
@@ -67,8 +81,12 @@ def test_a_tap_that_goes_on_from_another_checkpoint_is_refused(lake: Lake, part:
 def test_a_checkpoint_is_void_once_another_run_committed(lake: Lake) -> None:
     die(lake, AFTER_THE_SECOND_STATE)
     stale = lake.announced(increment())
-    lake.load(*lake.announced([GROWS, record("grows", id=3, name="new"), state(grows=3)], resume=False))
-    with pytest.raises(StateError, match="what that run staged is gone; nothing was changed, run tap and target"):
+    lake.load(
+        *lake.announced([GROWS, record("grows", id=3, name="new"), state(grows=3)], resume=False)
+    )
+    with pytest.raises(
+        StateError, match="what that run staged is gone; nothing was changed, run tap and target"
+    ):
         lake.load(*stale)
     assert lake.checkpoint() is None
     assert lake.rows("grows", "id") == [(1,), (2,), (3,)]

@@ -1,4 +1,6 @@
-"""Going on from a tap that died: wherever its lines end, the next run brings the rest, and nothing twice."""
+"""Going on from a tap that died: wherever its lines end, the next run brings the rest, and nothing
+twice.
+"""
 
 from __future__ import annotations
 
@@ -25,13 +27,17 @@ def runs(lake: Lake, capsys: pytest.CaptureFixture[str]) -> list[JSON]:
 
 def last_state_before(lines: list[JSON], end: int) -> int | None:
     """What stands beside the last STATE, of those behind the first, before a line."""
-    return next((line["resume"]["sent"] for line in reversed(lines[1:end]) if "resume" in line), None)
+    return next(
+        (line["resume"]["sent"] for line in reversed(lines[1:end]) if "resume" in line), None
+    )
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("half", [False, True], ids=["between lines", "inside a line"])
 @pytest.mark.parametrize("line", range(len(increment()) + 2))
-def test_wherever_the_taps_lines_end_the_next_run_brings_the_rest(lake: Lake, line: int, half: bool) -> None:
+def test_wherever_the_taps_lines_end_the_next_run_brings_the_rest(
+    lake: Lake, line: int, half: bool
+) -> None:
     lines = lake.announced(increment())
     whole, rest = to_bytes(*lines[:line]), to_bytes(*lines[line : line + 1]) if half else b""
     if line == 0 and not half:
@@ -53,7 +59,10 @@ def test_wherever_the_taps_lines_end_the_next_run_brings_the_rest(lake: Lake, li
 
 @pytest.mark.usefixtures("checkpoints_at_once")
 def test_a_tap_that_dies_again_and_again_gets_to_its_end(lake: Lake) -> None:
-    """A life that is too short for a new STATE keeps the older checkpoint; each one is a line longer."""
+    """A life that is too short for a new STATE keeps the older checkpoint.
+
+    Each one is a line longer.
+    """
     reached = []
     for length in range(100):
         lines = lake.announced(increment())
@@ -83,7 +92,9 @@ def test_a_target_that_fails_leaves_what_it_wrote_as_its_checkpoint_before(lake:
 
 
 def begun_again(lake: Lake) -> list[JSON]:
-    """What a tap sends that goes on from a checkpoint, but begins one stream again: its table has changed since."""
+    """What a tap sends that goes on from a checkpoint, but begins one stream again: its table has
+    changed since.
+    """
     opening, *_ = lake.announced(increment())
     assert opening["start"] == "resume"
     body = increment()
@@ -123,7 +134,9 @@ def test_a_stream_that_begins_again_behind_its_own_records_is_refused(lake: Lake
         lake.load(opening, grows, whole, again)
 
 
-def test_the_runs_report_counts_what_was_taken_over_in_the_run_that_published_it(lake: Lake, capsys) -> None:
+def test_the_runs_report_counts_what_was_taken_over_in_the_run_that_published_it(
+    lake: Lake, capsys
+) -> None:
     die(lake, AFTER_ALL_RECORDS)
     lake.load(*lake.announced(increment()))
     published, died, _ = runs(lake, capsys)
@@ -135,7 +148,9 @@ def test_the_runs_report_counts_what_was_taken_over_in_the_run_that_published_it
     }
 
 
-def test_a_table_has_the_new_columns_of_what_was_taken_over_though_no_record_came_any_more(lake: Lake) -> None:
+def test_a_table_has_the_new_columns_of_what_was_taken_over_though_no_record_came_any_more(
+    lake: Lake,
+) -> None:
     wider = schema("grows", {"id": INT, "name": TEXT, "extra": TEXT}, ("id",))
     body = [wider, record("grows", id=3, extra="x"), state(grows=3), state(grows=3)]
     with pytest.raises(ProtocolError, match="the tap died"):
@@ -161,7 +176,9 @@ def test_a_column_that_only_the_dead_run_had_is_a_column_of_the_table(lake: Lake
     assert ["extra", "string"] in table["columns"]
 
 
-def test_an_input_without_a_message_changes_nothing_and_keeps_what_can_be_continued(lake: Lake, capsys) -> None:
+def test_an_input_without_a_message_changes_nothing_and_keeps_what_can_be_continued(
+    lake: Lake, capsys
+) -> None:
     """The tap could not start: the database was down, its password is wrong."""
     die(lake, AFTER_THE_SECOND_STATE)
     before = lake.files()
@@ -178,5 +195,7 @@ def test_an_input_without_a_message_changes_nothing_and_keeps_what_can_be_contin
 
 def test_settings_that_do_not_change_rows_do_not_matter(lake: Lake) -> None:
     die(lake, AFTER_THE_SECOND_STATE)
-    lake.load(*lake.announced(increment()), lock_ttl_seconds=5, target_file_mb=1, path="raw", resume=False)
+    lake.load(
+        *lake.announced(increment()), lock_ttl_seconds=5, target_file_mb=1, path="raw", resume=False
+    )
     assert_exact(lake)

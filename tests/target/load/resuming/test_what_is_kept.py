@@ -29,7 +29,9 @@ def test_with_resume_false_nothing_is_kept(lake: Lake) -> None:
 
 
 @pytest.mark.parametrize("start", [{"final": False, "start": "full"}, {}], ids=["full", "foreign"])
-def test_a_full_run_and_a_foreign_tap_keep_nothing_and_discard_what_was_kept(lake: Lake, start: JSON) -> None:
+def test_a_full_run_and_a_foreign_tap_keep_nothing_and_discard_what_was_kept(
+    lake: Lake, start: JSON
+) -> None:
     die(lake, AFTER_THE_SECOND_STATE)
     assert lake.checkpoint() is not None
     opening = {**state(), **start}
@@ -50,7 +52,9 @@ def test_a_run_that_does_not_resume_discards_what_was_kept(lake: Lake) -> None:
 
 
 def test_a_run_that_was_let_start_elsewhere_keeps_nothing(lake: Lake) -> None:
-    """What it sends belongs to another start than the saved state, so it is no place to go on from there."""
+    """What it sends belongs to another start than the saved state, so it is no place to go on from
+    there.
+    """
     lines = lake.announced(increment())
     lines[0] = {**lines[0], "value": {"grows": 1}}
     with pytest.raises(ProtocolError, match="the tap died"):
@@ -60,7 +64,10 @@ def test_a_run_that_was_let_start_elsewhere_keeps_nothing(lake: Lake) -> None:
 
 
 def test_a_state_without_what_the_tap_needs_to_go_on_is_no_checkpoint(lake: Lake) -> None:
-    lines = [{name: value for name, value in line.items() if name != "resume"} for line in lake.announced(increment())]
+    lines = [
+        {name: value for name, value in line.items() if name != "resume"}
+        for line in lake.announced(increment())
+    ]
     with pytest.raises(ProtocolError, match="the tap died"):
         lake.load(*lines[:AFTER_ALL_RECORDS])
     assert lake.checkpoint() is None
@@ -68,13 +75,20 @@ def test_a_state_without_what_the_tap_needs_to_go_on_is_no_checkpoint(lake: Lake
     assert_exact(lake)
 
 
-@pytest.mark.parametrize(("batch_size", "kept"), [(100, 3), (1000, None)], ids=["cut at the STATE", "not cut there"])
+@pytest.mark.parametrize(
+    ("batch_size", "kept"), [(100, 3), (1000, None)], ids=["cut at the STATE", "not cut there"]
+)
 def test_a_batch_that_outgrew_its_size_behind_a_state_is_not_salvaged(
     lake: Lake, monkeypatch: pytest.MonkeyPatch, batch_size: int, kept: int | None
 ) -> None:
     """It may hold rows of both sides of the last STATE, so only an older cut counts."""
-    monkeypatch.setattr("target_spark_lake.load.batches.batch_bytes", lambda before, target_file_mb: batch_size)
-    lines = [*lake.announced(increment())[:5], *(record("grows", id=n, name="x" * 99) for n in range(9, 99))]
+    monkeypatch.setattr(
+        "target_spark_lake.load.batches.batch_bytes", lambda before, target_file_mb: batch_size
+    )
+    lines = [
+        *lake.announced(increment())[:5],
+        *(record("grows", id=n, name="x" * 99) for n in range(9, 99)),
+    ]
     with pytest.raises(ProtocolError, match="the tap died"):
         lake.load(*lines)
     checkpoint = lake.checkpoint()
@@ -83,7 +97,9 @@ def test_a_batch_that_outgrew_its_size_behind_a_state_is_not_salvaged(
     assert_exact(lake)
 
 
-def test_no_batch_holds_rows_of_both_sides_of_a_state_that_is_written(lake: Lake, monkeypatch) -> None:
+def test_no_batch_holds_rows_of_both_sides_of_a_state_that_is_written(
+    lake: Lake, monkeypatch
+) -> None:
     """Whatever the batches' size: the files of each checkpoint hold just the rows before its STATE."""
     monkeypatch.setattr("target_spark_lake.load.checkpointing.WRITE_SECONDS", 0)
     monkeypatch.setattr("target_spark_lake.load.checkpointing.WRITES_A_RUN", 1 << 62)
@@ -94,7 +110,11 @@ def test_no_batch_holds_rows_of_both_sides_of_a_state_that_is_written(lake: Lake
         staged = self._staged
         assert staged is not None
         done = write(self)
-        rows = sum(file["rows"] for stream in lake.checkpoint().target["streams"].values() for file in stream["files"])
+        rows = sum(
+            file["rows"]
+            for stream in lake.checkpoint().target["streams"].values()
+            for file in stream["files"]
+        )
         written.append(rows)
         assert rows == staged.state["n"]
         return done
@@ -102,7 +122,8 @@ def test_no_batch_holds_rows_of_both_sides_of_a_state_that_is_written(lake: Lake
     monkeypatch.setattr(Checkpointing, "_write", checked)
     for size in (1, 100, 333, 1000):
         monkeypatch.setattr(
-            "target_spark_lake.load.batches.batch_bytes", lambda before, target_file_mb, size=size: size
+            "target_spark_lake.load.batches.batch_bytes",
+            lambda before, target_file_mb, size=size: size,
         )
         body = [GROWS, WHOLE]
         for n in range(60):

@@ -1,4 +1,6 @@
-"""Options for delta-rs derived from a bucket's storage options: those of obstore, with texts as values."""
+"""Options for delta-rs derived from a bucket's storage options: those of obstore, with texts as
+values.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,9 @@ def _of_s3(url: str, options: Mapping[str, Any]) -> dict[str, str]:
     account = S3Account.of(options, bucket)
     settings = {f"aws_{name}": _text(value) for name, value in account.config().items()}
     if account.endpoint:
-        settings["aws_endpoint_url"] = account.endpoint_of(bucket) if account.virtual else settings.pop("aws_endpoint")
+        settings["aws_endpoint_url"] = (
+            account.endpoint_of(bucket) if account.virtual else settings.pop("aws_endpoint")
+        )
         settings.pop("aws_endpoint", None)
     if (keys := account.found_keys()) is not None:
         names = ("aws_access_key_id", "aws_secret_access_key", "aws_session_token")

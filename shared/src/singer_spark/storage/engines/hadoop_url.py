@@ -32,4 +32,6 @@ def _abfs_url(url: str, options: Mapping[str, Any]) -> str:
     host = f"{account.name}.dfs.core.windows.net"
     if endpoint.netloc and not account.emulated:
         host = endpoint.netloc.replace(".blob.", ".dfs.")
-    return f"{'abfs' if endpoint.scheme == 'http' else 'abfss'}://{container}@{host}/{path}".rstrip("/")
+    return f"{'abfs' if endpoint.scheme == 'http' else 'abfss'}://{container}@{host}/{path}".rstrip(
+        "/"
+    )

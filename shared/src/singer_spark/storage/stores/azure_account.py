@@ -29,7 +29,8 @@ class AzureAccount:
 
     Attributes:
         name: The account's name.
-        endpoint: Endpoint of the blob service, if it is not `https://<account>.blob.core.windows.net`; else empty.
+        endpoint: Endpoint of the blob service, if it is not
+            `https://<account>.blob.core.windows.net`; else empty.
         login: The login options by adlfs's names; empty for the machine's own login.
         anonymous: Requests are not signed.
     """
@@ -49,7 +50,9 @@ class AzureAccount:
             ConfigurationError: none of them names the account.
         """
         _, host = container_and_host(url)
-        named = {name: str(value) for name, value in options.items() if value and name in _VARIABLES}
+        named = {
+            name: str(value) for name, value in options.items() if value and name in _VARIABLES
+        }
         if isinstance(options.get("credential"), str):
             secret = options["credential"]
             named.setdefault("sas_token" if "sig=" in secret else "account_key", secret)
@@ -65,13 +68,16 @@ class AzureAccount:
             endpoint = f"https://{host.replace('.dfs.', '.blob.')}"
         if not name:
             raise ConfigurationError(
-                f"storage_options names no account for {url.partition('?')[0]}: give account_name, connection_string, "
+                f"storage_options names no account for {url.partition('?')[0]}: give account_name, "
+                "connection_string, "
                 "or a URL with it (abfss://container@account.dfs.core.windows.net/path)"
             )
         login = {key: named[key] for key in _KEYS if named.get(key)}
         # A service principal that is incomplete in the environment is ignored.
         if not login.keys() >= {"client_id", "client_secret", "tenant_id"}:
-            login = {key: value for key, value in login.items() if key in ("account_key", "sas_token")}
+            login = {
+                key: value for key, value in login.items() if key in ("account_key", "sas_token")
+            }
         return cls(
             name,
             endpoint.rstrip("/"),
@@ -102,7 +108,10 @@ class AzureAccount:
         return config
 
     def provider(self) -> Any:
-        """Obstore's provider for the machine's own login; None if the options have a login, or obstore finds it."""
+        """Obstore's provider for the machine's own login.
+
+        None if the options have a login, or obstore finds it.
+        """
         if self.login or self.anonymous or os.environ.get("AZURE_FEDERATED_TOKEN_FILE"):
             return None
         try:
@@ -133,8 +142,13 @@ def _connection(text: str) -> dict[str, str]:
     """Parse a connection string."""
     parts = dict(part.split("=", 1) for part in text.split(";") if "=" in part)
     if parts.get("UseDevelopmentStorage", "").lower() == "true":
-        raise ConfigurationError("storage_options: give Azurite's whole connection string, with its BlobEndpoint")
-    parsed = {"account_name": parts.get("AccountName", ""), "account_key": parts.get("AccountKey", "")}
+        raise ConfigurationError(
+            "storage_options: give Azurite's whole connection string, with its BlobEndpoint"
+        )
+    parsed = {
+        "account_name": parts.get("AccountName", ""),
+        "account_key": parts.get("AccountKey", ""),
+    }
     parsed["sas_token"] = parts.get("SharedAccessSignature", "")
     parsed["endpoint"] = parts.get("BlobEndpoint", "")
     suffix = parts.get("EndpointSuffix", _USUAL_SUFFIX)

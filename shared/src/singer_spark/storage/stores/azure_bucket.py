@@ -36,20 +36,26 @@ class AzureBucket(ObstoreBucket):
         return AzureStore(
             self._container,
             config=account.config(),
-            client_options=client_options(account.endpoint, connect=account.connect, read=account.read),
+            client_options=client_options(
+                account.endpoint, connect=account.connect, read=account.read
+            ),
             retry_config=retry_config(),
             credential_provider=account.provider(),
         )
 
     def _remove_folder(self, key: str) -> None:
-        """Remove a Hadoop folder: an empty blob with the folder's name, or a real one, which stays unless empty."""
+        """Remove a Hadoop folder: an empty blob with the folder's name, or a real one, which stays
+        unless empty.
+        """
         with suppress(FileExistsError, UndecidedError, StoreFailure):
             self._remove(self._single, key)
 
     def is_folder(self, key: str) -> bool:
         import obstore
 
-        found = answer_of(lambda: obstore.get(self._store, key, options={"head": True}).attributes, key)
+        found = answer_of(
+            lambda: obstore.get(self._store, key, options={"head": True}).attributes, key
+        )
         return str(found.get("hdi_isfolder", "")).lower() == "true"
 
     def read_end(self, key: str, length: int) -> tuple[bytes, int]:
@@ -66,6 +72,8 @@ class AzureBucket(ObstoreBucket):
         pause = 0.05
         while self.size(target) != size:
             if time.monotonic() > deadline:
-                raise StoreFailure(f"the copy of {source} is not done after {COPY_SECONDS} s", "CopyPending")
+                raise StoreFailure(
+                    f"the copy of {source} is not done after {COPY_SECONDS} s", "CopyPending"
+                )
             time.sleep(pause)
             pause = min(2 * pause, 5)

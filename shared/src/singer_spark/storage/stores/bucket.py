@@ -34,9 +34,11 @@ class NoLoginError(ExplainedError):
 
     def __init__(self) -> None:
         super().__init__(
-            "there is no login for the store: no keys in storage_options or the environment, and this machine has no "
+            "there is no login for the store: no keys in storage_options or the environment, and "
+            "this machine has no "
             "role",
-            "give key and secret in storage_options, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE,",
+            "give key and secret in storage_options, or AWS_ACCESS_KEY_ID and "
+            "AWS_SECRET_ACCESS_KEY, or AWS_PROFILE,",
         )
 
 
@@ -45,7 +47,8 @@ class Entry:
     """An object in a listing.
 
     Attributes:
-        key: Its name in the bucket; it ends with a slash if it is an empty object that marks a folder.
+        key: Its name in the bucket; it ends with a slash if it is an empty object that marks a
+            folder.
         size: In bytes.
         modified: When it was written, in seconds since the epoch; None if unknown.
         maybe_folder: The listing does not show whether the key ends with a slash.
@@ -62,7 +65,10 @@ class Bucket(Protocol):
 
     @property
     def conditions(self) -> tuple[str, ...]:
-        """The store's names for the conditions of a creation and of an exchange; empty if it has none."""
+        """The store's names for the conditions of a creation and of an exchange.
+
+        Empty if it has none.
+        """
 
     @property
     def folders_are_listed(self) -> bool:
@@ -81,7 +87,8 @@ class Bucket(Protocol):
         """The size of an object."""
 
     def write(self, key: str, data: bytes, version: str | None = None) -> None:
-        """Write an object in one request: unconditionally, or only over one version, `ABSENT` for none.
+        """Write an object in one request: unconditionally, or only over one version, `ABSENT` for
+        none.
 
         Raises:
             FileExistsError: there is another version.

@@ -1,4 +1,6 @@
-"""A bucket of any other store known to fsspec: without conditional writes, so it looks and then writes."""
+"""A bucket of any other store known to fsspec: without conditional writes, so it looks and then
+writes.
+"""
 
 from __future__ import annotations
 
@@ -82,7 +84,9 @@ def open_filesystem(url: str, options: Mapping[str, Any]) -> tuple[FsspecBucket,
     try:
         filesystem, root = fsspec.core.url_to_fs(url, **{**fresh, **options})
     except ImportError as error:
-        raise ConfigurationError(f"{protocol}:// needs a package that is not installed: {error}") from error
+        raise ConfigurationError(
+            f"{protocol}:// needs a package that is not installed: {error}"
+        ) from error
     except ValueError as error:
         raise ConfigurationError(f"{protocol}:// can't be used here: {error}") from error
     return FsspecBucket(filesystem), root

@@ -1,7 +1,7 @@
 """A bucket of Google Cloud Storage, through its JSON API.
 
-obstore uses Google's XML API, which supports neither conditional copies nor composing several objects, and which no
-emulator has; and it takes fewer logins than Google's own library.
+obstore uses Google's XML API, which supports neither conditional copies nor composing several
+objects, and which no emulator has; and it takes fewer logins than Google's own library.
 """
 
 from __future__ import annotations
@@ -22,7 +22,13 @@ from urllib.parse import quote
 
 from singer_spark.errors import cut
 from singer_spark.storage.storage_errors import MissingError, RefusedError, StoreFailure
-from singer_spark.storage.stores.bucket import ABSENT, PIECE_BYTES, Entry, LostAnswerError, UndecidedError
+from singer_spark.storage.stores.bucket import (
+    ABSENT,
+    PIECE_BYTES,
+    Entry,
+    LostAnswerError,
+    UndecidedError,
+)
 from singer_spark.storage.stores.google_login import GoogleLogin
 
 if TYPE_CHECKING:
@@ -64,7 +70,11 @@ class GoogleBucket:
         )
         # Google takes the payer's project with each request.
         payer = options.get("requester_pays")
-        self._payer = {"userProject": str(options.get("project") if payer is True else payer)} if payer else {}
+        self._payer = (
+            {"userProject": str(options.get("project") if payer is True else payer)}
+            if payer
+            else {}
+        )
 
     def read(self, key: str) -> tuple[bytes, str]:
         answer = self._ask("GET", self._object(key), {"alt": "media"})
@@ -72,10 +82,14 @@ class GoogleBucket:
 
     def read_range(self, key: str, start: int, length: int) -> bytes:
         end = start + length - 1
-        return self._ask("GET", self._object(key), {"alt": "media"}, headers={"Range": f"bytes={start}-{end}"}).content
+        return self._ask(
+            "GET", self._object(key), {"alt": "media"}, headers={"Range": f"bytes={start}-{end}"}
+        ).content
 
     def read_end(self, key: str, length: int) -> tuple[bytes, int]:
-        answer = self._ask("GET", self._object(key), {"alt": "media"}, headers={"Range": f"bytes=-{length}"})
+        answer = self._ask(
+            "GET", self._object(key), {"alt": "media"}, headers={"Range": f"bytes=-{length}"}
+        )
         whole = answer.headers.get("Content-Range", "").rpartition("/")[2]
         return answer.content, int(whole) if whole else len(answer.content)
 
@@ -85,7 +99,8 @@ class GoogleBucket:
     def write(self, key: str, data: bytes, version: str | None = None) -> None:
         condition = {} if version is None else {CONDITION: "0" if version == ABSENT else version}
         query = {"uploadType": "media", "name": key, **condition}
-        # An unconditional write may be retried here; after a conditional one, the caller must find out what happened.
+        # An unconditional write may be retried here; after a conditional one, the caller must find
+        # out what happened.
         self._ask("POST", self._uploads(), query, data=data, again=version is None)
 
     def upload(self, source: Path, key: str) -> None:
@@ -123,7 +138,13 @@ class GoogleBucket:
         try:
             body = {"sourceObjects": [{"name": source}, {"name": piece}], "destination": {}}
             headers = {"Content-Type": "application/json"}
-            self._ask("POST", f"{self._object(target)}/compose", {}, data=json.dumps(body).encode(), headers=headers)
+            self._ask(
+                "POST",
+                f"{self._object(target)}/compose",
+                {},
+                data=json.dumps(body).encode(),
+                headers=headers,
+            )
         finally:
             self.delete([piece])
         return True
@@ -147,7 +168,11 @@ class GoogleBucket:
         while True:
             page = self._ask("GET", self._bucket() + "/o", query).json()
             for each in page.get("items", ()):
-                yield Entry(each["name"], int(each.get("size", 0)), datetime.fromisoformat(each["updated"]).timestamp())
+                yield Entry(
+                    each["name"],
+                    int(each.get("size", 0)),
+                    datetime.fromisoformat(each["updated"]).timestamp(),
+                )
             if not page.get("nextPageToken"):
                 return
             query["pageToken"] = page["nextPageToken"]
@@ -163,7 +188,9 @@ class GoogleBucket:
 
     def begin(self, key: str) -> str:
         """Begin an upload in pieces; returns the URL for them."""
-        answer = self._ask("POST", self._uploads(), {"uploadType": "resumable", "name": key}, data=b"")
+        answer = self._ask(
+            "POST", self._uploads(), {"uploadType": "resumable", "name": key}, data=b""
+        )
         return str(answer.headers["Location"])
 
     def send(self, place: str, start: int, piece: bytes, *, last: bool) -> int | None:
@@ -188,7 +215,10 @@ class GoogleBucket:
         headers: Mapping[str, str] | None = None,
         again: bool = True,
     ) -> Response:
-        """Make a request; retry if the store is busy, and, with `again`, also if the answer was lost."""
+        """Make a request.
+
+        Retry if the store is busy, and, with `again`, also if the answer was lost.
+        """
         import requests
 
         until = time.monotonic() + BUSY_SECONDS
@@ -204,11 +234,19 @@ class GoogleBucket:
                     timeout=self._patience,
                     allow_redirects=False,
                 )
-            except (requests.ConnectionError, requests.Timeout, requests.exceptions.ChunkedEncodingError) as error:
+            except (
+                requests.ConnectionError,
+                requests.Timeout,
+                requests.exceptions.ChunkedEncodingError,
+            ) as error:
                 if not again or attempt >= TRIES - 1:
-                    raise LostAnswerError(f"no answer from {self._server}: {type(error).__name__}") from error
+                    raise LostAnswerError(
+                        f"no answer from {self._server}: {type(error).__name__}"
+                    ) from error
             else:
-                if answer.status_code not in BUSY or (attempt >= TRIES - 1 and time.monotonic() > until):
+                if answer.status_code not in BUSY or (
+                    attempt >= TRIES - 1 and time.monotonic() > until
+                ):
                     _check(answer, partial(self._is_missing, signed))
                     return answer
             pause = min(0.1 * 2**attempt, LONGEST_PAUSE_SECONDS)
@@ -217,11 +255,17 @@ class GoogleBucket:
 
     def _is_missing(self, signed: Mapping[str, str]) -> bool:
         """Whether the bucket does not exist; a bucket that denies access does."""
-        return self._session.get(self._bucket(), headers=signed, timeout=self._patience).status_code == 404
+        return (
+            self._session.get(self._bucket(), headers=signed, timeout=self._patience).status_code
+            == 404
+        )
 
 
 class _Upload:
-    """A stream of bytes, sent in pieces by a resumable upload; they become an object when it is closed."""
+    """A stream of bytes, sent in pieces by a resumable upload.
+
+    They become an object when it is closed.
+    """
 
     def __init__(self, bucket: GoogleBucket, key: str) -> None:
         self._bucket = bucket
@@ -268,7 +312,9 @@ class _Upload:
 
 def endpoint_of(options: Mapping[str, Any]) -> str:
     """The server's URL, from the options or the environment; empty for Google's own."""
-    found = str(options.get("endpoint_url") or os.environ.get("STORAGE_EMULATOR_HOST") or "").rstrip("/")
+    found = str(
+        options.get("endpoint_url") or os.environ.get("STORAGE_EMULATOR_HOST") or ""
+    ).rstrip("/")
     return found if not found or "://" in found else f"http://{found}"
 
 
@@ -280,7 +326,9 @@ def _check(answer: Response, no_bucket: Callable[[], bool]) -> None:
     text = _message(answer)
     match status:
         case 404:
-            raise MissingError(text, "NoSuchKey" if "No such object" in text or not no_bucket() else "NoSuchBucket")
+            raise MissingError(
+                text, "NoSuchKey" if "No such object" in text or not no_bucket() else "NoSuchBucket"
+            )
         case 401 | 403:
             raise RefusedError(text, str(status))
         case 409:

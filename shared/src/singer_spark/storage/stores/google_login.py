@@ -1,4 +1,6 @@
-"""The login to Google's store: gcsfs's option `token`, else the machine's application-default credentials."""
+"""The login to Google's store: gcsfs's option `token`, else the machine's application-default
+credentials.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,10 @@ class GoogleLogin:
     """Makes the header that signs a request, with a token that is fetched anew before it expires."""
 
     def __init__(self, options: Mapping[str, Any], *, emulated: bool) -> None:
-        """Nothing is requested yet; if the server is `emulated`, requests are not signed without a token."""
+        """Nothing is requested yet.
+
+        If the server is `emulated`, requests are not signed without a token.
+        """
         self._token = options.get("token")
         own = emulated and self._token in _OWN
         self.anonymous = own or self._token == "anon" or options.get("access") == "anon"
@@ -55,7 +60,9 @@ class GoogleLogin:
         return dict(token) if isinstance(token, dict) else None
 
     def own_file(self) -> dict[str, Any] | None:
-        """The machine's application-default credentials, if these are a file and the options have no login."""
+        """The machine's application-default credentials, if these are a file and the options have
+        no login.
+        """
         if self.anonymous or self._token not in _OWN:
             return None
         named = os.environ.get("GOOGLE_APPLICATION_CREDENTIALS")
@@ -79,12 +86,14 @@ class GoogleLogin:
             ) from error
         if self._token in _UNUSABLE:
             raise ConfigurationError(
-                f"storage_options: token {self._token!r} needs a person to log in; give a key file, or no token"
+                f"storage_options: token {self._token!r} needs a person to log in; give a key "
+                "file, or no token"
             )
         try:
             if (key := self.key_file()) is not None:
                 with warnings.catch_warnings():
-                    # It warns of keys from others, which might name any server; this one is the user's own.
+                    # It warns of keys from others, which might name any server; this one is the
+                    # user's own.
                     warnings.simplefilter("ignore", DeprecationWarning)
                     return google.auth.load_credentials_from_dict(key, scopes=SCOPES)[0]  # type: ignore[no-untyped-call]
             if bearer := self.bearer():

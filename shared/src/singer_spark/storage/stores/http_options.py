@@ -39,7 +39,11 @@ def client_options(
 
 def retry_config(retries: int | None = None) -> Any:
     """How often, and after which pauses, a request is retried that a busy store refused."""
-    pauses = {"init_backoff": timedelta(milliseconds=100), "max_backoff": timedelta(seconds=5), "base": 2}
+    pauses = {
+        "init_backoff": timedelta(milliseconds=100),
+        "max_backoff": timedelta(seconds=5),
+        "base": 2,
+    }
     return {
         "max_retries": RETRIES if retries is None else retries,
         "retry_timeout": timedelta(minutes=3),

@@ -32,14 +32,28 @@ _CODE = re.compile(r"<Code>([^<]+)</Code>")
 _MESSAGE = re.compile(r"<Message>([^<]+)</Message>")
 _STATUS = re.compile(r"status code: (\d{3})")
 # A store that has too much to do; obstore itself tries again for some seconds.
-_BUSY = {"SlowDown", "ServerBusy", "TooManyRequests", "RequestLimitExceeded", "Throttling", "503", "429"}
+_BUSY = {
+    "SlowDown",
+    "ServerBusy",
+    "TooManyRequests",
+    "RequestLimitExceeded",
+    "Throttling",
+    "503",
+    "429",
+}
 BUSY_SECONDS, FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 180.0, 0.5, 8.0
 # Why there is no connection, by signs in obstore's own account of a failure, and what to do.
 _NAME_OF_HOST = re.compile(r"https?://([^/\s]+)")
 _UNREACHABLE = {
-    "dns error": ("its host {host} is not known to DNS", "correct endpoint_url, or look at this machine's DNS"),
+    "dns error": (
+        "its host {host} is not known to DNS",
+        "correct endpoint_url, or look at this machine's DNS",
+    ),
     "ConnectionRefused": ("nothing listens at {host}", "start the store, or correct endpoint_url"),
-    "Expired": ("the certificate of {host} has expired", "renew it, or look at this machine's clock"),
+    "Expired": (
+        "the certificate of {host} has expired",
+        "renew it, or look at this machine's clock",
+    ),
     "NotValidYet": ("the certificate of {host} is not valid yet", "look at this machine's clock"),
     "InvalidCertificate": (
         "the certificate of {host} is not trusted",
@@ -56,8 +70,8 @@ _NO_BUCKET = ("NoSuchBucket", "ContainerNotFound", "ContainerBeingDeleted")
 class ObstoreBucket:
     """Objects of one bucket or container.
 
-    obstore's keys neither begin nor end with a slash, so a folder's marker (`a/b/`) is seen as `a/b`, and is removed as
-    the root of a store of its own.
+    obstore's keys neither begin nor end with a slash, so a folder's marker (`a/b/`) is seen as
+    `a/b`, and is removed as the root of a store of its own.
     """
 
     conditions: tuple[str, ...] = ("If-None-Match", "If-Match")
@@ -67,7 +81,8 @@ class ObstoreBucket:
         """Make an obstore store.
 
         Args:
-            below: Appended to the bucket's name: with a leading slash, a key whose folder marker is the empty path.
+            below: Appended to the bucket's name: with a leading slash, a key whose folder marker is
+                the empty path.
             single: Whether objects are removed by one request each.
         """
         raise NotImplementedError
@@ -92,7 +107,9 @@ class ObstoreBucket:
     def read_range(self, key: str, start: int, length: int) -> bytes:
         import obstore
 
-        return patiently(lambda: bytes(obstore.get_range(self._store, key, start=start, length=length)), key)
+        return patiently(
+            lambda: bytes(obstore.get_range(self._store, key, start=start, length=length)), key
+        )
 
     def read_end(self, key: str, length: int) -> tuple[bytes, int]:
         import obstore
@@ -116,7 +133,13 @@ class ObstoreBucket:
     def write(self, key: str, data: bytes, version: str | None = None) -> None:
         import obstore
 
-        mode: Any = "overwrite" if version is None else "create" if version == ABSENT else {"e_tag": version}
+        mode: Any = (
+            "overwrite"
+            if version is None
+            else "create"
+            if version == ABSENT
+            else {"e_tag": version}
+        )
         patiently(lambda: obstore.put(self._store, key, data, mode=mode, use_multipart=False), key)
 
     def upload(self, source: Path, key: str) -> None:
@@ -142,7 +165,9 @@ class ObstoreBucket:
     def open_writer(self, key: str) -> IO[bytes]:
         import obstore
 
-        stream = obstore.open_writer(self._store, key, buffer_size=PIECE_BYTES, max_concurrency=PIECES_AT_ONCE)
+        stream = obstore.open_writer(
+            self._store, key, buffer_size=PIECE_BYTES, max_concurrency=PIECES_AT_ONCE
+        )
         return cast("IO[bytes]", _Writer(stream, key))
 
     def copy(self, source: str, target: str) -> None:
@@ -232,7 +257,10 @@ class _Writer:
 
 
 def answer_of(request: Callable[[], Result], key: str) -> Result:
-    """Make a request; signals are handled meanwhile, although obstore would block them until the answer."""
+    """Make a request.
+
+    Signals are handled meanwhile, although obstore would block them until the answer.
+    """
     with _failures(key):
         if threading.current_thread() is not threading.main_thread():
             return request()
@@ -300,7 +328,9 @@ def _unreachable(account: str) -> UnreachableError:
     for sign, (reason, way_out) in _UNREACHABLE.items():
         if "kind: Connect" in account and sign in account:
             return UnreachableError(reason.format(host=host), way_out)
-    return UnreachableError(f"{host} gave no answer", "see that the store runs, and look at the network between")
+    return UnreachableError(
+        f"{host} gave no answer", "see that the store runs, and look at the network between"
+    )
 
 
 def _text_and_code(error: BaseException, key: str) -> tuple[str, str]:

@@ -12,8 +12,8 @@ if TYPE_CHECKING:
 
     from singer_spark.storage.stores.bucket import Bucket
 
-# By the kinds of the stores opened so far. A task is sent this with the function that reads it, and has no modules to
-# import them from; a program imports none that it does not open.
+# By the kinds of the stores opened so far. A task is sent this with the function that reads it, and
+# has no modules to import them from; a program imports none that it does not open.
 _OPENERS: dict[str, Callable[..., Any]] = {}
 
 
@@ -26,7 +26,8 @@ def open_bucket(url: str, options: Mapping[str, Any]) -> tuple[Bucket, str]:
     """The bucket, and the URL's key in it.
 
     Raises:
-        ConfigurationError: the kind is unknown, a package is missing, or an option is unknown or makes no sense.
+        ConfigurationError: the kind is unknown, a package is missing, or an option is unknown or
+            makes no sense.
     """
     kind = kind_of(url)
     place, _, path = url.partition("://")[2].partition("/")

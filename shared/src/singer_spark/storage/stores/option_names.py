@@ -60,4 +60,6 @@ def check_names(kind: str, options: Mapping[str, Any]) -> None:
             continue
         near = get_close_matches(name, sorted(known), 1, 0.5)
         hint = f"; did you mean {near[0]}?" if near else f"; there are {', '.join(sorted(known))}"
-        raise ConfigurationError(f"storage_options has {name!r}, which {kind}:// does not know{hint}")
+        raise ConfigurationError(
+            f"storage_options has {name!r}, which {kind}:// does not know{hint}"
+        )

@@ -12,10 +12,15 @@ from typing import Any
 from singer_spark.errors import ConfigurationError
 from singer_spark.storage.stores import http_options
 
-# Keys of a login that may change are fetched again after this time; botocore itself keeps them valid.
+# Keys of a login that may change are fetched again after this time; botocore itself keeps them
+# valid.
 KEPT_FOR = timedelta(minutes=10)
 # Variables by which obstore finds a login by itself.
-_OF_THE_ENVIRONMENT = ("AWS_ACCESS_KEY_ID", "AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI")
+_OF_THE_ENVIRONMENT = (
+    "AWS_ACCESS_KEY_ID",
+    "AWS_WEB_IDENTITY_TOKEN_FILE",
+    "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
+)
 _FILES = {"AWS_SHARED_CREDENTIALS_FILE": "~/.aws/credentials", "AWS_CONFIG_FILE": "~/.aws/config"}
 DEFAULT_REGION = "us-east-1"
 
@@ -49,7 +54,10 @@ class S3Account:
 
     @classmethod
     def of(cls, options: Mapping[str, Any], bucket: str = "") -> S3Account:
-        """Parse the options; without a region and a server, Amazon is asked for the bucket's region."""
+        """Parse the options.
+
+        Without a region and a server, Amazon is asked for the bucket's region.
+        """
         client, config = options.get("client_kwargs") or {}, options.get("config_kwargs") or {}
         keys, anonymous = keys_of(options), bool(options.get("anon"))
         profile = _profile(options) if keys is None and not anonymous else None
@@ -59,7 +67,9 @@ class S3Account:
         tries = retries.get("total_max_attempts")
         return cls(
             endpoint,
-            region_of(options) or _region_of_profile(profile) or _region_of_bucket(bucket, endpoint),
+            region_of(options)
+            or _region_of_profile(profile)
+            or _region_of_bucket(bucket, endpoint),
             keys,
             profile,
             anonymous,
@@ -81,7 +91,11 @@ class S3Account:
 
     def config(self) -> Any:
         """The configuration for obstore and delta-rs, without keys."""
-        place: dict[str, Any] = {"region": self.region, "virtual_hosted_style_request": self.virtual, **self.more}
+        place: dict[str, Any] = {
+            "region": self.region,
+            "virtual_hosted_style_request": self.virtual,
+            **self.more,
+        }
         if self.endpoint:
             place["endpoint"] = self.endpoint
         if self.anonymous:
@@ -102,12 +116,17 @@ class S3Account:
 
         def keys() -> Any:
             now = found.get_frozen_credentials()
-            return _credential(now.access_key, now.secret_key, now.token or "", until=datetime.now(UTC) + KEPT_FOR)
+            return _credential(
+                now.access_key, now.secret_key, now.token or "", until=datetime.now(UTC) + KEPT_FOR
+            )
 
         return keys
 
     def found_keys(self) -> tuple[str, str, str] | None:
-        """The current keys, for a library that reads no profiles; None if it must find them by itself."""
+        """The current keys, for a library that reads no profiles.
+
+        None if it must find them by itself.
+        """
         provider = self.provider()
         found = provider() if provider else None
         return found and (found["access_key_id"], found["secret_access_key"], found["token"] or "")
@@ -124,7 +143,10 @@ class S3Account:
             proxies={"https": self.proxy, "http": self.proxy} if self.proxy else None,
             connect_timeout=self.connect or 20,
             read_timeout=self.read or 60,
-            retries={"total_max_attempts": 1 + min(http_options.RETRIES if self.retries is None else self.retries, 4)},
+            retries={
+                "total_max_attempts": 1
+                + min(http_options.RETRIES if self.retries is None else self.retries, 4)
+            },
             **signed,
         )
         access, secret, token = self.keys or (None, None, None)
@@ -146,7 +168,9 @@ def _session_of(profile: str) -> Any:
         from botocore.exceptions import ProfileNotFound
         from botocore.session import Session
     except ImportError as error:
-        raise ConfigurationError(f"a package is not installed: {error} (the extra s3 has it)") from error
+        raise ConfigurationError(
+            f"a package is not installed: {error} (the extra s3 has it)"
+        ) from error
     session = Session(profile=profile or None)
     try:
         session.get_scoped_config()
@@ -159,7 +183,9 @@ def endpoint_of(options: Mapping[str, Any]) -> str:
     """The server's URL, from the options or the environment; empty for Amazon's own."""
     client = options.get("client_kwargs") or {}
     named = options.get("endpoint_url") or client.get("endpoint_url")
-    found = str(named or os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") or "")
+    found = str(
+        named or os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") or ""
+    )
     return found.rstrip("/")
 
 
@@ -180,8 +206,14 @@ def keys_of(options: Mapping[str, Any]) -> tuple[str, str, str] | None:
 
 
 def _profile(options: Mapping[str, Any]) -> str | None:
-    """The profile to use: a named one, or the default one if there are files and no login takes precedence."""
-    named = options.get("profile") or os.environ.get("AWS_PROFILE") or os.environ.get("AWS_DEFAULT_PROFILE")
+    """The profile to use: a named one, or the default one if there are files and no login takes
+    precedence.
+    """
+    named = (
+        options.get("profile")
+        or os.environ.get("AWS_PROFILE")
+        or os.environ.get("AWS_DEFAULT_PROFILE")
+    )
     if named:
         return str(named)
     if any(os.environ.get(name) for name in _OF_THE_ENVIRONMENT):
@@ -197,7 +229,10 @@ def _region_of_profile(profile: str | None) -> str:
 
 
 def _region_of_bucket(bucket: str, endpoint: str) -> str:
-    """A bucket's region, from Amazon, which needs no login for that; `us-east-1` if it can't be reached."""
+    """A bucket's region, from Amazon, which needs no login for that.
+
+    `us-east-1` if it can't be reached.
+    """
     if endpoint or not bucket:
         return DEFAULT_REGION
     import urllib.error
@@ -227,4 +262,9 @@ def _more(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _credential(key: str, secret: str, token: str, *, until: datetime | None) -> dict[str, Any]:
-    return {"access_key_id": key, "secret_access_key": secret, "token": token or None, "expires_at": until}
+    return {
+        "access_key_id": key,
+        "secret_access_key": secret,
+        "token": token or None,
+        "expires_at": until,
+    }

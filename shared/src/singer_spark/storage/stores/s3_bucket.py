@@ -39,7 +39,11 @@ class S3Bucket(ObstoreBucket):
             bucket,
             config=config,
             client_options=client_options(
-                account.endpoint, connect=account.connect, read=account.read, verify=account.verify, proxy=account.proxy
+                account.endpoint,
+                connect=account.connect,
+                read=account.read,
+                verify=account.verify,
+                proxy=account.proxy,
             ),
             retry_config=retry_config(account.retries),
             credential_provider=account.provider(),
@@ -55,12 +59,20 @@ class S3Bucket(ObstoreBucket):
             if error.code not in TOO_LARGE_CODES:
                 raise
             size = self.size(source)
-            patiently(lambda: copy_and_append(self._account.client(), self._name, source, size, b"", target), source)
+            patiently(
+                lambda: copy_and_append(
+                    self._account.client(), self._name, source, size, b"", target
+                ),
+                source,
+            )
 
     def extend(self, source: str, size: int, tail: bytes, target: str) -> bool:
         from singer_spark.storage.stores.s3_copy import LEAST_PART_BYTES, copy_and_append
 
         if size < LEAST_PART_BYTES:
             return False
-        patiently(lambda: copy_and_append(self._account.client(), self._name, source, size, tail, target), source)
+        patiently(
+            lambda: copy_and_append(self._account.client(), self._name, source, size, tail, target),
+            source,
+        )
         return True

@@ -25,7 +25,10 @@ NO_PIPELINE = "-"
 
 def _flags(parser: ArgumentParser) -> None:
     parser.add_argument(
-        "--tap-config", action="append", metavar="FILE", help="tap.json (or .yml) if not given; repeatable, or ENV"
+        "--tap-config",
+        action="append",
+        metavar="FILE",
+        help="tap.json (or .yml) if not given; repeatable, or ENV",
     )
 
 
@@ -50,16 +53,23 @@ def _run(chosen: Namespace) -> int:
     return int(any(each.outcome == PROBLEM for each in findings))
 
 
-def _source(chosen: Namespace, target: JSON | None) -> tuple[list[Finding], Sequence[Mapping[str, Any]]]:
+def _source(
+    chosen: Namespace, target: JSON | None
+) -> tuple[list[Finding], Sequence[Mapping[str, Any]]]:
     """What was found in the source, and the streams of its catalog."""
     try:
         if chosen.tap_config is None and not Path(usual_config("tap")).exists():
-            text = "there is no tap.json here: the source was not looked at; name its config by --tap-config"
+            text = (
+                "there is no tap.json here: the source was not looked at; name its config by "
+                "--tap-config"
+            )
             return [Finding("database", text, NOTE), java_finding()], ()
         chosen.tap_config = chosen.tap_config or [usual_config("tap")]
         config, from_environment = tap_config(chosen)
         named = target if target and target.get("bucket") and target.get("pipeline") else None
-        checked = importlib.import_module(SOURCE_MODULE).check_source(config, named, from_environment=from_environment)
+        checked = importlib.import_module(SOURCE_MODULE).check_source(
+            config, named, from_environment=from_environment
+        )
     except ModuleNotFoundError as error:
         if not (error.name or "").startswith(SOURCE_MODULE.partition(".")[0]):
             raise
@@ -77,16 +87,24 @@ def lines_of(report: JSON) -> list[str]:
     found.sort(key=lambda each: order.index(each.outcome))
     lines = [f"{MARKS[each.outcome]} {each.about}: {each.text}" for each in found]
     if report["suggested_keys"]:
-        lines.append(f"{MARKS[NOTE]} keys: these tables are read whole by each run; to read only what is new:")
+        lines.append(
+            f"{MARKS[NOTE]} keys: these tables are read whole by each run; to read only what is "
+            "new:"
+        )
         lines += [f"    {each}" for each in report["suggested_keys"]]
     problems = sum(each.outcome == PROBLEM for each in found)
-    ending = f"{problems} problem{'s' if problems > 1 else ''}: see above" if problems else "A run can start."
+    ending = (
+        f"{problems} problem{'s' if problems > 1 else ''}: see above"
+        if problems
+        else "A run can start."
+    )
     return [*lines, ending]
 
 
 CHECK = Command(
     "check",
-    "look at database, rights, keys, log, bucket and disk before a run; exit code 1 when one keeps it from working",
+    "look at database, rights, keys, log, bucket and disk before a run; exit code 1 when one keeps "
+    "it from working",
     ("check", "check --tap-config tap-books.json --config target-books.json", "check --json"),
     _run,
     _flags,

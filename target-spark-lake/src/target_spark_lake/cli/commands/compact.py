@@ -16,7 +16,11 @@ def _run(chosen: Namespace) -> None:
     lake = Lake.of(chosen, has_run=True)
     run = lake.open_run("compact")
     tables = [asdict(each) for each in compact(run, lake.settings, chosen.stream)]
-    report = {"pipeline": lake.layout.pipeline, "run_id": run.run_id if tables else None, "tables": tables}
+    report = {
+        "pipeline": lake.layout.pipeline,
+        "run_id": run.run_id if tables else None,
+        "tables": tables,
+    }
     show(chosen, report, _table)
 
 

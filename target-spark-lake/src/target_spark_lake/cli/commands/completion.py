@@ -22,7 +22,9 @@ def _complete_files(parser: ArgumentParser, how: Any) -> None:
     for action in parser._actions:
         if action.metavar == "FILE":
             action.complete = how  # type: ignore[attr-defined]
-        for inner in (action.choices or {}).values() if isinstance(action, _SubParsersAction) else ():
+        for inner in (
+            (action.choices or {}).values() if isinstance(action, _SubParsersAction) else ()
+        ):
             _complete_files(inner, how)
 
 

@@ -17,7 +17,11 @@ def _flags(parser: ArgumentParser) -> None:
 def _run(chosen: Namespace) -> None:
     lake = Lake.of(chosen, has_run=True)
     made = convert(lake.open_run("convert"), chosen.format, chosen.stream)
-    show(chosen, {"pipeline": lake.layout.pipeline, "format": chosen.format, "converted": made}, _text)
+    show(
+        chosen,
+        {"pipeline": lake.layout.pipeline, "format": chosen.format, "converted": made},
+        _text,
+    )
 
 
 def _text(report: JSON) -> str:

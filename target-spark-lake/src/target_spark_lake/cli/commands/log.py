@@ -8,7 +8,15 @@ from argparse import Namespace
 from typing import Any
 
 from singer_spark.errors import ConfigurationError
-from target_spark_lake.cli.command import CONFIG, JSON, Command, Lake, add_tap_config, show, tap_config
+from target_spark_lake.cli.command import (
+    CONFIG,
+    JSON,
+    Command,
+    Lake,
+    add_tap_config,
+    show,
+    tap_config,
+)
 from target_spark_lake.commit.state_change import change_state
 
 # By name only: neither package imports the other.
@@ -22,7 +30,9 @@ def _drop(chosen: Namespace) -> None:
     removed: list[str] = []
 
     def without_log(saved: JSON | None) -> JSON | None:
-        removed.extend(_removal()(tap, saved or {}, lake.layout.pipeline, from_environment=from_environment))
+        removed.extend(
+            _removal()(tap, saved or {}, lake.layout.pipeline, from_environment=from_environment)
+        )
         bookmarks = (saved or {}).get("bookmarks")
         if saved is None or not isinstance(bookmarks, dict):
             return saved
@@ -40,7 +50,8 @@ def _removal() -> Any:
         if not (error.name or "").startswith(SOURCE_MODULE.partition(".")[0]):
             raise
         raise ConfigurationError(
-            f"slot and publication are removed by tap-spark-jdbc, which is not installed for {sys.executable}: "
+            "slot and publication are removed by tap-spark-jdbc, which is not installed for "
+            f"{sys.executable}: "
             "install it beside the target"
         ) from error
 
@@ -52,13 +63,16 @@ def _is_of_log(bookmark: object) -> bool:
 def _text(removed: list[str]) -> str:
     gone = " and ".join(removed)
     return (
-        f"Removed {gone}; the bookmarks of its streams, too." if removed else "There is nothing to drop on the server."
+        f"Removed {gone}; the bookmarks of its streams, too."
+        if removed
+        else "There is nothing to drop on the server."
     )
 
 
 LOG_DROP = Command(
     "log drop",
-    "remove the slot and the publication of LOG_BASED streams, and their bookmarks, when the pipeline is retired",
+    "remove the slot and the publication of LOG_BASED streams, and their bookmarks, when the "
+    "pipeline is retired",
     (f"log drop {CONFIG} --tap-config tap.json",),
     _drop,
     add_tap_config,

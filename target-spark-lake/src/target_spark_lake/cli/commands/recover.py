@@ -13,14 +13,17 @@ def _recover_flags(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--give-up-publishing",
         metavar="RUN",
-        help="for a committed run whose files are gone, or whose Delta table someone changed: take back what it "
+        help="for a committed run whose files are gone, or whose Delta table someone changed: take "
+        "back what it "
         "published and return to the state before it",
     )
 
 
 def _unlock_flags(parser: ArgumentParser) -> None:
     parser.set_defaults(give_up_publishing=None)
-    parser.add_argument("--force", action="store_true", help="from a living holder too: its run can't commit then")
+    parser.add_argument(
+        "--force", action="store_true", help="from a living holder too: its run can't commit then"
+    )
 
 
 def _run(chosen: Namespace) -> None:
@@ -44,7 +47,11 @@ def _text(report: JSON) -> str:
     finished = [f"finished run {report['finished']}"] if report["finished"] else []
     undone = [f"undid run {run_id}" for run_id in report["rolled_back"]]
     done = ", ".join([*finished, *undone]) or "nothing was left to do"
-    kept = f" The next run goes on from what run {report['can_continue']} staged." if "can_continue" in report else ""
+    kept = (
+        f" The next run goes on from what run {report['can_continue']} staged."
+        if "can_continue" in report
+        else ""
+    )
     return f"Pipeline {report['pipeline']} is free: {done}.{kept}"
 
 
@@ -56,16 +63,24 @@ def _given_up_text(report: JSON, newest: str | None) -> str:
     if given_up is None:
         return "\nNothing was given up: the run could be published, so it was."
     by, is_newest = given_up["by"], given_up["by"] == newest
-    then = "the state before it counts again" if is_newest else f"others have followed, run {newest} last"
+    then = (
+        "the state before it counts again"
+        if is_newest
+        else f"others have followed, run {newest} last"
+    )
     lines = [f"\nRun {given_up['run_id']} is given up, by run {by}; {then}. {given_up['reason']}"]
     if given_up["streams"] is None:
         lines.append(f"  What was lost is not known any more: the journal of run {by} was removed.")
     for stream, loss in (given_up["streams"] or {}).items():
         gone = f"{loss['lost_rows']:,} rows in {loss['lost_files']:,} file(s) lost"
-        back = f"{loss['taken_back_rows']:,} rows in {loss['taken_back_files']:,} file(s) taken back"
+        back = (
+            f"{loss['taken_back_rows']:,} rows in {loss['taken_back_files']:,} file(s) taken back"
+        )
         lines.append(f"  {stream}: {gone}, {back}")
     if is_newest:
-        lines.append("The next run starts from the state before, and brings what its source still has.")
+        lines.append(
+            "The next run starts from the state before, and brings what its source still has."
+        )
     return "\n".join(lines)
 
 

@@ -18,9 +18,17 @@ from target_spark_lake.tables.table_record import tables_of
 
 
 def _flags(parser: ArgumentParser) -> None:
-    parser.add_argument("--output", required=True, metavar="FILE", help="the page to write, such as report.html")
+    parser.add_argument(
+        "--output", required=True, metavar="FILE", help="the page to write, such as report.html"
+    )
     parser.add_argument("--all", action="store_true", help="all pipelines of the bucket")
-    parser.add_argument("--runs", type=int, default=1000, metavar="N", help="the newest runs of each pipeline (1000)")
+    parser.add_argument(
+        "--runs",
+        type=int,
+        default=1000,
+        metavar="N",
+        help="the newest runs of each pipeline (1000)",
+    )
 
 
 def _run(chosen: Namespace) -> int:
@@ -42,7 +50,9 @@ def _run(chosen: Namespace) -> int:
     try:
         write_whole(path, page)
     except OSError as error:
-        raise ConfigurationError(f"can't write the report to {chosen.output}: {error.strerror}") from error
+        raise ConfigurationError(
+            f"can't write the report to {chosen.output}: {error.strerror}"
+        ) from error
     runs = {history.pipeline: len(history.runs) for history in histories}
     made = {"output": str(path), "bytes": len(page), "runs": runs}
     show(chosen, made, lambda report: f"Written: {report['output']}")

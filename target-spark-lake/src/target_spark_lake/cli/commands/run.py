@@ -28,38 +28,65 @@ if TYPE_CHECKING:
 
 def _flags(parser: ArgumentParser) -> None:
     parser.add_argument(
-        "--tap-config", action="append", metavar="FILE", help="tap.json (or .yml) if not given; repeatable, or ENV"
+        "--tap-config",
+        action="append",
+        metavar="FILE",
+        help="tap.json (or .yml) if not given; repeatable, or ENV",
     )
     parser.add_argument(
-        "--config", dest="target_config", metavar="FILE", help=f"{DEFAULT_CONFIG} (or .yml) if not given"
+        "--config",
+        dest="target_config",
+        metavar="FILE",
+        help=f"{DEFAULT_CONFIG} (or .yml) if not given",
     )
     parser.add_argument(
-        "--stream", action="append", metavar="NAME", help="these streams alone; a glob; repeatable; all others stay"
+        "--stream",
+        action="append",
+        metavar="NAME",
+        help="these streams alone; a glob; repeatable; all others stay",
     )
-    parser.add_argument("--full", action="store_true", help="read everything again, whatever the state says")
+    parser.add_argument(
+        "--full", action="store_true", help="read everything again, whatever the state says"
+    )
     again = parser.add_mutually_exclusive_group()
     again.add_argument(
-        "--replace", action="store_true", help="with --full: append-only tables become what the source is"
+        "--replace",
+        action="store_true",
+        help="with --full: append-only tables become what the source is",
     )
     again.add_argument(
-        "--append-again", action="store_true", help="with --full: append-only tables get all rows once more"
+        "--append-again",
+        action="store_true",
+        help="with --full: append-only tables get all rows once more",
     )
     parser.add_argument(
-        "--accept-shrink", action="store_true", help="accept tables with far fewer rows, whatever max_shrink_percent"
+        "--accept-shrink",
+        action="store_true",
+        help="accept tables with far fewer rows, whatever max_shrink_percent",
     )
     when = parser.add_mutually_exclusive_group()
-    when.add_argument("--every", metavar="TIME", help="run again and again, every 30s, 5m or 2h, until it is stopped")
-    when.add_argument("--at", metavar="CRON", help="run again and again, when cron would: '*/15 * * * *', or @hourly")
+    when.add_argument(
+        "--every",
+        metavar="TIME",
+        help="run again and again, every 30s, 5m or 2h, until it is stopped",
+    )
+    when.add_argument(
+        "--at",
+        metavar="CRON",
+        help="run again and again, when cron would: '*/15 * * * *', or @hourly",
+    )
     parser.add_argument(
         "--log-level",
         choices=LEVELS,
-        help="of both programs: info, with --every and --at warning; debug shows the trace of an error",
+        help="of both programs: info, with --every and --at warning; debug shows the trace of an "
+        "error",
     )
 
 
 def _run(chosen: Namespace) -> int:
     with tempfile.TemporaryDirectory(prefix="run-", dir=scratch_folder()) as folder:
-        # By this file the tap hands its error over to the target, which records it; rounds share a JVM's environment.
+        # By this file the tap hands its error over to the target, which records it; rounds share a
+        # JVM's environment.
         pipe = partial(_pipe, chosen, {VARIABLE: f"{folder}/tap_failure.json"})
         if chosen.every is None and chosen.at is None:
             return pipe(None).code
@@ -73,17 +100,34 @@ def _pipe(chosen: Namespace, variables: Mapping[str, str], in_round: Round | Non
     tap, target = map(_path, (TAP, TARGET))
     level = ["--log-level", chosen.log_level or ("info" if in_round is None else "warning")]
     config = chosen.target_config or usual_config("target")
-    configs = [word for file in chosen.tap_config or [usual_config("tap")] for word in ("--config", file)]
+    configs = [
+        word for file in chosen.tap_config or [usual_config("tap")] for word in ("--config", file)
+    ]
     if (chosen.replace or chosen.append_again) and not chosen.full:
         raise ConfigurationError("--replace and --append-again are for full runs: give --full, too")
     named = [word for name in chosen.stream or () for word in ("--stream", name)]
-    asked = {"--full": chosen.full, "--replace": chosen.replace, "--append-again": chosen.append_again}
-    words = [*configs, "--state-from", config, *named, *(name for name, given in asked.items() if given), *level]
+    asked = {
+        "--full": chosen.full,
+        "--replace": chosen.replace,
+        "--append-again": chosen.append_again,
+    }
+    words = [
+        *configs,
+        "--state-from",
+        config,
+        *named,
+        *(name for name, given in asked.items() if given),
+        *level,
+    ]
     accepted = ["--accept-shrink"] if chosen.accept_shrink else []
-    return _piped([tap, *words], [target, "--config", config, *accepted, *level], variables, in_round)
+    return _piped(
+        [tap, *words], [target, "--config", config, *accepted, *level], variables, in_round
+    )
 
 
-def _piped(tap: Sequence[str], target: Sequence[str], variables: Mapping[str, str], in_round: Round | None) -> Ended:
+def _piped(
+    tap: Sequence[str], target: Sequence[str], variables: Mapping[str, str], in_round: Round | None
+) -> Ended:
     """Run both as one pipe."""
     of_tap, of_target = (
         {**given, "env": {**given.get("env", os.environ), **variables}}
@@ -114,7 +158,9 @@ def _piped(tap: Sequence[str], target: Sequence[str], variables: Mapping[str, st
 def _path(program: str) -> str:
     found = installed(program)
     if found is None:
-        raise ConfigurationError(f"{program} is not installed beside this program: pip install {program}")
+        raise ConfigurationError(
+            f"{program} is not installed beside this program: pip install {program}"
+        )
     return found
 
 
@@ -125,7 +171,8 @@ def _exit_code(code: int) -> int:
 
 RUN = Command(
     "run",
-    f"run {TAP} and {TARGET} as one pipe, by the two configs that init wrote; exit code and summary are the pipe's",
+    f"run {TAP} and {TARGET} as one pipe, by the two configs that init wrote; exit code and "
+    "summary are the pipe's",
     (
         "run",
         "run --stream 'public-order*'",

@@ -23,11 +23,22 @@ def _table(reports: list[JSON], place: str) -> Any:
     if not reports:
         return f"No run of {place}."
     rows = [
-        (run["run_id"], run["kind"], moment(run["started_at"]), _took(run), run["outcome"], _streams(run))
+        (
+            run["run_id"],
+            run["kind"],
+            moment(run["started_at"]),
+            _took(run),
+            run["outcome"],
+            _streams(run),
+        )
         for run in reports
     ]
     errors = [f"{run['run_id']}: {run['error']}" for run in reports if run["error"]]
-    return table_of(rows, ("run", "kind", "started", "took", "outcome", "streams"), [*errors, f"Runs of {place}."])
+    return table_of(
+        rows,
+        ("run", "kind", "started", "took", "outcome", "streams"),
+        [*errors, f"Runs of {place}."],
+    )
 
 
 def _took(run: JSON) -> str | None:
@@ -38,7 +49,9 @@ def _took(run: JSON) -> str | None:
 
 
 def _streams(run: JSON) -> str:
-    return "\n".join(f"{name}: {_counts(stream)}" for name, stream in sorted(run["streams"].items()))
+    return "\n".join(
+        f"{name}: {_counts(stream)}" for name, stream in sorted(run["streams"].items())
+    )
 
 
 def _counts(stream: JSON) -> str:
@@ -47,4 +60,6 @@ def _counts(stream: JSON) -> str:
     return ", ".join([f"{stream['records']} records", *others])
 
 
-RUNS = Command("runs", "the pipeline's runs, newest first", (f"runs {CONFIG}", f"runs {CONFIG} --json"), _run)
+RUNS = Command(
+    "runs", "the pipeline's runs, newest first", (f"runs {CONFIG}", f"runs {CONFIG} --json"), _run
+)

@@ -8,7 +8,16 @@ from typing import Any
 
 from singer_spark.singer.exact_json import to_json
 from target_spark_lake.cli import state_editing
-from target_spark_lake.cli.command import CONFIG, JSON, PROGRAM, Command, Lake, moment, show, table_of
+from target_spark_lake.cli.command import (
+    CONFIG,
+    JSON,
+    PROGRAM,
+    Command,
+    Lake,
+    moment,
+    show,
+    table_of,
+)
 from target_spark_lake.commit.run_reports import state_history, state_now
 
 BOOKMARK = ("stream", "replication key", "value")
@@ -21,9 +30,15 @@ def _history(chosen: Namespace) -> None:
 
 def _set_flags(parser: ArgumentParser) -> None:
     parser.add_argument("--stream", required=True, help="name of the stream")
-    parser.add_argument("--value", required=True, help="value of the replication key, checked against its type")
-    parser.add_argument("--replication-key", metavar="COLUMN", help="key of a stream that never had a bookmark")
-    parser.add_argument("--type", help="the key's type, where neither a bookmark nor the table shows it")
+    parser.add_argument(
+        "--value", required=True, help="value of the replication key, checked against its type"
+    )
+    parser.add_argument(
+        "--replication-key", metavar="COLUMN", help="key of a stream that never had a bookmark"
+    )
+    parser.add_argument(
+        "--type", help="the key's type, where neither a bookmark nor the table shows it"
+    )
 
 
 def _set(chosen: Namespace) -> None:
@@ -40,12 +55,16 @@ def _reset(chosen: Namespace) -> None:
 
 def _restore_flags(parser: ArgumentParser) -> None:
     parser.add_argument("run_id", metavar="run", help="id of the run, as `state history` shows it")
-    parser.add_argument("--before", action="store_true", help="the state that this run found, to undo what it did")
+    parser.add_argument(
+        "--before", action="store_true", help="the state that this run found, to undo what it did"
+    )
 
 
 def _restore(chosen: Namespace) -> None:
     lake = Lake.of(chosen, has_run=True)
-    changed = state_editing.restore(lake.open_run("state restore"), chosen.run_id, before=chosen.before)
+    changed = state_editing.restore(
+        lake.open_run("state restore"), chosen.run_id, before=chosen.before
+    )
     _show(chosen, lake, changed=changed)
 
 
@@ -54,19 +73,25 @@ def _show(chosen: Namespace, lake: Lake, *, changed: bool = True) -> None:
     show(chosen, now, lambda state: table_of(_rows(state["bookmarks"]), BOOKMARK))
     if not changed:
         pipeline = lake.layout.pipeline
-        sys.stderr.write(f"{PROGRAM}: pipeline {pipeline}: that is the state already, nothing was changed\n")
+        sys.stderr.write(
+            f"{PROGRAM}: pipeline {pipeline}: that is the state already, nothing was changed\n"
+        )
 
 
 def _history_table(history: list[JSON]) -> Any:
     rows = [
-        (saved["run_id"], moment(saved["saved_at"]), *row) for saved in history for row in _rows(saved["bookmarks"])
+        (saved["run_id"], moment(saved["saved_at"]), *row)
+        for saved in history
+        for row in _rows(saved["bookmarks"])
     ]
     return table_of(rows, ("run", "saved", *BOOKMARK))
 
 
 def _rows(bookmarks: JSON) -> list[tuple[object, ...]]:
     """A line for each bookmark, or one line saying that there is none."""
-    return [(stream, *_cells(each)) for stream, each in bookmarks.items()] or [("no bookmark", None, None)]
+    return [(stream, *_cells(each)) for stream, each in bookmarks.items()] or [
+        ("no bookmark", None, None)
+    ]
 
 
 def _cells(bookmark: Any) -> tuple[object, object]:
@@ -94,7 +119,8 @@ STATE = (
         "where the next run of a stream starts: rows from this value on",
         (
             f"state set {CONFIG} --stream public-orders --value 2025-01-20T15:30:00",
-            f"state set {CONFIG} --stream public-events --value 1000 --replication-key id --type integer",
+            f"state set {CONFIG} --stream public-events --value 1000 --replication-key id --type "
+            "integer",
         ),
         _set,
         _set_flags,

@@ -8,7 +8,15 @@ from typing import Any
 
 from singer_spark.errors import ConfigurationError, SourceError
 from singer_spark.program.amounts import size_text, span_text
-from target_spark_lake.cli.command import CONFIG, JSON, Command, Lake, report_problems, show, table_of
+from target_spark_lake.cli.command import (
+    CONFIG,
+    JSON,
+    Command,
+    Lake,
+    report_problems,
+    show,
+    table_of,
+)
 from target_spark_lake.cli.report.pipeline_status import age_limits, status
 from target_spark_lake.cli.report.source_lag import to_read, with_lag
 from target_spark_lake.state.watermark import newest_row_text
@@ -25,7 +33,10 @@ def _flags(parser: ArgumentParser) -> None:
         help="how old the last success may be (30m, 6h, 2d); repeatable, PIPELINE may be a pattern",
     )
     parser.add_argument(
-        "--tap-config", action="append", metavar="FILE", help="also show how far the pipeline is behind its source"
+        "--tap-config",
+        action="append",
+        metavar="FILE",
+        help="also show how far the pipeline is behind its source",
     )
 
 
@@ -33,19 +44,24 @@ def _run(chosen: Namespace) -> int:
     # Only the bucket is needed from the config.
     lake = Lake.of(chosen, default_pipeline=NO_PIPELINE)
     limits, file_bytes = age_limits(chosen.max_age), lake.settings.file_bytes
-    pipelines, problems = status(lake.storage, lake.store_of, limits, chosen.pipeline, file_bytes=file_bytes)
+    pipelines, problems = status(
+        lake.storage, lake.store_of, limits, chosen.pipeline, file_bytes=file_bytes
+    )
     if chosen.tap_config:
         asked = lake.layout.pipeline
         if asked == NO_PIPELINE:
             raise ConfigurationError(
-                "--tap-config: name the pipeline of that source, by --pipeline or the config's pipeline"
+                "--tap-config: name the pipeline of that source, by --pipeline or the config's "
+                "pipeline"
             )
         try:
             coming = to_read(chosen.tap_config, {**lake.config, "pipeline": asked})
         except SourceError as error:
             # A source that is down must not hide the status of the pipelines.
             coming, problems = {}, [*problems, f"pipeline {asked}: {error}"]
-        pipelines = [with_lag(each, coming) if each.pipeline == asked else each for each in pipelines]
+        pipelines = [
+            with_lag(each, coming) if each.pipeline == asked else each for each in pipelines
+        ]
         problems += [f"pipeline {asked}: {each.lost}" for each in coming.values() if each.lost]
     show(chosen, [asdict(each) for each in pipelines], lambda found: _table(found, lake.place))
     return report_problems(problems) or int(not pipelines)
@@ -56,24 +72,33 @@ def _table(pipelines: list[JSON], place: str) -> Any:
         return f"No pipeline has run in {place}."
     columns = ["pipeline", "last run", "last success", "rows", "newest row"]
     rows: list[tuple[object, ...]] = [
-        (each["pipeline"], *_outcome_cells(each), *_stream_cells(each["streams"])) for each in pipelines
+        (each["pipeline"], *_outcome_cells(each), *_stream_cells(each["streams"]))
+        for each in pipelines
     ]
     lags = [_lag_text(each["streams"]) for each in pipelines]
     if any(lags):
         columns.append("behind the source")
         rows = [(*row, lag) for row, lag in zip(rows, lags, strict=True)]
-    return table_of(rows, columns, [*filter(None, map(_small_files_text, pipelines)), f"Pipelines in {place}."])
+    return table_of(
+        rows, columns, [*filter(None, map(_small_files_text, pipelines)), f"Pipelines in {place}."]
+    )
 
 
 def _outcome_cells(pipeline: JSON) -> tuple[object, object]:
     now = "running" if pipeline["running"] else None
     last = " · ".join(dict.fromkeys(part for part in (pipeline["outcome"], now) if part))
-    ago = "never" if pipeline["age_seconds"] is None else f"{span_text(pipeline['age_seconds'])} ago"
+    ago = (
+        "never" if pipeline["age_seconds"] is None else f"{span_text(pipeline['age_seconds'])} ago"
+    )
     return last or "none", ago
 
 
 def _stream_cells(streams: JSON) -> tuple[object, object]:
-    aged = {name: each for name, each in streams.items() if each.get("watermark_age_seconds") is not None}
+    aged = {
+        name: each
+        for name, each in streams.items()
+        if each.get("watermark_age_seconds") is not None
+    }
     oldest = max(aged, key=lambda name: int(aged[name]["watermark_age_seconds"]), default=None)
     rows = sum(each.get("records", 0) for each in streams.values())
     rejected = sum(each.get("rejected", 0) for each in streams.values())
@@ -102,7 +127,11 @@ def _lag_text(streams: JSON) -> str:
 
 def _small_files_text(pipeline: JSON) -> str:
     """The pipeline's tables with many small files; empty if there are none."""
-    tables = [each for stream in pipeline["streams"].values() for each in stream.get("small_files", {}).items()]
+    tables = [
+        each
+        for stream in pipeline["streams"].values()
+        for each in stream.get("small_files", {}).items()
+    ]
     named = ", ".join(f"{table} has {count:,} small files" for table, count in tables)
     way_out = "`spark-lake compact` joins them, and with `auto_compact: true` each run does"
     return named and f"pipeline {pipeline['pipeline']}: {named}; {way_out}"

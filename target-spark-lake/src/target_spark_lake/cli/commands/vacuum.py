@@ -24,7 +24,8 @@ def _flags(parser: ArgumentParser) -> None:
         "--older-than",
         default=DEFAULT_AGE,
         metavar="AGE",
-        help=f"remove what was replaced longer ago than this (30m, 6h, 2d); {DEFAULT_AGE} if not given",
+        help=f"remove what was replaced longer ago than this (30m, 6h, 2d); {DEFAULT_AGE} if not "
+        "given",
     )
     parser.add_argument("--dry-run", action="store_true", help="only report what would be removed")
 
@@ -34,7 +35,9 @@ def _run(chosen: Namespace) -> None:
 
     seconds = seconds_of(chosen.older_than)
     if seconds is None or seconds > LONGEST_AGE.total_seconds():
-        raise ConfigurationError(f"--older-than {chosen.older_than!r} is not an age like 30m, 6h or 7d")
+        raise ConfigurationError(
+            f"--older-than {chosen.older_than!r} is not an age like 30m, 6h or 7d"
+        )
     lake, age = Lake.of(chosen), timedelta(seconds=seconds)
     run_id = None
     if chosen.dry_run:
@@ -60,7 +63,11 @@ def _report(pipeline: str, run_id: str | None, found: Vacuumed, *, dry_run: bool
         "files": sum(len(each.files) for each in every),
         "bytes": sum(each.bytes for each in every),
     }
-    return {**report, "paths": sorted(path for each in every for path in each.files)} if dry_run else report
+    return (
+        {**report, "paths": sorted(path for each in every for path in each.files)}
+        if dry_run
+        else report
+    )
 
 
 def _amounts(found: Expendable) -> JSON:
@@ -68,8 +75,15 @@ def _amounts(found: Expendable) -> JSON:
 
 
 def _text(report: JSON) -> Any:
-    kinds = {**report["tables"], **{kind: report[kind] for kind in ("rejected", "journals", "batches")}}
-    rows = [(kind, f"{each['files']:,}", size_text(each["bytes"])) for kind, each in kinds.items() if each["files"]]
+    kinds = {
+        **report["tables"],
+        **{kind: report[kind] for kind in ("rejected", "journals", "batches")},
+    }
+    rows = [
+        (kind, f"{each['files']:,}", size_text(each["bytes"]))
+        for kind, each in kinds.items()
+        if each["files"]
+    ]
     if not rows:
         return f"Nothing to do: all that is older than {report['before']} is still needed."
     verb = "would go" if report["dry_run"] else "gone"

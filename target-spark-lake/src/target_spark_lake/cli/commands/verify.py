@@ -10,7 +10,16 @@ from typing import Any
 
 from singer_spark.errors import redact_logs
 from singer_spark.program.logs import leave_out_libraries
-from target_spark_lake.cli.command import CONFIG, Command, Lake, add_tap_config, read_config, show, table_of, tap_config
+from target_spark_lake.cli.command import (
+    CONFIG,
+    Command,
+    Lake,
+    add_tap_config,
+    read_config,
+    show,
+    table_of,
+    tap_config,
+)
 from target_spark_lake.verify.verify_report import KINDS, StreamReport, VerifyReport
 
 # Number of keys of each kind shown to people.
@@ -19,10 +28,14 @@ SHOWN_KEYS = 10
 
 def _flags(parser: ArgumentParser) -> None:
     add_tap_config(parser)
-    parser.add_argument("--tap-catalog", metavar="FILE", help="catalog of the tap, if it runs with one")
+    parser.add_argument(
+        "--tap-catalog", metavar="FILE", help="catalog of the tap, if it runs with one"
+    )
     parser.add_argument("--stream", help="only this stream")
     parser.add_argument(
-        "--repair", action="store_true", help="bring what differs from the source into the lake, by a run of its own"
+        "--repair",
+        action="store_true",
+        help="bring what differs from the source into the lake, by a run of its own",
     )
 
 
@@ -38,9 +51,19 @@ def _run(chosen: Namespace) -> int:
     config, from_environment = tap_config(chosen)
     tap = TapSide(config, catalog, from_environment)
     if chosen.repair:
-        report = repair(lake.open_run("repair"), lake.settings, lake.config, tap, stream=chosen.stream)
+        report = repair(
+            lake.open_run("repair"), lake.settings, lake.config, tap, stream=chosen.stream
+        )
     else:
-        report = verify(lake.storage, lake.layout, lake.store, lake.settings, lake.config, tap, stream=chosen.stream)
+        report = verify(
+            lake.storage,
+            lake.layout,
+            lake.store,
+            lake.settings,
+            lake.config,
+            tap,
+            stream=chosen.stream,
+        )
     show(chosen, report.to_json() if chosen.json else report, _table)
     return 0 if report.agrees else 1
 
@@ -49,11 +72,14 @@ def _table(report: VerifyReport) -> Any:
     counts = ("source_rows", "lake_rows", *KINDS, "not_compared")
     numbers = [name.replace("_", " ") for name in counts]
     rows = [
-        (each.stream, each.watermark or "now", *(f"{each.count(name):,}" for name in counts)) for each in report.streams
+        (each.stream, each.watermark or "now", *(f"{each.count(name):,}" for name in counts))
+        for each in report.streams
     ]
     lines = [line for each in report.streams for kind in KINDS for line in _keys(each, kind)]
     lines += [line for each in report.streams for line in _repaired(each)] + list(report.problems)
-    return table_of(rows, ("stream", "up to", *numbers), lines or ["Source and lake agree."], right=numbers)
+    return table_of(
+        rows, ("stream", "up to", *numbers), lines or ["Source and lake agree."], right=numbers
+    )
 
 
 def _keys(report: StreamReport, kind: str) -> list[str]:
@@ -63,7 +89,9 @@ def _keys(report: StreamReport, kind: str) -> list[str]:
         return []
     # A row without a key may occur several times; then its text says less than the count.
     more = report.count(kind) - len(keys)
-    shown = ", ".join(each if isinstance(each, str) else json.dumps(each, ensure_ascii=False) for each in keys)
+    shown = ", ".join(
+        each if isinstance(each, str) else json.dumps(each, ensure_ascii=False) for each in keys
+    )
     return [f"{report.stream}, {kind}: {shown}" + (f", and {more:,} more" if more > 0 else "")]
 
 
@@ -75,13 +103,17 @@ def _repaired(report: StreamReport) -> list[str]:
     left = ", ".join(f"{report.left(kind):,} {kind}" for kind in KINDS if report.left(kind))
     lines = [f"{report.stream}, repaired: {done}"] if done else []
     if left and report.repaired is not None:
-        lines.append(f"{report.stream}: a table that keeps every version gets what it lacks; left as it is: {left}")
+        lines.append(
+            f"{report.stream}: a table that keeps every version gets what it lacks; left as it is: "
+            f"{left}"
+        )
     return lines
 
 
 VERIFY = Command(
     "verify",
-    "compare the source with the lake, row by row, up to the saved bookmarks, and repair what differs",
+    "compare the source with the lake, row by row, up to the saved bookmarks, and repair what "
+    "differs",
     (
         f"verify {CONFIG} --tap-config tap.json",
         f"verify {CONFIG} --tap-config tap.json --stream public-orders --json",

@@ -12,7 +12,9 @@ from target_spark_lake.tables.table_record import records_of
 
 
 def _flags(parser: ArgumentParser) -> None:
-    parser.add_argument("stream", nargs="?", help="name of the stream; without one the streams are listed")
+    parser.add_argument(
+        "stream", nargs="?", help="name of the stream; without one the streams are listed"
+    )
     parser.add_argument("--engine", choices=ENGINES, help="SQL dialect")
 
 
@@ -20,10 +22,16 @@ def _run(chosen: Namespace) -> None:
     lake = Lake.of(chosen)
     if chosen.stream is None:
         tables = records_of(lake.storage, lake.layout.pipeline).values()
-        show(chosen, sorted({record.stream for record in tables if record.method.keeps_versions}), "\n".join)
+        show(
+            chosen,
+            sorted({record.stream for record in tables if record.method.keeps_versions}),
+            "\n".join,
+        )
         return
     if chosen.engine is None:
-        raise ConfigurationError(f"view {chosen.stream}: choose the SQL dialect, --engine {' or '.join(ENGINES)}")
+        raise ConfigurationError(
+            f"view {chosen.stream}: choose the SQL dialect, --engine {' or '.join(ENGINES)}"
+        )
     sql = snapshot_view(lake.storage, lake.layout, lake.settings, chosen.stream, chosen.engine)
     print(json.dumps({"sql": sql}) if chosen.json else sql)
 

@@ -1,4 +1,6 @@
-"""Runs grouped into equal spans of time, and the shapes of charts for their numbers: plain values, no drawing."""
+"""Runs grouped into equal spans of time, and the shapes of charts for their numbers: plain values,
+no drawing.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,18 @@ HEIGHT, STEP = 100.0, 10.0
 LOG_FROM = 20
 _MINUTE, _HOUR, _DAY = 60, 3_600, 86_400
 # Lengths of spans in seconds: the first that is long enough is used, beyond the last its multiples.
-_LENGTHS = (_MINUTE, 5 * _MINUTE, 15 * _MINUTE, _HOUR, 3 * _HOUR, 6 * _HOUR, 12 * _HOUR, _DAY, 2 * _DAY, 7 * _DAY)
+_LENGTHS = (
+    _MINUTE,
+    5 * _MINUTE,
+    15 * _MINUTE,
+    _HOUR,
+    3 * _HOUR,
+    6 * _HOUR,
+    12 * _HOUR,
+    _DAY,
+    2 * _DAY,
+    7 * _DAY,
+)
 _NAMES = {_MINUTE: "minute", _HOUR: "hour", _DAY: "day", 7 * _DAY: "week"}
 
 
@@ -30,10 +43,14 @@ class Spans:
 
     @staticmethod
     def over(first: datetime, last: datetime) -> Spans:
-        """Few enough spans for a phone, aligned to round moments, with the last moment in the last one."""
+        """Few enough spans for a phone, aligned to round moments, with the last moment in the last
+        one.
+        """
         wanted = (last - first).total_seconds() / (SPANS_AT_MOST - 1)
         longest = _LENGTHS[-1]
-        seconds = next((each for each in _LENGTHS if each >= wanted), longest * (int(wanted // longest) + 1))
+        seconds = next(
+            (each for each in _LENGTHS if each >= wanted), longest * (int(wanted // longest) + 1)
+        )
         last_one, first_one = int(last.timestamp() // seconds), int(first.timestamp() // seconds)
         count = max(last_one - first_one + 1, SPANS_AT_LEAST)
         start = datetime.fromtimestamp((last_one - count + 1) * seconds, UTC)
@@ -90,7 +107,9 @@ class Chart:
 
 @dataclass(frozen=True)
 class Measure:
-    """What a chart shows: for each kind of bar a run's contribution, combined by `max` if they don't add up."""
+    """What a chart shows: for each kind of bar a run's contribution, combined by `max` if they
+    don't add up.
+    """
 
     title: str
     text: Callable[[float], str]
@@ -98,27 +117,43 @@ class Measure:
     gather: Callable[[Iterable[float]], float] = sum
 
 
-def draw(measure: Measure, runs: Sequence[PastRun], spans: Spans, when: Callable[[int], str]) -> Chart:
+def draw(
+    measure: Measure, runs: Sequence[PastRun], spans: Spans, when: Callable[[int], str]
+) -> Chart:
     """A chart of a pipeline's runs; `when` labels a span, given its number."""
-    found: dict[str, list[list[float]]] = {kind: [[] for _ in range(spans.count)] for kind in measure.value}
+    found: dict[str, list[list[float]]] = {
+        kind: [[] for _ in range(spans.count)] for kind in measure.value
+    }
     for run in runs:
         for kind, value_of in measure.value.items():
             value = value_of(run)
             if value is not None:
                 found[kind][spans.of(run.started_at)].append(value)
-    values = {kind: [measure.gather(some) if some else None for some in every] for kind, every in found.items()}
-    heights = [sum(max(every[number] or 0.0, 0.0) for every in values.values()) for number in range(spans.count)]
+    values = {
+        kind: [measure.gather(some) if some else None for some in every]
+        for kind, every in found.items()
+    }
+    heights = [
+        sum(max(every[number] or 0.0, 0.0) for every in values.values())
+        for number in range(spans.count)
+    ]
     top = max(heights)
     # Else one great value, as that of a first load, would leave nothing of the others.
     positive = sorted(height for height in heights if height > 0)
-    is_log = len(measure.value) == 1 and bool(positive) and top > LOG_FROM * positive[len(positive) // 2]
+    is_log = (
+        len(measure.value) == 1 and bool(positive) and top > LOG_FROM * positive[len(positive) // 2]
+    )
     texts = tuple(_text(measure, values, number) for number in range(spans.count))
-    bars = tuple(bar for number in range(spans.count) for bar in _stack(values, number, top, is_log=is_log))
+    bars = tuple(
+        bar for number in range(spans.count) for bar in _stack(values, number, top, is_log=is_log)
+    )
     summary = _summary(measure, values, heights, spans, when)
     return Chart(measure.title, summary, measure.text(top), is_log, bars, texts)
 
 
-def _stack(values: Mapping[str, Sequence[float | None]], number: int, top: float, *, is_log: bool) -> Iterable[Bar]:
+def _stack(
+    values: Mapping[str, Sequence[float | None]], number: int, top: float, *, is_log: bool
+) -> Iterable[Bar]:
     """The bars of one span, stacked; positive values are always visible."""
     ground = HEIGHT
     for kind, every in values.items():
@@ -154,5 +189,8 @@ def _summary(
     most = f"max {measure.text(top)}, {when(heights.index(top))}"
     if measure.gather is not sum:
         return f"{period}: {most}"
-    totals = (f"{measure.text(sum(value or 0.0 for value in every))} {kind}".rstrip() for kind, every in values.items())
+    totals = (
+        f"{measure.text(sum(value or 0.0 for value in every))} {kind}".rstrip()
+        for kind, every in values.items()
+    )
     return f"{period}: {', '.join(totals)} in all, {most}"

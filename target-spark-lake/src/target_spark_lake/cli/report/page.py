@@ -21,7 +21,9 @@ from target_spark_lake.state.watermark import idle_seconds, lag_seconds, newest_
 SHOWN_RUNS, SHOWN_FAILURES, LISTED_STREAMS, CHARTED_STREAMS = 50, 20, 300, 48
 LONGEST_TEXT, LONGEST_NAME = 600, 120
 # Characters that HTML can't hold, or that change the direction of text.
-_UNSEEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff\u202a-\u202e\u2066-\u2069]")
+_UNSEEN = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff\u202a-\u202e\u2066-\u2069]"
+)
 
 
 @dataclass(frozen=True)
@@ -93,11 +95,18 @@ def report_page(bucket: str, histories: Sequence[PipelineHistory], now: datetime
     }
     charted = _charted(histories)
     views = [_pipeline(history, now, charted) for history in histories]
-    return environment.get_template("report.html.jinja").render(bucket=bucket, pipelines=views, now=now) + "\n"
+    return (
+        environment.get_template("report.html.jinja").render(
+            bucket=bucket, pipelines=views, now=now
+        )
+        + "\n"
+    )
 
 
 def _text(value: object, longest: int = LONGEST_TEXT) -> str:
-    """A text from the lake for the page: without secrets or invisible characters, and of limited length."""
+    """A text from the lake for the page: without secrets or invisible characters, and of limited
+    length.
+    """
     text = _UNSEEN.sub("\ufffd", redact(str(value)))
     return text if len(text) <= longest else text[: longest - 1] + "…"
 
@@ -117,13 +126,16 @@ def _charted(histories: Sequence[PipelineHistory]) -> frozenset[tuple[str, str]]
     return frozenset(sorted(rows, key=lambda key: (-rows[key], key))[:CHARTED_STREAMS])
 
 
-def _pipeline(history: PipelineHistory, now: datetime, charted: frozenset[tuple[str, str]]) -> PipelineView:
+def _pipeline(
+    history: PipelineHistory, now: datetime, charted: frozenset[tuple[str, str]]
+) -> PipelineView:
     runs = history.runs
     # At a pipeline's very start its clock may be ahead of this one.
     spans = Spans.over(runs[0].started_at, max(now, runs[-1].started_at)) if runs else None
     names = {name for run in runs for name in run.streams} | set(history.watermarks)
     streams = [
-        _stream(name, history, now, spans if (history.pipeline, name) in charted else None) for name in sorted(names)
+        _stream(name, history, now, spans if (history.pipeline, name) in charted else None)
+        for name in sorted(names)
     ]
     syncs = [run for run in reversed(runs) if run.command is None]
     success = next((run for run in syncs if run.outcome == SUCCEEDED), None)
@@ -132,7 +144,9 @@ def _pipeline(history: PipelineHistory, now: datetime, charted: frozenset[tuple[
         runs=runs[::-1],
         last_sync=next(iter(syncs), None),
         failures=tuple(run for run in reversed(runs) if not _went_well(run)),
-        success_age=(now - (success.finished_at or success.started_at)).total_seconds() if success else None,
+        success_age=(now - (success.finished_at or success.started_at)).total_seconds()
+        if success
+        else None,
         total=total(run.total for run in runs),
         lag=max((stream.lag for stream in streams if stream.lag is not None), default=None),
         spans=spans,
@@ -172,19 +186,29 @@ def _outcomes() -> Measure:
 
 
 def _duration() -> Measure:
-    return Measure("Duration", span_text, {"": lambda run: None if run.command else run.seconds}, max)
+    return Measure(
+        "Duration", span_text, {"": lambda run: None if run.command else run.seconds}, max
+    )
 
 
 def _amounts(runs: Sequence[PastRun]) -> list[Measure]:
-    """Measures of rows and bytes of each run, and of rejected records and deleted rows if there are any."""
+    """Measures of rows and bytes of each run, and of rejected records and deleted rows if there are
+    any.
+    """
     measures = [
         Measure("Rows", _counted("row"), {"": lambda run: float(run.total.records)}),
         Measure("Bytes", size_text, {"": lambda run: float(run.total.bytes)}),
     ]
     if any(run.total.deleted for run in runs):
-        measures.append(Measure("Deleted", _counted("row"), {"": lambda run: float(run.total.deleted)}))
+        measures.append(
+            Measure("Deleted", _counted("row"), {"": lambda run: float(run.total.deleted)})
+        )
     if any(run.total.rejected for run in runs):
-        measures.append(Measure("Rejected", _counted("record"), {"failed": lambda run: float(run.total.rejected)}))
+        measures.append(
+            Measure(
+                "Rejected", _counted("record"), {"failed": lambda run: float(run.total.rejected)}
+            )
+        )
     return measures
 
 
@@ -192,7 +216,9 @@ def _counted(unit: str) -> Callable[[float], str]:
     return lambda value: count_text(round(value), unit)
 
 
-def _drawn(measures: Iterable[Measure], runs: Sequence[PastRun], spans: Spans | None) -> tuple[Chart, ...]:
+def _drawn(
+    measures: Iterable[Measure], runs: Sequence[PastRun], spans: Spans | None
+) -> tuple[Chart, ...]:
     if spans is None:
         return ()
     return tuple(draw(measure, runs, spans, partial(_label, spans)) for measure in measures)

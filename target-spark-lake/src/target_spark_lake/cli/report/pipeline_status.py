@@ -17,7 +17,15 @@ from singer_spark.storage.at_once import each
 from singer_spark.storage.storage import Storage
 from target_spark_lake.commit.journal import FAILED, SUCCEEDED
 from target_spark_lake.commit.lock_entry import LockEntry, newest_entry
-from target_spark_lake.commit.run_reports import KINDS, RUNNING, bookmarks, entries, error_of, outcome_of, pipelines
+from target_spark_lake.commit.run_reports import (
+    KINDS,
+    RUNNING,
+    bookmarks,
+    entries,
+    error_of,
+    outcome_of,
+    pipelines,
+)
 from target_spark_lake.config.config_schema import PARQUET
 from target_spark_lake.layout import Layout, is_data_file
 from target_spark_lake.maintenance.compaction_plan import has_many, is_small
@@ -32,13 +40,16 @@ class PipelineStatus:
     """One pipeline at a glance.
 
     Attributes:
-        last_success: When its last successful sync ended, as text; None if there was none. `spark-lake` commands don't
+        last_success: When its last successful sync ended, as text; None if there was none.
+            `spark-lake` commands don't
             count.
         age_seconds: How long ago that was.
-        outcome: Outcome of the last sync that ended; `committed` if the last commit, of a sync or a command, is not yet
+        outcome: Outcome of the last sync that ended; `committed` if the last commit, of a sync or a
+            command, is not yet
             published; `running` while the first sync runs; None if none ever started.
         running: Whether a living process holds the pipeline.
-        streams: For each stream the rows of the last successful sync, the bookmark and its age, how long no new rows
+        streams: For each stream the rows of the last successful sync, the bookmark and its age, how
+            long no new rows
             have come, and the number of small files of each table folder with many.
     """
 
@@ -51,7 +62,9 @@ class PipelineStatus:
 
 
 def age_limits(words: Sequence[str]) -> dict[str, float]:
-    """Maximum ages of a last success in seconds, by pattern of names: from `PATTERN=26h`; `6h` is for all others.
+    """Maximum ages of a last success in seconds, by pattern of names: from `PATTERN=26h`.
+
+    `6h` is for all others.
 
     Raises:
         ConfigurationError: a word is not an age.
@@ -75,7 +88,8 @@ def status(
     *,
     file_bytes: int = 128 << 20,
 ) -> tuple[list[PipelineStatus], list[str]]:
-    """Status of all pipelines of a bucket, or of `only` one, with a line for each that is too old or failed.
+    """Status of all pipelines of a bucket, or of `only` one, with a line for each that is too old
+    or failed.
 
     Raises:
         StorageError: the bucket can't be read.
@@ -129,16 +143,25 @@ def _look(
         streams,
     )
     if committed is not None and waits:
-        problems.append(f"pipeline {pipeline}: run {committed.run_id}: {error_of(committed, COMMITTED)}")
+        problems.append(
+            f"pipeline {pipeline}: run {committed.run_id}: {error_of(committed, COMMITTED)}"
+        )
     elif one.outcome not in (None, RUNNING, SUCCEEDED):
         problems.append(f"pipeline {pipeline}: its last run {str(one.outcome).replace('_', ' ')}")
     first_since = lock.since if lock is not None and one.outcome == RUNNING else None
-    problems += _too_old(one, limit, None if first_since is None else int((now - first_since).total_seconds()))
+    problems += _too_old(
+        one, limit, None if first_since is None else int((now - first_since).total_seconds())
+    )
     return one, problems
 
 
-def _small_files(storage: Storage, tables: Mapping[str, TableRecord], file_bytes: int) -> dict[str, dict[str, int]]:
-    """Number of small files of each folder with many, by stream; counted here if no run has counted them yet."""
+def _small_files(
+    storage: Storage, tables: Mapping[str, TableRecord], file_bytes: int
+) -> dict[str, dict[str, int]]:
+    """Number of small files of each folder with many, by stream.
+
+    Counted here if no run has counted them yet.
+    """
     found: dict[str, dict[str, int]] = {}
     for table, record in tables.items():
         count = record.small_files
@@ -150,8 +173,13 @@ def _small_files(storage: Storage, tables: Mapping[str, TableRecord], file_bytes
     return found
 
 
-def _last_sync(storage: Storage, layout: Layout, lock: LockEntry | None) -> tuple[RunEntry | None, RunEntry | None]:
-    """The last run of the target that ended, and the last successful one; commands of `spark-lake` bring no rows."""
+def _last_sync(
+    storage: Storage, layout: Layout, lock: LockEntry | None
+) -> tuple[RunEntry | None, RunEntry | None]:
+    """The last run of the target that ended, and the last successful one.
+
+    Commands of `spark-lake` bring no rows.
+    """
     last = None
     for entry in entries(storage, layout):
         if entry.body.get("command") is None and outcome_of(entry, lock) != RUNNING:
@@ -162,7 +190,9 @@ def _last_sync(storage: Storage, layout: Layout, lock: LockEntry | None) -> tupl
 
 
 def _outcome(last: RunEntry | None, lock: LockEntry | None) -> str | None:
-    """Outcome of the last run that ended, including one that died before its commit and is not yet undone."""
+    """Outcome of the last run that ended, including one that died before its commit and is not yet
+    undone.
+    """
     if lock is not None and not lock.released and lock.command is None:
         if (last is None or last.run_id < lock.run_id) and not lock.is_held():
             return FAILED
@@ -174,7 +204,11 @@ def _outcome(last: RunEntry | None, lock: LockEntry | None) -> str | None:
 def _streams(success: RunEntry | None, state: JSON, now: datetime) -> dict[str, JSON]:
     reports, saved = success.body["streams"] if success else {}, bookmarks(state)
     values = watermarks({"bookmarks": saved})
-    began = datetime.fromisoformat(success.body["started_at"]) if success and not ended_early(state) else None
+    began = (
+        datetime.fromisoformat(success.body["started_at"])
+        if success and not ended_early(state)
+        else None
+    )
 
     def idle(name: str) -> int | None:
         seconds = idle_seconds(values.get(name), began if name in reports else None, now)
@@ -203,6 +237,8 @@ def _too_old(one: PipelineStatus, limit: float | None, first_run_seconds: int | 
     if limit is None or (age is not None and age <= limit):
         return []
     reason = (
-        "it never succeeded" if one.age_seconds is None else f"its last success is {span_text(one.age_seconds)} ago"
+        "it never succeeded"
+        if one.age_seconds is None
+        else f"its last success is {span_text(one.age_seconds)} ago"
     )
     return [f"pipeline {one.pipeline}: {reason}, allowed are {span_text(limit)}"]

@@ -48,7 +48,8 @@ class PastRun:
         run_id: Sorts by time.
         started_at: UTC.
         finished_at: UTC; None while it runs, or if its end was not recorded.
-        outcome: `succeeded`, `committed` (not published yet), `failed`, `rolled_back`, `running`, or `unreadable`.
+        outcome: `succeeded`, `committed` (not published yet), `failed`, `rolled_back`, `running`,
+            or `unreadable`.
         streams: What a published run did, by stream.
         error: Why it failed or is not published, in one line without secrets.
         command: The `spark-lake` command that it was; None for a sync.
@@ -95,11 +96,15 @@ class PipelineHistory:
         """When the newest run began that read a stream to its end; None if that is unknown."""
         if self.ended_early:
             return None
-        syncs = (run for run in reversed(self.runs) if run.command is None and run.outcome == SUCCEEDED)
+        syncs = (
+            run for run in reversed(self.runs) if run.command is None and run.outcome == SUCCEEDED
+        )
         return next((run.started_at for run in syncs if stream in run.streams), None)
 
 
-def read_history(storage: Storage, layout: Layout, store: StateStore, newest: int) -> PipelineHistory:
+def read_history(
+    storage: Storage, layout: Layout, store: StateStore, newest: int
+) -> PipelineHistory:
     """Read a pipeline's history: the `newest` number of runs.
 
     Raises:
@@ -117,7 +122,9 @@ def read_history(storage: Storage, layout: Layout, store: StateStore, newest: in
             runs.append(_past(found, outcome_of(found, lock)))
     if lock is not None and not lock.released and lock.run_id not in ids:
         outcome, error = undecided(lock)
-        runs.append(PastRun(lock.run_id, lock.since, None, outcome, error=error, command=lock.command))
+        runs.append(
+            PastRun(lock.run_id, lock.since, None, outcome, error=error, command=lock.command)
+        )
     now = StateSource(store, storage, layout.pipeline).saved
     state = now.value if now else None
     return PipelineHistory(layout.pipeline, tuple(runs), watermarks(state), ended_early(state))
@@ -141,7 +148,9 @@ def stored_rows(
             continue
         try:
             known = read_index(storage, layout.table_index(folder))
-            files = current_index(storage, known, table_files(storage, layout, folder, record), ()).files
+            files = current_index(
+                storage, known, table_files(storage, layout, folder, record), ()
+            ).files
             rows[record.stream] = sum(file.rows for file in files.values())
         except SingerSparkError as error:
             problems[folder] = one_line(error)
@@ -164,7 +173,9 @@ def _past(entry: RunEntry, outcome: str) -> PastRun:
         datetime.fromisoformat(body["started_at"]),
         ended,
         outcome,
-        {name: _amounts(each) for name, each in body["streams"].items()} if entry.phase == PUBLISHED else {},
+        {name: _amounts(each) for name, each in body["streams"].items()}
+        if entry.phase == PUBLISHED
+        else {},
         error_of(entry, outcome),
         body.get("command"),
     )

@@ -1,4 +1,6 @@
-"""How far a pipeline's lake is behind its source: the tap, in a process of its own, reports what it would read now."""
+"""How far a pipeline's lake is behind its source: the tap, in a process of its own, reports what it
+would read now.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,9 @@ from singer_spark.errors import SourceError, redact
 from target_spark_lake.cli.report.pipeline_status import PipelineStatus
 
 TAP = "tap-spark-jdbc"
-_STREAM = re.compile(r"stream (?P<name>.+?): (?:INCREMENTAL|FULL_TABLE|LOG_BASED)(?: by (?P<range>.*))?")
+_STREAM = re.compile(
+    r"stream (?P<name>.+?): (?:INCREMENTAL|FULL_TABLE|LOG_BASED)(?: by (?P<range>.*))?"
+)
 _UPPER = re.compile(r".*, from .* to (?P<upper>\S.*?), both included.*")
 _LOG = re.compile(r"stream (?P<name>.+?): LOG_BASED, changes from \S+ on")
 _HELD_BACK = re.compile(r"  log: slot \S+ holds back (?P<bytes>\d+) bytes")
@@ -31,9 +35,12 @@ class ToRead:
 
     Attributes:
         rows: Approximate number of rows, including those at the bookmark's own value, sent or not.
-        upper: The greatest value of the replication key; None if there is nothing to read, or no key.
-        held_back: Bytes of log that the server keeps for a stream read from the log; None for other streams.
-        follows: Bytes of log behind its bookmark, where the server keeps its log without regard to readers.
+        upper: The greatest value of the replication key; None if there is nothing to read, or no
+            key.
+        held_back: Bytes of log that the server keeps for a stream read from the log; None for other
+            streams.
+        follows: Bytes of log behind its bookmark, where the server keeps its log without regard to
+            readers.
         lost: Why a stream can't continue in the log, and what to do; None if it can.
     """
 
@@ -51,13 +58,21 @@ def to_read(tap_configs: Sequence[str], target_config: Mapping[str, Any]) -> dic
         SourceError: the tap is missing or failed; the text is the tap's own.
     """
     configs = [word for file in tap_configs for word in ("--config", file)]
-    command = [str(Path(sys.executable).with_name(TAP)), *configs, "--state-from", "/dev/stdin", "--dry-run"]
+    command = [
+        str(Path(sys.executable).with_name(TAP)),
+        *configs,
+        "--state-from",
+        "/dev/stdin",
+        "--dry-run",
+    ]
     try:
         # The config may contain secrets, so it is never written to a file.
         config = json.dumps(dict(target_config))
         done = subprocess.run(command, input=config, capture_output=True, text=True, check=False)
     except OSError as error:
-        raise SourceError(f"{TAP} can't be started beside {sys.executable}: {error.strerror}") from error
+        raise SourceError(
+            f"{TAP} can't be started beside {sys.executable}: {error.strerror}"
+        ) from error
     if done.returncode:
         lines = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
         raise SourceError(f"the tap can't say what there is to read: {redact(lines[-1])}")
@@ -85,7 +100,9 @@ def _streams(text: str) -> dict[str, ToRead]:
 
 
 def with_lag(status: PipelineStatus, found: Mapping[str, ToRead]) -> PipelineStatus:
-    """The status with what the tap reports of each stream: rows or bytes to read or held back, or a lost place."""
+    """The status with what the tap reports of each stream: rows or bytes to read or held back, or a
+    lost place.
+    """
     streams = {name: dict(each) for name, each in status.streams.items()}
     for name, each in found.items():
         stream = streams.setdefault(name, {})

@@ -1,4 +1,6 @@
-"""Merging in this process: memory holds some of the keys that are compared, and some of the rows that are rewritten."""
+"""Merging in this process: memory holds some of the keys that are compared, and some of the rows
+that are rewritten.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,14 @@ from target_spark_lake.formats.merging.conflicts import (
     resolve,
 )
 from target_spark_lake.formats.merging.rewriting import Rewrite, staged_files
-from target_spark_lake.formats.merging.rules import DELETED, DELETED_AT_COLUMN, GONE, PLACE, VERDICT, Verdicts
+from target_spark_lake.formats.merging.rules import (
+    DELETED,
+    DELETED_AT_COLUMN,
+    GONE,
+    PLACE,
+    VERDICT,
+    Verdicts,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -43,7 +52,10 @@ SAMPLED = 1024
 
 @dataclass(frozen=True)
 class KeyRange:
-    """Values of a key's first column, from `low` on, to before `high`; None: no bound; NULL is below all values."""
+    """Values of a key's first column, from `low` on, to before `high`; None: no bound.
+
+    NULL is below all values.
+    """
 
     low: pa.Scalar | None
     high: pa.Scalar | None
@@ -71,7 +83,10 @@ class ArrowMerge:
         return ArrowRows(self.storage)
 
     def resolve(self, contest: Contest) -> Verdicts:
-        """What becomes of each row; some ranges of keys after each other, so that memory has a bound."""
+        """What becomes of each row.
+
+        Some ranges of keys after each other, so that memory has a bound.
+        """
         parts = [self._resolved(contest, each) for each in self._ranges(contest)]
         decided = pa.concat_tables(parts).sort_by(PLACE)
         gone, deleted = (pc.sum(decided[name]).as_py() or 0 for name in (GONE, DELETED))
@@ -84,7 +99,12 @@ class ArrowMerge:
         found = [*incoming, *self._of_table(contest, incoming, keys)]
         found += self._contenders(contest, contest.present or (), PRESENT, keys)
         tables = [pa.Table.from_batches([each]) for each in found]
-        return resolve(pa.concat_tables(tables, promote_options="default") if tables else pa.table({PLACE: []}), rules)
+        return resolve(
+            pa.concat_tables(tables, promote_options="default")
+            if tables
+            else pa.table({PLACE: []}),
+            rules,
+        )
 
     def _contenders(
         self,
@@ -110,37 +130,59 @@ class ArrowMerge:
             return
         names = key_names(rules) if incoming else []
         sent = {name: pa.chunked_array([each.column(name) for each in incoming]) for name in names}
-        known = {name: pc.unique(each) for name, each in sent.items() if not pa.types.is_nested(each.type)}
-        for rows in self._contenders(contest, contest.candidates, TABLE, keys, contest.keys.may_be_in):
+        known = {
+            name: pc.unique(each)
+            for name, each in sent.items()
+            if not pa.types.is_nested(each.type)
+        }
+        for rows in self._contenders(
+            contest, contest.candidates, TABLE, keys, contest.keys.may_be_in
+        ):
             for name, values in known.items():
                 rows = rows.filter(pc.is_in(rows.column(name), value_set=values))
             if rows.num_rows:
                 yield rows
 
     def _ranges(self, contest: Contest) -> list[KeyRange]:
-        """Ranges of the first column of the key, each with about as many rows as may be compared at once."""
+        """Ranges of the first column of the key, each with about as many rows as may be compared at
+        once.
+        """
         examined = (*contest.brought, *(contest.candidates if contest.rules.examines_all else ()))
         files = (*examined, *(contest.present or ()))
         count = -(-sum(file.rows for file in files) // KEYS_AT_ONCE)
         name = contest.rules.keys[0]
         first = contest.columns([name])
-        if count <= 1 or isinstance(first.types[name], Array | Struct) or first.types[name] in FLOATING_TYPES:
+        if (
+            count <= 1
+            or isinstance(first.types[name], Array | Struct)
+            or first.types[name] in FLOATING_TYPES
+        ):
             return [KeyRange(None, None)]
-        some = [each.column(name)[::SAMPLED] for file in files for each in self._rows.read(file, first)]
+        some = [
+            each.column(name)[::SAMPLED] for file in files for each in self._rows.read(file, first)
+        ]
         values = pc.unique(pa.chunked_array(some).drop_null())
         values = values.take(pc.sort_indices(values))
-        cuts = [values[place * len(values) // count] for place in range(1, count)] if len(values) >= count else []
+        cuts = (
+            [values[place * len(values) // count] for place in range(1, count)]
+            if len(values) >= count
+            else []
+        )
         return [KeyRange(low, high) for low, high in pairwise([None, *cuts, None])]
 
     def undeleted(self, files: Sequence[PlacedFile]) -> int:
         """Number of rows that are not marked as deleted."""
         return sum(
-            rows.column(DELETED_AT).null_count for file in files for rows in self._rows.read(file, DELETED_AT_COLUMN)
+            rows.column(DELETED_AT).null_count
+            for file in files
+            for rows in self._rows.read(file, DELETED_AT_COLUMN)
         )
 
     def rewrite(self, rewrite: Rewrite, verdicts: Verdicts | None) -> list[StagedFile]:
         """Stage new files, some rows at a time."""
-        return staged_files(self.storage, rewrite, None if verdicts is None else verdicts.rows, self.scratch)
+        return staged_files(
+            self.storage, rewrite, None if verdicts is None else verdicts.rows, self.scratch
+        )
 
     def release(self, verdicts: Verdicts) -> None:
         """Nothing is held elsewhere."""

@@ -17,7 +17,12 @@ from target_spark_lake.columns.partitioning import value_of
 from target_spark_lake.columns.staged_metadata import POSITION
 from target_spark_lake.columns.stored_group import stored_groups
 from target_spark_lake.formats.merging.rules import PLACE, ROW_BITS
-from target_spark_lake.tables.file_statistics import ColumnRange, FileStatistics, column_places, group_range
+from target_spark_lake.tables.file_statistics import (
+    ColumnRange,
+    FileStatistics,
+    column_places,
+    group_range,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -37,7 +42,10 @@ class ArrowRows:
     storage: Storage
 
     def read(
-        self, file: PlacedFile, columns: Struct, may_hold: Callable[[FileStatistics], bool] | None = None
+        self,
+        file: PlacedFile,
+        columns: Struct,
+        may_hold: Callable[[FileStatistics], bool] | None = None,
     ) -> Iterator[pa.RecordBatch]:
         """Read these columns of the rows, widened if the file is older, and `PLACE`.
 
@@ -59,8 +67,12 @@ class ArrowRows:
 
     def table(self, files: list[PlacedFile], columns: Struct) -> pa.Table:
         """All rows of several files, with these columns and `PLACE`."""
-        schema = pa.schema([*(pa.field(each.name, arrow_type(each.type)) for each in columns), (PLACE, pa.int64())])
-        return pa.Table.from_batches([rows for file in files for rows in self.read(file, columns)], schema)
+        schema = pa.schema(
+            [*(pa.field(each.name, arrow_type(each.type)) for each in columns), (PLACE, pa.int64())]
+        )
+        return pa.Table.from_batches(
+            [rows for file in files for rows in self.read(file, columns)], schema
+        )
 
 
 @dataclass(frozen=True)
@@ -118,16 +130,23 @@ class PlacedGroup:
         metadata, found = self._file.parquet.metadata, {}
         for name in self._file.names(columns):
             leaf = self._file.leaves.get(name)
-            found[name] = ColumnRange() if leaf is None else group_range(metadata, self.number, leaf)
+            found[name] = (
+                ColumnRange() if leaf is None else group_range(metadata, self.number, leaf)
+            )
         return FileStatistics(self.rows, 0, found)
 
     def stored(self, columns: Struct) -> StoredGroup | None:
-        """The row group as it is stored, to be copied into a file with these columns; None if it must be decoded."""
+        """The row group as it is stored, to be copied into a file with these columns.
+
+        None if it must be decoded.
+        """
         file = self._file
         if file.placed.positioned:
             return None
         if columns not in file.stored:
-            file.stored[columns] = stored_groups(file.source, footer_for(columns), file.placed.folders)
+            file.stored[columns] = stored_groups(
+                file.source, footer_for(columns), file.placed.folders
+            )
         return file.stored[columns][self.number] if file.stored[columns] else None
 
     def read(self, columns: Struct) -> Iterator[pa.RecordBatch]:
@@ -160,5 +179,7 @@ def _places(numbers: Sequence[tuple[int, int]], positions: pa.Array) -> pa.Array
     (begun, number), *others = numbers
     places = pc.add(positions, (number << ROW_BITS) - begun)
     for row, number in others:
-        places = pc.if_else(pc.greater_equal(positions, row), pc.add(positions, (number << ROW_BITS) - row), places)
+        places = pc.if_else(
+            pc.greater_equal(positions, row), pc.add(positions, (number << ROW_BITS) - row), places
+        )
     return places

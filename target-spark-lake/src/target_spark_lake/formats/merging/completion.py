@@ -1,6 +1,8 @@
-"""Values that rows of the run take from earlier rows of their keys: what a delete, an update or the stream lacks.
+"""Values that rows of the run take from earlier rows of their keys: what a delete, an update or the
+stream lacks.
 
-The same functions run over all such rows in this process, and in Spark's tasks over those of some keys.
+The same functions run over all such rows in this process, and in Spark's tasks over those of some
+keys.
 """
 
 from __future__ import annotations
@@ -20,7 +22,9 @@ if TYPE_CHECKING:
 
 
 def last_values(deleted: pa.Table, before: pa.Table, keys: Sequence[str]) -> pa.Table:
-    """Deletes, filled from the newest earlier row of their key, since a tap often sends only the key."""
+    """Deletes, filled from the newest earlier row of their key, since a tap often sends only the
+    key.
+    """
     theirs = _newest(deleted, before, keys)
     own = {*keys, *METADATA_COLUMNS, PLACE}
     return _with(
@@ -44,20 +48,32 @@ def completed(lacking: pa.Table, before: pa.Table, keys: Sequence[str]) -> pa.Ta
     for name in (each for each in lacking.column_names if each not in own):
         has_value = before.filter(pc.invert(_lacks(before[UNCHANGED], name)))
         theirs = _take(has_value[name], _newest(lacking, has_value, keys))
-        lacks = pc.or_(_lacks(lacking[UNCHANGED], name), pc.and_(is_delete, pc.is_null(lacking[name])))
+        lacks = pc.or_(
+            _lacks(lacking[UNCHANGED], name), pc.and_(is_delete, pc.is_null(lacking[name]))
+        )
         columns[name] = pc.if_else(lacks, theirs, lacking[name])
     return _with(lacking, columns)
 
 
-def filled_in(rows: pa.Table, known: pa.Table, keys: Sequence[str], names: Sequence[str]) -> pa.Table:
-    """Fill columns that the run does not send (`names`) from the rows of the same keys, as other writers left them."""
+def filled_in(
+    rows: pa.Table, known: pa.Table, keys: Sequence[str], names: Sequence[str]
+) -> pa.Table:
+    """Fill columns that the run does not send (`names`) from the rows of the same keys, as other
+    writers left them.
+    """
     theirs = _newest(rows, known, keys)
     return _with(rows, {name: _take(known[name], theirs) for name in names})
 
 
 def _newest(rows: pa.Table, before: pa.Table, keys: Sequence[str]) -> pa.Array:
-    """For each row the number of the newest row `before` with the same key; NULL if there is none."""
-    both = [pa.chunked_array([*rows[name].chunks, *before[name].chunks]).combine_chunks() for name in keys]
+    """For each row the number of the newest row `before` with the same key.
+
+    NULL if there is none.
+    """
+    both = [
+        pa.chunked_array([*rows[name].chunks, *before[name].chunks]).combine_chunks()
+        for name in keys
+    ]
     codes = key_codes(both)
     own, others = codes.slice(0, rows.num_rows), codes.slice(rows.num_rows)
     if not before.num_rows:

@@ -1,7 +1,7 @@
 """Decides which row of each key survives a merge, and what becomes of the others: the newest wins.
 
-The same functions run over all rows in this process, and in Spark's tasks over the rows of some keys. The
-decision uses only keys, cursors and versions.
+The same functions run over all rows in this process, and in Spark's tasks over the rows of some
+keys. The decision uses only keys, cursors and versions.
 """
 
 from __future__ import annotations
@@ -46,15 +46,21 @@ def contenders(rows: pa.RecordBatch, rules: MergeRules, side: int) -> pa.RecordB
     """Reduce rows to the columns of the decision, under names that no user's column has.
 
     Args:
-        rows: Columns `MergeRules.columns` and `PLACE`; of a key that is still in the source, the key alone.
+        rows: Columns `MergeRules.columns` and `PLACE`; of a key that is still in the source, the
+            key alone.
         rules: How to decide between the rows of a key.
         side: Whose rows they are.
     """
-    columns = {name: _one_zero(rows.column(key)) for name, key in zip(key_names(rules), rules.keys, strict=True)}
+    columns = {
+        name: _one_zero(rows.column(key))
+        for name, key in zip(key_names(rules), rules.keys, strict=True)
+    }
     if side == PRESENT:
         return _with_side(columns, side)
     marked = pc.is_valid(rows.column(DELETED_AT))
-    columns |= {name: rows.column(of) for name, of in zip(_cursor_names(rules), rules.cursor, strict=True)}
+    columns |= {
+        name: rows.column(of) for name, of in zip(_cursor_names(rules), rules.cursor, strict=True)
+    }
     columns["version"] = rows.column(TABLE_VERSION)
     columns["is_marked"] = marked
     partial = side == RUN and rules.unchanged
@@ -64,20 +70,28 @@ def contenders(rows: pa.RecordBatch, rules: MergeRules, side: int) -> pa.RecordB
 
 
 def resolve(rows: pa.Table, rules: MergeRules) -> pa.Table:
-    """Decide what becomes of each row: `PLACE`, `VERDICT`, `GONE`, `DELETED`, `TAKER` of each that does not stay.
+    """Decide what becomes of each row: `PLACE`, `VERDICT`, `GONE`, `DELETED`, `TAKER` of each that
+    does not stay.
 
     Args:
-        rows: All contenders of some keys, those of the table only if they may be affected; a column that the side of a
+        rows: All contenders of some keys, those of the table only if they may be affected; a column
+            that the side of a
             row lacks is NULL.
         rules: How to decide between the rows of a key.
     """
     if not rows.num_rows:
         of_rows = [(PLACE, pa.int64()), (VERDICT, pa.string())]
-        return pa.schema([*of_rows, (GONE, pa.bool_()), (DELETED, pa.bool_()), (TAKER, pa.int64())]).empty_table()
+        return pa.schema(
+            [*of_rows, (GONE, pa.bool_()), (DELETED, pa.bool_()), (TAKER, pa.int64())]
+        ).empty_table()
     rows = rows.combine_chunks()
     groups = key_codes([_whole(rows, name) for name in key_names(rules)])
     rows = rows.append_column("group", groups).append_column("gone", _gone(rows, groups, rules))
-    below = pc.fill_null(pc.less(rows["version"], rules.activated), True) if rules.activated is not None else None
+    below = (
+        pc.fill_null(pc.less(rows["version"], rules.activated), True)
+        if rules.activated is not None
+        else None
+    )
     rows = rows.append_column("below", _no(rows.num_rows) if below is None else below)
     taking_part = _taking_part(rows, rules)
     rows = (rows if taking_part is None else rows.filter(taking_part)).combine_chunks()
@@ -90,7 +104,10 @@ def key_names(rules: MergeRules) -> list[str]:
 
 
 def key_codes(keys: Sequence[pa.Array]) -> pa.Array:
-    """A number from 0 for each row, the same for the same values of all columns; NULLs are the same."""
+    """A number from 0 for each row, the same for the same values of all columns.
+
+    NULLs are the same.
+    """
     return reduce(_paired, map(_code, keys))
 
 
@@ -100,8 +117,13 @@ def file_numbers(places: pa.Array) -> pa.Array:
 
 
 def over_groups(values: pa.Array, groups: pa.Array) -> pa.Array:
-    """For each row the greatest value of its group, NULL if it has none; `groups` count from 0 without gaps."""
-    found = pa.table({"group": groups, "value": values}).group_by("group").aggregate([("value", "max")])
+    """For each row the greatest value of its group, NULL if it has none.
+
+    `groups` count from 0 without gaps.
+    """
+    found = (
+        pa.table({"group": groups, "value": values}).group_by("group").aggregate([("value", "max")])
+    )
     return found.sort_by("group")["value_max"].combine_chunks().take(groups)
 
 
@@ -145,7 +167,9 @@ def _gone(rows: pa.Table, groups: pa.Array, rules: MergeRules) -> pa.Array:
         return _no(rows.num_rows)
     side = _whole(rows, SIDE)
     there = over_groups(pc.equal(side, PRESENT), groups)
-    return pc.and_(pc.and_(pc.equal(side, TABLE), pc.invert(there)), pc.invert(_keyless(rows, rules)))
+    return pc.and_(
+        pc.and_(pc.equal(side, TABLE), pc.invert(there)), pc.invert(_keyless(rows, rules))
+    )
 
 
 def _keyless(rows: pa.Table, rules: MergeRules) -> pa.Array:
@@ -153,7 +177,10 @@ def _keyless(rows: pa.Table, rules: MergeRules) -> pa.Array:
 
 
 def _taking_part(rows: pa.Table, rules: MergeRules) -> pa.Array | None:
-    """The rows of the run, and those of the table with the same keys or that are deleted; None: all rows."""
+    """The rows of the run, and those of the table with the same keys or that are deleted.
+
+    None: all rows.
+    """
     side = _whole(rows, SIDE)
     own = pc.not_equal(side, PRESENT)
     if rules.stale or rules.whole:
@@ -172,7 +199,8 @@ def _judged(rows: pa.Table, rules: MergeRules) -> pa.Table:
     of_run, is_marked = pc.equal(_whole(rows, SIDE), RUN), _whole(rows, "is_marked")
     is_delete, below, gone = pc.and_(of_run, is_marked), _whole(rows, "below"), _whole(rows, "gone")
     ages = _inherited(rows, groups, is_delete, rules)
-    # The number of each row in the order of age; of the same age, the one that came last is the newest.
+    # The number of each row in the order of age; of the same age, the one that came last is the
+    # newest.
     order = _positions(pa.table({"age": ages, "place": place}), ["age", "place"])
     best = pc.equal(order, over_groups(order, groups))
     wins = pc.or_(best, _keyless(rows, rules))
@@ -188,7 +216,9 @@ def _judged(rows: pa.Table, rules: MergeRules) -> pa.Table:
     only_gone = reduce(pc.and_, [wins, gone, unseen, pc.invert(pc.or_(is_marked, below))])
     if rules.stale:
         only_gone = _no(len(groups))
-    was_there = over_groups(pc.and_(pc.equal(_whole(rows, SIDE), TABLE), pc.invert(is_marked)), groups)
+    was_there = over_groups(
+        pc.and_(pc.equal(_whole(rows, SIDE), TABLE), pc.invert(is_marked)), groups
+    )
     is_last = reduce(pc.and_, [best, was_there, reduce(pc.or_, [removed, is_delete, leaves])])
     best_place = over_groups(pc.if_else(best, place, pa.scalar(None, pa.int64())), groups)
     came_before = pc.and_(pc.invert(is_delete), pc.less(place, best_place))
@@ -212,8 +242,12 @@ def _judged(rows: pa.Table, rules: MergeRules) -> pa.Table:
     return pa.table(decided).filter(pc.is_valid(verdict))
 
 
-def _inherited(rows: pa.Table, groups: pa.Array, is_delete: pa.Array, rules: MergeRules) -> pa.Array:
-    """The age of each row, from 0 for the oldest; certain rows are as new as the newest of their key before them.
+def _inherited(
+    rows: pa.Table, groups: pa.Array, is_delete: pa.Array, rules: MergeRules
+) -> pa.Array:
+    """The age of each row, from 0 for the oldest.
+
+    Certain rows are as new as the newest of their key before them.
 
     These are deletes without a cursor, and rows committed late: their database holds no newer ones.
     """
@@ -233,15 +267,21 @@ def _inherited(rows: pa.Table, groups: pa.Array, is_delete: pa.Array, rules: Mer
     came = pc.sort_indices(both, [("group", "ascending"), ("place", "ascending")])
     in_order, own = groups.take(came), ages.take(came)
     highest = pc.cumulative_max(pc.add(pc.multiply(in_order, most), own))
-    before = pa.concat_arrays([pa.nulls(1, pa.int64()), highest.slice(0, max(len(highest) - 1, 0))]).slice(0, len(own))
+    before = pa.concat_arrays(
+        [pa.nulls(1, pa.int64()), highest.slice(0, max(len(highest) - 1, 0))]
+    ).slice(0, len(own))
     newest = pc.subtract(before, pc.multiply(in_order, most))
     newest = pc.if_else(pc.greater_equal(newest, 0), newest, pa.scalar(None, pa.int64()))
     blind = is_delete.take(came)
     for cursor in cursors:
         blind = pc.and_(blind, pc.is_null(cursor.take(came)))
-    is_late = pc.is_in(file_numbers(place).take(came), value_set=pa.array(sorted(rules.late), pa.int64()))
+    is_late = pc.is_in(
+        file_numbers(place).take(came), value_set=pa.array(sorted(rules.late), pa.int64())
+    )
     is_late = pc.and_kleene(is_late, pc.greater(newest, own))
-    takes = pc.and_kleene(pc.or_kleene(blind, is_late), _same_version(version.take(came), own, newest))
+    takes = pc.and_kleene(
+        pc.or_kleene(blind, is_late), _same_version(version.take(came), own, newest)
+    )
     taken = pc.if_else(pc.fill_null(takes, False), newest, own)
     return taken.take(pc.sort_indices(came))
 

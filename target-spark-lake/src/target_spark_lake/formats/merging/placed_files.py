@@ -1,4 +1,6 @@
-"""Files with a place for each row: the run's rows in the order in which they came, the table's rows below them."""
+"""Files with a place for each row: the run's rows in the order in which they came, the table's rows
+below them.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,8 @@ class PlacedFile:
     """A file with the places of its rows.
 
     Attributes:
-        numbers: First rows of its parts, with the number that is above the row's bits in the places from there on.
+        numbers: First rows of its parts, with the number that is above the row's bits in the places
+            from there on.
         path: Its path, relative to the bucket.
         rows: Number of rows.
         bytes: Its size.
@@ -45,7 +48,11 @@ class PlacedFile:
     @cached_property
     def folder_texts(self) -> Mapping[str, str | None]:
         """The columns in its hive folders, with their values as text."""
-        return {name: text for name, text in folder_values(self.folders).items() if name in self.columns.types}
+        return {
+            name: text
+            for name, text in folder_values(self.folders).items()
+            if name in self.columns.types
+        }
 
     @property
     def spans(self) -> list[tuple[int, int]]:
@@ -67,7 +74,10 @@ def divided(files: Sequence[PlacedFile], size: int) -> list[list[PlacedFile]]:
 
 
 def brought_files(staged: Sequence[StagedFile], columns: Struct) -> list[PlacedFile]:
-    """The staged files, written with these columns; files of a batch with positioned rows share a number."""
+    """The staged files, written with these columns.
+
+    Files of a batch with positioned rows share a number.
+    """
     placed: list[PlacedFile] = []
     number, batch = -1, ""
     for file in staged:
@@ -75,7 +85,9 @@ def brought_files(staged: Sequence[StagedFile], columns: Struct) -> list[PlacedF
         folder = file.path.rsplit("/", 2)[0] if file.positioned else file.path
         number += folder != batch
         batch = folder
-        placed.append(PlacedFile(((0, number),), file.path, file.rows, file.bytes, columns, file.positioned))
+        placed.append(
+            PlacedFile(((0, number),), file.path, file.rows, file.bytes, columns, file.positioned)
+        )
     return placed
 
 
@@ -86,13 +98,22 @@ def table_files(
     first = -sum(len(parts.get(path) or own_parts(path)) for path in paths)
     known = index.files
     return [
-        PlacedFile(numbers, path, known[path].rows, known[path].bytes, columns, folders=table_folders(table, path))
+        PlacedFile(
+            numbers,
+            path,
+            known[path].rows,
+            known[path].bytes,
+            columns,
+            folders=table_folders(table, path),
+        )
         for path, numbers in numbered(paths, parts, first).items()
     ]
 
 
 def undeleted_rows(files: Sequence[PlacedFile], index: TableIndex) -> tuple[int, list[PlacedFile]]:
-    """Number of rows in the table's files not marked as deleted, and the files that must be read to know."""
+    """Number of rows in the table's files not marked as deleted, and the files that must be read to
+    know.
+    """
     nulls = {file: index.files[file.path].columns[DELETED_AT].nulls for file in files}
     unknown = [file for file, number in nulls.items() if number is None]
     return sum(number or 0 for number in nulls.values()), unknown

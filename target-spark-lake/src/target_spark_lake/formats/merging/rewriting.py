@@ -1,4 +1,5 @@
-"""Rewriting of files with the rows that stay, in bounded memory: the same function here and in Spark's tasks.
+"""Rewriting of files with the rows that stay, in bounded memory: the same function here and in
+Spark's tasks.
 
 Row groups without changed rows are copied as they are stored; only the others are decoded.
 """
@@ -18,7 +19,15 @@ from target_spark_lake.columns.partitioning import folder_values
 from target_spark_lake.columns.stored_group import StoredGroup
 from target_spark_lake.formats.merging.arrow_rows import ArrowRows
 from target_spark_lake.formats.merging.completion import completed, filled_in, last_values
-from target_spark_lake.formats.merging.rules import DELETE, FILL, LAST_VALUES, MARK, PLACE, VALUES, VERDICT
+from target_spark_lake.formats.merging.rules import (
+    DELETE,
+    FILL,
+    LAST_VALUES,
+    MARK,
+    PLACE,
+    VALUES,
+    VERDICT,
+)
 from target_spark_lake.staging.arrow_staging import stage_rows
 from target_spark_lake.staging.place import StagingPlace
 
@@ -42,7 +51,8 @@ class Rewrite:
         brought: The run's files that can't be published as they are.
         replaced: All of the table's files that are replaced.
         keys: The key's columns.
-        foreign: Columns that the stream lacks: their values are taken from the rows of the same keys in `replaced`.
+        foreign: Columns that the stream lacks: their values are taken from the rows of the same
+            keys in `replaced`.
         types: All columns of the rows.
         columns: The columns of the new files.
         marked_at: The time set on deleted rows.
@@ -68,7 +78,9 @@ class Rewrite:
     others: Sequence[PlacedFile] = ()
 
 
-def staged_files(storage: Storage, rewrite: Rewrite, verdicts: pa.Table | None, scratch: Path) -> list[StagedFile]:
+def staged_files(
+    storage: Storage, rewrite: Rewrite, verdicts: pa.Table | None, scratch: Path
+) -> list[StagedFile]:
     """Stage new files; without verdicts with all rows. `scratch` is an unused local path.
 
     Raises:
@@ -79,21 +91,31 @@ def staged_files(storage: Storage, rewrite: Rewrite, verdicts: pa.Table | None, 
     place, names = StagingPlace.of(storage, rewrite.folder, scratch), list(rewrite.columns.types)
     rows = _new_rows(ArrowRows(storage), rewrite, verdicts)
     selected = (each if isinstance(each, StoredGroup) else each.select(names) for each in rows)
-    stage_rows(selected, place, rewrite.columns, rewrite.codec, rewrite.partitioning, rewrite.file_bytes)
+    stage_rows(
+        selected, place, rewrite.columns, rewrite.codec, rewrite.partitioning, rewrite.file_bytes
+    )
     return [file for file in place.bring(rewrite.partitioning) if file.rows]
 
 
-def _new_rows(read: ArrowRows, rewrite: Rewrite, verdicts: pa.Table | None) -> Iterator[pa.RecordBatch | StoredGroup]:
+def _new_rows(
+    read: ArrowRows, rewrite: Rewrite, verdicts: pa.Table | None
+) -> Iterator[pa.RecordBatch | StoredGroup]:
     brought = _brought(read, rewrite)
     if verdicts is None:
         yield from brought
         return
-    set_aside: dict[str, list[pa.RecordBatch]] = {name: [] for name in (FILL, VALUES, DELETE, LAST_VALUES)}
+    set_aside: dict[str, list[pa.RecordBatch]] = {
+        name: [] for name in (FILL, VALUES, DELETE, LAST_VALUES)
+    }
     decided = _ByFile(verdicts)
     for file in rewrite.opened:
         stored_alike = _stored_alike(file, rewrite)
         for group in read.groups(file):
-            alike = None if stored_alike is None or decided.hold(group.spans) else group.stored(stored_alike)
+            alike = (
+                None
+                if stored_alike is None or decided.hold(group.spans)
+                else group.stored(stored_alike)
+            )
             if alike is not None:
                 yield alike
                 continue
@@ -107,18 +129,28 @@ def _new_rows(read: ArrowRows, rewrite: Rewrite, verdicts: pa.Table | None) -> I
     for rows in brought:
         yield from decided.kept(rows, rewrite, set_aside, tuple(set_aside))
     aside = {name: pa.Table.from_batches(rows) for name, rows in set_aside.items() if rows}
-    for lacking, before, complete in ((FILL, VALUES, completed), (DELETE, LAST_VALUES, last_values)):
+    for lacking, before, complete in (
+        (FILL, VALUES, completed),
+        (DELETE, LAST_VALUES, last_values),
+    ):
         if lacking in aside:
             known = aside.get(before, aside[lacking].slice(0, 0))
             yield from complete(aside[lacking], known, rewrite.keys).to_batches()
 
 
 def _stored_alike(file: PlacedFile, rewrite: Rewrite) -> Struct | None:
-    """The columns inside new files for this file's rows; None if its folders are not those of the new files."""
+    """The columns inside new files for this file's rows.
+
+    None if its folders are not those of the new files.
+    """
     if rewrite.partitioning is None:
         return rewrite.columns
     names = {part.name for part in rewrite.partitioning.parts}
-    return rewrite.partitioning.inside(rewrite.columns) if set(folder_values(file.folders)) == names else None
+    return (
+        rewrite.partitioning.inside(rewrite.columns)
+        if set(folder_values(file.folders)) == names
+        else None
+    )
 
 
 def _each(read: ArrowRows, files: Sequence[PlacedFile], types: Struct) -> Iterator[pa.RecordBatch]:
@@ -134,7 +166,9 @@ def _brought(read: ArrowRows, rewrite: Rewrite) -> Iterator[pa.RecordBatch]:
     keys = rewrite.keys
     wanted = [*keys, *rewrite.foreign]
     columns = Struct.of({name: rewrite.types.types[name] for name in wanted})
-    sent = read.table(list(rewrite.brought), Struct.of({name: columns.types[name] for name in keys}))
+    sent = read.table(
+        list(rewrite.brought), Struct.of({name: columns.types[name] for name in keys})
+    )
     known = [
         rows.filter(pc.is_in(rows.column(keys[0]), value_set=pc.unique(sent[keys[0]])))
         for rows in _each(read, rewrite.replaced, columns)
@@ -164,7 +198,10 @@ class _ByFile:
         set_aside: dict[str, list[pa.RecordBatch]],
         wanted: Sequence[str],
     ) -> Iterator[pa.RecordBatch]:
-        """The rows that stay, marked if they are to be; those with the `wanted` verdicts are set aside."""
+        """The rows that stay, marked if they are to be.
+
+        Those with the `wanted` verdicts are set aside.
+        """
         verdicts = self.put_aside(rows, set_aside, wanted)
         if verdicts is None:
             yield rows
@@ -173,15 +210,23 @@ class _ByFile:
         if pc.any(marked).as_py():
             place = rows.schema.get_field_index(DELETED_AT)
             moment = pa.scalar(rewrite.marked_at, rows.schema.field(place).type)
-            rows = rows.set_column(place, rows.schema.field(place), pc.if_else(marked, moment, rows.column(place)))
+            rows = rows.set_column(
+                place, rows.schema.field(place), pc.if_else(marked, moment, rows.column(place))
+            )
         stays = rows.filter(pc.or_(marked, pc.is_null(verdicts)))
         if stays.num_rows:
             yield stays
 
     def put_aside(
-        self, rows: pa.RecordBatch, set_aside: dict[str, list[pa.RecordBatch]], wanted: Sequence[str]
+        self,
+        rows: pa.RecordBatch,
+        set_aside: dict[str, list[pa.RecordBatch]],
+        wanted: Sequence[str],
     ) -> pa.Array | None:
-        """Set aside the rows with the `wanted` verdicts; returns the verdict on each row, None if there is none."""
+        """Set aside the rows with the `wanted` verdicts.
+
+        Returns the verdict on each row, None if there is none.
+        """
         bounds = pc.min_max(rows.column(PLACE)).as_py()
         decided = self._between(bounds["min"], bounds["max"]) if rows.num_rows else range(0)
         if not decided:

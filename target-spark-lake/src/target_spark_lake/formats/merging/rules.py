@@ -1,7 +1,7 @@
 """What a merge decides, and by which rules; the decision itself is `conflicts.resolve`.
 
-A row is identified by its *place*: places of the run's rows count up from 0 in the order in which they came, those of
-the table's rows are below 0, lower for older ones.
+A row is identified by its *place*: places of the run's rows count up from 0 in the order in which
+they came, those of the table's rows are below 0, lower for older ones.
 """
 
 from __future__ import annotations
@@ -11,7 +11,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from singer_spark.singer.lake_type import columns_from_text
-from singer_spark.singer.metadata_columns import DELETED_AT, METADATA_COLUMNS, TABLE_VERSION, UNCHANGED
+from singer_spark.singer.metadata_columns import (
+    DELETED_AT,
+    METADATA_COLUMNS,
+    TABLE_VERSION,
+    UNCHANGED,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -44,11 +49,14 @@ class MergeRules:
         hard_delete: Whether deleted rows are removed rather than marked.
         activated: Rows of a lower version, or without one, are deleted.
         whole: Whether the table may hold a key twice, so that all its rows are examined.
-        stale: Whether table rows with keys that the run did not send are removed; all rows are examined.
-        compared: Whether the keys still in the source are known; table rows with other keys, which the run did not
+        stale: Whether table rows with keys that the run did not send are removed; all rows are
+            examined.
+        compared: Whether the keys still in the source are known; table rows with other keys, which
+            the run did not
             send either, are deleted.
         unchanged: Whether rows of the run may name columns whose values they leave unchanged.
-        late: Numbers of the run's files whose rows were committed late (places without the row's bits).
+        late: Numbers of the run's files whose rows were committed late (places without the row's
+            bits).
     """
 
     keys: tuple[str, ...]
@@ -82,9 +90,11 @@ class Verdicts:
 
     Attributes:
         rows: `PLACE` and `VERDICT` of each row that does not stay as it is, in the engine's form.
-        by_number: Number of such rows for each verdict, by the part of their places above the row's bits.
+        by_number: Number of such rows for each verdict, by the part of their places above the row's
+            bits.
         gone: Undeleted table rows that have a verdict only because the source lacks their keys.
-        deleted: Keys that had an undeleted row in the table and no longer have one, for whatever reason.
+        deleted: Keys that had an undeleted row in the table and no longer have one, for whatever
+            reason.
     """
 
     rows: Any = field(repr=False)
@@ -93,7 +103,9 @@ class Verdicts:
     deleted: int = 0
 
     def of_file(self, numbers: Sequence[tuple[int, int]]) -> dict[str, int]:
-        """Number of rows per verdict in a file whose places have these numbers (`PlacedFile.numbers`)."""
+        """Number of rows per verdict in a file whose places have these numbers
+        (`PlacedFile.numbers`).
+        """
         found: Counter[str] = Counter()
         for _, number in numbers:
             found.update(self.by_number.get(number, {}))

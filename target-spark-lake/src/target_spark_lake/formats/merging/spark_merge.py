@@ -24,7 +24,15 @@ from singer_spark.spark.lake_columns import spark_columns
 from singer_spark.spark.python_tasks import send_along
 from target_spark_lake.columns.arrow_columns import fitted
 from target_spark_lake.formats.merging.arrow_rows import ArrowRows
-from target_spark_lake.formats.merging.conflicts import PRESENT, RUN, SIDE, TABLE, contenders, key_names, resolve
+from target_spark_lake.formats.merging.conflicts import (
+    PRESENT,
+    RUN,
+    SIDE,
+    TABLE,
+    contenders,
+    key_names,
+    resolve,
+)
 from target_spark_lake.formats.merging.placed_files import divided
 from target_spark_lake.formats.merging.rewriting import Rewrite, staged_files
 from target_spark_lake.formats.merging.rules import (
@@ -62,9 +70,16 @@ _VERDICTS = columns_from_text(
     {PLACE: "bigint", VERDICT: "string", GONE: "boolean", DELETED: "boolean", TAKER: "bigint"}
 )
 _OWN = columns_from_text(
-    {"version": "bigint", "is_marked": "boolean", "partial": "boolean", PLACE: "bigint", SIDE: "tinyint"}
+    {
+        "version": "bigint",
+        "is_marked": "boolean",
+        "partial": "boolean",
+        PLACE: "bigint",
+        SIDE: "tinyint",
+    }
 )
-# A task that rewrites files, and the number above the row's bits in the places of rows that it needs.
+# A task that rewrites files, and the number above the row's bits in the places of rows that it
+# needs.
 _TASK, _NUMBER = "task", "number"
 
 
@@ -89,14 +104,20 @@ class SparkMerge:
             rows = rows.unionByName(self._contenders(contest, contest.candidates, TABLE, may_hold))
         if contest.present is not None:
             rows = rows.unionByName(self._contenders(contest, contest.present, PRESENT))
-        count = sum(file.rows for file in (*contest.brought, *contest.candidates, *(contest.present or ())))
+        count = sum(
+            file.rows for file in (*contest.brought, *contest.candidates, *(contest.present or ()))
+        )
         by_key = rows.repartition(max(1, -(-count // KEYS_OF_A_TASK)), *key_names(rules))
         decided = by_key.mapInArrow(partial(_resolved, rules), spark_columns(_VERDICTS))
         decided = decided.persist(StorageLevel.MEMORY_AND_DISK)
         with warnings.catch_warnings():
             # PySpark leaves the socket of a `collect` to the garbage collector.
             warnings.simplefilter("ignore", ResourceWarning)
-            sums = F.count("*").alias("rows"), F.count_if(GONE).alias("gone"), F.count_if(DELETED).alias("deleted")
+            sums = (
+                F.count("*").alias("rows"),
+                F.count_if(GONE).alias("gone"),
+                F.count_if(DELETED).alias("deleted"),
+            )
             counts = decided.groupBy(_number(PLACE), VERDICT).agg(*sums).collect()
         by_number: dict[int, dict[str, int]] = {}
         for row in counts:
@@ -105,7 +126,11 @@ class SparkMerge:
         return Verdicts(decided, by_number, gone, deleted)
 
     def _contenders(
-        self, contest: Contest, files: Sequence[PlacedFile], side: int, may_hold: MayHold | None = None
+        self,
+        contest: Contest,
+        files: Sequence[PlacedFile],
+        side: int,
+        may_hold: MayHold | None = None,
     ) -> DataFrame:
         rules = contest.rules
         columns = contest.columns(rules.keys if side == PRESENT else rules.columns)
@@ -114,7 +139,9 @@ class SparkMerge:
 
     def undeleted(self, files: Sequence[PlacedFile]) -> int:
         """Number of rows that are not marked as deleted."""
-        rows = self._read(files, DELETED_AT_COLUMN, partial(fitted, columns=DELETED_AT_COLUMN), DELETED_AT_COLUMN)
+        rows = self._read(
+            files, DELETED_AT_COLUMN, partial(fitted, columns=DELETED_AT_COLUMN), DELETED_AT_COLUMN
+        )
         return int(rows.where(F.col(DELETED_AT).isNull()).count())
 
     def _read(
@@ -144,7 +171,9 @@ class SparkMerge:
         return staged_by_tasks(rows, partial(_rewritten, self.storage, parts), rewrite.partitioning)
 
     def _of_tasks(self, parts: Sequence[Rewrite], verdicts: DataFrame) -> DataFrame:
-        """The verdicts that each task needs: on the rows of its files, and on those that complete some of them."""
+        """The verdicts that each task needs: on the rows of its files, and on those that complete
+        some of them.
+        """
         tasks: dict[int, set[int]] = defaultdict(set)
         for task, part in enumerate(parts):
             for file in (*part.opened, *part.brought):
@@ -173,7 +202,9 @@ def _contender_columns(rules: MergeRules, types: Struct) -> Struct:
     return Struct.of({**keys, **cursors, **_OWN.types})
 
 
-def _contending(rules: MergeRules, side: int, shape: Struct, rows: pa.RecordBatch) -> pa.RecordBatch:
+def _contending(
+    rules: MergeRules, side: int, shape: Struct, rows: pa.RecordBatch
+) -> pa.RecordBatch:
     return fitted(contenders(rows, rules, side), shape)
 
 
@@ -198,11 +229,17 @@ def _resolved(rules: MergeRules, batches: Iterator[pa.RecordBatch]) -> Iterator[
 
 
 def _parts(rewrite: Rewrite, verdicts: Verdicts | None) -> list[Rewrite]:
-    """What each task writes again: files of about the size of a new one, those of a hive folder together."""
+    """What each task writes again: files of about the size of a new one, those of a hive folder
+    together.
+    """
     brought = {file.path for file in rewrite.brought}
     files = [*sorted(rewrite.opened, key=lambda file: file.folders), *rewrite.brought]
-    counts = {file.path: {} if verdicts is None else verdicts.of_file(file.numbers) for file in files}
-    givers = [file for file in files if VALUES in counts[file.path] or LAST_VALUES in counts[file.path]]
+    counts = {
+        file.path: {} if verdicts is None else verdicts.of_file(file.numbers) for file in files
+    }
+    givers = [
+        file for file in files if VALUES in counts[file.path] or LAST_VALUES in counts[file.path]
+    ]
     parts = []
     for number, group in enumerate(divided(files, rewrite.file_bytes)):
         own = {file.path for file in group}
@@ -222,9 +259,16 @@ def _parts(rewrite: Rewrite, verdicts: Verdicts | None) -> list[Rewrite]:
 
 
 def _rewritten(
-    storage: Storage, parts: Sequence[Rewrite], batches: Iterator[pa.RecordBatch], scratch: Path, attempt: str
+    storage: Storage,
+    parts: Sequence[Rewrite],
+    batches: Iterator[pa.RecordBatch],
+    scratch: Path,
+    attempt: str,
 ) -> list[StagedFile]:
-    """Rewrite the files of the tasks whose numbers and verdicts these are; where Spark can, of one."""
+    """Rewrite the files of the tasks whose numbers and verdicts these are.
+
+    Where Spark can, of one.
+    """
     found = list(batches)
     if not found:
         return []
@@ -232,7 +276,9 @@ def _rewritten(
     for task in pc.unique(rows[_TASK]).to_pylist():
         verdicts = None
         if PLACE in rows.column_names:
-            verdicts = rows.filter((pc.field(_TASK) == task) & pc.field(PLACE).is_valid()).sort_by(PLACE)
+            verdicts = rows.filter((pc.field(_TASK) == task) & pc.field(PLACE).is_valid()).sort_by(
+                PLACE
+            )
         part = replace(parts[task], folder=f"{parts[task].folder}-{attempt}")
         files += staged_files(storage, part, verdicts, scratch.with_name(f"{scratch.name}-{task}"))
     return files

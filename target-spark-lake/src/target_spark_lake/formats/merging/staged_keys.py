@@ -1,4 +1,7 @@
-"""The ranges of a run's keys, and whether one occurs twice; read by Arrow from the key columns alone."""
+"""The ranges of a run's keys, and whether one occurs twice.
+
+Read by Arrow from the key columns alone.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +36,8 @@ class StagedKeys:
 
     Attributes:
         keys: Names of the key's columns.
-        ranges: Ranges for each column; every key is within one of these tuples. None if nothing is known.
+        ranges: Ranges for each column; every key is within one of these tuples. None if nothing is
+            known.
         distinct: Whether certainly no key occurs twice.
     """
 
@@ -60,7 +64,9 @@ def staged_keys(files: Sequence[BinaryIO], keys: tuple[str, ...], rows: int) -> 
         ranges = tuple(each for file in parquet for each in _of_groups(file.metadata, keys))
         return StagedKeys(keys, ranges, _ascend(parquet, keys))
     try:
-        values = pa.concat_tables([file.read(list(keys)) for file in parquet], promote_options="permissive")
+        values = pa.concat_tables(
+            [file.read(list(keys)) for file in parquet], promote_options="permissive"
+        )
         # 0.0 and -0.0 are equal keys for Spark, but not for Arrow.
         floating = any(pa.types.is_floating(field.type) for field in values.schema)
         distinct = not floating and values.group_by(list(keys)).aggregate([]).num_rows == rows
@@ -71,13 +77,21 @@ def staged_keys(files: Sequence[BinaryIO], keys: tuple[str, ...], rows: int) -> 
 
 
 def _ascend(files: Sequence[pyarrow.parquet.ParquetFile], keys: tuple[str, ...]) -> bool:
-    """Whether each key is greater than the one before it, through all files, as in a table read by its key."""
+    """Whether each key is greater than the one before it, through all files, as in a table read by
+    its key.
+    """
     last: pa.Table | None = None
     for file in files:
         for group in range(file.metadata.num_row_groups):
-            rows = file.read_row_group(group, columns=list(keys)).select(list(keys)).combine_chunks()
+            rows = (
+                file.read_row_group(group, columns=list(keys)).select(list(keys)).combine_chunks()
+            )
             try:
-                both = rows if last is None else pa.concat_tables([last, rows], promote_options="permissive")
+                both = (
+                    rows
+                    if last is None
+                    else pa.concat_tables([last, rows], promote_options="permissive")
+                )
                 if not _is_ascending(both, keys):
                     return False
             except (pa.ArrowNotImplementedError, pa.ArrowInvalid, pa.ArrowTypeError):
@@ -102,7 +116,9 @@ def _is_ascending(rows: pa.Table, keys: tuple[str, ...]) -> bool:
 
 
 def _of_values(values: pa.Table, keys: tuple[str, ...]) -> tuple[tuple[ColumnRange, ...], ...]:
-    in_order = values.take(pc.sort_indices(values, sort_keys=[(name, "ascending") for name in keys]))
+    in_order = values.take(
+        pc.sort_indices(values, sort_keys=[(name, "ascending") for name in keys])
+    )
     step = max(1, -(-values.num_rows // RANGES))
     return tuple(
         tuple(_range_of(in_order.column(name).slice(start, step)) for name in keys)
@@ -112,13 +128,20 @@ def _of_values(values: pa.Table, keys: tuple[str, ...]) -> tuple[tuple[ColumnRan
 
 def _range_of(column: pa.ChunkedArray) -> ColumnRange:
     bounds = pc.min_max(column).as_py()
-    return ColumnRange(bounds["min"], bounds["max"]) if isinstance(bounds["min"], BOUND_TYPES) else ColumnRange()
+    return (
+        ColumnRange(bounds["min"], bounds["max"])
+        if isinstance(bounds["min"], BOUND_TYPES)
+        else ColumnRange()
+    )
 
 
 def _of_groups(metadata: FileMetaData, keys: tuple[str, ...]) -> list[tuple[ColumnRange, ...]]:
     found = column_places(metadata)
     places = [found.get(name) for name in keys]
     return [
-        tuple(ColumnRange() if place is None else group_range(metadata, group, place) for place in places)
+        tuple(
+            ColumnRange() if place is None else group_range(metadata, group, place)
+            for place in places
+        )
         for group in range(metadata.num_row_groups)
     ]

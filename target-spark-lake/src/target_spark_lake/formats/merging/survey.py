@@ -1,4 +1,6 @@
-"""Preparation of a merge from footers: the rules that apply, and the files that may hold affected rows."""
+"""Preparation of a merge from footers: the rules that apply, and the files that may hold affected
+rows.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,12 @@ from target_spark_lake.formats.merging.rules import MergeRules
 from target_spark_lake.formats.merging.staged_keys import StagedKeys, staged_keys
 from target_spark_lake.layout import file_age
 from target_spark_lake.tables.row_order import read_parts
-from target_spark_lake.tables.table_index import TableIndex, current_index, file_statistics, read_index
+from target_spark_lake.tables.table_index import (
+    TableIndex,
+    current_index,
+    file_statistics,
+    read_index,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -85,9 +92,12 @@ def _rules(load: StreamLoad, staged: Iterable[FileStatistics]) -> MergeRules:
     return MergeRules(
         keys=schema.key_properties,
         cursor=schema.cursor,
-        numbers=frozenset(name for name in schema.cursor if name in schema.numbers and types[name] == STRING),
+        numbers=frozenset(
+            name for name in schema.cursor if name in schema.numbers and types[name] == STRING
+        ),
         # A tap without versions must be able to change rows that came with one.
-        versions=load.activated is not None or not all(each.all_null(TABLE_VERSION) for each in staged),
+        versions=load.activated is not None
+        or not all(each.all_null(TABLE_VERSION) for each in staged),
         deletes=not all(each.all_null(DELETED_AT) for each in staged),
         hard_delete=schema.hard_delete,
         activated=load.activated,
@@ -105,11 +115,14 @@ def _may_be_outdated(file: FileStatistics, rules: MergeRules) -> bool:
 
 
 def _refuse_null_keys(stream: str, keys: tuple[str, ...], staged: Iterable[FileStatistics]) -> None:
-    """Final check of keys: invalid records were refused before, but adopted files are not checked row by row."""
+    """Final check of keys: invalid records were refused before, but adopted files are not checked
+    row by row.
+    """
     for each in staged:
         for key in keys:
             known = each.columns[key]
             if known.nulls:
                 raise RecordError(
-                    f"stream {stream}: {known.nulls} record(s) have NULL in the key column {key}; nothing was published"
+                    f"stream {stream}: {known.nulls} record(s) have NULL in the key column {key}; "
+                    "nothing was published"
                 )

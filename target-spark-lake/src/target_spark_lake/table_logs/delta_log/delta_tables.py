@@ -7,7 +7,12 @@ from typing import TYPE_CHECKING
 
 from singer_spark.errors import ConfigurationError
 from target_spark_lake.table_logs.delta_log.expendable import expendable, forget
-from target_spark_lake.table_logs.delta_log.files import delta_change, other_columns, readable, rearrangement
+from target_spark_lake.table_logs.delta_log.files import (
+    delta_change,
+    other_columns,
+    readable,
+    rearrangement,
+)
 from target_spark_lake.table_logs.delta_log.log_entry import DeltaChange
 from target_spark_lake.table_logs.delta_log.log_publish import (
     CHECKPOINT_VERSIONS,
@@ -51,7 +56,8 @@ class DeltaTables:
         """Refuse a folder name that readers of Delta can't open."""
         if UNREADABLE in f"{self._storage.url}/{table}":
             raise ConfigurationError(
-                f"stream {stream}: readers of Delta can't open a folder with a percent sign, as {table} has; rename "
+                f"stream {stream}: readers of Delta can't open a folder with a percent sign, as "
+                f"{table} has; rename "
                 "the stream (stream_maps, __alias__), or load it as format parquet"
             )
 
@@ -64,7 +70,10 @@ class DeltaTables:
         return all(after.types.get(each.name, each.type) == each.type for each in before)
 
     def change(
-        self, before: DeltaSnapshot | None, change: TableChange, adopted: Mapping[str, int] | None = None
+        self,
+        before: DeltaSnapshot | None,
+        change: TableChange,
+        adopted: Mapping[str, int] | None = None,
     ) -> TableChange:
         """The change with its log entry, and with its files in folders that readers can open."""
         if adopted is None:
@@ -78,7 +87,10 @@ class DeltaTables:
         moved = rearrangement(self._storage, before, change)
         if not isinstance(change.log, DeltaChange):
             return replace(change, log=moved)
-        return replace(change, log=replace(change.log, statistics={**change.log.statistics, **moved.statistics}))
+        return replace(
+            change,
+            log=replace(change.log, statistics={**change.log.statistics, **moved.statistics}),
+        )
 
     def has_run(self, commit: DeltaCommit) -> bool:
         return has_run(self._storage, commit)

@@ -1,9 +1,10 @@
 """Files of a Delta table that no kept version needs: those removed in its log long enough ago.
 
-A version is kept if it was current at the given instant or later. So the files of all kept versions are those of the
-current version and those removed by entries after that instant. Of the others only files that certainly belong to the
-table go: the log says that they were removed, or they have a name given by a run of this program. (A checkpoint drops
-what was removed long ago, and log entries expire, so for the oldest files the name must suffice.)
+A version is kept if it was current at the given instant or later. So the files of all kept versions
+are those of the current version and those removed by entries after that instant. Of the others only
+files that certainly belong to the table go: the log says that they were removed, or they have a
+name given by a run of this program. (A checkpoint drops what was removed long ago, and log entries
+expire, so for the oldest files the name must suffice.)
 """
 
 from __future__ import annotations
@@ -20,7 +21,12 @@ from singer_spark.state.run_log import time_of
 from singer_spark.storage.at_once import each
 from target_spark_lake.config.config_schema import DELTA
 from target_spark_lake.layout import is_data_file, written_by
-from target_spark_lake.table_logs.delta_log.snapshot import LOG_FOLDER, open_table, read_snapshot, reading
+from target_spark_lake.table_logs.delta_log.snapshot import (
+    LOG_FOLDER,
+    open_table,
+    read_snapshot,
+    reading,
+)
 from target_spark_lake.tables.expendable import Expendable
 
 if TYPE_CHECKING:
@@ -37,7 +43,9 @@ _AMOUNT = re.compile(r"(\d+)\s+(microsecond|millisecond|second|minute|hour|day|w
 
 
 def expendable(storage: Storage, table: str, record: TableRecord, before: datetime) -> Expendable:
-    """What no version current at `before` or later needs; earlier if the table's owner keeps files longer.
+    """What no version current at `before` or later needs.
+
+    Earlier if the table's owner keeps files longer.
 
     Raises:
         StorageError: the log is missing or can't be read.
@@ -46,13 +54,18 @@ def expendable(storage: Storage, table: str, record: TableRecord, before: dateti
     listed = storage.list(table)
     current = read_snapshot(storage, table)
     if current is None:
-        raise StorageError(f"stream {record.stream}: the log of Delta table {table} is gone: restore {LOG_FOLDER}")
+        raise StorageError(
+            f"stream {record.stream}: the log of Delta table {table} is gone: restore {LOG_FOLDER}"
+        )
     now = datetime.now(UTC)
     before = min(before, now - retention(current.configuration, table))
-    entries = sorted((file for file in listed if _is_entry(table, file.path)), key=lambda file: file.path)
+    entries = sorted(
+        (file for file in listed if _is_entry(table, file.path)), key=lambda file: file.path
+    )
     young = _young_entries(entries, before)
     kept = {*current.files, *_removed(storage, [file.path for file in young])}
-    # If the log's entries don't reach back that far, only its checkpoint knows what was removed since.
+    # If the log's entries don't reach back that far, only its checkpoint knows what was removed
+    # since.
     complete = len(young) < len(entries) or _starts_the_log(entries)
     hours = 0 if complete else math.ceil((now - before) / timedelta(hours=1))
     gone = _tombstones(storage, table, hours)
@@ -71,7 +84,9 @@ def forget(storage: Storage, expendable: Expendable) -> Sequence[str]:
     current = read_snapshot(storage, expendable.table)
     if current is None:  # whoever removed the log must decide about the files
         return ()
-    return [path for path in expendable.files if path[len(expendable.table) + 1 :] not in current.files]
+    return [
+        path for path in expendable.files if path[len(expendable.table) + 1 :] not in current.files
+    ]
 
 
 def retention(configuration: Mapping[str, str], table: str) -> timedelta:
@@ -84,9 +99,13 @@ def retention(configuration: Mapping[str, str], table: str) -> timedelta:
     amounts = text.removeprefix("interval").strip()
     if _AMOUNT.sub("", amounts).strip() or (text and not amounts):
         raise StorageError(
-            f"Delta table {table}: {RETENTION} is '{text}', which is not an interval like 'interval 7 days'"
+            f"Delta table {table}: {RETENTION} is '{text}', which is not an interval like "
+            "'interval 7 days'"
         )
-    return sum((timedelta(**{f"{unit}s": int(number)}) for number, unit in _AMOUNT.findall(amounts)), timedelta())
+    return sum(
+        (timedelta(**{f"{unit}s": int(number)}) for number, unit in _AMOUNT.findall(amounts)),
+        timedelta(),
+    )
 
 
 def _is_entry(table: str, path: str) -> bool:
@@ -99,7 +118,10 @@ def _starts_the_log(entries: Sequence[FileInfo]) -> bool:
 
 
 def _young_entries(entries: Sequence[FileInfo], before: datetime) -> list[FileInfo]:
-    """The entries written since an instant, and all after them; an entry without a time counts as young."""
+    """The entries written since an instant, and all after them.
+
+    An entry without a time counts as young.
+    """
     for number, entry in enumerate(entries):
         if entry.modified is None or entry.modified >= before.timestamp():
             return list(entries[number:])

@@ -12,7 +12,12 @@ from singer_spark.errors import ConfigurationError, RecordError, SchemaError
 from singer_spark.singer.exact_json import Spelled, to_json
 from singer_spark.singer.lake_type import Array, Scalar, Struct, columns_from_text
 from singer_spark.storage.parquet_footer import open_parquet
-from target_spark_lake.columns.partitioning import LONGEST_FOLDER, Part, check_unchanged, folder_names
+from target_spark_lake.columns.partitioning import (
+    LONGEST_FOLDER,
+    Part,
+    check_unchanged,
+    folder_names,
+)
 from target_spark_lake.table_logs.delta_log.log_entry import DeltaChange, DeltaCommit
 from target_spark_lake.table_logs.delta_log.schema import (
     check_names,
@@ -38,7 +43,8 @@ if TYPE_CHECKING:
 
 # As many as other writers of Delta describe.
 MOST_COLUMNS = 32
-# Floating-point numbers lack bounds: no footer says whether there is a NaN, which most readers sort above all numbers.
+# Floating-point numbers lack bounds: no footer says whether there is a NaN, which most readers sort
+# above all numbers.
 _BOUNDED = {
     **dict.fromkeys(("tinyint", "smallint", "int", "bigint"), int),
     **{"boolean": bool, "string": str, "decimal": Decimal},
@@ -61,10 +67,13 @@ def other_columns(storage: Storage, record: TableRecord, path: str) -> list[str]
 def readable(files: Iterable[StagedFile]) -> tuple[StagedFile, ...]:
     """The files with equivalent hive folder names that every reader of Delta can open.
 
-    On an object store Polars takes delta-rs's URLs for names: so names contain nothing that URLs escape, unless that
-    would make them longer than file systems allow.
+    On an object store Polars takes delta-rs's URLs for names: so names contain nothing that URLs
+    escape, unless that would make them longer than file systems allow.
     """
-    return tuple(replace(each, partition="/".join(map(_readable, each.partition.split("/")))) for each in files)
+    return tuple(
+        replace(each, partition="/".join(map(_readable, each.partition.split("/"))))
+        for each in files
+    )
 
 
 def _readable(folder: str) -> str:
@@ -73,15 +82,22 @@ def _readable(folder: str) -> str:
 
 
 def logged_columns(record: TableRecord) -> Struct:
-    """A table's columns as its log has them: the stream's, followed by those derived from times in folder names."""
+    """A table's columns as its log has them: the stream's, followed by those derived from times in
+    folder names.
+    """
     made = (part.derived_column for part in map(Part.of, record.partition_by))
     return Struct((*columns_from_text(record.columns), *filter(None, made)))
 
 
 def delta_change(
-    storage: Storage, before: DeltaSnapshot | None, change: TableChange, adopted: Mapping[str, int] | None = None
+    storage: Storage,
+    before: DeltaSnapshot | None,
+    change: TableChange,
+    adopted: Mapping[str, int] | None = None,
 ) -> DeltaChange | None:
-    """The log entry's content for a change; None if nothing changes; `adopted` files become the table's in place.
+    """The log entry's content for a change; None if nothing changes.
+
+    `adopted` files become the table's in place.
 
     Raises:
         SchemaError: Delta does not allow a column's name.
@@ -92,16 +108,23 @@ def delta_change(
     columns = columns_from_text(change.record.columns)
     logged = logged_columns(change.record)
     check_names(change.stream, logged)
-    partitioned, partitioned_before = folder_names(change.record.partition_by), before.partitioned if before else ()
+    partitioned, partitioned_before = (
+        folder_names(change.record.partition_by),
+        before.partitioned if before else (),
+    )
     schema = schema_after(before.schema if before else None, logged)
     if change.retire and before is not None and before.only_grows:
         raise ConfigurationError(
-            f"stream {change.stream}: table {change.table} has the property delta.appendOnly, so its rows can't be "
-            "replaced; remove it (ALTER TABLE … UNSET TBLPROPERTIES), or load the stream append-only"
+            f"stream {change.stream}: table {change.table} has the property delta.appendOnly, so "
+            "its rows can't be "
+            "replaced; remove it (ALTER TABLE … UNSET TBLPROPERTIES), or load the stream "
+            "append-only"
         )
     if before is not None and partitioned != partitioned_before:
         if len(change.retire) < len(before.files):  # those that stay lack the new partition values
-            check_unchanged(change.stream, change.table, before.partitioned, change.record.partition_by)
+            check_unchanged(
+                change.stream, change.table, before.partitioned, change.record.partition_by
+            )
         schema = schema or before.schema
     sizes = {**{file.path: file.bytes for file in change.published}, **(adopted or {})}
     if before is not None and not (sizes or change.retire or schema):
@@ -119,11 +142,17 @@ def delta_change(
     )
     inside = columns.without(partitioned)
     restated = _restated(storage, before, change, schema, inside)
-    return DeltaChange(planned, _statistics(storage, sizes, inside, before), adopted or {}, restated)
+    return DeltaChange(
+        planned, _statistics(storage, sizes, inside, before), adopted or {}, restated
+    )
 
 
 def _restated(
-    storage: Storage, before: DeltaSnapshot | None, change: TableChange, schema: str | None, columns: Struct
+    storage: Storage,
+    before: DeltaSnapshot | None,
+    change: TableChange,
+    schema: str | None,
+    columns: Struct,
 ) -> tuple[AddedFile, ...]:
     """The files that stay although the table gets columns, of which their statistics know nothing."""
     if (
@@ -140,7 +169,10 @@ def _restated(
 
 
 def rearrangement(storage: Storage, before: DeltaSnapshot, change: TableChange) -> DeltaChange:
-    """The log entry's content if the table's rows only move to other files; columns and partitions stay."""
+    """The log entry's content if the table's rows only move to other files.
+
+    Columns and partitions stay.
+    """
     assert change.record is not None
     planned = DeltaCommit(
         change.table,
@@ -152,7 +184,9 @@ def rearrangement(storage: Storage, before: DeltaSnapshot, change: TableChange) 
     )
     sizes = {file.path: file.bytes for file in change.joined or change.staged}
     columns = columns_from_text(change.record.columns)
-    return DeltaChange(planned, _statistics(storage, sizes, columns.without(before.partitioned), before))
+    return DeltaChange(
+        planned, _statistics(storage, sizes, columns.without(before.partitioned), before)
+    )
 
 
 def _statistics(
@@ -166,33 +200,45 @@ def _statistics(
 
 
 def _described(columns: Struct, most: int) -> dict[str, LakeType]:
-    """The columns that delta-rs looks for in statistics, and perhaps more: it has none of arrays and bytes."""
-    found = [each for each in columns if not isinstance(each.type, Array) and str(each.type) != "binary"]
+    """The columns that delta-rs looks for in statistics, and perhaps more: it has none of arrays
+    and bytes.
+    """
+    found = [
+        each for each in columns if not isinstance(each.type, Array) and str(each.type) != "binary"
+    ]
     return {each.name: each.type for each in found[:most]}
 
 
-def _check_values(storage: Storage, change: TableChange, schema: str, sizes: Mapping[str, int]) -> None:
+def _check_values(
+    storage: Storage, change: TableChange, schema: str, sizes: Mapping[str, int]
+) -> None:
     """Refuse NULLs that the table's owner does not allow."""
     assert change.record is not None
     own = change.record.own_columns
     inside = [name for name, inside in required_columns(schema).items() if inside and name in own]
     if inside:
         raise SchemaError(
-            f"stream {change.stream}: in column(s) {', '.join(inside)} of Delta table {change.table} someone else made "
-            "members NOT NULL, which this program can't check; allow NULL there (ALTER COLUMN … DROP NOT NULL), or "
+            f"stream {change.stream}: in column(s) {', '.join(inside)} of Delta table "
+            f"{change.table} someone else made "
+            "members NOT NULL, which this program can't check; allow NULL there (ALTER COLUMN … "
+            "DROP NOT NULL), or "
             "load the stream into another table (stream_options, path)"
         )
     lacking = columns_with_null(storage, schema, sizes)
     if lacking:
         raise RecordError(
-            f"stream {change.stream}: column(s) {', '.join(lacking)} of Delta table {change.table} are NOT NULL, and "
-            "rows of this run have no value there; nothing was published. Give them values in the tap, or allow NULL "
+            f"stream {change.stream}: column(s) {', '.join(lacking)} of Delta table {change.table} "
+            "are NOT NULL, and "
+            "rows of this run have no value there; nothing was published. Give them values in the "
+            "tap, or allow NULL "
             "(ALTER TABLE … ALTER COLUMN … DROP NOT NULL)"
         )
 
 
 def columns_with_null(storage: Storage, schema: str, sizes: Mapping[str, int]) -> list[str]:
-    """Columns that are NOT NULL in a `schemaString` but may be NULL in a row of these files (path to bytes)."""
+    """Columns that are NOT NULL in a `schemaString` but may be NULL in a row of these files (path
+    to bytes).
+    """
     names = [name for name, inside in required_columns(schema).items() if not inside]
     if not names:
         return []
@@ -201,9 +247,11 @@ def columns_with_null(storage: Storage, schema: str, sizes: Mapping[str, int]) -
 
 
 def _statistics_text(known: FileStatistics, described: Mapping[str, LakeType]) -> str:
-    """A file's `stats`: what its footer says about the described columns, or only the rows if it lacks something.
+    """A file's `stats`: what its footer says about the described columns, or only the rows if it
+    lacks something.
 
-    Where a file has statistics, but not of a column, delta-rs finds none of its rows by a filter on that column.
+    Where a file has statistics, but not of a column, delta-rs finds none of its rows by a filter on
+    that column.
     """
     ranges = {name: _range(known, name, kind) for name, kind in described.items()}
     found = {name: each for name, each in ranges.items() if each is not None}
@@ -212,7 +260,9 @@ def _statistics_text(known: FileStatistics, described: Mapping[str, LakeType]) -
     low = {name: _value(each.low) for name, each in found.items() if each.low is not None}
     high = {name: _value(each.high) for name, each in found.items() if each.high is not None}
     nulls = {name: each.nulls for name, each in found.items()}
-    return to_json({"numRecords": known.rows, "minValues": low, "maxValues": high, "nullCount": nulls})
+    return to_json(
+        {"numRecords": known.rows, "minValues": low, "maxValues": high, "nullCount": nulls}
+    )
 
 
 def _range(known: FileStatistics, name: str, kind: LakeType) -> ColumnRange | None:
@@ -223,13 +273,18 @@ def _range(known: FileStatistics, name: str, kind: LakeType) -> ColumnRange | No
     if found.nulls == known.rows:
         return ColumnRange(nulls=found.nulls)
     expected = _BOUNDED.get(kind.name) if isinstance(kind, Scalar) else None
-    if expected is None or not (isinstance(found.low, expected) and isinstance(found.high, expected)):
+    if expected is None or not (
+        isinstance(found.low, expected) and isinstance(found.high, expected)
+    ):
         return None
     return found
 
 
 def _value(bound: Any) -> Any:
-    """A value as spelled in the log; timestamps exact to the microsecond, decimals without an exponent."""
+    """A value as spelled in the log.
+
+    Timestamps exact to the microsecond, decimals without an exponent.
+    """
     if isinstance(bound, Decimal):
         return Spelled(f"{bound:f}")
     if isinstance(bound, datetime):

@@ -1,7 +1,7 @@
 """A commit to a Delta table as the journal keeps it, and the log entry made from it.
 
-This program writes the entry itself, with the same create-if-absent that decides a run: new columns and files become
-visible at once, and a repetition finds the very transaction that it would write.
+This program writes the entry itself, with the same create-if-absent that decides a run: new columns
+and files become visible at once, and a repetition finds the very transaction that it would write.
 """
 
 from __future__ import annotations
@@ -46,10 +46,12 @@ class DeltaCommit:
         data_change: False if rows only move to other files; older journals lack it and mean True.
         partitioned: The table's partition columns afterwards.
         partitioned_before: The partition columns of the version planned on; empty for a new table.
-        takes_back: Number of the transaction that this one undoes, if it was made; None for other commits.
+        takes_back: Number of the transaction that this one undoes, if it was made; None for other
+            commits.
         joined: Files with the rows of small ones, added if those still exist.
         joined_from: Paths of those small files, to be removed, relative to the table.
-        table_id: Id of the table that it was planned on; None for a new table, and in older journals.
+        table_id: Id of the table that it was planned on; None for a new table, and in older
+            journals.
         restated: Files that stay, with statistics that cover the columns which the commit adds.
     """
 
@@ -86,7 +88,10 @@ class DeltaCommit:
         return replace(emptied, run_id=run_id, transaction=number, takes_back=self.transaction)
 
     def to_body(self) -> dict[str, Any]:
-        """The commit as a JSON object; rarely used members are left out if empty: older programs don't know them."""
+        """The commit as a JSON object.
+
+        Rarely used members are left out if empty: older programs don't know them.
+        """
         body = asdict(self)
         return {name: value for name, value in body.items() if value or name not in OF_SOME}
 
@@ -125,13 +130,17 @@ class DeltaChange:
     adopted: Mapping[str, int] = field(default_factory=dict)
     restated: tuple[AddedFile, ...] = ()
 
-    def commit(self, pipeline: str, run_id: str, change: TableChange, final: Mapping[str, str]) -> DeltaCommit:
+    def commit(
+        self, pipeline: str, run_id: str, change: TableChange, final: Mapping[str, str]
+    ) -> DeltaCommit:
         """The run's commit, given the final paths of the change's staged files."""
 
         def added(path: str, staged: str, size: int) -> AddedFile:
             # A file's partition values are those of its hive folders, in the same spelling.
             partition = folder_values(folders_of(path[len(change.table) + 1 :]))
-            return AddedFile(log_spelling(change.table, path), size, self.statistics[staged], partition)
+            return AddedFile(
+                log_spelling(change.table, path), size, self.statistics[staged], partition
+            )
 
         def logged(files: Iterable[StagedFile]) -> tuple[AddedFile, ...]:
             return tuple(added(final[file.path], file.path, file.bytes) for file in files)
@@ -155,7 +164,9 @@ class DeltaChange:
 
 
 def transaction_number(run_id: str) -> int:
-    """The time in a run's id in microseconds since 1970, which increases with each run of a pipeline."""
+    """The time in a run's id in microseconds since 1970, which increases with each run of a
+    pipeline.
+    """
     return (time_of(run_id) - datetime.fromtimestamp(0, UTC)) // timedelta(microseconds=1)
 
 
@@ -166,8 +177,15 @@ def log_entry(
     remove: Iterable[AddedFile],
     again: Iterable[AddedFile],
 ) -> bytes:
-    """The entry of the next version; `remove` goes, `again` is re-added, `schema` is None if unchanged."""
-    transaction = {"appId": commit.application, "version": commit.transaction, "lastUpdated": commit.time}
+    """The entry of the next version.
+
+    `remove` goes, `again` is re-added, `schema` is None if unchanged.
+    """
+    transaction = {
+        "appId": commit.application,
+        "version": commit.transaction,
+        "lastUpdated": commit.time,
+    }
     actions = [_commit_info(commit), {"txn": transaction}]
     protocol = _protocol(frozenset(commit.features), current)
     if protocol is not None:
@@ -187,8 +205,12 @@ def log_entry(
     if current is not None and all(path in current.files for path in commit.joined_from):
         # Otherwise another writer changed or joined them meanwhile, and they stay as they are now.
         moved = [current.files[path] for path in commit.joined_from]
-        actions += [{"remove": _remove(file, commit.time) | {"dataChange": False}} for file in moved]
-        actions += [{"add": _add(file, commit.time) | {"dataChange": False}} for file in commit.joined]
+        actions += [
+            {"remove": _remove(file, commit.time) | {"dataChange": False}} for file in moved
+        ]
+        actions += [
+            {"add": _add(file, commit.time) | {"dataChange": False}} for file in commit.joined
+        ]
     return b"".join(json.dumps(action).encode() + b"\n" for action in actions)
 
 
@@ -215,7 +237,9 @@ def _protocol(needed: frozenset[str], current: DeltaSnapshot | None) -> dict[str
     if not needed:
         return {"minReaderVersion": 1, "minWriterVersion": 2}
     readers = needed | (current.reader_features if current else frozenset())
-    writers = readers | (current.writer_features if current else frozenset()) | {*LEGACY_WRITER_FEATURES}
+    writers = (
+        readers | (current.writer_features if current else frozenset()) | {*LEGACY_WRITER_FEATURES}
+    )
     return {
         "minReaderVersion": 3,
         "minWriterVersion": 7,
@@ -236,7 +260,11 @@ def _metadata(commit: DeltaCommit, current: DeltaSnapshot | None, schema: str) -
 
 
 def _remove(file: AddedFile, time: int) -> dict[str, Any]:
-    about = {"extendedFileMetadata": True, "partitionValues": dict(file.partition), "size": file.size}
+    about = {
+        "extendedFileMetadata": True,
+        "partitionValues": dict(file.partition),
+        "size": file.size,
+    }
     return {"path": file.path, "deletionTimestamp": time, **about}
 
 

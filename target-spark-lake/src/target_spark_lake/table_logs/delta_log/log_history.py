@@ -16,8 +16,12 @@ if TYPE_CHECKING:
 FORGETS = "delta.setTransactionRetentionDuration"
 
 
-def last_transaction(storage: Storage, commit: DeltaCommit, current: DeltaSnapshot, wanted: int) -> int:
-    """The number of the pipeline's last transaction; 0 if there is none since the commit was planned.
+def last_transaction(
+    storage: Storage, commit: DeltaCommit, current: DeltaSnapshot, wanted: int
+) -> int:
+    """The number of the pipeline's last transaction.
+
+    0 if there is none since the commit was planned.
 
     The log entries are searched too: a table's owner may make transactions expire early.
 
@@ -31,8 +35,10 @@ def last_transaction(storage: Storage, commit: DeltaCommit, current: DeltaSnapsh
         numbers = transactions(storage, commit, version)
         if numbers is None and FORGETS in current.configuration:
             raise UnpublishableError(
-                f"Delta table {commit.table} has the property {FORGETS}, and its log does not reach back to version "
-                f"{version}: whether it holds run {commit.run_id} can't be told; restore {LOG_FOLDER}, then "
+                f"Delta table {commit.table} has the property {FORGETS}, and its log does not "
+                "reach back to version "
+                f"{version}: whether it holds run {commit.run_id} can't be told; restore "
+                f"{LOG_FOLDER}, then "
                 "`spark-lake recover`"
             )
         found = max(found, *(numbers or [0]))
@@ -40,7 +46,10 @@ def last_transaction(storage: Storage, commit: DeltaCommit, current: DeltaSnapsh
 
 
 def transactions(storage: Storage, commit: DeltaCommit, version: int) -> list[int] | None:
-    """The numbers of the pipeline's transactions in a version; None if the log does not reach back to it."""
+    """The numbers of the pipeline's transactions in a version.
+
+    None if the log does not reach back to it.
+    """
     data = storage.read(log_file(commit.table, version))
     if data is None:
         return None
@@ -65,8 +74,10 @@ def planned_on(storage: Storage, commit: DeltaCommit) -> DeltaSnapshot:
             raise
         failure = error
     raise UnpublishableError(
-        f"the log of Delta table {commit.table} has forgotten version {commit.seen}, on which run {commit.run_id} was "
-        f"planned, so it is unknown what others changed since: restore what is missing from {LOG_FOLDER}, then "
+        f"the log of Delta table {commit.table} has forgotten version {commit.seen}, on which run "
+        f"{commit.run_id} was "
+        "planned, so it is unknown what others changed since: restore what is missing from "
+        f"{LOG_FOLDER}, then "
         "`spark-lake recover`"
     ) from failure
 
@@ -74,8 +85,13 @@ def planned_on(storage: Storage, commit: DeltaCommit) -> DeltaSnapshot:
 def _reaches_back(storage: Storage, commit: DeltaCommit) -> bool:
     """Whether the log still has everything to reconstruct the version that a commit was planned on."""
     names = [file.path.rpartition("/")[2] for file in storage.list(f"{commit.table}/{LOG_FOLDER}")]
-    first = min((int(name[:20]) for name in names if name[:20].isdigit() and name[20:] == ".json"), default=0)
-    checkpoints = [int(name[:20]) for name in names if name[:20].isdigit() and ".checkpoint" in name]
+    first = min(
+        (int(name[:20]) for name in names if name[:20].isdigit() and name[20:] == ".json"),
+        default=0,
+    )
+    checkpoints = [
+        int(name[:20]) for name in names if name[:20].isdigit() and ".checkpoint" in name
+    ]
     return first == 0 or any(first - 1 <= each <= (commit.seen or 0) for each in checkpoints)
 
 

@@ -15,7 +15,8 @@ from singer_spark.singer.lake_type import Array, Field, LakeType, Scalar, Struct
 _FORBIDDEN = re.compile(r"[ ,;{}()\n\t=]")
 _NAMES = {"tinyint": "byte", "smallint": "short", "int": "integer", "bigint": "long"}
 TIMESTAMP_NTZ = "timestampNtz"
-# Column metadata that require writers to check or compute values, or to use other column names in files.
+# Column metadata that require writers to check or compute values, or to use other column names in
+# files.
 _RULES = ("delta.invariants", "delta.generationExpression", "CURRENT_DEFAULT", "EXISTS_DEFAULT")
 _PREFIXES = ("delta.identity.", "delta.columnMapping.", "delta.typeChanges")
 Json = dict[str, Any]
@@ -28,7 +29,8 @@ def check_names(stream: str, columns: Struct) -> None:
     if refused:
         raise SchemaError(
             f"stream {stream}: Delta takes no column name with a space or one of ,;{{}}()=, as in "
-            f"{', '.join(map(repr, refused))}; rename the column in the tap, or load the stream as format parquet"
+            f"{', '.join(map(repr, refused))}; rename the column in the tap, or load the stream as "
+            "format parquet"
         )
 
 
@@ -48,7 +50,9 @@ def _parts(kind: LakeType) -> Iterator[LakeType]:
 
 
 def schema_after(before: str | None, columns: Struct) -> str | None:
-    """The `schemaString` of a table that gets exactly these columns; None if it equals the one before.
+    """The `schemaString` of a table that gets exactly these columns.
+
+    None if it equals the one before.
 
     Everything else in it (comments, NOT NULL) is kept, and so is the order.
     """
@@ -66,7 +70,12 @@ def _joined(now: list[Json], before: list[Json], after: list[Json]) -> list[Json
     """The current fields, with the change from before to after applied."""
     known, earlier, wanted = (_by_name(fields) for fields in (now, before, after))
     made = [
-        {**each, "type": _joined_type(each["type"], earlier.get(name, {}).get("type"), wanted[name]["type"])}
+        {
+            **each,
+            "type": _joined_type(
+                each["type"], earlier.get(name, {}).get("type"), wanted[name]["type"]
+            ),
+        }
         if name in wanted
         else each
         for name, each in known.items()
@@ -93,9 +102,13 @@ def _joined_type(now: Any, before: Any, after: Any) -> Any:
 
 def columns_in_the_way(current: str, before: str, after: str | None) -> list[str]:
     """Columns that another writer changed so that files written for `before` no longer fit."""
-    known, earlier, wanted = (_by_name(_fields(each)) for each in (current, before, after or before))
+    known, earlier, wanted = (
+        _by_name(_fields(each)) for each in (current, before, after or before)
+    )
     gone = [
-        name for name, each in earlier.items() if name not in known or not _holds(known[name]["type"], each["type"])
+        name
+        for name, each in earlier.items()
+        if name not in known or not _holds(known[name]["type"], each["type"])
     ]
     own = {name.lower(): each for name, each in wanted.items() if name not in earlier}
     twins = [
@@ -109,11 +122,16 @@ def columns_in_the_way(current: str, before: str, after: str | None) -> list[str
 
 
 def _holds(now: Any, before: Any) -> bool:
-    """Whether files with the type before can be read with the current type: struct members may have been added."""
+    """Whether files with the type before can be read with the current type: struct members may have
+    been added.
+    """
     match now, before:
         case {"fields": [*some]}, {"fields": [*others]}:
             known = _by_name(some)
-            return all(each["name"] in known and _holds(known[each["name"]]["type"], each["type"]) for each in others)
+            return all(
+                each["name"] in known and _holds(known[each["name"]]["type"], each["type"])
+                for each in others
+            )
         case {"elementType": some}, {"elementType": others}:
             return _holds(some, others)
     return _same(now, before)
@@ -125,13 +143,19 @@ def columns_of_log(schema: str) -> Struct:
     Raises:
         ValueError: names a column with a type that no lake column has.
     """
-    return Struct(tuple(Field(each["name"], _lake_type(each["name"], each["type"])) for each in _fields(schema)))
+    return Struct(
+        tuple(
+            Field(each["name"], _lake_type(each["name"], each["type"])) for each in _fields(schema)
+        )
+    )
 
 
 def _lake_type(column: str, kind: Any) -> LakeType:
     match kind:
         case {"fields": [*fields]} if fields:
-            return Struct(tuple(Field(each["name"], _lake_type(column, each["type"])) for each in fields))
+            return Struct(
+                tuple(Field(each["name"], _lake_type(column, each["type"])) for each in fields)
+            )
         case {"elementType": element}:
             return Array(_lake_type(column, element))
         case str():
@@ -161,7 +185,9 @@ def _requires(kind: Any) -> bool:
 
 
 def rules_of_columns(schema: str) -> list[str]:
-    """Rules of columns for their writers besides the type, in words: `column total: delta.invariants`."""
+    """Rules of columns for their writers besides the type, in words: `column total:
+    delta.invariants`.
+    """
     return [
         f"column {path}: {name}"
         for path, rules in _metadata("", _fields(schema))

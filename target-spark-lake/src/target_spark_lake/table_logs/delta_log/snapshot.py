@@ -15,7 +15,11 @@ from singer_spark.errors import SchemaError, StorageError
 from singer_spark.singer.lake_type import columns_to_text
 from singer_spark.storage.files import FileInfo
 from target_spark_lake.columns.partitioning import Part, folder_names, folder_values, folders_of
-from target_spark_lake.table_logs.delta_log.schema import TIMESTAMP_NTZ, columns_of_log, rules_of_columns
+from target_spark_lake.table_logs.delta_log.schema import (
+    TIMESTAMP_NTZ,
+    columns_of_log,
+    rules_of_columns,
+)
 from target_spark_lake.tables.table_record import with_logged_columns
 
 if TYPE_CHECKING:
@@ -58,7 +62,8 @@ class DeltaSnapshot:
         version: Its number.
         files: Its files, by path relative to the table.
         schema: The columns (`schemaString`).
-        details: Members of `metaData` that are kept as they are: id, name, description, configuration, createdTime.
+        details: Members of `metaData` that are kept as they are: id, name, description,
+            configuration, createdTime.
         reader: The protocol's version for readers.
         writer: The protocol's version for writers.
         reader_features: Table features for readers; empty below version 3.
@@ -98,7 +103,8 @@ class DeltaSnapshot:
         return tuple(FileInfo(f"{table}/{path}", file.size) for path, file in self.files.items())
 
     def current_record(self, record: TableRecord) -> TableRecord:
-        """The record with the columns of the table's log, which others may have changed since the last run.
+        """The record with the columns of the table's log, which others may have changed since the
+        last run.
 
         Raises:
             SchemaError: a column has a type that no lake column has.
@@ -107,14 +113,25 @@ class DeltaSnapshot:
             logged = columns_of_log(self.schema)
         except ValueError as error:
             raise SchemaError(
-                f"stream {record.stream}: someone else gave its Delta table {error}, which this program can't keep; "
-                "take the column back (RESTORE), or load the stream into another table (stream_options, path)"
+                f"stream {record.stream}: someone else gave its Delta table {error}, which this "
+                "program can't keep; "
+                "take the column back (RESTORE), or load the stream into another table "
+                "(stream_options, path)"
             ) from error
-        made = {field.name for field in (part.derived_column for part in map(Part.of, record.partition_by)) if field}
-        return with_logged_columns(record, columns_to_text(logged.without(made - set(record.columns))))
+        made = {
+            field.name
+            for field in (part.derived_column for part in map(Part.of, record.partition_by))
+            if field
+        }
+        return with_logged_columns(
+            record, columns_to_text(logged.without(made - set(record.columns)))
+        )
 
     def reason_against_joining(self, record: TableRecord) -> str:
-        """Why the table's files can't be compacted here because of how they are laid out; empty if they can."""
+        """Why the table's files can't be compacted here because of how they are laid out.
+
+        Empty if they can.
+        """
         if self.partitioned != folder_names(record.partition_by):
             return "was partitioned by someone else in another way than its last run did"
         folders = (path.rpartition("/")[0] for path in self.files)
@@ -135,12 +152,20 @@ def log_spelling(table: str, path: str) -> str:
 
 
 def read_snapshot(
-    storage: Storage, table: str, application: str = "", version: int | None = None, *, known: bool = True
+    storage: Storage,
+    table: str,
+    application: str = "",
+    version: int | None = None,
+    *,
+    known: bool = True,
 ) -> DeltaSnapshot | None:
-    """The table now or at a version, with an application's last transaction; None if there is no log.
+    """The table now or at a version, with an application's last transaction.
+
+    None if there is no log.
 
     Raises:
-        StorageError: the log can't be read, or (if `known`) the table has features that this program does not know.
+        StorageError: the log can't be read, or (if `known`) the table has features that this
+            program does not know.
     """
     found = open_table(storage, table, version)
     if found is None:
@@ -160,7 +185,11 @@ def _snapshot(found: DeltaTable, application: str) -> DeltaSnapshot:
         found.schema().to_json(),
         {
             "id": str(metadata.id),
-            **{name: text for name, text in (("name", metadata.name), ("description", metadata.description)) if text},
+            **{
+                name: text
+                for name, text in (("name", metadata.name), ("description", metadata.description))
+                if text
+            },
             "configuration": dict(metadata.configuration),
             "createdTime": metadata.created_time,
         },
@@ -177,9 +206,14 @@ def _files(found: DeltaTable, *, partitioned: bool) -> dict[str, AddedFile]:
     actions = found.get_add_actions()
     names = ("path", "size_bytes", *(("partition",) if partitioned else ()))
     files = {}
-    for path, size, *values in zip(*(actions.column(name).to_pylist() for name in names), strict=True):
+    for path, size, *values in zip(
+        *(actions.column(name).to_pylist() for name in names), strict=True
+    ):
         texts = folder_values(folders_of(unquote(path)))
-        partition = {name: _text(each, texts.get(name)) for name, each in (values[0] if values else {}).items()}
+        partition = {
+            name: _text(each, texts.get(name))
+            for name, each in (values[0] if values else {}).items()
+        }
         files[unquote(path)] = AddedFile(path, size, partition=partition)
     return files
 
@@ -206,9 +240,13 @@ def open_table(storage: Storage, table: str, version: int | None = None) -> Delt
 
     try:
         with reading(table):
-            return DeltaTable(_url(storage, table), version=version, storage_options=storage.delta_options())
+            return DeltaTable(
+                _url(storage, table), version=version, storage_options=storage.delta_options()
+            )
     except StorageError as error:
-        if isinstance(error.__cause__, TableNotFoundError) and not storage.list(f"{table}/{LOG_FOLDER}"):
+        if isinstance(error.__cause__, TableNotFoundError) and not storage.list(
+            f"{table}/{LOG_FOLDER}"
+        ):
             return None
         raise
 
@@ -223,7 +261,9 @@ def reading(table: str) -> Iterator[None]:
     except BaseException as error:
         if not isinstance(error, DeltaError | OSError | ValueError) and not is_panic(error):
             raise
-        raise StorageError(f"the log of Delta table {table} can't be read: {plain(error)}; run again") from error
+        raise StorageError(
+            f"the log of Delta table {table} can't be read: {plain(error)}; run again"
+        ) from error
 
 
 def is_panic(error: BaseException) -> bool:
@@ -245,10 +285,15 @@ def _url(storage: Storage, table: str) -> str:
 
 def check_known(snapshot: DeltaSnapshot, table: str) -> None:
     """Refuse a table that other writers changed so that writing to it would be wrong."""
-    unknown = {*(snapshot.reader_features - _READER_FEATURES), *(snapshot.writer_features - _WRITER_FEATURES)}
+    unknown = {
+        *(snapshot.reader_features - _READER_FEATURES),
+        *(snapshot.writer_features - _WRITER_FEATURES),
+    }
     if snapshot.reader not in (1, 3) or snapshot.writer not in (1, 2, 7):
         unknown.add(f"protocol {snapshot.reader}/{snapshot.writer}")
-    if any(folder_values(folders_of(path)) != file.partition for path, file in snapshot.files.items()):
+    if any(
+        folder_values(folders_of(path)) != file.partition for path, file in snapshot.files.items()
+    ):
         unknown.add("files in folders that don't say their partition values")
     unknown.update(rules_of_columns(snapshot.schema))
     unknown.update(name for name in snapshot.configuration if name.startswith("delta.constraints."))
@@ -256,6 +301,8 @@ def check_known(snapshot: DeltaSnapshot, table: str) -> None:
         unknown.add("files outside of its folder")
     if unknown:
         raise StorageError(
-            f"Delta table {table} was given what this program can't keep: {', '.join(sorted(unknown))}; take it back "
-            "(ALTER TABLE … DROP FEATURE, or RESTORE), or load the stream into another table (stream_options, path)"
+            f"Delta table {table} was given what this program can't keep: "
+            f"{', '.join(sorted(unknown))}; take it back "
+            "(ALTER TABLE … DROP FEATURE, or RESTORE), or load the stream into another table "
+            "(stream_options, path)"
         )

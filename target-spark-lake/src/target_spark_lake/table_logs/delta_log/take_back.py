@@ -1,4 +1,6 @@
-"""Takes back the commit of a given-up run to a Delta table by another log entry, which undoes its own."""
+"""Takes back the commit of a given-up run to a Delta table by another log entry, which undoes its
+own.
+"""
 
 from __future__ import annotations
 
@@ -20,9 +22,12 @@ if TYPE_CHECKING:
 
 
 def take_back(storage: Storage, commit: DeltaCommit) -> int | None:
-    """Write the entry that undoes another run's, if that was made; else one that keeps it from being made later.
+    """Write the entry that undoes another run's, if that was made.
 
-    Either contains this run's transaction, so that a process still trying to publish the other run finds a later one.
+    Else one that keeps it from being made later.
+
+    Either contains this run's transaction, so that a process still trying to publish the other run
+    finds a later one.
 
     Returns:
         The version; None if it already was one, or the other run has nothing in this table.
@@ -45,7 +50,9 @@ def fate(storage: Storage, commit: DeltaCommit) -> Fate:
 
 
 def _is_left(commit: DeltaCommit, current: DeltaSnapshot) -> bool:
-    """Whether a table without the other run's entry is left alone: it is another writer's, or can't be written."""
+    """Whether a table without the other run's entry is left alone: it is another writer's, or can't
+    be written.
+    """
     if commit.makes_table or is_another(commit, current):
         return True
     try:
@@ -58,7 +65,11 @@ def _is_left(commit: DeltaCommit, current: DeltaSnapshot) -> bool:
 def _entry(storage: Storage, commit: DeltaCommit, current: DeltaSnapshot | None) -> bytes | None:
     if current is None:
         # An older journal has no columns for it.
-        return log_entry(commit, None, commit.schema, (), ()) if commit.makes_table and commit.schema else None
+        return (
+            log_entry(commit, None, commit.schema, (), ())
+            if commit.makes_table and commit.schema
+            else None
+        )
     if not _was_made(storage, commit, current):
         return None if _is_left(commit, current) else log_entry(commit, current, None, (), ())
     with as_unpublishable():
@@ -72,14 +83,22 @@ def _entry(storage: Storage, commit: DeltaCommit, current: DeltaSnapshot | None)
     added = {path: file for path, file in after.files.items() if path not in old}
     gone = {path: file for path, file in old.items() if path not in after.files}
     if not added.keys() <= current.files.keys() or gone.keys() & current.files.keys():
-        raise UnpublishableError(_way_out(commit, f"after version {version}, in the files of that run"))
-    lost = [path for path, file in gone.items() if storage.size(f"{commit.table}/{path}") != file.size]
+        raise UnpublishableError(
+            _way_out(commit, f"after version {version}, in the files of that run")
+        )
+    lost = [
+        path for path, file in gone.items() if storage.size(f"{commit.table}/{path}") != file.size
+    ]
     if lost:
-        raise UnpublishableError(_way_out(commit, f"and VACUUM removed {lost[0]} ({len(lost)} file(s) in all)"))
+        raise UnpublishableError(
+            _way_out(commit, f"and VACUUM removed {lost[0]} ({len(lost)} file(s) in all)")
+        )
     if before is None or (before.schema, before.partitioned) == (after.schema, after.partitioned):
         return log_entry(commit, current, None, added.values(), gone.values())
     if before.partitioned != after.partitioned and version < current.version:
-        raise UnpublishableError(_way_out(commit, f"after version {version}, whose partitions that run changed"))
+        raise UnpublishableError(
+            _way_out(commit, f"after version {version}, whose partitions that run changed")
+        )
     # A table's columns are restored with its rows, unless they were changed since.
     schema = before.schema if current.schema == after.schema else None
     undoing = replace(commit, partitioned=before.partitioned)
@@ -93,11 +112,19 @@ def _was_made(storage: Storage, commit: DeltaCommit, current: DeltaSnapshot) -> 
 def _version_of(storage: Storage, commit: DeltaCommit, newest: int) -> int | None:
     """The version that the other run made."""
     versions = range(newest, -1 if commit.seen is None else commit.seen, -1)
-    return next((each for each in versions if commit.takes_back in (transactions(storage, commit, each) or ())), None)
+    return next(
+        (
+            each
+            for each in versions
+            if commit.takes_back in (transactions(storage, commit, each) or ())
+        ),
+        None,
+    )
 
 
 def _way_out(commit: DeltaCommit, what: str) -> str:
     return (
-        f"what the run had made of Delta table {commit.table} can't be taken back: someone else changed it, {what}; "
+        f"what the run had made of Delta table {commit.table} can't be taken back: someone else "
+        f"changed it, {what}; "
         "bring it back to that version (RESTORE TABLE …), then try again"
     )

@@ -1,4 +1,6 @@
-"""The log of an Iceberg table, which follows the journal: a snapshot is fixed in the plan and looked up by its run.
+"""The log of an Iceberg table, which follows the journal: a snapshot is fixed in the plan and
+looked up by its run.
 
-It may import `tables` and the rooms below. Start with `iceberg_tables`, then `table_commit` and `publishing`.
+It may import `tables` and the rooms below. Start with `iceberg_tables`, then `table_commit` and
+`publishing`.
 """

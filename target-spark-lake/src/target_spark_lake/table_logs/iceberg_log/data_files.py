@@ -1,4 +1,6 @@
-"""What Iceberg's manifests record about a file: read from its footer before the commit, kept in the journal as JSON."""
+"""What Iceberg's manifests record about a file: read from its footer before the commit, kept in the
+journal as JSON.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,15 @@ from typing import TYPE_CHECKING, Any
 from pyiceberg.conversions import to_bytes
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 from pyiceberg.typedef import Record
-from pyiceberg.types import DateType, DecimalType, IntegerType, LongType, StringType, TimestampType, TimestamptzType
+from pyiceberg.types import (
+    DateType,
+    DecimalType,
+    IntegerType,
+    LongType,
+    StringType,
+    TimestampType,
+    TimestamptzType,
+)
 from pyiceberg.utils.truncate import truncate_upper_bound_text_string
 
 from target_spark_lake.table_logs.iceberg_log.partitions import partition_values
@@ -28,7 +38,15 @@ if TYPE_CHECKING:
 
 # As many columns as other writers of Iceberg describe, and as many letters of a text.
 MOST_COLUMNS, LETTERS = 100, 16
-_BOUNDED = (IntegerType, LongType, DateType, StringType, DecimalType, TimestampType, TimestamptzType)
+_BOUNDED = (
+    IntegerType,
+    LongType,
+    DateType,
+    StringType,
+    DecimalType,
+    TimestampType,
+    TimestamptzType,
+)
 
 
 @dataclass(frozen=True)
@@ -66,12 +84,16 @@ def described(
     known = file_statistics(storage, sizes, [each.name for each in fields])
     columns = lake_columns(schema) if partition_by else None
     return {
-        path: _described(each, fields, partition_values(folders[path], partition_by, columns) if columns else ())
+        path: _described(
+            each, fields, partition_values(folders[path], partition_by, columns) if columns else ()
+        )
         for path, each in known.items()
     }
 
 
-def _described(known: FileStatistics, fields: Sequence[NestedField], partition: Sequence[Any]) -> DescribedFile:
+def _described(
+    known: FileStatistics, fields: Sequence[NestedField], partition: Sequence[Any]
+) -> DescribedFile:
     nulls: dict[str, int] = {}
     low: dict[str, str] = {}
     high: dict[str, str] = {}
@@ -81,8 +103,15 @@ def _described(known: FileStatistics, fields: Sequence[NestedField], partition: 
             continue
         if found.nulls is not None:
             nulls[number] = found.nulls
-        if isinstance(each.field_type, _BOUNDED) and found.low is not None and found.high is not None:
-            below, above = _bound(each, found.low, upper=False), _bound(each, found.high, upper=True)
+        if (
+            isinstance(each.field_type, _BOUNDED)
+            and found.low is not None
+            and found.high is not None
+        ):
+            below, above = (
+                _bound(each, found.low, upper=False),
+                _bound(each, found.high, upper=True),
+            )
             if below is not None and above is not None:
                 low[number], high[number] = below, above
     return DescribedFile(known.rows, known.bytes, partition, nulls, low, high)

@@ -1,10 +1,10 @@
 """Expiry of an Iceberg table's old snapshots, and the files that only they reference.
 
-A snapshot is kept if it was current at the given instant or later, or if a branch or tag references it. Files below
-the table's folder are removed if expired snapshots reference them and no kept one does: data, manifests and manifest
-lists. Of unreferenced files, only metadata are removed, as left behind by a commit that was refused or died. They must
-be a day older than everything else, since their writer may still be about to commit. Data files that no snapshot ever
-referenced stay.
+A snapshot is kept if it was current at the given instant or later, or if a branch or tag references
+it. Files below the table's folder are removed if expired snapshots reference them and no kept one
+does: data, manifests and manifest lists. Of unreferenced files, only metadata are removed, as left
+behind by a commit that was refused or died. They must be a day older than everything else, since
+their writer may still be about to commit. Data files that no snapshot ever referenced stay.
 """
 
 from __future__ import annotations
@@ -41,7 +41,9 @@ UNDER_WAY = timedelta(days=1)
 TRIES = 50
 
 
-def expendable(storage: Storage, chosen: IcebergCatalog, table: str, before: datetime) -> Expendable:
+def expendable(
+    storage: Storage, chosen: IcebergCatalog, table: str, before: datetime
+) -> Expendable:
     """What no snapshot current at `before` or later needs.
 
     Raises:
@@ -50,37 +52,55 @@ def expendable(storage: Storage, chosen: IcebergCatalog, table: str, before: dat
     with opened(storage, chosen, table) as catalog:
         found = catalog.load(table)
         if found is None:
-            raise StorageError(f"the catalog has no table {'.'.join(catalog.identifier(table))} any more: register it")
+            raise StorageError(
+                f"the catalog has no table {'.'.join(catalog.identifier(table))} any more: "
+                "register it"
+            )
         old = _old_snapshots(found.metadata, before)
         with catalog_errors(f"a manifest of Iceberg table {table}"):
             paths = _only_of(storage, table, found, old)
             left = _left_behind(storage, table, found, before - UNDER_WAY)
     sizes = {path: storage.size(path) for path in sorted(paths)}
-    files = {path: size for path, size in sizes.items() if size is not None} | {each.path: each.size for each in left}
-    return Expendable(tuple(files), sum(files.values()), table, ICEBERG, {SNAPSHOTS: old} if old else {})
+    files = {path: size for path, size in sizes.items() if size is not None} | {
+        each.path: each.size for each in left
+    }
+    return Expendable(
+        tuple(files), sum(files.values()), table, ICEBERG, {SNAPSHOTS: old} if old else {}
+    )
 
 
 def forget(storage: Storage, chosen: IcebergCatalog, expendable: Expendable) -> Sequence[str]:
-    """Expire the snapshots, and return the files except those that a snapshot references again (a rollback)."""
+    """Expire the snapshots, and return the files except those that a snapshot references again (a
+    rollback).
+    """
     table = expendable.table
     with opened(storage, chosen, table) as catalog:
         found = _without(catalog, table, expendable.details.get(SNAPSHOTS, ()))
         if found is None:  # whoever removed it must decide about the files
             return ()
         with catalog_errors(f"a manifest of Iceberg table {table}"):
-            needed = _paths(storage, table, _named(found, [each.snapshot_id for each in found.metadata.snapshots]))
+            needed = _paths(
+                storage,
+                table,
+                _named(found, [each.snapshot_id for each in found.metadata.snapshots]),
+            )
             names = _metadata_names(found)
     return [path for path in expendable.files if path not in needed and _name(path) not in names]
 
 
 def _without(catalog: LakeCatalog, table: str, old: Sequence[int]) -> Table | None:
-    """The table without these snapshots, except those still referenced; None if there is no table."""
+    """The table without these snapshots, except those still referenced.
+
+    None if there is no table.
+    """
     for _ in range(TRIES):
         found = catalog.load(table)
         if found is None:
             return None
         expired = set(old) - _kept(found.metadata)
-        gone = [each.snapshot_id for each in found.metadata.snapshots if each.snapshot_id in expired]
+        gone = [
+            each.snapshot_id for each in found.metadata.snapshots if each.snapshot_id in expired
+        ]
         if not gone:
             return found
         # A writer that goes back to one of them meanwhile must not find it gone.
@@ -89,10 +109,14 @@ def _without(catalog: LakeCatalog, table: str, old: Sequence[int]) -> Table | No
             for name, each in found.metadata.refs.items()
         )
         transaction = found.transaction()
-        transaction._apply((RemoveSnapshotsUpdate.model_validate({"snapshot-ids": gone}),), tuple(seen))
+        transaction._apply(
+            (RemoveSnapshotsUpdate.model_validate({"snapshot-ids": gone}),), tuple(seen)
+        )
         with suppress(CommitFailedException):
             transaction.commit_transaction()
-    raise StorageError(f"others write to Iceberg table {table} all the time: no snapshot was expired; run again")
+    raise StorageError(
+        f"others write to Iceberg table {table} all the time: no snapshot was expired; run again"
+    )
 
 
 def _old_snapshots(metadata: TableMetadata, before: datetime) -> list[int]:
@@ -100,9 +124,15 @@ def _old_snapshots(metadata: TableMetadata, before: datetime) -> list[int]:
     instant = int(before.timestamp() * 1000)
     log = sorted(metadata.snapshot_log, key=lambda each: each.timestamp_ms)
     current_then = [each.snapshot_id for each in log if each.timestamp_ms <= instant][-1:]
-    kept = {*_kept(metadata), *current_then, *(each.snapshot_id for each in log if each.timestamp_ms > instant)}
+    kept = {
+        *_kept(metadata),
+        *current_then,
+        *(each.snapshot_id for each in log if each.timestamp_ms > instant),
+    }
     return [
-        each.snapshot_id for each in metadata.snapshots if each.snapshot_id not in kept and each.timestamp_ms <= instant
+        each.snapshot_id
+        for each in metadata.snapshots
+        if each.snapshot_id not in kept and each.timestamp_ms <= instant
     ]
 
 
@@ -115,7 +145,9 @@ def _only_of(storage: Storage, table: str, found: Table, old: Sequence[int]) -> 
     """Files below the table's folder referenced by these snapshots and no others."""
     if not old:
         return set()
-    others = [each.snapshot_id for each in found.metadata.snapshots if each.snapshot_id not in set(old)]
+    others = [
+        each.snapshot_id for each in found.metadata.snapshots if each.snapshot_id not in set(old)
+    ]
     gone = _paths(storage, table, _named(found, old))
     return gone - _paths(storage, table, _named(found, others))
 
@@ -125,17 +157,25 @@ def _left_behind(storage: Storage, table: str, found: Table, before: datetime) -
     aged = [
         each
         for each in storage.list(f"{table}/{METADATA}")
-        if each.path.endswith(METADATA_NAMES) and each.modified is not None and each.modified < before.timestamp()
+        if each.path.endswith(METADATA_NAMES)
+        and each.modified is not None
+        and each.modified < before.timestamp()
     ]
     names = _metadata_names(found) if aged else set()
     return [each for each in aged if _name(each.path) not in names]
 
 
 def _metadata_names(found: Table) -> set[str]:
-    """Names of all valid metadata, without their folders, whose spelling varies; each name is used only once."""
+    """Names of all valid metadata, without their folders, whose spelling varies.
+
+    Each name is used only once.
+    """
     paths = [found.metadata_location, *(each.metadata_file for each in found.metadata.metadata_log)]
     for each in found.metadata.snapshots:
-        paths += [each.manifest_list, *(manifest.manifest_path for manifest in each.manifests(found.io))]
+        paths += [
+            each.manifest_list,
+            *(manifest.manifest_path for manifest in each.manifests(found.io)),
+        ]
     return {_name(path) for path in paths}
 
 
@@ -155,11 +195,19 @@ def _named(found: Table, numbers: Iterable[int]) -> set[str]:
         manifests |= {each.manifest_path: each for each in snapshot.manifests(found.io)}
     for path, manifest in manifests.items():
         names.add(path)
-        names |= {each.data_file.file_path for each in manifest.fetch_manifest_entry(found.io, discard_deleted=True)}
+        names |= {
+            each.data_file.file_path
+            for each in manifest.fetch_manifest_entry(found.io, discard_deleted=True)
+        }
     return names
 
 
 def _paths(storage: Storage, table: str, names: Iterable[str]) -> set[str]:
-    """The references as paths relative to the bucket; those outside the table's folder are left out."""
+    """The references as paths relative to the bucket.
+
+    Those outside the table's folder are left out.
+    """
     roots = tuple(f"{each}/" for each in spellings(storage, table))
-    return {f"{table}/{name[len(root) :]}" for name in names for root in roots if name.startswith(root)}
+    return {
+        f"{table}/{name[len(root) :]}" for name in names for root in roots if name.startswith(root)
+    }

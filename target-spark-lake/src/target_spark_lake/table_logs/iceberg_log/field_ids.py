@@ -1,7 +1,7 @@
 """Adds field ids to an existing Parquet file by appending a footer that contains them.
 
-Parquet is read from the end of the file, so its writer (Arrow, Spark, the tap) need not know the ids, nothing is
-decoded, and the old footer stays inside, unused.
+Parquet is read from the end of the file, so its writer (Arrow, Spark, the tap) need not know the
+ids, nothing is decoded, and the old footer stays inside, unused.
 """
 
 from __future__ import annotations
@@ -71,7 +71,10 @@ def field_ids_tail(footer: bytes | None, field_ids: Mapping[str, int]) -> bytes 
             element.pop(LOGICAL, None)
     if METADATA in struct:
         kind, (items, pairs) = struct[METADATA]
-        struct[METADATA] = kind, (items, [each for each in pairs if each.get(KEY) != (BINARY, ARROW)])
+        struct[METADATA] = (
+            kind,
+            (items, [each for each in pairs if each.get(KEY) != (BINARY, ARROW)]),
+        )
     written = struct_bytes(struct)
     return written + len(written).to_bytes(4, "little") + MAGIC
 
@@ -83,13 +86,16 @@ def _paths(elements: Iterator[ThriftStruct]) -> Iterator[tuple[str, ThriftStruct
         yield from _below(elements, "")
 
 
-def _below(elements: Iterator[ThriftStruct], above: str, name: str = "") -> Iterator[tuple[str, ThriftStruct]]:
+def _below(
+    elements: Iterator[ThriftStruct], above: str, name: str = ""
+) -> Iterator[tuple[str, ThriftStruct]]:
     element = next(elements)
     name = name or element[NAME][1].decode()
     path = f"{above}.{name}" if above else name
     is_list = element.get(CONVERTED) == (I32, 3) or 3 in element.get(LOGICAL, (0, {}))[1]
     yield path, element
-    # Of a list's three levels the middle one has no field id, and no level needs to have Iceberg's name.
+    # Of a list's three levels the middle one has no field id, and no level needs to have Iceberg's
+    # name.
     above_children = next(elements) if is_list else element
     for _ in range(above_children.get(CHILDREN, (I32, 0))[1]):
         yield from _below(elements, path, "element" if is_list else "")

@@ -1,4 +1,6 @@
-"""File access for PyIceberg like all other access to a bucket or disk: files appear whole, and survive a power cut."""
+"""File access for PyIceberg like all other access to a bucket or disk: files appear whole, and
+survive a power cut.
+"""
 
 from __future__ import annotations
 
@@ -111,7 +113,10 @@ class _Written(io.BytesIO):
             self._file.write(content, overwrite=self._overwrite)
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         if error is not None:
             super().close()

@@ -47,7 +47,8 @@ class IcebergTables:
     def missing_message(self, stream: str, table: str) -> str:
         name = ".".join(self._catalog.identifier(table))
         return (
-            f"stream {stream}: the catalog has no table {name} any more: register it again with the newest of "
+            f"stream {stream}: the catalog has no table {name} any more: register it again with "
+            "the newest of "
             f"{table}/metadata/*.metadata.json"
         )
 
@@ -56,32 +57,47 @@ class IcebergTables:
         if is_new and self.snapshot(table) is not None:
             name = ".".join(self._catalog.identifier(table))
             raise ConfigurationError(
-                f"stream {stream}: the catalog has a table {name} that no pipeline of this lake made; rename it, or "
+                f"stream {stream}: the catalog has a table {name} that no pipeline of this lake "
+                "made; rename it, or "
                 "give this stream another `path` (stream_options)"
             )
 
     def other_columns(self, record: TableRecord, path: str) -> Sequence[str]:
-        """Columns of a file that have another type than the table's, and not one that Iceberg widens."""
+        """Columns of a file that have another type than the table's, and not one that Iceberg
+        widens.
+        """
         import pyarrow.parquet
 
         from singer_spark.singer.arrow_schema import columns_of_arrow
 
         with open_parquet(self._storage, path) as file:
             source = pyarrow.parquet.ParquetFile(file)
-            found, leaves = columns_of_arrow(source.schema_arrow), map(source.schema.column, range(len(source.schema)))
+            found, leaves = (
+                columns_of_arrow(source.schema_arrow),
+                map(source.schema.column, range(len(source.schema))),
+            )
             old_times = [each.path for each in leaves if each.physical_type == "INT96"]
         if found is None:
             return old_times or ["?"]
         wanted = columns_from_text(record.columns).types
-        other = [name for name, kind in found.types.items() if not is_promotable(kind, wanted.get(name, kind))]
+        other = [
+            name
+            for name, kind in found.types.items()
+            if not is_promotable(kind, wanted.get(name, kind))
+        ]
         return [*other, *old_times]
 
     def keeps_files(self, before: Struct, after: Struct) -> bool:
-        """Whether files stay valid: new columns and widenings supported by Iceberg are only metadata."""
+        """Whether files stay valid: new columns and widenings supported by Iceberg are only
+        metadata.
+        """
         return is_promotable(before, after)
 
     def change(
-        self, before: IcebergSnapshot | None, change: TableChange, adopted: Mapping[str, int] | None = None
+        self,
+        before: IcebergSnapshot | None,
+        change: TableChange,
+        adopted: Mapping[str, int] | None = None,
     ) -> TableChange:
         """The change with its snapshot's content, and with field ids in its files."""
         assert change.record is not None
@@ -108,15 +124,28 @@ class IcebergTables:
             change = self._with_field_ids(change, schema)
             log = IcebergChange(replace(planned, data_change=False))
             return replace(change, log=self._described(log, change, schema, change.published))
-        change = replace(change, joined=self._with_field_ids(replace(change, staged=(), rewritten=()), schema).joined)
+        change = replace(
+            change,
+            joined=self._with_field_ids(replace(change, staged=(), rewritten=()), schema).joined,
+        )
         assert isinstance(change.log, IcebergChange)
         return replace(change, log=self._described(change.log, change, schema, change.joined))
 
-    def _planned(self, before: IcebergSnapshot | None, change: TableChange) -> tuple[Schema, IcebergCommit]:
+    def _planned(
+        self, before: IcebergSnapshot | None, change: TableChange
+    ) -> tuple[Schema, IcebergCommit]:
         from target_spark_lake.table_logs.iceberg_log.partitions import spec_of
-        from target_spark_lake.table_logs.iceberg_log.schema import check_names, is_same, new_schema, schema_after
+        from target_spark_lake.table_logs.iceberg_log.schema import (
+            check_names,
+            is_same,
+            new_schema,
+            schema_after,
+        )
 
-        record, registered = change.record, self._catalog.registered(change.table, is_new=before is None)
+        record, registered = (
+            change.record,
+            self._catalog.registered(change.table, is_new=before is None),
+        )
         assert record is not None
         columns = columns_from_text(record.columns)
         check_names(change.stream, columns)
@@ -127,7 +156,9 @@ class IcebergTables:
             return schema, IcebergCommit(change.table, *new, registered=registered)
         known = before.metadata
         schema = schema_after(before.schema, known.last_column_id, columns)
-        spec = spec_of(schema, record.partition_by, known.partition_specs, known.last_partition_id or 0)
+        spec = spec_of(
+            schema, record.partition_by, known.partition_specs, known.last_partition_id or 0
+        )
         changes_schema = not is_same(schema, before.schema)
         return schema, IcebergCommit(
             change.table,
@@ -150,16 +181,27 @@ class IcebergTables:
         field_ids = field_ids_of(schema)
 
         def made(files: tuple[StagedFile, ...]) -> tuple[StagedFile, ...]:
-            return tuple(each(self._storage, lambda file: with_field_ids(self._storage, file, field_ids), files))
+            return tuple(
+                each(
+                    self._storage,
+                    lambda file: with_field_ids(self._storage, file, field_ids),
+                    files,
+                )
+            )
 
         after = replace(
-            change, staged=made(change.staged), rewritten=made(change.rewritten), joined=made(change.joined)
+            change,
+            staged=made(change.staged),
+            rewritten=made(change.rewritten),
+            joined=made(change.joined),
         )
         if change.index is None:
             return after
         now = {old.path: new for old, new in zip(change.published, after.published, strict=True)}
         known = {
-            now[path].path if path in now else path: replace(each, bytes=now[path].bytes) if path in now else each
+            now[path].path if path in now else path: replace(each, bytes=now[path].bytes)
+            if path in now
+            else each
             for path, each in change.index.files.items()
         }
         return replace(after, index=TableIndex(known))
@@ -187,8 +229,10 @@ class IcebergTables:
         if any(required.values()):
             inside = ", ".join(name for name, is_inside in required.items() if is_inside)
             raise SchemaError(
-                f"stream {change.stream}: in column(s) {inside} of Iceberg table {change.table} someone else made "
-                "members required, which this program can't check; allow NULL there (ALTER COLUMN … DROP NOT NULL)"
+                f"stream {change.stream}: in column(s) {inside} of Iceberg table {change.table} "
+                "someone else made "
+                "members required, which this program can't check; allow NULL there (ALTER COLUMN "
+                "… DROP NOT NULL)"
             )
         if not required:
             return
@@ -197,8 +241,10 @@ class IcebergTables:
         lacking = [name for name in required if not all(each.none_null(name) for each in found)]
         if lacking:
             raise RecordError(
-                f"stream {change.stream}: column(s) {', '.join(lacking)} of Iceberg table {change.table} are NOT NULL, "
-                "and rows of this run have no value there; nothing was published. Give them values in the tap, or "
+                f"stream {change.stream}: column(s) {', '.join(lacking)} of Iceberg table "
+                f"{change.table} are NOT NULL, "
+                "and rows of this run have no value there; nothing was published. Give them values "
+                "in the tap, or "
                 "allow NULL (ALTER TABLE … ALTER COLUMN … DROP NOT NULL)"
             )
 

@@ -66,8 +66,10 @@ class LakeCatalog:
         """Refuse a table whose location is not the folder of its name."""
         if found.location().rstrip("/") not in spellings(self._storage, table):
             raise ConfigurationError(
-                f"the catalog's table {'.'.join(self.identifier(table))} lies in {found.location()}, and not in "
-                f"{self.location(table)}; give the stream another `path`, or set another `namespace`"
+                f"the catalog's table {'.'.join(self.identifier(table))} lies in "
+                f"{found.location()}, and not in "
+                f"{self.location(table)}; give the stream another `path`, or set another "
+                "`namespace`"
             )
 
     def make_namespace(self, table: str) -> None:
@@ -92,14 +94,21 @@ def spellings(storage: Storage, path: str) -> tuple[str, ...]:
         # Others use URLs with the account's name, which `az://` leaves out.
         whole = storage.url_for_spark(path).partition("://")[2]
         return (*(f"{other}://{whole}" for other in ("abfss", "abfs", "wasbs", "wasb")), place)
-    return (place, *(f"{other}://{rest}" for other in ("s3", "s3a", "s3n") if protocol in ("s3", "s3a")))
+    return (
+        place,
+        *(f"{other}://{rest}" for other in ("s3", "s3a", "s3n") if protocol in ("s3", "s3a")),
+    )
 
 
 def io_properties(storage: Storage) -> dict[str, str]:
     """PyIceberg's properties for access to the table's files; they contain secrets."""
     if not storage.local and not storage.kind:
         return {"py-io-impl": "pyiceberg.io.pyarrow.PyArrowFileIO"}
-    place = {"url": storage.url, "options": storage.options, "accept_unconditional": storage.accept_unconditional}
+    place = {
+        "url": storage.url,
+        "options": storage.options,
+        "accept_unconditional": storage.accept_unconditional,
+    }
     return {"py-io-impl": _FILE_IO, STORAGE: json.dumps(place)}
 
 
@@ -126,7 +135,9 @@ def catalog_errors(what: str) -> Iterator[None]:
     except SingerSparkError:
         raise
     except Exception as error:
-        raise StorageError(f"{what} could not be read or written: {one_line(error)}; run again") from error
+        raise StorageError(
+            f"{what} could not be read or written: {one_line(error)}; run again"
+        ) from error
 
 
 def _opened(storage: Storage, chosen: IcebergCatalog) -> Catalog:
@@ -136,7 +147,8 @@ def _opened(storage: Storage, chosen: IcebergCatalog) -> Catalog:
     if not properties:
         if not storage.local:
             raise ConfigurationError(
-                "the setting `catalog` says which catalog the Iceberg tables of this bucket are registered in; run it "
+                "the setting `catalog` says which catalog the Iceberg tables of this bucket are "
+                "registered in; run it "
                 "with the target's config"
             )
         if (place := Path(storage.url, CATALOG_FILE)).parent.is_dir():
@@ -148,5 +160,6 @@ def _opened(storage: Storage, chosen: IcebergCatalog) -> Catalog:
     except ImportError as error:
         raise ConfigurationError(f"catalog: a package is missing: {one_line(error)}") from error
     except Exception:
-        # Two processes may have created the tables of a SQL catalog at once; any other error occurs again.
+        # Two processes may have created the tables of a SQL catalog at once; any other error occurs
+        # again.
         return load_catalog(chosen.name, **properties)

@@ -1,6 +1,8 @@
-"""The snapshot of a run: files added and removed at once, with few manifests however many runs there were.
+"""The snapshot of a run: files added and removed at once, with few manifests however many runs
+there were.
 
-PyIceberg's producers are not public. Its version is pinned, and `test_producer` checks what is relied on.
+PyIceberg's producers are not public. Its version is pinned, and `test_producer` checks what is
+relied on.
 """
 
 from __future__ import annotations
@@ -29,15 +31,16 @@ def _itself(of_a_snapshot: Any, _: Any) -> Any:
     return of_a_snapshot
 
 
-# PyIceberg copies all metadata with each change. With a thousand snapshots that takes longer than the rest of a run,
-# and they are frozen, so copies are not needed.
+# PyIceberg copies all metadata with each change. With a thousand snapshots that takes longer than
+# the rest of a run, and they are frozen, so copies are not needed.
 Snapshot.__deepcopy__ = SnapshotLogEntry.__deepcopy__ = _itself  # type: ignore[method-assign, assignment]
 
 
 class RunTransaction(Transaction):
     """A transaction that is committed once, and computes the metadata after its changes once.
 
-    They list all snapshots: with a thousand of them each computation would take as long as a commit.
+    They list all snapshots: with a thousand of them each computation would take as long as a
+    commit.
     """
 
     _made: tuple[tuple[TableUpdate, ...], TableMetadata] | None = None
@@ -52,8 +55,9 @@ class RunTransaction(Transaction):
     def commit_transaction(self) -> Table:
         """Commit once, and remove nothing if the catalog refuses it.
 
-        PyIceberg would retry without searching for the run, and delete the metadata of a refused commit. But a commit
-        that landed is refused too if its answer was lost and the transport repeated the request.
+        PyIceberg would retry without searching for the run, and delete the metadata of a refused
+        commit. But a commit that landed is refused too if its answer was lost and the transport
+        repeated the request.
         """
         self._snapshot_producers = []
         return super().commit_transaction()
@@ -76,11 +80,16 @@ class RunSnapshot(_OverwriteFiles):
             merge_enabled=True,
             snapshot_producer=self,
         )
-        return merging.merge_manifests(data) + [each for each in alive if each.content != ManifestContent.DATA]
+        return merging.merge_manifests(data) + [
+            each for each in alive if each.content != ManifestContent.DATA
+        ]
 
 
 def stage_snapshot(
-    transaction: Transaction, summary: Mapping[str, str], add: Iterable[DataFile], remove: Iterable[DataFile]
+    transaction: Transaction,
+    summary: Mapping[str, str],
+    add: Iterable[DataFile],
+    remove: Iterable[DataFile],
 ) -> None:
     """Add the snapshot to the transaction; it becomes the table's when that is committed."""
     removed = tuple(remove)

@@ -20,11 +20,18 @@ def as_iceberg(kind: LakeType) -> LakeType:
 def is_promotable(old: LakeType, new: LakeType) -> bool:
     """Whether a file's values of the old type can be read as the new one."""
     if isinstance(old, Struct) and isinstance(new, Struct):
-        return all(each.name not in new.types or is_promotable(each.type, new.types[each.name]) for each in old)
+        return all(
+            each.name not in new.types or is_promotable(each.type, new.types[each.name])
+            for each in old
+        )
     if isinstance(old, Array) and isinstance(new, Array):
         return is_promotable(old.element, new.element)
     one, other = as_iceberg(old), as_iceberg(new)
     if not isinstance(one, Scalar) or not isinstance(other, Scalar):
         return False
-    decimals = one.name == other.name == "decimal" and one.scale == other.scale and one.precision <= other.precision
+    decimals = (
+        one.name == other.name == "decimal"
+        and one.scale == other.scale
+        and one.precision <= other.precision
+    )
     return one == other or decimals or (one.name, other.name) in _PROMOTED

@@ -1,4 +1,6 @@
-"""Publishing of a commit to an Iceberg table: one snapshot, made once however often and by whomever it is tried."""
+"""Publishing of a commit to an Iceberg table: one snapshot, made once however often and by whomever
+it is tried.
+"""
 
 from __future__ import annotations
 
@@ -66,7 +68,8 @@ def publish_commit(storage: Storage, chosen: IcebergCatalog, commit: IcebergComm
     """Make the commit's snapshot, unless it was made already.
 
     Raises:
-        UnpublishableError: another writer changed rows that the commit replaces, columns that it writes, or partitions;
+        UnpublishableError: another writer changed rows that the commit replaces, columns that it
+            writes, or partitions;
             the text says the way out.
         StorageError: catalog or store failed; the next start tries again.
     """
@@ -89,12 +92,15 @@ def next_snapshot(
     storage: Storage,
     chosen: IcebergCatalog,
     commit: IcebergCommit,
-    transaction_of: Callable[[Storage, LakeCatalog, IcebergCommit, Table | None], Transaction | None],
+    transaction_of: Callable[
+        [Storage, LakeCatalog, IcebergCommit, Table | None], Transaction | None
+    ],
 ) -> None:
-    """Commit a transaction to the table, unless its run already made one, or there is nothing to commit.
+    """Commit a transaction to the table, unless its run already made one, or there is nothing to
+    commit.
 
-    The catalog accepts it only on top of the very state that was searched for the run: so it is made once, even if a
-    suspended process and its successor both try.
+    The catalog accepts it only on top of the very state that was searched for the run: so it is
+    made once, even if a suspended process and its successor both try.
     """
     check_catalog(chosen, commit)
     with opened(storage, chosen, commit.table) as catalog:
@@ -109,22 +115,37 @@ def next_snapshot(
                 transaction.commit_transaction()
                 return
             except (CommitFailedException, TableAlreadyExistsError, ValidationException) as refused:
-                logger.info("Iceberg table %s was changed by someone else meanwhile: %s", commit.table, refused)
+                logger.info(
+                    "Iceberg table %s was changed by someone else meanwhile: %s",
+                    commit.table,
+                    refused,
+                )
             except CommitStateUnknownException as lost:
-                logger.warning("Iceberg table %s: whether it was changed is looked up: %s", commit.table, lost)
-    raise StorageError(f"others write to Iceberg table {commit.table} all the time: no snapshot was taken; run again")
+                logger.warning(
+                    "Iceberg table %s: whether it was changed is looked up: %s", commit.table, lost
+                )
+    raise StorageError(
+        f"others write to Iceberg table {commit.table} all the time: no snapshot was taken; run "
+        "again"
+    )
 
 
 def check_catalog(chosen: IcebergCatalog, commit: IcebergCommit) -> None:
     """Refuse to look for the table elsewhere than where its run registered it.
 
     Raises:
-        ConfigurationError: the publishing process has other settings, or none (Meltano's state backend).
+        ConfigurationError: the publishing process has other settings, or none (Meltano's state
+            backend).
     """
-    if commit.registered not in ("", here := chosen.registered(commit.table, is_new=commit.makes_table)):
+    if commit.registered not in (
+        "",
+        here := chosen.registered(commit.table, is_new=commit.makes_table),
+    ):
         raise ConfigurationError(
-            f"run {commit.run_id} has its Iceberg table as {commit.registered}, which is {here} by the settings here; "
-            "finish it with the settings `catalog` and `namespace` that it had (`spark-lake recover` with the "
+            f"run {commit.run_id} has its Iceberg table as {commit.registered}, which is {here} by "
+            "the settings here; "
+            "finish it with the settings `catalog` and `namespace` that it had (`spark-lake "
+            "recover` with the "
             "target's config)"
         )
 
@@ -170,24 +191,33 @@ def new_table(catalog: LakeCatalog, commit: IcebergCommit) -> Transaction:
     )
     if not is_same(transaction.table_metadata.schema(), planned):
         raise UnpublishableError(
-            f"the catalog numbers the columns of new Iceberg table {commit.table} in another way than run "
-            f"{commit.run_id}, whose files hold the numbers already; make the table there yourself, without columns"
+            f"the catalog numbers the columns of new Iceberg table {commit.table} in another way "
+            "than run "
+            f"{commit.run_id}, whose files hold the numbers already; make the table there "
+            "yourself, without columns"
         )
     transaction.set_properties({LAST_RUN: commit.run_id, **about_columns(planned)})
     add = (DescribedFile(**file) for file in commit.add)
     spec = transaction.table_metadata.default_spec_id
     stage_snapshot(
-        transaction, _summary(commit), [data_file(each, catalog.location(each.path), spec) for each in add], ()
+        transaction,
+        _summary(commit),
+        [data_file(each, catalog.location(each.path), spec) for each in add],
+        (),
     )
     return transaction
 
 
 def _summary(commit: IcebergCommit) -> dict[str, str]:
-    return {RUN_ID: commit.run_id} | ({} if commit.data_change else {"dataspoc.rows-only-moved": "true"})
+    return {RUN_ID: commit.run_id} | (
+        {} if commit.data_change else {"dataspoc.rows-only-moved": "true"}
+    )
 
 
 def about_columns(schema: Schema) -> dict[str, str]:
-    """Properties with the field ids of columns, for readers of files without any and for later runs."""
+    """Properties with the field ids of columns, for readers of files without any and for later
+    runs.
+    """
     return {
         TableProperties.DEFAULT_NAME_MAPPING: schema.name_mapping.model_dump_json(),
         COLUMN_NUMBERS: json.dumps(field_ids_of(schema)),
@@ -198,14 +228,20 @@ def _other_table(catalog: LakeCatalog, commit: IcebergCommit, current: Table | N
     name = ".".join(catalog.identifier(commit.table))
     if commit.seen is None:
         return (
-            f"the catalog has a table {name}, which run {commit.run_id} makes and someone else made meanwhile: rename "
+            f"the catalog has a table {name}, which run {commit.run_id} makes and someone else "
+            "made meanwhile: rename "
             "it, then `spark-lake recover`"
         )
     found = "has no table" if current is None else "has another table"
-    return f"the catalog {found} {name} any more: register the table's metadata again, then `spark-lake recover`"
+    return (
+        f"the catalog {found} {name} any more: register the table's metadata again, then "
+        "`spark-lake recover`"
+    )
 
 
-def _files(now: IcebergSnapshot, commit: IcebergCommit) -> tuple[list[DescribedFile], list[DataFile], list[DataFile]]:
+def _files(
+    now: IcebergSnapshot, commit: IcebergCommit
+) -> tuple[list[DescribedFile], list[DataFile], list[DataFile]]:
     """Files to add, to remove, and to bring back."""
     add = [DescribedFile(**file) for file in commit.add]
     if not commit.remove and not commit.joined_from:
@@ -223,23 +259,29 @@ def _files(now: IcebergSnapshot, commit: IcebergCommit) -> tuple[list[DescribedF
     return add, remove, again
 
 
-def _restoration(now: IcebergSnapshot, commit: IcebergCommit) -> tuple[list[DataFile], list[DataFile]]:
-    """Files to remove and to bring back, if another writer rewrote files that the commit replaces (a compaction).
+def _restoration(
+    now: IcebergSnapshot, commit: IcebergCommit
+) -> tuple[list[DataFile], list[DataFile]]:
+    """Files to remove and to bring back, if another writer rewrote files that the commit replaces
+    (a compaction).
 
-    The new files hold rows that the commit replaces, but no other rows than the files before them: so those are brought
-    back in the same snapshot, except the ones that the commit replaces.
+    The new files hold rows that the commit replaces, but no other rows than the files before them:
+    so those are brought back in the same snapshot, except the ones that the commit replaces.
     """
     before = now.at(commit.snapshot)
     since = _operations_since(now, commit)
     if since is None or not all(each == Operation.REPLACE for each in since):
         raise UnpublishableError(
-            f"someone else changed Iceberg table {commit.table} after snapshot {commit.snapshot}, in files that run "
-            f"{commit.run_id} replaces: bring that snapshot back (CALL ….system.rollback_to_snapshot), then "
+            f"someone else changed Iceberg table {commit.table} after snapshot {commit.snapshot}, "
+            "in files that run "
+            f"{commit.run_id} replaces: bring that snapshot back (CALL "
+            "….system.rollback_to_snapshot), then "
             "`spark-lake recover`, then make the other change again"
         )
     kept = {path: file for path, file in before.files.items() if path not in set(commit.remove)}
     logger.warning(
-        "Iceberg table %s was compacted while run %s replaced some of its files: snapshot %s is taken as the last one.",
+        "Iceberg table %s was compacted while run %s replaced some of its files: snapshot %s is "
+        "taken as the last one.",
         *(commit.table, commit.run_id, commit.snapshot),
     )
     gone = [file for path, file in now.files.items() if path not in kept]
@@ -247,7 +289,10 @@ def _restoration(now: IcebergSnapshot, commit: IcebergCommit) -> tuple[list[Data
 
 
 def _operations_since(now: IcebergSnapshot, commit: IcebergCommit) -> list[Operation] | None:
-    """Operations by others since the commit was planned, by snapshot; None if the history doesn't reach back."""
+    """Operations by others since the commit was planned, by snapshot.
+
+    None if the history doesn't reach back.
+    """
     found: list[Operation] = []
     number = now.number
     while number != commit.snapshot:
@@ -259,7 +304,9 @@ def _operations_since(now: IcebergSnapshot, commit: IcebergCommit) -> list[Opera
     return found
 
 
-def _change_columns(now: IcebergSnapshot, commit: IcebergCommit, planned: Schema, transaction: Transaction) -> None:
+def _change_columns(
+    now: IcebergSnapshot, commit: IcebergCommit, planned: Schema, transaction: Transaction
+) -> None:
     """Set the planned schema, including other writers' changes made meanwhile."""
     wanted = joined_schema(now, commit, planned)
     if not is_same(wanted, now.schema):
@@ -267,29 +314,46 @@ def _change_columns(now: IcebergSnapshot, commit: IcebergCommit, planned: Schema
         keys = set(wanted.identifier_field_ids)
         same = (each for each in now.metadata.schemas if is_same(each, wanted))
         known = next((each for each in same if set(each.identifier_field_ids) == keys), None)
-        made = wanted.model_copy(update={"schema_id": max(each.schema_id for each in now.metadata.schemas) + 1})
+        made = wanted.model_copy(
+            update={"schema_id": max(each.schema_id for each in now.metadata.schemas) + 1}
+        )
         add = () if known is not None else (AddSchemaUpdate(schema=made),)
         chosen = known.schema_id if known is not None else -1
         transaction._apply(
             (*add, SetCurrentSchemaUpdate.model_validate({"schema-id": chosen})),
-            (AssertCurrentSchemaId.model_validate({"current-schema-id": now.metadata.current_schema_id}),),
+            (
+                AssertCurrentSchemaId.model_validate(
+                    {"current-schema-id": now.metadata.current_schema_id}
+                ),
+            ),
         )
     about = about_columns(wanted)
     if any(now.metadata.properties.get(name) != text for name, text in about.items()):
         transaction.set_properties(about)
 
 
-def _change_partitions(now: IcebergSnapshot, commit: IcebergCommit, transaction: Transaction) -> None:
+def _change_partitions(
+    now: IcebergSnapshot, commit: IcebergCommit, transaction: Transaction
+) -> None:
     planned = PartitionSpec.model_validate(commit.spec)
     if now.spec.compatible_with(planned) or list(now.spec.fields) == list(planned.fields):
         return
     if not commit.changes_spec:
         raise UnpublishableError(
-            f"someone else partitioned Iceberg table {commit.table} in another way after run {commit.run_id} had "
-            "planned its files: set its partitions back (ALTER TABLE … REPLACE PARTITION FIELD), then `spark-lake "
+            f"someone else partitioned Iceberg table {commit.table} in another way after run "
+            f"{commit.run_id} had "
+            "planned its files: set its partitions back (ALTER TABLE … REPLACE PARTITION FIELD), "
+            "then `spark-lake "
             "recover`, then make the other change again"
         )
-    known = next((each for each in now.metadata.partition_specs if list(each.fields) == list(planned.fields)), None)
+    known = next(
+        (
+            each
+            for each in now.metadata.partition_specs
+            if list(each.fields) == list(planned.fields)
+        ),
+        None,
+    )
     add = () if known is not None else (AddPartitionSpecUpdate(spec=planned),)
     chosen = known.spec_id if known is not None else -1
     transaction._apply(

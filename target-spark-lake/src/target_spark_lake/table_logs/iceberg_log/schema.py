@@ -50,13 +50,17 @@ _TYPES |= {"tinyint": IntegerType(), "smallint": IntegerType()}
 
 
 def check_names(stream: str, columns: Struct) -> None:
-    """Refuse columns whose names Iceberg can't tell from those of members, which it joins with dots."""
+    """Refuse columns whose names Iceberg can't tell from those of members, which it joins with
+    dots.
+    """
     counts = Counter(_names("", columns))
     twice = [name for name, count in counts.items() if count > 1]
     if twice:
         raise SchemaError(
-            f"stream {stream}: Iceberg can't tell the column {twice[0]!r} from a member of that name, as it joins "
-            "names with dots; rename one of them in the tap, or load the stream as format parquet or delta"
+            f"stream {stream}: Iceberg can't tell the column {twice[0]!r} from a member of that "
+            "name, as it joins "
+            "names with dots; rename one of them in the tap, or load the stream as format parquet "
+            "or delta"
         )
 
 
@@ -89,16 +93,24 @@ def is_same(one: Schema, other: Schema) -> bool:
     return one.as_struct() == other.as_struct()
 
 
-def _fields(before: Iterable[NestedField], columns: Struct, numbers: Iterator[int]) -> list[NestedField]:
+def _fields(
+    before: Iterable[NestedField], columns: Struct, numbers: Iterator[int]
+) -> list[NestedField]:
     known = {each.name: each for each in before}
     made = []
     for each in columns:
         old = known.get(each.name)
         if old is not None and _stays(old.field_type, each.type):
             kind = _type(old.field_type, each.type, numbers)
-            made.append(NestedField(old.field_id, each.name, kind, required=old.required, doc=old.doc))
+            made.append(
+                NestedField(old.field_id, each.name, kind, required=old.required, doc=old.doc)
+            )
         else:
-            made.append(NestedField(next(numbers), each.name, _type(None, each.type, numbers), required=False))
+            made.append(
+                NestedField(
+                    next(numbers), each.name, _type(None, each.type, numbers), required=False
+                )
+            )
     return made
 
 
@@ -113,7 +125,9 @@ def _stays(old: IcebergType, kind: LakeType) -> bool:
 
 def _type(old: IcebergType | None, kind: LakeType, numbers: Iterator[int]) -> IcebergType:
     if isinstance(kind, Struct):
-        return StructType(*_fields(old.fields if isinstance(old, StructType) else (), kind, numbers))
+        return StructType(
+            *_fields(old.fields if isinstance(old, StructType) else (), kind, numbers)
+        )
     if isinstance(kind, Array):
         if isinstance(old, ListType):
             element = _type(old.element_type, kind.element, numbers)
@@ -152,7 +166,10 @@ def lake_type(kind: IcebergType) -> LakeType:
 
 
 def logged_texts(known: Mapping[str, str], schema: Schema) -> dict[str, str]:
-    """Name and type of the columns; types that are the same in Iceberg are kept as in the table's record."""
+    """Name and type of the columns.
+
+    Types that are the same in Iceberg are kept as in the table's record.
+    """
     types = columns_from_text(known).types
     return {
         each.name: str(types[each.name])
@@ -170,7 +187,11 @@ def field_ids_of(schema: Schema) -> dict[str, int]:
 
 def required_columns(schema: Schema) -> dict[str, bool]:
     """Columns that may not be NULL; true if that applies only to something nested in them."""
-    return {each.name: not each.required for each in schema.fields if each.required or _requires(each.field_type)}
+    return {
+        each.name: not each.required
+        for each in schema.fields
+        if each.required or _requires(each.field_type)
+    }
 
 
 def _requires(kind: IcebergType) -> bool:

@@ -30,8 +30,9 @@ if TYPE_CHECKING:
     from target_spark_lake.table_logs.iceberg_log.table_commit import IcebergCommit
     from target_spark_lake.tables.table_record import TableRecord
 
-# Table properties: the columns' field ids when our files were written, and the last run that changed the table. The
-# latter only grows, so that a publisher suspended through later runs and its snapshot's expiry notices.
+# Table properties: the columns' field ids when our files were written, and the last run that
+# changed the table. The latter only grows, so that a publisher suspended through later runs and its
+# snapshot's expiry notices.
 COLUMN_NUMBERS, LAST_RUN = "dataspoc.column-numbers", "dataspoc.last-run-id"
 RUN_ID = "dataspoc.run-id"
 
@@ -68,7 +69,13 @@ class IcebergSnapshot:
     @classmethod
     def unchecked(cls, storage: Storage, table: str, found: Table) -> IcebergSnapshot:
         """Like `of`, without checking that this program can handle the table."""
-        return cls(table, found.metadata, found.io, spellings(storage, table), found.metadata.current_snapshot_id)
+        return cls(
+            table,
+            found.metadata,
+            found.io,
+            spellings(storage, table),
+            found.metadata.current_snapshot_id,
+        )
 
     def at(self, number: int | None) -> IcebergSnapshot:
         """The same table with the files of another snapshot."""
@@ -89,7 +96,8 @@ class IcebergSnapshot:
         """Its files, by path relative to the bucket.
 
         Raises:
-            StorageError: a manifest can't be read, there are delete files, or a file is outside the table's folder.
+            StorageError: a manifest can't be read, there are delete files, or a file is outside the
+                table's folder.
         """
         return {self._path(each.file_path): each for each in self._data_files()}
 
@@ -103,7 +111,8 @@ class IcebergSnapshot:
             manifests = snapshot.manifests(self.io)
             if any(each.content == ManifestContent.DELETES for each in manifests):
                 raise StorageError(
-                    f"in Iceberg table {self.table} someone else deleted rows beside the files that hold them "
+                    f"in Iceberg table {self.table} someone else deleted rows beside the files "
+                    "that hold them "
                     "(merge-on-read), which this program does not read: rewrite its files (CALL "
                     "….system.rewrite_data_files with 'delete-file-threshold' 1), then run again"
                 )
@@ -118,7 +127,9 @@ class IcebergSnapshot:
         """
         from pyiceberg.manifest import ManifestEntryStatus
 
-        found: dict[ManifestEntryStatus, dict[str, DataFile]] = {status: {} for status in ManifestEntryStatus}
+        found: dict[ManifestEntryStatus, dict[str, DataFile]] = {
+            status: {} for status in ManifestEntryStatus
+        }
         snapshot = self.metadata.snapshot_by_id(self.number) if self.number is not None else None
         with catalog_errors(f"a manifest of Iceberg table {self.table}"):
             for manifest in snapshot.manifests(self.io) if snapshot is not None else ():
@@ -131,7 +142,8 @@ class IcebergSnapshot:
         root = next((each for each in self.roots if location.startswith(f"{each}/")), None)
         if root is None:
             raise StorageError(
-                f"Iceberg table {self.table} has a file outside of its folder, {urlsplit(location).path}, which this "
+                f"Iceberg table {self.table} has a file outside of its folder, "
+                f"{urlsplit(location).path}, which this "
                 "program can't keep; rewrite the table's files (rewrite_data_files), then run again"
             )
         return f"{self.table}/{location[len(root) + 1 :]}"
@@ -141,7 +153,8 @@ class IcebergSnapshot:
         return tuple(FileInfo(path, each.file_size_in_bytes) for path, each in self.files.items())
 
     def current_record(self, record: TableRecord) -> TableRecord:
-        """The record with the columns of the table's schema, which others may have changed since the last run.
+        """The record with the columns of the table's schema, which others may have changed since
+        the last run.
 
         Raises:
             SchemaError: a column has a type that no lake column has.
@@ -150,18 +163,27 @@ class IcebergSnapshot:
             return with_logged_columns(record, logged_texts(record.columns, self.schema))
         except ValueError as error:
             raise SchemaError(
-                f"stream {record.stream}: someone else gave its Iceberg table {error}, which this program can't keep; "
-                "drop the column (ALTER TABLE … DROP COLUMN), or load the stream into another table (stream_options, "
+                f"stream {record.stream}: someone else gave its Iceberg table {error}, which this "
+                "program can't keep; "
+                "drop the column (ALTER TABLE … DROP COLUMN), or load the stream into another "
+                "table (stream_options, "
                 "path)"
             ) from error
 
     def reason_against_joining(self, record: TableRecord) -> str:
-        """Why the table's files can't be compacted here because of how they are laid out; empty if they can."""
+        """Why the table's files can't be compacted here because of how they are laid out.
+
+        Empty if they can.
+        """
         try:
             is_as_before = spec_of(self.schema, record.partition_by, [self.spec]) == self.spec
         except ValueError:  # without a column that it was partitioned by
             is_as_before = False
-        return "" if is_as_before else "was partitioned by someone else in another way than its last run did"
+        return (
+            ""
+            if is_as_before
+            else "was partitioned by someone else in another way than its last run did"
+        )
 
     def has_run(self, run_id: str) -> bool:
         """Whether a run, or a later one of its pipeline, has made its snapshot."""
@@ -172,7 +194,10 @@ class IcebergSnapshot:
     def snapshot_of(self, run_id: str) -> int | None:
         """The snapshot made by a run, if still in the table's history."""
         for each in reversed(self.metadata.snapshots):
-            if each.summary is not None and each.summary.additional_properties.get(RUN_ID) == run_id:
+            if (
+                each.summary is not None
+                and each.summary.additional_properties.get(RUN_ID) == run_id
+            ):
                 return each.snapshot_id
         return None
 
@@ -182,7 +207,9 @@ class IcebergSnapshot:
         now = field_ids_of(self.schema)
         names = {number: name for name, number in now.items()}
         unknown = [
-            f"column {name} was renamed to {names[n]}" for name, n in before.items() if names.get(n, name) != name
+            f"column {name} was renamed to {names[n]}"
+            for name, n in before.items()
+            if names.get(n, name) != name
         ]
         unknown += [
             f"column {name} was dropped and added again"
@@ -193,8 +220,10 @@ class IcebergSnapshot:
             unknown.append(f"format version {self.metadata.format_version}")
         if unknown:
             raise StorageError(
-                f"Iceberg table {self.table} was given what this program can't keep: {', '.join(unknown)}; take it "
-                "back (ALTER TABLE … RENAME COLUMN), or load the stream into another table (stream_options, path)"
+                f"Iceberg table {self.table} was given what this program can't keep: "
+                f"{', '.join(unknown)}; take it "
+                "back (ALTER TABLE … RENAME COLUMN), or load the stream into another table "
+                "(stream_options, path)"
             )
 
 
@@ -217,16 +246,24 @@ def joined_schema(now: IcebergSnapshot, commit: IcebergCommit, planned: Schema) 
     lost = [
         name
         for name, number in wanted.items()
-        if (known.get(name) != number if name in earlier else names.get(number, name) != name or name in known)
+        if (
+            known.get(name) != number
+            if name in earlier
+            else names.get(number, name) != name or name in known
+        )
     ]
     if before is None or lost:
         raise UnpublishableError(
-            f"someone else changed Iceberg table {commit.table} after run {commit.run_id} was planned, in column(s) "
-            f"{', '.join(lost) or '?'}, of which its files hold other numbers: take that change back (ALTER TABLE …), "
+            f"someone else changed Iceberg table {commit.table} after run {commit.run_id} was "
+            "planned, in column(s) "
+            f"{', '.join(lost) or '?'}, of which its files hold other numbers: take that change "
+            "back (ALTER TABLE …), "
             "then `spark-lake recover`, then make it again"
         )
     if not commit.changes_schema:
         return current
-    theirs = [each for each in current.fields if each.name not in {field.name for field in planned.fields}]
+    theirs = [
+        each for each in current.fields if each.name not in {field.name for field in planned.fields}
+    ]
     theirs = [each for each in theirs if each.name not in earlier]
     return Schema(*planned.fields, *theirs, identifier_field_ids=current.identifier_field_ids)

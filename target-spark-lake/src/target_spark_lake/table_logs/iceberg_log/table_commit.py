@@ -62,7 +62,15 @@ class IcebergCommit:
 
     def undone_by(self, run_id: str) -> IcebergCommit:
         """The commit with which another run undoes this one."""
-        emptied = replace(self, add=(), remove=(), joined=(), joined_from=(), changes_schema=False, changes_spec=False)
+        emptied = replace(
+            self,
+            add=(),
+            remove=(),
+            joined=(),
+            joined_from=(),
+            changes_schema=False,
+            changes_spec=False,
+        )
         return replace(emptied, run_id=run_id, takes_back=self.run_id)
 
     def to_body(self) -> dict[str, Any]:
@@ -93,7 +101,9 @@ class IcebergChange:
     adopted: Mapping[str, int] = field(default_factory=dict)
     leaves: tuple[str, ...] = ()
 
-    def commit(self, pipeline: str, run_id: str, change: TableChange, final: Mapping[str, str]) -> IcebergCommit:
+    def commit(
+        self, pipeline: str, run_id: str, change: TableChange, final: Mapping[str, str]
+    ) -> IcebergCommit:
         """The run's commit, given the final paths of the change's staged files."""
 
         def placed(files: Iterable[StagedFile]) -> tuple[FileBody, ...]:

@@ -1,4 +1,6 @@
-"""Takes back the commit of a given-up run to an Iceberg table by another snapshot, which undoes its own."""
+"""Takes back the commit of a given-up run to an Iceberg table by another snapshot, which undoes its
+own.
+"""
 
 from __future__ import annotations
 
@@ -30,9 +32,12 @@ if TYPE_CHECKING:
 
 
 def take_back(storage: Storage, chosen: IcebergCatalog, commit: IcebergCommit) -> None:
-    """Make the snapshot that undoes another run's, if that was made; else keep it from being made later.
+    """Make the snapshot that undoes another run's, if that was made.
 
-    Either leaves this run's id with the table, so a process still trying to publish the other run finds a later one.
+    Else keep it from being made later.
+
+    Either leaves this run's id with the table, so a process still trying to publish the other run
+    finds a later one.
 
     Raises:
         UnpublishableError: another writer changed what the run had made; the text says the way out.
@@ -57,8 +62,12 @@ def fate(storage: Storage, chosen: IcebergCatalog, commit: IcebergCommit) -> Fat
         return Fate.MADE
 
 
-def _is_left(catalog: LakeCatalog, commit: IcebergCommit, now: IcebergSnapshot, current: Table) -> bool:
-    """Whether a table without the other run's snapshot is left alone: another writer's, or not writable."""
+def _is_left(
+    catalog: LakeCatalog, commit: IcebergCommit, now: IcebergSnapshot, current: Table
+) -> bool:
+    """Whether a table without the other run's snapshot is left alone: another writer's, or not
+    writable.
+    """
     if str(now.metadata.table_uuid) != commit.seen:
         return True
     try:
@@ -112,32 +121,49 @@ def _changes(
     """Files that are brought back, and files that are removed."""
     added, gone = now.at(made).changes()
     if not added.keys() <= now.files.keys() or gone.keys() & now.files.keys():
-        raise UnpublishableError(_way_out(commit, f"after snapshot {made}, in the files of that run"))
+        raise UnpublishableError(
+            _way_out(commit, f"after snapshot {made}, in the files of that run")
+        )
     lost = [path for path, file in gone.items() if storage.size(path) != file.file_size_in_bytes]
     if lost:
-        raise UnpublishableError(_way_out(commit, f"and somebody removed {lost[0]} ({len(lost)} file(s) in all)"))
+        raise UnpublishableError(
+            _way_out(commit, f"and somebody removed {lost[0]} ({len(lost)} file(s) in all)")
+        )
     return list(gone.values()), [now.files[path] for path in added]
 
 
-def _restore_columns(now: IcebergSnapshot, commit: IcebergCommit, made: int, transaction: Transaction) -> None:
+def _restore_columns(
+    now: IcebergSnapshot, commit: IcebergCommit, made: int, transaction: Transaction
+) -> None:
     """Restore the table's columns along with its rows, unless they were changed since."""
     snapshot = now.metadata.snapshot_by_id(made)
-    parent = None if snapshot is None else now.metadata.snapshot_by_id(snapshot.parent_snapshot_id or 0)
+    parent = (
+        None if snapshot is None else now.metadata.snapshot_by_id(snapshot.parent_snapshot_id or 0)
+    )
     # If the previous snapshot has expired, the commit still has the schema it was planned on.
     number = commit.schema_seen if parent is None or parent.schema_id is None else parent.schema_id
-    if snapshot is None or snapshot.schema_id != now.metadata.current_schema_id or number in (None, snapshot.schema_id):
+    if (
+        snapshot is None
+        or snapshot.schema_id != now.metadata.current_schema_id
+        or number in (None, snapshot.schema_id)
+    ):
         return
     before = now.metadata.schema_by_id(number)
     if before is not None:
         transaction._apply(
             (SetCurrentSchemaUpdate.model_validate({"schema-id": before.schema_id}),),
-            (AssertCurrentSchemaId.model_validate({"current-schema-id": now.metadata.current_schema_id}),),
+            (
+                AssertCurrentSchemaId.model_validate(
+                    {"current-schema-id": now.metadata.current_schema_id}
+                ),
+            ),
         )
         transaction.set_properties(about_columns(before))
 
 
 def _way_out(commit: IcebergCommit, what: str) -> str:
     return (
-        f"what the run had made of Iceberg table {commit.table} can't be taken back: someone else changed it, {what}; "
+        f"what the run had made of Iceberg table {commit.table} can't be taken back: someone else "
+        f"changed it, {what}; "
         "bring it back to that snapshot (CALL ….system.rollback_to_snapshot), then try again"
     )
