@@ -53,7 +53,8 @@ LIMIT = 3600
 FEW = 3
 TABLE = """
 CREATE TABLE orders (
-  id bigint PRIMARY KEY, quantity integer, amount decimal(12, 2), weight double precision, sku varchar(20),
+  id bigint PRIMARY KEY, quantity integer, amount decimal(12, 2), weight double precision,
+    sku varchar(20),
   note varchar(100), updated_at {moment} NOT NULL
 )
 """
@@ -135,7 +136,9 @@ class Bench:
 
 @dataclass(frozen=True)
 class Shop:
-    """A table of orders, or all tables of a schema, and the programs that bring what changes in it."""
+    """A table of orders, or all tables of a schema, and the programs that bring what changes in
+    it.
+    """
 
     server: Server
     schema: str

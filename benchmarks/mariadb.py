@@ -27,17 +27,21 @@ LIMIT = 1800
 # The table of `shapes.ORDERS`, in MariaDB's words.
 TABLE = """
     CREATE TABLE orders (
-        id bigint PRIMARY KEY, quantity int, amount decimal(12, 2), weight double, paid boolean, sku varchar(20),
-        note text, due_on date, updated_at datetime(6) NOT NULL, shipped_at datetime(6), reference char(36),
+        id bigint PRIMARY KEY, quantity int, amount decimal(12, 2), weight double, paid boolean,
+          sku varchar(20),
+        note text, due_on date, updated_at datetime(6) NOT NULL, shipped_at datetime(6),
+          reference char(36),
         priority smallint, KEY (updated_at)
     ) SELECT
-        seq AS id, seq % 1000 AS quantity, (seq * 7919) % 100000000 / 100 AS amount, sqrt(seq) AS weight,
+        seq AS id, seq % 1000 AS quantity, (seq * 7919) % 100000000 / 100 AS amount,
+          sqrt(seq) AS weight,
         seq % 3 = 0 AS paid, concat('SKU-', lpad(seq % 50000, 8, '0')) AS sku,
         concat('Order ', seq, ' of customer ', seq * 31 % 200000, ', ', left(md5(seq), 24)) AS note,
         date '2015-01-01' + interval seq % 3650 day AS due_on,
         timestamp '2020-01-01 00:00:00' + interval seq DIV 3 * 11.000137 second AS updated_at,
         timestamp '2020-01-01 00:00:00' + interval seq * 7 second AS shipped_at,
-        insert(insert(insert(insert(md5(seq), 9, 0, '-'), 14, 0, '-'), 19, 0, '-'), 24, 0, '-') AS reference,
+        insert(insert(insert(insert(md5(seq), 9, 0, '-'), 14, 0, '-'), 19, 0, '-'), 24, 0,
+          '-') AS reference,
         if(seq % 10 <> 0, seq % 5, NULL) AS priority
     FROM seq_1_to_{rows}
 """

@@ -34,7 +34,10 @@ CHILDREN: list[subprocess.Popen[bytes]] = []
 
 @dataclass
 class Usage:
-    """What was seen of the processes so far: bytes, CPU seconds by pid, and the name of each pid."""
+    """What was seen of the processes so far.
+
+    Bytes, CPU seconds by pid, and the name of each pid.
+    """
 
     peak_rss: int = 0
     peak_pss: int = 0

@@ -288,8 +288,10 @@ def soak(options: argparse.Namespace, folder: Path) -> None:
                 lake.age_the_logs(week)
             count, size, journals, versions = lake.objects()
             cells = (
-                f"{run + 1:,}", f"{sum(seconds) / len(seconds):.3f}", f"{used / options.window:.3f}",
-                f"{calls / options.window:.1f}", f"{vacuumed:.2f}", f"{count:,}", f"{size / 1e6:.1f}",
+                f"{run + 1:,}", f"{sum(seconds) / len(seconds):.3f}",
+                f"{used / options.window:.3f}",
+                f"{calls / options.window:.1f}", f"{vacuumed:.2f}", f"{count:,}",
+                f"{size / 1e6:.1f}",
                 f"{journals:,}", f"{versions:,}", f"{memory():.0f}",
             )  # fmt: skip
             print("| " + " | ".join(cells) + " |", flush=True)

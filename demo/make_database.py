@@ -19,10 +19,12 @@ STATES = ("new", "paid", "shipped")
 
 TABLES = """
 create table customers (
-  id integer primary key, name varchar(80) not null, city text, vip boolean not null, since date not null
+  id integer primary key, name varchar(80) not null, city text, vip boolean not null,
+    since date not null
 );
 create table orders (
-  id integer primary key, customer_id integer not null references customers, amount decimal(12,2) not null,
+  id integer primary key, customer_id integer not null references customers,
+    amount decimal(12,2) not null,
   state varchar(10) not null, note text, updated_at timestamp not null
 );
 create index orders_updated_at on orders (updated_at);

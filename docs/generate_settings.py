@@ -39,7 +39,7 @@ error that names setting and variable. A setting that is a number, a list, … t
 Kubernetes are such files. One line break at its end is left out; a file that is missing, can't be read, or is not UTF-8
 is an error that names setting and path. What came from a file is masked in logs and errors, whatever its name.
 Secrets of AWS, Google, Azure and Vault: [secrets.md](secrets.md).
-"""
+"""  # noqa: E501
 
 
 def table(program: str, schema: Mapping[str, Any]) -> Iterator[str]:

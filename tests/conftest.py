@@ -269,7 +269,10 @@ def ssh() -> Iterator[Ssh]:
 
 @pytest.fixture(scope="session")
 def s3() -> Iterator[S3]:
-    """A real S3 server: `new_bucket()` gives a URL, `storage_options` what a config needs for it."""
+    """A real S3 server.
+
+    `new_bucket()` gives a URL, `storage_options` what a config needs for it.
+    """
     with started(MODULES[chosen_server()]) as facts:
         yield S3(**facts)
 

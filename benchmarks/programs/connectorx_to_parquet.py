@@ -1,4 +1,7 @@
-"""ConnectorX alone: the table into Arrow by two connections, and that into one zstd Parquet file."""
+"""ConnectorX alone.
+
+The table into Arrow by two connections, and that into one zstd Parquet file.
+"""
 
 import sys
 

@@ -12,7 +12,8 @@ ORDERS = """
     sqrt(id)::double precision                                             AS weight,
     id % 3 = 0                                                             AS paid,
     ('SKU-' || lpad((id % 50000)::text, 8, '0'))::varchar(20)              AS sku,
-    'Order ' || id || ' of customer ' || id * 31 % 200000 || ', ' || substr(md5(id::text), 1, 24) AS note,
+    'Order ' || id || ' of customer ' || id * 31 % 200000 || ', ' || substr(md5(id::text), 1,
+      24) AS note,
     date '2015-01-01' + (id % 3650)::integer                               AS due_on,
     timestamp '2020-01-01' + id / 3 * interval '11.000137 seconds'         AS updated_at,
     timestamptz '2020-01-01 00:00:00+00' + id * interval '7 seconds'       AS shipped_at,
@@ -28,9 +29,11 @@ MIXED = """
     id::bigint                                                             AS id,
     timestamp '2020-01-01' + id / 3 * interval '11.000137 seconds'         AS updated_at,
     timestamptz '2020-01-01 00:00:00+00' + id * interval '7 seconds'       AS shipped_at,
-    'Bestellung ' || id || ' für Kundin ' || id * 31 % 200000 || ', Zürich, ' || substr(md5(id::text), 1, 24) AS note,
+    'Bestellung ' || id || ' für Kundin ' || id * 31 % 200000 || ', Zürich, '
+      || substr(md5(id::text), 1, 24) AS note,
     md5(id::text)                                                          AS code,
-    jsonb_build_object('lot', id % 997, 'tags', jsonb_build_array('a', id % 7), 'note', 'Größe ' || id % 40) AS detail,
+    jsonb_build_object('lot', id % 997, 'tags', jsonb_build_array('a', id % 7), 'note', 'Größe '
+      || id % 40) AS detail,
     (id % 1000)::integer                                                   AS quantity,
     ((id * 7919) % 100000000 / 100.0)::numeric(12, 2)                      AS amount,
     sqrt(id)::double precision                                             AS weight,

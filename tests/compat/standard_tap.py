@@ -19,7 +19,8 @@ FOLDER = tempfile.TemporaryDirectory(prefix="standard-tap-")
 DATABASE = Path(FOLDER.name) / "shop.db"
 SCRIPT = """
     create table orders (
-      id integer primary key, customer text not null, total decimal(12, 2), weight double, paid boolean,
+      id integer primary key, customer text not null, total decimal(12, 2), weight double,
+        paid boolean,
       day date, version integer not null, picture blob
     );
     create index orders_version on orders (version);

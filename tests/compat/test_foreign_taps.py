@@ -22,13 +22,16 @@ BIN = Path(sys.executable).parent
 SECONDS = 240
 SCRIPT = """
     create table orders (
-      id bigint primary key, customer text, amount numeric(12, 2), weight double precision, paid boolean,
+      id bigint primary key, customer text, amount numeric(12, 2), weight double precision,
+        paid boolean,
       day date, updated_at timestamptz, tags text[], extra jsonb
     );
     insert into orders values
-      (1, 'Ada "the" Ü', 12.50, 0.1, true, '2025-01-20', '2025-01-20 15:30:00.123456+00', '{a,b}', '{"a": 1.25}'),
+      (1, 'Ada "the" Ü', 12.50, 0.1, true, '2025-01-20', '2025-01-20 15:30:00.123456+00', '{a,b}',
+        '{"a": 1.25}'),
       (2, null, null, null, null, null, '2025-01-21 00:00:00+00', null, null),
-      (9007199254740993, E'line\\nbreak', -0.01, -1.5e300, false, '1999-12-31', '2025-01-22 00:00:00+00', '{}', '[]');
+      (9007199254740993, E'line\\nbreak', -0.01, -1.5e300, false, '1999-12-31',
+        '2025-01-22 00:00:00+00', '{}', '[]');
 """
 
 

@@ -29,7 +29,8 @@ insert into orders select n, n * 1.25, timestamp '2025-03-30 02:30:00' + n * int
 create index on orders (changed_at);
 """
 OTHERS = """
-create table events (id bigint primary key, tags text[] not null, level double precision, note text);
+create table events (id bigint primary key, tags text[] not null, level double precision,
+  note text);
 insert into events select n, array['t' || n % 7, 'é"\\'], n / 8.0, repeat('note ', 10) || n
   from generate_series(1, 3000) n;
 update events set level = 'NaN' where id % 1000 = 5;

@@ -34,12 +34,14 @@ create table orders (
 );
 create index on orders (updated_at);
 insert into orders
-  select n, n % 50 + 1, n * 1.37, 'new', null, timestamp '2025-01-20 09:00' + n / 5 * interval '1 minute'
+  select n, n % 50 + 1, n * 1.37, 'new', null, timestamp '2025-01-20 09:00' + n / 5 * interval
+    '1 minute'
   from generate_series(1, 340) n;
 """
 # One more order at the very minute of the bookmark, two later ones, and an old one that is shipped.
 TRADE = """
-insert into orders select 340 + n, 7, 19.99, 'new', null, timestamp '2025-01-20 10:07' + n * interval '1 minute'
+insert into orders select 340 + n, 7, 19.99, 'new', null,
+  timestamp '2025-01-20 10:07' + n * interval '1 minute'
   from generate_series(1, 3) n;
 update orders set state = 'shipped', updated_at = '2025-01-20 10:11' where id = 1;
 """

@@ -169,7 +169,10 @@ class Reader:
 
 
 def cron_command(line: str) -> str:
-    """What cron takes from a line: all behind the time, up to a percent sign that is not escaped."""
+    """What cron takes from a line.
+
+    All behind the time, up to a percent sign that is not escaped.
+    """
     time = 1 if line.startswith("@") else 5
     command = line.split(maxsplit=time)[time]
     return re.split(r"(?<!\\)%", command)[0].replace("\\%", "%")

@@ -1,4 +1,7 @@
-"""`tap | target` as a user runs it: two processes, one pipe, config files, the state in the bucket."""
+"""`tap | target` as a user runs it.
+
+Two processes, one pipe, config files, the state in the bucket.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""`spark-lake verify` in the process of a test, over what a `RoundTrip` loaded from a new database."""
+"""`spark-lake verify` in the process of a test, over what a `RoundTrip` loaded from a new
+database.
+"""
 
 from __future__ import annotations
 
@@ -23,17 +25,22 @@ from target_spark_lake.verify.verify_report import VerifyReport
 
 ORDERS = """
 create table orders (
-  region text collate "C", id integer, seen timestamptz, amount numeric(12,2), exact numeric, share double precision,
-  small real, wall timestamp, day date, data bytea, doc jsonb, tags text[], numbers integer[], ok boolean, gone integer,
+  region text collate "C", id integer, seen timestamptz, amount numeric(12,2), exact numeric,
+    share double precision,
+  small real, wall timestamp, day date, data bytea, doc jsonb, tags text[], numbers integer[],
+    ok boolean, gone integer,
   primary key (region, id)
 );
 insert into orders select
-  case n % 5 when 0 then '' when 1 then E'a''b"\\\\c`d' when 2 then E'line\\nbreak\\t' when 3 then 'ключ 键 🔑'
+  case n % 5 when 0 then '' when 1 then E'a''b"\\\\c`d' when 2 then E'line\\nbreak\\t' when 3
+    then 'ключ 键 🔑'
     else ' x ' end,
   n, '2025-01-01T00:00:00.000001Z'::timestamptz + n * interval '1 minute', n / 7.0, n / 7.0,
-  case n % 4 when 0 then 'NaN' when 1 then '-0'::float8 when 2 then '-Infinity' else n / 7.0 end, n / 7.0,
+  case n % 4 when 0 then 'NaN' when 1 then '-0'::float8 when 2 then '-Infinity' else n / 7.0 end,
+    n / 7.0,
   '0001-01-01 00:00:00.000001'::timestamp + n * interval '100 days', date '9999-12-31' - n,
-  case when n % 3 = 0 then null else decode(md5(n::text), 'hex') end, jsonb_build_object('n', n, 'null', null),
+  case when n % 3 = 0 then null else decode(md5(n::text), 'hex') end, jsonb_build_object('n', n,
+    'null', null),
   array['a', null, n::text], array[n, null], n % 2 = 0, null
 from generate_series(1, 40) n
 """

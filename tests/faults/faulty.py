@@ -24,7 +24,10 @@ FAULTS = (FAIL_BEFORE, FAIL_AFTER, FAIL_FROM_HERE, DIE_BEFORE, DIE_AFTER)
 
 
 class Died(BaseException):
-    """What stands for `kill -9` inside one process: no handler of the run may do anything after it."""
+    """What stands for `kill -9` inside one process.
+
+    No handler of the run may do anything after it.
+    """
 
 
 class Proxy:

@@ -28,7 +28,8 @@ KEYS = {"orders": 4, "ties": 1, "visits": 1}
 SPECS = ["orders:changed_at:timestamp", "ties:moment:timestamp", "visits:tick:integer"]
 CREATE = """
 create table customers (id integer primary key, name varchar(100));
-create table orders (id integer primary key, version integer, amount decimal(12,2), note varchar(100),
+create table orders (id integer primary key, version integer, amount decimal(12,2),
+  note varchar(100),
   changed_at timestamp not null);
 create index orders_changed_at on orders (changed_at);
 create table ties (name varchar(100), moment timestamp not null);

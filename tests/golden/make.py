@@ -9,7 +9,7 @@ Four buckets, each with a pipeline `test`, as that version leaves them behind:
 
 `expected.json` says beside them what their tables hold, and what they hold after one more run, with
 its messages.
-"""
+"""  # noqa: E501
 
 from __future__ import annotations
 

@@ -131,7 +131,8 @@ def _fetched(folder: Path, mirror: str) -> str:
     own = {
         "Dir::Etc::SourceList": folder / "sources.list", "Dir::Etc::SourceParts": "/dev/null",
         "Dir::Etc::Preferences": "/dev/null", "Dir::Etc::PreferencesParts": "/dev/null",
-        "Dir::State::Lists": folder / "lists", "Dir::State::Status": "/dev/null", "Dir::Cache": folder / "cache",
+        "Dir::State::Lists": folder / "lists", "Dir::State::Status": "/dev/null",
+        "Dir::Cache": folder / "cache",
         "APT::Sandbox::User": "root", "Acquire::Languages": "none", "Acquire::Retries": "2",
     }  # fmt: skip
     options = [word for name, value in own.items() for word in ("-o", f"{name}={value}")]

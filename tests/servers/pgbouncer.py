@@ -42,8 +42,10 @@ def pooled(database: Database, *, mode: str = "transaction") -> Iterator[Databas
         folder.chmod(0o755)
         (folder / "users").write_text(f'"{database.user}" "{database.password}"\n')
         settings = {
-            "listen_addr": "127.0.0.1", "listen_port": port, "unix_socket_dir": "", "pool_mode": mode,
-            "auth_type": "plain", "auth_file": folder / "users", "ignore_startup_parameters": "extra_float_digits",
+            "listen_addr": "127.0.0.1", "listen_port": port, "unix_socket_dir": "",
+            "pool_mode": mode,
+            "auth_type": "plain", "auth_file": folder / "users",
+            "ignore_startup_parameters": "extra_float_digits",
         }  # fmt: skip
         if os.getuid() == 0:
             settings["user"] = pwd.getpwnam("nobody").pw_name

@@ -41,7 +41,9 @@ AllowTcpForwarding yes
 
 @dataclass(frozen=True)
 class Ssh:
-    """A server that lets one user in, by the key `plain` or by `locked`, which has the passphrase."""
+    """A server that lets one user in, by the key `plain` or by `locked`, which has the
+    passphrase.
+    """
 
     port: int
     username: str

@@ -20,12 +20,16 @@ GONE = (1397, 1402)
 KEYS = {"orders": ["id"], "items": ["order_id", "place"], "events": ["id", "day"]}
 NOTES = {"orders": "note", "items": "what", "events": "what"}
 TABLES = """
-create table orders (id int primary key, note varchar(60), body mediumtext, amount decimal(12,2), at datetime(6))
+create table orders (id int primary key, note varchar(60), body mediumtext, amount decimal(12,2),
+  at datetime(6))
   character set utf8mb4 |
-create table items (order_id int, place int, what varchar(60), body text, primary key (order_id, place))
+create table items (order_id int, place int, what varchar(60), body text, primary key (order_id,
+  place))
   character set latin1 |
-create table events (id bigint, day date, what varchar(60), primary key (id, day)) character set utf16 |
-create table changed (number bigint auto_increment primary key, name varchar(10), a varchar(20), b varchar(20),
+create table events (id bigint, day date, what varchar(60), primary key (id,
+  day)) character set utf16 |
+create table changed (number bigint auto_increment primary key, name varchar(10), a varchar(20),
+  b varchar(20),
   what varchar(60)) character set utf8mb4
 """
 # The same value again is no change, and not in the log.

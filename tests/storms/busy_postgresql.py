@@ -29,7 +29,8 @@ BIN = Path(sys.executable).parent
 SCRIPT = """
 create sequence app_ids cache 10;
 create table app (id bigint primary key default nextval('app_ids'), v text);
-create table ups (id bigint primary key, n integer, v text, updated_at timestamptz not null default now());
+create table ups (id bigint primary key, n integer, v text,
+  updated_at timestamptz not null default now());
 create index on ups (updated_at);
 create table ful (id bigint primary key, v text);
 create table par (id bigint primary key, v text) partition by range (id);
@@ -57,7 +58,8 @@ def configs(storm: Storm, late_rows: str, *, batches: bool) -> tuple[Path, Path]
         "password": database.password,
         "tables": ["app", "ups", "ful", "par", "mat"],
         "incremental_tables": [
-            "public.app:id:integer!append", "public.ups:updated_at:timestamp!upsert", "public.par:id:integer!append",
+            "public.app:id:integer!append", "public.ups:updated_at:timestamp!upsert",
+            "public.par:id:integer!append",
         ],
         "stream_options": {
             "public-mat": {"partition_column": "id"}, "public-ups": {"key_properties": ["id"]},

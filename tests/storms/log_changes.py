@@ -90,7 +90,7 @@ class Pipe:
             log.flush()  # before the programs write theirs
             began = time.monotonic()
             tap = subprocess.Popen(
-                [BIN / "tap-spark-jdbc", "--config", self.folder / "tap.json", "--state-from", target_config, *flags],
+                [BIN / "tap-spark-jdbc", "--config", self.folder / "tap.json", "--state-from", target_config, *flags],  # noqa: E501
                 stdout=subprocess.PIPE, stderr=log, start_new_session=True,
             )  # fmt: skip
             target = subprocess.Popen(

@@ -13,9 +13,11 @@ Row = tuple[Any, ...]
 # So large a value is not repeated by an update that leaves it as it was.
 BIG = 6000
 TABLES = """
-CREATE TABLE orders (id int PRIMARY KEY, note text, body text, amount numeric(12,2), at timestamptz);
+CREATE TABLE orders (id int PRIMARY KEY, note text, body text, amount numeric(12,2),
+  at timestamptz);
 CREATE TABLE items (order_id int, place int, what text, body text, PRIMARY KEY (order_id, place));
-CREATE TABLE events (id bigint, day date, what text, PRIMARY KEY (id, day)) PARTITION BY RANGE (day);
+CREATE TABLE events (id bigint, day date, what text, PRIMARY KEY (id,
+  day)) PARTITION BY RANGE (day);
 CREATE TABLE events_2025 PARTITION OF events FOR VALUES FROM ('2025-01-01') TO ('2026-01-01');
 CREATE TABLE events_2026 PARTITION OF events FOR VALUES FROM ('2026-01-01') TO ('2027-01-01');
 ALTER TABLE orders ALTER body SET STORAGE EXTERNAL;
@@ -29,7 +31,8 @@ BEGIN
     INSERT INTO changed (name, key, what) VALUES (TG_ARGV[0], former, 'deleted');
   END IF;
   IF TG_OP <> 'DELETE' THEN
-    INSERT INTO changed (name, key, what) VALUES (TG_ARGV[0], present, to_jsonb(NEW) ->> TG_ARGV[1]);
+    INSERT INTO changed (name, key, what) VALUES (TG_ARGV[0], present,
+      to_jsonb(NEW) ->> TG_ARGV[1]);
   END IF;
   RETURN NULL;
 END $$;

@@ -30,8 +30,10 @@ from servers.postgresql import PostgreSQL, running
 SPOILT = 1000
 PROGRAMS = Path(sys.executable).parent
 TABLE = """
-create table items (id bigint primary key, seen timestamptz not null, amount numeric(12,2), name text, ok boolean);
-insert into items select n, '2025-01-01Z'::timestamptz + n * interval '1 second', n / 7.0, 'item ' || md5(n::text),
+create table items (id bigint primary key, seen timestamptz not null, amount numeric(12,2),
+  name text, ok boolean);
+insert into items select n, '2025-01-01Z'::timestamptz + n * interval '1 second', n / 7.0, 'item '
+  || md5(n::text),
   n % 2 = 0 from generate_series(1, {rows}) n;
 """
 

@@ -34,7 +34,9 @@ def login(database: Database, **settings: Any) -> dict[str, Any]:
 
 @contextmanager
 def filled(server: PostgreSQL, script: str) -> Iterator[tuple[Database, psycopg.Connection[Any]]]:
-    """A new database of the server, made by a script, and a connection that commits each statement."""
+    """A new database of the server, made by a script, and a connection that commits each
+    statement.
+    """
     database = server.new_database()
     with psycopg.connect(database.dsn, autocommit=True) as connection:
         connection.execute(script)

@@ -85,7 +85,7 @@ def test_each_stream_shows_its_sql_with_bounds_its_slices_and_its_rows(
         "",
         "keyless: FULL_TABLE",
         "orders: INCREMENTAL by k, from the beginning to 99, both included",
-        "scanned: INCREMENTAL by k (not indexed: one pass), from the beginning to 99, both included",
+        "scanned: INCREMENTAL by k (not indexed: one pass), from the beginning to 99, both included",  # noqa: E501
         "whole: FULL_TABLE",
     ]
     keyless, orders, scanned, whole = list(shown.values())[1:]

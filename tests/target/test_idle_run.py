@@ -17,7 +17,7 @@ from target_spark_lake.__main__ import main
 slow = {"pyarrow", "numpy", "pandas", "pyspark", "grpc", "pyiceberg", "sqlalchemy", "sqlite3", "deltalake"}
 atexit.register(lambda: print(*sorted(slow & set(sys.modules)), file=sys.stderr))
 main()
-"""
+"""  # noqa: E501
 SCHEMA = {"type": "object", "properties": {"id": {"type": "integer"}}}
 MESSAGES = [
     {"type": "SCHEMA", "stream": "orders", "schema": SCHEMA, "key_properties": ["id"]},

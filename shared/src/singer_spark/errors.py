@@ -17,7 +17,7 @@
     │   └── UnpublishableError  a committed run waits for a person: as things are, it can't be published
     ├── LockedError          another run holds the pipeline
     └── ResourceError        memory or disk of this machine is used up, or Spark's JVM is gone
-"""
+"""  # noqa: E501
 
 from __future__ import annotations
 
@@ -112,7 +112,9 @@ class ResourceError(SingerSparkError):
 
 
 def register_secret(text: str | None) -> None:
-    """Mask this text, also in its URL, JSON and HTML encodings, in every line that passes `redact`."""
+    """Mask this text, also in its URL, JSON and HTML encodings, in every line that passes
+    `redact`.
+    """
     # A text of several lines, such as a key, may be printed in one line, or line by line.
     lines = (
         [line for line in text.splitlines() if len(line) >= LONG_LINE]

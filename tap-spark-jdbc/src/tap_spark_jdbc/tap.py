@@ -171,7 +171,8 @@ class TapSparkJdbc(Tap):
 
         moments, unknown = self.database.source.dialect.text_moments, self._unknown
         return plan_streams(
-            self.tables(), self.settings, text_moments=moments, refused=refused, may_refuse=lambda _: True,
+            self.tables(), self.settings, text_moments=moments, refused=refused,
+            may_refuse=lambda _: True,
             unknown=unknown,
         )  # fmt: skip
 
@@ -376,7 +377,9 @@ class TapSparkJdbc(Tap):
             )
 
     def _send(self, streams: Sequence[JdbcStream]) -> None:
-        """Send the unchanged streams, then the others in order, while the next ones are being read."""
+        """Send the unchanged streams, then the others in order, while the next ones are being
+        read.
+        """
         from tap_spark_jdbc.streams.streams_ahead import ReadAhead
 
         streams = self._send_unchanged(streams)

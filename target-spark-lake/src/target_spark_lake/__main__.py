@@ -1,4 +1,7 @@
-"""Entry point of `target-spark-lake`: installs the signal handlers before loading anything heavy."""
+"""Entry point of `target-spark-lake`.
+
+Installs the signal handlers before loading anything heavy.
+"""
 
 from __future__ import annotations
 

@@ -91,7 +91,7 @@ class Layout:
 
     def rejected(self, run_id: str, stream: str) -> str:
         """File of a run's quarantined records for one stream."""
-        return f"{LAKE_FOLDER}/rejected/{folder_name(self.pipeline)}/{run_id}/{folder_name(stream)}.jsonl"
+        return f"{LAKE_FOLDER}/rejected/{folder_name(self.pipeline)}/{run_id}/{folder_name(stream)}.jsonl"  # noqa: E501
 
     def final_file(
         self,
@@ -109,7 +109,7 @@ class Layout:
         Given an older file's `file_place`, it sorts where that file did.
         """
         folder = "/".join(part for part in (table, partition.strip("/")) if part)
-        return f"{folder}/{place}{place and '.'}{run_id}-{number:05d}{IN_PARTS if in_parts else ''}.{extension}"
+        return f"{folder}/{place}{place and '.'}{run_id}-{number:05d}{IN_PARTS if in_parts else ''}.{extension}"  # noqa: E501
 
 
 def table_of_record(path: str) -> str:

@@ -154,7 +154,8 @@ def of_page(
 
 PAGE = """
 create table orders (id bigint primary key, updated_at timestamp not null);
-insert into orders select n, timestamp '2025-01-20 10:00' - n * interval '1 minute' from generate_series(0, 999) n
+insert into orders select n, timestamp '2025-01-20 10:00' - n * interval '1 minute'
+  from generate_series(0, 999) n
 """
 # Of the page's table another column, a tie at the bookmark, a newer row, and newer versions; and
 # tables beside it.
@@ -214,8 +215,10 @@ def test_the_same_pipe_runs_on_a_cluster_by_shared_storage_alone(
 
 # Plain columns: the executors' files become the table's without a JVM of the target's.
 LEDGER = """
-create table ledger (id bigint primary key, total numeric(20, 4), level double precision, note text);
-insert into ledger select n, 900719925474099 + n / 10000.0, n / 8.0, repeat('note ', 10) || n || ' é"\\\\'
+create table ledger (id bigint primary key, total numeric(20, 4), level double precision,
+  note text);
+insert into ledger select n, 900719925474099 + n / 10000.0, n / 8.0, repeat('note ', 10) || n
+  || ' é"\\\\'
   from generate_series(1, 3000) n;
 """
 LATER = (
@@ -226,7 +229,7 @@ LATER = (
 ROW = b"note note"
 
 
-def test_batches_load_on_a_cluster_and_an_executor_killed_in_the_middle_of_a_file_loses_and_repeats_nothing(
+def test_batches_load_on_a_cluster_and_an_executor_killed_in_the_middle_of_a_file_loses_and_repeats_nothing(  # noqa: E501
     cluster: Cluster,
     connection: psycopg.Connection[Any],
     s3: Any,

@@ -105,7 +105,7 @@ def test_what_it_copies_and_starts_is_there() -> None:
         ]
 
 
-def test_the_example_for_kubernetes_starts_a_command_that_there_is_as_an_account_without_rights() -> (
+def test_the_example_for_kubernetes_starts_a_command_that_there_is_as_an_account_without_rights() -> (  # noqa: E501
     None
 ):
     job = yaml.safe_load((ROOT / "examples/kubernetes/cronjob.yaml").read_text())

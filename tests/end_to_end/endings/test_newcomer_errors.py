@@ -39,7 +39,9 @@ FAST = {"retries": {"max_attempts": 1}, "connect_timeout": 1, "read_timeout": 1}
 
 @dataclass(frozen=True)
 class Said:
-    """How `spark-lake run` ended, and its standard error, with the traces of `--log-level debug`."""
+    """How `spark-lake run` ended, and its standard error, with the traces of `--log-level
+    debug`.
+    """
 
     code: int
     errors: str
@@ -224,8 +226,10 @@ def test_what_only_a_part_of_can_be_read_stops_nothing_and_is_named_with_the_way
             create materialized view empty as select 1 as id with no data;
             create view fails as select 1 / (id - 1) as x from orders;
             create table policed (id int primary key); insert into policed values (1), (2);
-            alter table policed enable row level security; create policy one on policed using (id = 1);
-            grant select on orders, empty, fails, policed to {user}; grant select (id, open) on partly to {user};
+            alter table policed enable row level security; create policy one on policed using (id
+              = 1);
+            grant select on orders, empty, fails, policed to {user}; grant select (id,
+              open) on partly to {user};
             """
         )
 

@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.usefixtures("spark")
 TABLES = """
 create table good (id bigint primary key, v text); insert into good values (1, 'one');
-create table also_good (id bigint primary key, k bigint not null); insert into also_good values (1, 1);
+create table also_good (id bigint primary key, k bigint not null); insert into also_good values (1,
+  1);
 """
 # As the owner of everything makes them, after the tap's user was given what there is.
 STRANGERS = {
@@ -35,7 +36,7 @@ STRANGERS = {
     "public-partly": (
         "create table partly (id int primary key, open text, hidden text); grant select (id, open) "
         "on partly to reader",
-        "column hidden can't be read: the user may not; run GRANT SELECT ON public.partly TO reader",
+        "column hidden can't be read: the user may not; run GRANT SELECT ON public.partly TO reader",  # noqa: E501
     ),
     "public-empty": (
         "create materialized view empty as select 1 as id with no data; grant select on empty to "
@@ -67,7 +68,9 @@ STRANGERS = {
 
 
 class Shop:
-    """A PostgreSQL database, its owner's connection, a tap that logs in as `reader`, and the lake."""
+    """A PostgreSQL database, its owner's connection, a tap that logs in as `reader`, and the
+    lake.
+    """
 
     def __init__(self, database: Any, connection: psycopg.Connection[Any], folder: Path) -> None:
         self.database = connection

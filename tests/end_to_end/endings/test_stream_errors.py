@@ -198,7 +198,8 @@ def test_through_the_real_pipe_a_forbidden_table_is_named_and_exits_3(
             f"""
             create table open (id int primary key); insert into open select generate_series(1, 100);
             create table secret (id int primary key); insert into secret values (1);
-            create role r_{database.name} login password 'reader-password'; grant select on open to r_{database.name};
+            create role r_{database.name} login password 'reader-password'; grant select on open to
+              r_{database.name};
             """
         )
     login = {

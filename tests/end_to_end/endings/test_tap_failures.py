@@ -1,4 +1,6 @@
-"""A run that failed because of the tap says so in the tap's own words, wherever runs are looked at."""
+"""A run that failed because of the tap says so in the tap's own words, wherever runs are looked
+at.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""A pipe and `meltano run` on one pipeline whose state is in a database, from two project folders."""
+"""A pipe and `meltano run` on one pipeline whose state is in a database, from two project
+folders.
+"""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ for code in ("0", "1", "3"):
     except AirflowException as error:
         facts["errors"].append(str(error))
 print(json.dumps(facts))
-"""
+"""  # noqa: E501
 
 IN_DAGSTER = """
 import json, os, runpy, sys
@@ -66,7 +66,7 @@ first = run()
 os.unlink(tap)
 schedules = [schedule.cron_schedule for schedule in defs.schedules]
 print(json.dumps({"runs": [first, run()], "schedules": schedules}))
-"""
+"""  # noqa: E501
 
 
 @pytest.mark.parametrize("example", [AIRFLOW, DAGSTER], ids=["airflow", "dagster"])

@@ -78,7 +78,9 @@ def test_tap_password(
 def test_target_key(
     s3: S3, marked: Marked, tmp_path: Path, conf: dict[str, str], found: bool
 ) -> None:
-    """The bucket's secret key stays in the target, though Spark hands its tasks the settings of S3."""
+    """The bucket's secret key stays in the target, though Spark hands its tasks the settings of
+    S3.
+    """
     options = s3.storage_options
     config = {
         "bucket": s3.new_bucket(),

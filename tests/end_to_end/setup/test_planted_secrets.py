@@ -44,7 +44,8 @@ insert into members select 4111111111110000 + n, 'planted-person' || n, '4111111
 """
 # All that the log has: inserts, updates that leave a large value out, another key, deletes.
 CHANGES = """
-insert into members values (4111111111111000, 'planted-person', '4111111111112222', 'planted-person');
+insert into members values (4111111111111000, 'planted-person', '4111111111112222',
+  'planted-person');
 update members set name = 'planted-person-again' where id < 4111111111110010;
 update members set id = 4111111111112000 where id = 4111111111110010;
 delete from members where id = 4111111111110011;
@@ -56,7 +57,8 @@ delete from members where id = 4111111111110013
 DIFFERENCES = """
 update members set name = 'planted-person-once-more' where id % 10 = 5;
 delete from members where id % 10 = 6;
-insert into members values (4111111111113000, 'planted-person', '4111111111114444', 'planted-person')
+insert into members values (4111111111113000, 'planted-person', '4111111111114444',
+  'planted-person')
 """
 # A JVM that compares a few rows.
 SMALL = {"spark.sql.adaptive.enabled": "false", "spark.sql.shuffle.partitions": "1"} | {
@@ -209,7 +211,7 @@ def test_no_planted_secret_is_found_in_anything_that_a_run_leaves(
         place = f"{database.host}:{database.port}/{database.name}"
         catalog = {"type": "sql", "uri": f"sqlite:///{tmp_path}/catalog.db", "token": IN_CATALOG}
         target |= {
-            "state_backend": {"uri": f"postgresql://state_{reader}:{IN_STATE}@{place}", "table_name": "states"},
+            "state_backend": {"uri": f"postgresql://state_{reader}:{IN_STATE}@{place}", "table_name": "states"},  # noqa: E501
             "format": "iceberg", "catalog": catalog, "namespace": "raw",
             "storage_options": {"key": "reader", "secret": IN_STORAGE},
         }  # fmt: skip
@@ -265,7 +267,8 @@ def pipe(folder: Path, tap: dict[str, Any], target: dict[str, Any]) -> tuple[tup
         )  # fmt: skip
         second = subprocess.Popen(
             [PROGRAMS / "target-spark-lake", "--config", "target.json"],
-            cwd=folder, stdin=first.stdout, stdout=errors, stderr=errors, env={**os.environ, "LOGLEVEL": "debug"},
+            cwd=folder, stdin=first.stdout, stdout=errors, stderr=errors,
+            env={**os.environ, "LOGLEVEL": "debug"},
         )  # fmt: skip
         assert first.stdout is not None
         first.stdout.close()
@@ -276,7 +279,9 @@ def pipe(folder: Path, tap: dict[str, Any], target: dict[str, Any]) -> tuple[tup
 def followed_and_repaired(
     folder: Path, tap: dict[str, Any], target: dict[str, Any], dsn: str
 ) -> str:
-    """What is said where changes of the log are read, and then what differs is found and repaired."""
+    """What is said where changes of the log are read, and then what differs is found and
+    repaired.
+    """
     with psycopg.connect(dsn, autocommit=True) as source:
         source.execute(CHANGES)
         codes, told = pipe(folder, tap, target)
@@ -294,7 +299,8 @@ def spark_lake(folder: Path, *words: str, exit_code: int = 0) -> str:
     """A command's output."""
     done = subprocess.run(
         [PROGRAMS / "spark-lake", *words, "--log-level", "debug"],
-        cwd=folder, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        cwd=folder, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        text=True,
         timeout=TIMEOUT_SECONDS, check=False,
     )  # fmt: skip
     assert done.returncode == exit_code, done.stdout

@@ -18,7 +18,8 @@ from end_to_end.pipe import BIN, Pipe
 TABLE = """
 create table t (id integer primary key, updated_at timestamp not null, v text);
 create index on t (updated_at);
-insert into t select n, timestamp '2025-01-01' + n / 3 * interval '1 minute', 'v' || n from generate_series(1, 500) n
+insert into t select n, timestamp '2025-01-01' + n / 3 * interval '1 minute', 'v' || n
+  from generate_series(1, 500) n
 """
 SUBMIT, CONTEXT = "org.apache.spark.deploy.SparkSubmit ", "org.apache.spark.scheduler.DAGScheduler "
 

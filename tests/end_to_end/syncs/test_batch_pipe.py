@@ -19,7 +19,8 @@ from singer_spark.errors import SingerSparkError
 TABLE = """
     create table t (id integer primary key, k timestamptz not null, price numeric(12,2), v text);
     create index on t (k);
-    insert into t select i, timestamptz '2025-01-01Z' + i * interval '1 second', i + 0.25, 'row ' || i
+    insert into t select i, timestamptz '2025-01-01Z' + i * interval '1 second', i + 0.25, 'row '
+      || i
       from generate_series(1, 300) i;
 """
 

@@ -17,7 +17,8 @@ from end_to_end.pipe import Pipe
 from servers.mariadb import MariaDB
 from target_spark_lake.cli.spark_lake import command
 
-TABLE = """create table orders (id int primary key, note varchar(60) character set latin1, body text, amount
+TABLE = """create table orders (id int primary key, note varchar(60) character set latin1,
+  body text, amount
 decimal(12,2), moment datetime(6), seen timestamp(6) null) character set utf8mb4"""
 FILL = (
     "insert into orders values (%s, %s, %s, %s, '2025-01-20 15:30:00.123456', '2025-01-20 "

@@ -21,9 +21,11 @@ from servers.postgresql import PostgreSQL
 from tap.opened import filled, login
 
 CREATED = """
-create table people (id integer primary key, at timestamp, "Full name" text, ssn text, amount numeric(12,2));
+create table people (id integer primary key, at timestamp, "Full name" text, ssn text,
+  amount numeric(12,2));
 insert into people values (1, '2026-01-01 00:00:01', 'Ann', 'secret 1', 1.50),
-  (2, '2026-01-01 00:00:02', 'Bob', 'secret 2', 2.50), (3, '2026-01-01 00:00:03', 'Cy', 'secret 3', 3.50);
+  (2, '2026-01-01 00:00:02', 'Bob', 'secret 2', 2.50), (3, '2026-01-01 00:00:03', 'Cy', 'secret 3',
+    3.50);
 """
 CHANGED = (
     "update people set amount = 9.25, at = '2026-01-01 00:00:09' where id = 2",

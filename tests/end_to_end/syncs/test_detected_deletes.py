@@ -21,8 +21,10 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 CREATE = """
-create table orders (region text, id bigint, note text, updated_at timestamp not null, primary key (region, id));
-insert into orders select 'r' || n % 3, n, 'order ' || n, timestamp '2025-01-01' + n * interval '1 second'
+create table orders (region text, id bigint, note text, updated_at timestamp not null,
+  primary key (region, id));
+insert into orders select 'r' || n % 3, n, 'order ' || n,
+  timestamp '2025-01-01' + n * interval '1 second'
   from generate_series(1, 3000) n;
 create index on orders (updated_at);
 """

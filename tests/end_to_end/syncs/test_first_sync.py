@@ -27,8 +27,10 @@ INSERT_ORDERS = """
 insert into orders
 select n, n * 1.37, 10::numeric ^ 37 + n,
        case when n %% 7 = 0 then null else E'l1\\nl2 "' || n || '" é😀' end, n %% 2 = 0,
-       date '2024-02-29' + n, timestamptz '2025-03-30 02:30:00+02' + n * interval '1 minute', n / 3.0,
-       ('00000000-0000-0000-0000-' || lpad(n::text, 12, '0'))::uuid, decode(lpad(to_hex(n), 8, '0'), 'hex'),
+       date '2024-02-29' + n, timestamptz '2025-03-30 02:30:00+02' + n * interval '1 minute',
+         n / 3.0,
+       ('00000000-0000-0000-0000-' || lpad(n::text, 12, '0'))::uuid, decode(lpad(to_hex(n), 8, '0'),
+         'hex'),
        array[n, null, n + 1], jsonb_build_object('n', n),
        timestamp '2025-03-30 02:30:00' + (n / 5) * interval '1 second'
 from generate_series(%s::int, %s::int) n

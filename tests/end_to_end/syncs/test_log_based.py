@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 BIN = Path(sys.executable).parent
 SECONDS = 240
 SCRIPT = """
-create table orders (id int primary key, note text, body text, amount numeric(12, 2), at timestamptz);
+create table orders (id int primary key, note text, body text, amount numeric(12, 2),
+  at timestamptz);
 alter table orders alter body set storage external;
 insert into orders select i, 'old', repeat('x', 5000), i / 4.0, '2025-01-20 15:30:00.123456+00'
   from generate_series(1, 200) i;

@@ -15,7 +15,8 @@ TABLES = """
 create table orders (id integer primary key, at datetime not null);
 create table whole (id integer primary key);
 create table later (id integer primary key, at datetime not null);
-insert into orders values (1, '2025-01-01 10:00:00'), (2, '2025-01-01 11:00:00'), (3, '2025-01-01 12:30:00');
+insert into orders values (1, '2025-01-01 10:00:00'), (2, '2025-01-01 11:00:00'), (3,
+  '2025-01-01 12:30:00');
 insert into whole values (1), (2);
 """
 

@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 
 
 SUMMED = """
-create table t (id integer primary key, k integer, amount decimal(12,2), at timestamp(6) null, name varchar(100));
+create table t (id integer primary key, k integer, amount decimal(12,2), at timestamp(6) null,
+  name varchar(100));
 insert into t with recursive n(i) as (select 1 union all select i + 1 from n where i < 900)
   select i, i, i / 7.0, timestamp '2025-01-01 00:00:00.000001', concat('a|b', i) from n;
 """
@@ -186,7 +187,9 @@ def with_a_changed_row(postgresql: Any, tmp_path: Path) -> Any:
 def test_verify_starts_no_session(
     postgresql: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nor does a repair, unless `engine` says so, whose reading then passes through Spark's tasks."""
+    """Nor does a repair, unless `engine` says so, whose reading then passes through Spark's
+    tasks.
+    """
     trip = with_a_changed_row(postgresql, tmp_path)
     for module in (opened_database, repairing):
         monkeypatch.setattr(

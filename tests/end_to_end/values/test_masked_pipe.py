@@ -26,10 +26,12 @@ if TYPE_CHECKING:
 KEY = "planted-mask-key"
 # Each of its values says `planted`, or has these digits.
 PEOPLE = """
-create table people (id bigint primary key, at timestamp, email text, card varchar(20), salary numeric(14,2),
+create table people (id bigint primary key, at timestamp, email text, card varchar(20),
+  salary numeric(14,2),
   born date);
 create index on people (at);
-insert into people select 7700110000 + n, timestamp '2026-01-01' + (n / 5) * interval '1 s', 'planted' || n || '@x',
+insert into people select 7700110000 + n, timestamp '2026-01-01' + (n / 5) * interval '1 s',
+  'planted' || n || '@x',
   '77001122' || n || '9999', 7700113300 + n, null from generate_series(1, 40) n;
 """
 MASKS = {"id": "hash", "email": "hash", "card": "last4", "salary": "redact", "born": "null"}

@@ -283,7 +283,8 @@ def source(postgresql: Any) -> Any:
         connection.execute("insert into t (id) values (0)")
         for name, value in {
             "timezone": "America/St_Johns", "datestyle": "German", "intervalstyle": "iso_8601",
-            "extra_float_digits": "-5", "bytea_output": "escape", "standard_conforming_strings": "off",
+            "extra_float_digits": "-5", "bytea_output": "escape",
+            "standard_conforming_strings": "off",
         }.items():  # fmt: skip
             connection.execute(f"alter database {database.name} set {name} to '{value}'")
         yield database, connection

@@ -92,7 +92,7 @@ def test_a_run_that_publishes_just_now_is_at_work_and_not_waiting(
     )
 
 
-def test_a_run_that_was_given_up_is_told_again_even_where_the_journal_that_says_what_was_lost_is_gone(
+def test_a_run_that_was_given_up_is_told_again_even_where_the_journal_that_says_what_was_lost_is_gone(  # noqa: E501
     unpublished: tuple[SmallLake, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     lake, run_id = unpublished

@@ -86,9 +86,10 @@ def test_kills_over_the_binlog(request: pytest.FixtureRequest, tmp_path: Path, n
     logged = {"replication_method": "LOG_BASED"}
     prefix = database.name
     tap = {
-        "jdbc_url": database.jdbc_url, "user": database.user, "password": database.password, "schemas": [prefix],
-        "stream_options": {f"{prefix}-orders": logged, f"{prefix}-visits": {**logged, "load_method": "append-only"}},
-        "spark": {"master": "local[2]", "conf": {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1"}},
+        "jdbc_url": database.jdbc_url, "user": database.user, "password": database.password,
+        "schemas": [prefix],
+        "stream_options": {f"{prefix}-orders": logged, f"{prefix}-visits": {**logged, "load_method": "append-only"}},  # noqa: E501
+        "spark": {"master": "local[2]", "conf": {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1"}},  # noqa: E501
         "slice_rows": 60,
         # With a limit of rows the state is sent behind each transaction.
         "max_run_rows": 1_000_000,
@@ -101,7 +102,8 @@ def test_kills_over_the_binlog(request: pytest.FixtureRequest, tmp_path: Path, n
         shop = Shop(connection, random.Random(5))
         first = [behind(3, TAP_9), step("before create /runs/"), Kill()]
         later = [
-            behind(2, TAP_9), behind(4, TARGET_9), behind(6, *BOTH), step("before create /runs/"), Kill(),
+            behind(2, TAP_9), behind(4, TARGET_9), behind(6, *BOTH), step("before create /runs/"),
+            Kill(),
             step("after create /runs/"), step("before delete raw/"), Kill(),
         ]  # fmt: skip
         killed = 0

@@ -265,7 +265,7 @@ def test_a_delta_log_that_goes_back_to_less_than_was_seen_is_for_a_person(
     check(lake, lake.sync())
 
 
-def test_a_delta_log_that_has_forgotten_what_a_run_was_planned_on_is_for_a_person_and_the_run_is_given_up(
+def test_a_delta_log_that_has_forgotten_what_a_run_was_planned_on_is_for_a_person_and_the_run_is_given_up(  # noqa: E501
     tmp_path: Path, dead: Process
 ) -> None:
     lake = TwoTables(tmp_path)

@@ -129,7 +129,9 @@ def test_a_checkpoint_of_a_sleeper_is_not_written_over_its_successors(lake: Resu
 
 
 def test_a_first_checkpoint_that_a_sleeper_writes_late_does_no_harm(lake: ResumingLake) -> None:
-    """There was nothing to sign for its successor, whose own checkpoints are refused from then on."""
+    """There was nothing to sign for its successor, whose own checkpoints are refused from then
+    on.
+    """
     sleeper, staged = with_one_part(lake, offered=False)
     successor = opened(lake, force=True)
     own = begun(successor, lake.checkpoint())

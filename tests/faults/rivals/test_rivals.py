@@ -88,7 +88,9 @@ def expire(lake: SmallLake) -> None:
 def paused_sync(
     lake: SmallLake, fits: Callable[[str, tuple[object, ...]], bool], rival: Callable[[], object]
 ) -> None:
-    """A run on another machine sleeps past its expiry before a certain call, while a rival works."""
+    """A run on another machine sleeps past its expiry before a certain call, while a rival
+    works.
+    """
 
     def meanwhile() -> None:
         expire(lake)

@@ -74,7 +74,7 @@ class PartitionedLake(CompactedLake):
 
 
 @pytest.mark.slow
-def test_a_fault_at_any_storage_call_of_a_compaction_of_folders_keeps_the_order_in_which_rows_were_received(
+def test_a_fault_at_any_storage_call_of_a_compaction_of_folders_keeps_the_order_in_which_rows_were_received(  # noqa: E501
     tmp_path: Path, dead: Process
 ) -> None:
     first = PartitionedLake(f"{tmp_path}/first")

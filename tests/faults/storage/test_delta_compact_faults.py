@@ -97,7 +97,7 @@ def tables(first: CompactedTables, tmp_path: Path) -> Callable[[object], Compact
 
 @pytest.mark.slow
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_fault_at_any_storage_call_of_a_compaction_of_delta_tables_leaves_one_version_each_at_most(
+def test_a_fault_at_any_storage_call_of_a_compaction_of_delta_tables_leaves_one_version_each_at_most(  # noqa: E501
     tables: Callable[[object], CompactedTables], dead: Process, fault: str
 ) -> None:
     counting = Counting()

@@ -206,7 +206,7 @@ def test_a_fault_at_any_call_of_the_catalog_of_a_conversion_leaves_tables_of_one
         assert lake.rows(CHANGES) == rows_after(CHANGES, 3)
 
 
-def test_kill_9_at_every_fifth_change_from_the_commit_on_loses_and_repeats_nothing_and_no_reader_sees_a_part(
+def test_kill_9_at_every_fifth_change_from_the_commit_on_loses_and_repeats_nothing_and_no_reader_sees_a_part(  # noqa: E501
     tmp_path: Path,
 ) -> None:
     """One lake with a reader in a loop, one process a step, until a process gets through all of its

@@ -69,7 +69,9 @@ def tap_bounds(lake: BackedLake) -> set[int]:
 def check_kills(
     lake: BackedLake, dead: Process, faults: tuple[str, ...] = (DIE_BEFORE, DIE_AFTER)
 ) -> None:
-    """Dies at each step between the commit and the published state, and in the next one's recovery."""
+    """Dies at each step between the commit and the published state, and in the next one's
+    recovery.
+    """
     lake.sync()
     committed = STEP
     for nth in range(1, 6):

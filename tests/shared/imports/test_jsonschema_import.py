@@ -18,7 +18,7 @@ for name, good, bad in (("iri", "http://ö.example/ä", "no iri"), ("iri-referen
     validator = draft7({"type": "string", "format": name})
     print(name, validator.is_valid(good), validator.is_valid(bad))
 import isoduration
-"""
+"""  # noqa: E501
 
 
 @pytest.mark.slow

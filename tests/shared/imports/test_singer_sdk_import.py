@@ -27,7 +27,7 @@ print(issubclass(RESTStream, Stream), source.requests.get is requests.get)
 from singer_sdk.helpers._batch import StorageTarget
 print(StorageTarget.split_url("file:///a/b"))
 print(target_base.Parallel(1)(target_base.delayed(abs)(number) for number in (-1, 2)))
-"""
+"""  # noqa: E501
 
 
 def test_web_clients_are_loaded_when_they_are_used_and_are_the_real_ones() -> None:
@@ -49,7 +49,7 @@ import_singer_sdk()
 import requests, singer_sdk, sys
 print(singer_sdk.paginated.__module__, singer_sdk.RESTStream is sys.modules["singer_sdk.streams.rest"].RESTStream)
 print(sys.modules["singer_sdk.streams.rest"].requests is requests, bool(requests.__file__))
-"""
+"""  # noqa: E501
 
 
 def test_an_sdk_whose_modules_lie_elsewhere_is_imported_as_it_is(tmp_path: Path) -> None:

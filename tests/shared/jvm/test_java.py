@@ -33,7 +33,7 @@ print(jvm.java.lang.System.getProperty("java.home"))
 print([tuple(row) for row in spark.read.parquet(sys.argv[1] + "/lake").collect()])
 print(len(jvm.javax.net.ssl.SSLContext.getDefault().getDefaultSSLParameters().getProtocols()))
 spark.stop()
-"""
+"""  # noqa: E501
 
 
 @pytest.fixture(scope="module")

@@ -55,7 +55,7 @@ known = set(sys.modules["py4j.protocol"].OUTPUT_CONVERTER)
 session.join()
 assert "t" in known, f"no arrays among {sorted(known)}"
 assert known == set(sys.modules["py4j.protocol"].OUTPUT_CONVERTER)
-"""
+"""  # noqa: E501
 
 
 def test_two_threads_that_reach_the_jvm_at_once_have_all_of_py4j() -> None:

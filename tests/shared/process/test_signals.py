@@ -48,7 +48,7 @@ def main():
         never.wait()
 
 run_program(main, "program", if_stopped="nothing was done", grace_seconds=0.2)
-"""
+"""  # noqa: E501
 RELEASED = """
 import threading
 from singer_spark.program import frame

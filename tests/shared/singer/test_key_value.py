@@ -1,4 +1,7 @@
-"""Replication-key values: nothing is lost between a database's text, a bookmark and a comparison."""
+"""Replication-key values.
+
+Nothing is lost between a database's text, a bookmark and a comparison.
+"""
 
 from __future__ import annotations
 

@@ -53,7 +53,9 @@ def test_yarn_learns_that_executors_need_pyspark() -> None:
 
 @pytest.mark.parametrize("master", ["yarn", "k8s://api.example:6443"])
 def test_spark_submit_itself_starts_the_jvm_for_a_resource_manager(master: str) -> None:
-    """It alone knows the manager's folders of settings, and what its JVM needs on its class path."""
+    """It alone knows the manager's folders of settings, and what its JVM needs on its class
+    path.
+    """
     assert "HADOOP_CONF_DIR" not in KNOWN_VARIABLES
     conf = {"spark.hadoop.fs.s3a.secret.key": SECRET}
     options = SparkOptions("test", master=master, conf=conf, jars=("/jars/driver.jar",))

@@ -28,11 +28,12 @@ from singer_spark.storage.storage import Storage
 JSON = dict[str, Any]
 # What some reader or writer of JSON on the way takes for another number, or for none.
 NUMBERS = (
-    "18446744073709551616", "-9223372036854775809", "1" * 5000, "-0", "-0.0", "0", "-1", "1.10", "1.0", "1e5", "1E-400",
+    "18446744073709551616", "-9223372036854775809", "1" * 5000, "-0", "-0.0", "0", "-1", "1.10",
+    "1.0", "1e5", "1E-400",
     "1E+400", "0.1000000000000000055", "123456789.123456789123456789", "1e999999999999999999999",
 )  # fmt: skip
 TEXTS = ("заказы", "注文", "\ud800", "a\udc00b", "\0", '"\\/', "\u2028", "😀", "${X}", "")
-STATE = f'{{"z":[{",".join(NUMBERS)}],"bookmarks":{{{",".join(f"{json.dumps(text)}:{{}}" for text in TEXTS)}}},"a":1}}'
+STATE = f'{{"z":[{",".join(NUMBERS)}],"bookmarks":{{{",".join(f"{json.dumps(text)}:{{}}" for text in TEXTS)}}},"a":1}}'  # noqa: E501
 
 numbers = st.one_of(
     st.sampled_from(NUMBERS),

@@ -26,8 +26,10 @@ JSON = dict[str, Any]
 KEYS = {"orders": ["id"], "items": ["order_id", "place"]}
 COLUMNS = {"orders": ["id", "note", "body", "amount"], "items": ["order_id", "place", "what"]}
 TABLES = """
-create table orders (id int primary key, note varchar(60), body text, amount decimal(12,2)) character set utf8mb4;
-create table items (order_id int, place varchar(5), what text, primary key (order_id, place)) character set latin1;
+create table orders (id int primary key, note varchar(60), body text,
+  amount decimal(12,2)) character set utf8mb4;
+create table items (order_id int, place varchar(5), what text, primary key (order_id,
+  place)) character set latin1;
 create table changed (number bigint auto_increment primary key, records int);
 create trigger o1 after insert on orders for each row insert into changed (records) values (1);
 create trigger o2 after update on orders for each row

@@ -1,4 +1,7 @@
-"""The columnar reader: the rows, bookmarks and refusals of JDBC, whichever of the two comes next."""
+"""The columnar reader.
+
+The rows, bookmarks and refusals of JDBC, whichever of the two comes next.
+"""
 
 from __future__ import annotations
 

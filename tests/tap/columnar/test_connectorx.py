@@ -42,8 +42,10 @@ from tap_spark_jdbc.streams import stream_reading
 
 pytestmark = pytest.mark.usefixtures("spark")
 TABLE = """
-    create table t (id int primary key, at datetime(6), price double, note text, picture blob, key (at))
-    select seq as id, timestamp '2026-01-01 00:00:00' + interval seq div 4 second as at, seq * 1e10 as price,
+    create table t (id int primary key, at datetime(6), price double, note text, picture blob,
+      key (at))
+    select seq as id, timestamp '2026-01-01 00:00:00' + interval seq div 4 second as at,
+      seq * 1e10 as price,
         concat('row "', seq, '" \\\\ ', char(9)) as note, unhex(hex(seq)) as picture
     from seq_1_to_50
 """
@@ -487,7 +489,10 @@ def started_tap(
 def test_kill_9_leaves_no_process_and_no_half_result(
     shop: MariaDatabase, tmp_path: Path, victim: str
 ) -> None:
-    """The kernel ends the child with the tap: the library would wait for a silent server for ever."""
+    """The kernel ends the child with the tap.
+
+    The library would wait for a silent server for ever.
+    """
     execute(shop, "create view slow as select seq as id, sleep(0.5) as b from seq_1_to_10")
     with started_tap(shop, tmp_path, "slow") as tap:
         while not (found := readers_of(tap)):

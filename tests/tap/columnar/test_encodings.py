@@ -152,7 +152,9 @@ def test_the_environment_of_libpq_changes_nothing(
 def test_changes_from_the_log_are_utf_8_in_any_encoding(
     postgresql: PostgreSQL, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Changes of a database in LATIN1, and of one whose database sets LATIN1, are read as they are."""
+    """Changes of a database in LATIN1, and of one whose database sets LATIN1, are read as they
+    are.
+    """
     monkeypatch.setenv("PGCLIENTENCODING", "LATIN1")
     with piped(
         postgresql, tmp_path, 'create table t (id int primary key, "né" text, mood text[])'

@@ -18,7 +18,7 @@ CONTRACT = """
     engine reader n_jobs max_connections statement_timeout max_run_minutes
     max_run_rows slice_rows fetch_size log_slot log_publication batch_config add_record_metadata mask_key ssh_tunnel
     storage_options spark
-""".split()
+""".split()  # noqa: E501
 
 
 def test_every_setting_is_known_described_and_read() -> None:

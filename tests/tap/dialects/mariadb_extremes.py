@@ -158,7 +158,9 @@ def column(number: int) -> str:
 def make_matrix(
     database: MariaDatabase, types: dict[str, tuple[list[Any], Callable[[Any], Any]]] = VALUES
 ) -> None:
-    """Make table `matrix` with a column of each type, a row for each value and a last one of NULLs."""
+    """Make table `matrix` with a column of each type, a row for each value and a last one of
+    NULLs.
+    """
     length = max(len(values) for values, _ in types.values()) + 1
     described = [f"{column(n)} {each} null default null" for n, each in enumerate(types)]
     generated = (

@@ -281,7 +281,8 @@ def test_the_life_of_a_pipeline(database: FileDatabase, tmp_path: Path) -> None:
             f"{native_type})",
             'create index "moments_at" on "moments" ("at")',
             'create table "keyless" ("v" varchar(20), "n" decimal(12, 2))',
-            f"""insert into "moments" values (1, 'a', {oldest}), (2, 'b', {middle}), (3, 'c', {middle})""",
+            f"""insert into "moments" values (1, 'a', {oldest}), (2, 'b', {middle}), (3, 'c',
+              {middle})""",
             """insert into "moments" values (4, 'd', null)""",
             """insert into "keyless" values ('x', 1.5), ('twin', 2.25), ('twin', 2.25)""",
         ]

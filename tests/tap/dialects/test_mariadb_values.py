@@ -74,7 +74,8 @@ def matrix(types, database: MariaDatabase) -> list[dict[str, Any]]:
     with pymysql.connect(
         host=database.host, port=database.port, user=database.user, password=database.password,
         database=database.name, charset="utf8mb4", conv=plain | pymysql.converters.encoders,
-        sql_mode="", init_command="SET time_zone = '+00:00'", cursorclass=pymysql.cursors.DictCursor,
+        sql_mode="", init_command="SET time_zone = '+00:00'",
+        cursorclass=pymysql.cursors.DictCursor,
     ) as connection, connection.cursor() as cursor:  # fmt: skip
         names = ["id", "n", "virtual_sum", "stored_text", *(column(n) for n in range(len(types)))]
         # pymysql does not know it.

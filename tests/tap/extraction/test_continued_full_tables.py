@@ -38,7 +38,9 @@ FATES = {
 def test_a_full_table_read_in_two_runs_is_what_it_was_at_the_second(
     postgres_pipe, caplog, fate, sent
 ):
-    """What was sent before a death is used only if none of its rows was changed or deleted since."""
+    """What was sent before a death is used only if none of its rows was changed or deleted
+    since.
+    """
     caplog.set_level("INFO")
     change, continues = FATES[fate]
     pipe, database = postgres_pipe(SCRIPT, slice_rows=5, tables=["a_whole", "d_keyless"])

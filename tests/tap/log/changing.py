@@ -18,7 +18,8 @@ Row = tuple[Any, ...]
 TABLES = """
 CREATE TABLE orders (id int PRIMARY KEY, note text, body text, amount numeric(12,2));
 CREATE TABLE items (order_id int, place int, what text, PRIMARY KEY (order_id, place));
-CREATE TABLE events (id bigint, day date, what text, PRIMARY KEY (id, day)) PARTITION BY RANGE (day);
+CREATE TABLE events (id bigint, day date, what text, PRIMARY KEY (id,
+  day)) PARTITION BY RANGE (day);
 CREATE TABLE events_2025 PARTITION OF events FOR VALUES FROM ('2025-01-01') TO ('2026-01-01');
 CREATE TABLE events_2026 PARTITION OF events FOR VALUES FROM ('2026-01-01') TO ('2027-01-01');
 ALTER TABLE orders ALTER body SET STORAGE EXTERNAL;
@@ -28,9 +29,12 @@ CREATE FUNCTION note_change() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
     AND to_jsonb(OLD) ->> TG_ARGV[0] <> to_jsonb(NEW) ->> TG_ARGV[0] THEN 2 ELSE 1 END);
   RETURN NULL;
 END $$;
-CREATE TRIGGER note_change AFTER INSERT OR UPDATE OR DELETE ON orders FOR EACH ROW EXECUTE FUNCTION note_change('id');
-CREATE TRIGGER note_change AFTER INSERT OR UPDATE OR DELETE ON items FOR EACH ROW EXECUTE FUNCTION note_change();
-CREATE TRIGGER note_change AFTER INSERT OR UPDATE OR DELETE ON events FOR EACH ROW EXECUTE FUNCTION note_change();
+CREATE TRIGGER note_change AFTER INSERT OR UPDATE OR DELETE ON orders FOR EACH ROW EXECUTE FUNCTION
+  note_change('id');
+CREATE TRIGGER note_change AFTER INSERT OR UPDATE OR DELETE ON items FOR EACH ROW EXECUTE FUNCTION
+  note_change();
+CREATE TRIGGER note_change AFTER INSERT OR UPDATE OR DELETE ON events FOR EACH ROW EXECUTE FUNCTION
+  note_change();
 """
 KEYS = {"orders": ["id"], "items": ["order_id", "place"], "events": ["id", "day"]}
 COLUMNS = {

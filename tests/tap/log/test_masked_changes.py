@@ -13,9 +13,11 @@ from tap.dying import Pipe
 from tap.opened import filled, login
 
 TABLE = """
-CREATE TABLE people (id bigint PRIMARY KEY, name text, born date, card varchar(20), note text, plain integer);
+CREATE TABLE people (id bigint PRIMARY KEY, name text, born date, card varchar(20), note text,
+  plain integer);
 ALTER TABLE people ALTER COLUMN note SET STORAGE EXTERNAL;
-INSERT INTO people VALUES (555105551, 'Ada Planted', '1815-12-10', '4111222233334444', repeat('planted ', 1000), 1)
+INSERT INTO people VALUES (555105551, 'Ada Planted', '1815-12-10', '4111222233334444',
+  repeat('planted ', 1000), 1)
 """
 MASKS = {"id": "hash", "name": "redact", "born": "null", "card": "last4", "note": "hash"}
 PLANTED = (

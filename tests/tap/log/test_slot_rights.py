@@ -110,7 +110,9 @@ def test_a_slot_that_somebody_reads_is_waited_for(monkeypatch: pytest.MonkeyPatc
 def test_a_server_forgets_that_a_table_was_not_published_once_its_writers_are_through(
     older_postgresql: PostgreSQL, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An old minor version would go on with what it remembers of the transaction that wrote before."""
+    """An old minor version would go on with what it remembers of the transaction that wrote
+    before.
+    """
     with filled(older_postgresql, "create table orders (id int primary key)") as (
         database,
         connection,

@@ -57,7 +57,7 @@ def test_what_a_pattern_of_streams_leaves_out_stays_out_until_it_is_taken_back()
     assert taken({"exclude_columns": ["!cost"]}) == list(COLUMNS)
 
 
-def test_a_catalog_and_the_options_both_have_a_say_and_discovery_writes_what_the_options_leave_out() -> (
+def test_a_catalog_and_the_options_both_have_a_say_and_discovery_writes_what_the_options_leave_out() -> (  # noqa: E501
     None
 ):
     options = {"public-orders": {"exclude_columns": ["cost"]}}

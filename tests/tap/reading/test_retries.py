@@ -32,9 +32,10 @@ ROWS = 2000
 # only a second.
 WAIT = """
   while not pg_try_advisory_lock_shared(7) loop perform pg_sleep(0.01); end loop; perform pg_advisory_unlock_shared(7);
-"""
+"""  # noqa: E501
 SCRIPT = f"""
-create table rows (id int, k int not null); insert into rows select n, n from generate_series(1, {ROWS}) n;
+create table rows (id int, k int not null); insert into rows select n, n from generate_series(1,
+  {ROWS}) n;
 create function hold(id int) returns int language plpgsql volatile as $$
 begin
   if id = {ROWS // 2} then {WAIT} end if;

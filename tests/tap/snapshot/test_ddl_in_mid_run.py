@@ -270,11 +270,11 @@ MATERIALIZED = {"tables": ["m"], "stream_options": {"public-m": {"partition_colu
         (PARTITIONS, NAMED, "create table t3 partition of t default; insert into t values (20000, "
             "'new')", ""),
         (VIEWS, NAMED, "truncate b", "public.b was emptied"),
-        (VIEWS, NAMED, "create or replace view inner_view as select id, 'x' || v as v from b", "was defined anew"),
+        (VIEWS, NAMED, "create or replace view inner_view as select id, 'x' || v as v from b", "was defined anew"),  # noqa: E501
         (VIEWS, QUERY, "refresh materialized view m", "public.m was emptied or written anew"),
-        (VIEWS, MATERIALIZED, "refresh materialized view m", "public.m was emptied or written anew"),
+        (VIEWS, MATERIALIZED, "refresh materialized view m", "public.m was emptied or written anew"),  # noqa: E501
         (VIEWS, MATERIALIZED, "truncate b", ""),
-        (ROWS.format(n=10_000), NAMED, "drop table t; create table t (id integer, v text)", "public.t was dropped"),
+        (ROWS.format(n=10_000), NAMED, "drop table t; create table t (id integer, v text)", "public.t was dropped"),  # noqa: E501
         (
             ROWS.format(n=10_000),
             NAMED,

@@ -21,7 +21,8 @@ from tap.opened import login
 TABLE = """
 create table orders (id bigint primary key, v text, at timestamp not null);
 create index on orders (at);
-insert into orders select n, 'row', timestamp '2025-01-01' + n * interval '1 second' from generate_series(1, 1000) n;
+insert into orders select n, 'row', timestamp '2025-01-01' + n * interval '1 second'
+  from generate_series(1, 1000) n;
 """
 SETTINGS = {
     "incremental_tables": ["public.orders:at:timestamp"],

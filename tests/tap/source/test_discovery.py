@@ -72,7 +72,8 @@ def test_postgresql_keys_indexes_views_partitions_and_domains(
         database,
         """
         create domain price as numeric(10, 3) not null; create domain net_price as price;
-        create table orders (line int, id bigint, at timestamp, done timestamptz, cost net_price, note text,
+        create table orders (line int, id bigint, at timestamp, done timestamptz, cost net_price,
+          note text,
                              gone int, primary key (id, line));
         alter table orders drop column gone;
         create index on orders (at, note); create index on orders (done) where id > 5;
@@ -110,8 +111,10 @@ def test_sqlite_keys_indexes_and_views(spark: SparkSession, tmp_path: Path) -> N
     with sqlite3.connect(path) as connection:
         connection.executescript(
             """
-            create table orders (id integer primary key, at datetime, cost decimal(10, 2), note, "a.b" int);
-            create index by_day on orders (at, note); create index some on orders (cost) where id > 5;
+            create table orders (id integer primary key, at datetime, cost decimal(10, 2), note,
+              "a.b" int);
+            create index by_day on orders (at, note); create index some on orders (cost)
+              where id > 5;
             create view open_orders as select id, cost from orders;
             create table pairs (b text, a int, primary key (a, b)) without rowid;
             create table loose (a int, b int, primary key (a, b));

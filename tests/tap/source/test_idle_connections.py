@@ -1,4 +1,7 @@
-"""Readers' connections: many tables are read over few, and none is kept that could hold others up."""
+"""Readers' connections.
+
+Many tables are read over few, and none is kept that could hold others up.
+"""
 
 from __future__ import annotations
 

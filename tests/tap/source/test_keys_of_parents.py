@@ -107,7 +107,8 @@ def test_a_parent_is_not_merged_by_its_key(postgresql: PostgreSQL, tmp_path: Pat
 
 NUMBERS = """
 create table t (id numeric primary key, amount numeric, note text);
-insert into t values (1.500, 1.500, 'a'), (20, 20.0, 'b'), (0.0, -0.0, 'c'), ('NaN', 'NaN', 'd'), (1e20, 1, 'e'),
+insert into t values (1.500, 1.500, 'a'), (20, 20.0, 'b'), (0.0, -0.0, 'c'), ('NaN', 'NaN', 'd'),
+  (1e20, 1, 'e'),
   (-100.0, 1, 'f'), ('Infinity', 1, 'g');
 """
 SPELLED = {
@@ -170,10 +171,13 @@ def test_a_number_in_a_key_has_one_text_in_the_log(postgresql: PostgreSQL, tmp_p
 
 NAMED = """
 create schema app;
-create type app.vector as enum ('a', 'b'); create type halfvec as (x int, y text); create type app.uuid as enum ('u');
-create domain app.numeric as text; create type app.money as enum ('m'); create type app.json as enum ('j');
+create type app.vector as enum ('a', 'b'); create type halfvec as (x int,
+  y text); create type app.uuid as enum ('u');
+create domain app.numeric as text; create type app.money as enum ('m'); create type app.json as enum
+  ('j');
 create table t (
-  id int primary key, kind app.vector, kinds app.vector[], pair halfvec, u app.uuid, n app.numeric, m app.money,
+  id int primary key, kind app.vector, kinds app.vector[], pair halfvec, u app.uuid, n app.numeric,
+    m app.money,
   j app.json
 );
 insert into t values (1, 'a', '{a,b}', row(1, 'x'), 'u', 'no number', 'm', 'j');
@@ -188,7 +192,8 @@ def test_a_type_that_is_named_like_another_is_read_by_its_text(
     as text.
     """
     expected = {
-        "id": 1, "kind": "a", "kinds": ["a", "b"], "pair": "(1,x)", "u": "u", "n": "no number", "m": "m", "j": "j",
+        "id": 1, "kind": "a", "kinds": ["a", "b"], "pair": "(1,x)", "u": "u", "n": "no number",
+        "m": "m", "j": "j",
     }  # fmt: skip
     with piped(postgresql, tmp_path, NAMED) as (pipe, connection):
         connection.execute(

@@ -271,7 +271,7 @@ def test_a_wrong_password_and_a_missing_database_are_one_line_each(
 # the rows change.
 OTHER = {
     "time_zone": "'+05:30'",
-    "sql_mode": "'ANSI_QUOTES,PIPES_AS_CONCAT,PAD_CHAR_TO_FULL_LENGTH,IGNORE_SPACE,REAL_AS_FLOAT,HIGH_NOT_PRECEDENCE'",
+    "sql_mode": "'ANSI_QUOTES,PIPES_AS_CONCAT,PAD_CHAR_TO_FULL_LENGTH,IGNORE_SPACE,REAL_AS_FLOAT,HIGH_NOT_PRECEDENCE'",  # noqa: E501
     "group_concat_max_len": "4",
     "sql_select_limit": "2",
     "sql_auto_is_null": "1",
@@ -370,7 +370,8 @@ def test_broken_views_are_named_with_what_is_wrong_and_the_rest_is_read(database
     run(
         database,
         "create table good (id int primary key)", "insert into good values (1)",
-        "create table gone (id int primary key)", "create view broken as select * from gone", "drop table gone",
+        "create table gone (id int primary key)", "create view broken as select * from gone",
+        "drop table gone",
         "drop user if exists a_definer", "create user a_definer identified by 'x'",
         f"grant all on `{name}`.* to a_definer",
         "create definer = a_definer view orphan as select * from good", "drop user a_definer",

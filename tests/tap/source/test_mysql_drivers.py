@@ -1,4 +1,7 @@
-"""MySQL by MariaDB's driver and by its own: encryption in the words of either, and the same rows."""
+"""MySQL by MariaDB's driver and by its own.
+
+Encryption in the words of either, and the same rows.
+"""
 
 from __future__ import annotations
 
@@ -117,7 +120,8 @@ READS = """
 import json, sys
 from tap.in_process import run_tap
 sent = run_tap(json.loads(sys.argv[1])).succeeded()
-print(json.dumps([each["record"] for each in sent.messages if each["type"] == "RECORD"], sort_keys=True))
+print(json.dumps([each["record"] for each in sent.messages if each["type"] == "RECORD"],
+  sort_keys=True))
 """
 
 
@@ -148,8 +152,9 @@ def test_other_drivers_bring_the_same_rows(database: MySQLDatabase) -> None:
             "jdbc_url": f"jdbc:mysql://{database.host}:{database.port}/{database.name}?sslMode=REQUIRED"
         }
         done = subprocess.run(
-            [sys.executable, "-c", READS, json.dumps(config | url | chosen | {"spark": {"master": "local[2]"}})],
-            cwd=TESTS, env={**os.environ, "PYTHONPATH": os.pathsep.join([str(TESTS), os.environ["PYTHONPATH"]])},
+            [sys.executable, "-c", READS, json.dumps(config | url | chosen | {"spark": {"master": "local[2]"}})],  # noqa: E501
+            cwd=TESTS,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join([str(TESTS), os.environ["PYTHONPATH"]])},  # noqa: E501
             capture_output=True, text=True, check=False,
         )  # fmt: skip
         assert done.returncode == 0, done.stderr

@@ -19,7 +19,8 @@ create function shown(pair) returns text language sql immutable as $$ select 'a 
 create cast (pair as text) with function shown(pair);
 create table t (id mood primary key, moods mood[], p pair, pairs pair[], net inet, nets inet[]);
 insert into t values
-  ('sad', '{sad,NULL,happy}', row(1, 'x'), array[row(1, 'x'), null, row(null, null)]::pair[], '::1', '{::1}'),
+  ('sad', '{sad,NULL,happy}', row(1, 'x'), array[row(1, 'x'), null, row(null, null)]::pair[], '::1',
+    '{::1}'),
   ('happy', '{}', row(null, null), null, null, '{}');
 """
 EXPECTED = [

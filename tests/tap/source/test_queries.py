@@ -27,7 +27,7 @@ HOSTILE = """
     select o.id, o.price, o.at, c.name as "the ""name"" -- so", '-- ;''' as mark, coalesce(o.at, o.made) as changed
     from orders o left join customers c on c.id = o.customer /* ; */
     where o.id > 0 or o.id < 0 ; -- the end;
-"""
+"""  # noqa: E501
 TYPES = {
     "small": "smallint",
     "big": "bigint",
@@ -75,10 +75,12 @@ def shop(tmp_path, postgresql, spark):
     with psycopg.connect(database.dsn, autocommit=True) as connection:
         connection.execute("""
             create table customers (id integer primary key, name text not null);
-            create table orders (id integer primary key, customer integer, price numeric(12,2) not null,
+            create table orders (id integer primary key, customer integer,
+              price numeric(12,2) not null,
               made timestamp not null, at timestamptz);
             insert into customers values (1, 'Ada'), (2, 'Bob');
-            insert into orders select i, i % 4, i + 0.10, timestamp '2025-01-01' + i * interval '1 day', null
+            insert into orders select i, i % 4, i + 0.10,
+              timestamp '2025-01-01' + i * interval '1 day', null
               from generate_series(1, 8) i;
         """)
 
@@ -136,7 +138,8 @@ def test_a_query_on_sqlite_whose_key_only_the_user_can_name(tmp_path, spark) -> 
     path = tmp_path / "source.db"
     with closing(sqlite3.connect(path, isolation_level=None)) as database:
         database.executescript("""
-            create table orders (id integer primary key, price decimal(10,2), made timestamp not null, at timestamp);
+            create table orders (id integer primary key, price decimal(10,2),
+              made timestamp not null, at timestamp);
             insert into orders values (1, 1.5, '2025-01-01 00:00:00', null),
               (2, 2.25, '2025-01-01 00:00:00', '2025-01-03 00:00:00');
         """)
@@ -165,7 +168,7 @@ def test_a_query_on_sqlite_whose_key_only_the_user_can_name(tmp_path, spark) -> 
         assert sorted(records, key=lambda each: each["id"]) == [
             {"id": 1, "price": 1.5, "made": "2025-01-01T00:00:00.000000", "at": None,
              "changed": "2025-01-01 00:00:00", "twice": 2},
-            {"id": 2, "price": 2.25, "made": "2025-01-01T00:00:00.000000", "at": "2025-01-03T00:00:00.000000",
+            {"id": 2, "price": 2.25, "made": "2025-01-01T00:00:00.000000", "at": "2025-01-03T00:00:00.000000",  # noqa: E501
              "changed": "2025-01-03 00:00:00", "twice": 4},
         ]  # fmt: skip
         pipe.save(first.final)
@@ -182,7 +185,8 @@ def test_the_columns_of_a_query_have_the_types_of_the_tables_columns(postgresql,
         connection.execute(f"""
             create schema "Other";
             create type mood as enum ('good'); create type "My mood" as enum ('good');
-            create type "Other"."Mood" as enum ('good'); create domain amount as numeric(9,3) check (value > 0);
+            create type "Other"."Mood" as enum ('good'); create domain amount as numeric(9,3) check
+              (value > 0);
             create table everything ({columns});
         """)
         before = connection.execute("select count(*) from pg_class").fetchone()

@@ -52,11 +52,13 @@ OTHER = {
 }
 TABLE = """
 create extension vector;
-create type mood as enum ('happy', 'a b'); create type pair as (a date, b float8); create domain price as money;
+create type mood as enum ('happy', 'a b'); create type pair as (a date,
+  b float8); create domain price as money;
 create table t (
   id int primary key, day date, at timestamp, moment timestamptz, clock time, zoned timetz,
   span interval,
-  amount numeric(12,2), any_amount numeric, cash money, price price, raw bytea, single real, double double precision,
+  amount numeric(12,2), any_amount numeric, cash money, price price, raw bytea, single real,
+    double double precision,
   doc json, docb jsonb, mood mood, pair pair, name text, code varchar(20), letters char(5),
   flag boolean, place inet, bits bit(3), span_of_days daterange, v vector(2), identifier uuid,
   raws bytea[], words text[], moods mood[], cashes money[], spans interval[]
@@ -67,9 +69,12 @@ create table arrays as select 1 as id, timestamptz '2024-02-03 04:05:06.789+00' 
   array[date '2024-02-03', null] as days, array[timestamptz '2024-02-03 04:05:06.5+00'] as moments;
 """
 ROW = """
-insert into t select n, date '2024-02-03', '2024-02-03 04:05:06.789', '2024-02-03 04:05:06.789+00', '04:05', '04:05+02',
-  '1 year 2 days 03:04:05.678', 1.50, 1.500, 12.34, 56.78, '\\x005cff27', 0.1, float8 '0.3', '{"a": [1, null]}',
-  '{"a": 1.10}', 'a b', row(date '2024-02-03', float8 '0.1')::pair, repeat('é \\ '' " ', 500), 'x\\y', 'ab', true,
+insert into t select n, date '2024-02-03', '2024-02-03 04:05:06.789', '2024-02-03 04:05:06.789+00',
+  '04:05', '04:05+02',
+  '1 year 2 days 03:04:05.678', 1.50, 1.500, 12.34, 56.78, '\\x005cff27', 0.1, float8 '0.3',
+    '{"a": [1, null]}',
+  '{"a": 1.10}', 'a b', row(date '2024-02-03', float8 '0.1')::pair, repeat('é \\ '' " ', 500),
+    'x\\y', 'ab', true,
   '10.0.0.1/8', '101', '[2024-01-01,2024-02-01)', '[0.1,2]', '00000000-0000-0000-0000-000000000001',
   array['\\x00ff'::bytea], '{a b,null,"null","\\\\"}', '{"a b"}',
   array[12.34::money], array['1 day 02:03'::interval] from generate_series($first, $last) n
@@ -85,7 +90,8 @@ def rows_from(first: int, last: int) -> bytes:
 OWN = """
 create schema own;
 do $$ declare f record; begin
-  for f in select p.proname, pg_get_function_identity_arguments(p.oid) as given, pg_get_function_result(p.oid) as result
+  for f in select p.proname, pg_get_function_identity_arguments(p.oid) as given,
+    pg_get_function_result(p.oid) as result
     from pg_proc p where p.pronamespace = 'pg_catalog'::regnamespace and p.prokind = 'f'
       and not (p.prorettype = any (array['trigger', 'event_trigger', 'cstring']::regtype[]))
   loop begin
@@ -101,8 +107,9 @@ create function own.concat(text) returns text language sql as $$select 'nothing'
 create function own.octet_length(varchar) returns text language sql as $$select 'nothing'$$;
 create function own.quote_ident(name) returns text language sql as $$select 'nothing'$$;
 create function own.lower(varchar) returns text language sql as $$select 'nothing'$$;
-create function own.json_build_array(text, text, text, int) returns json language sql as $$select '"nothing"'::json$$;
-"""
+create function own.json_build_array(text, text, text,
+  int) returns json language sql as $$select '"nothing"'::json$$;
+"""  # noqa: E501
 
 
 @pytest.fixture

@@ -28,7 +28,8 @@ pytestmark = pytest.mark.usefixtures("spark")
 TABLE = """
     create table t (id int primary key, at timestamp, price float8, note text);
     create index on t (at);
-    insert into t select n, timestamp '2026-01-01' + (n / 4) * interval '1 s', n * 1e10, 'row "' || n || E'\\\\\\t'
+    insert into t select n, timestamp '2026-01-01' + (n / 4) * interval '1 s', n * 1e10, 'row "'
+      || n || E'\\\\\\t'
     from generate_series(1, 50) n;
     insert into t values (51, null, 'NaN', 'without');
 """

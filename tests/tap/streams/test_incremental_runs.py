@@ -16,7 +16,8 @@ SCRIPT = [
     """insert into "plain" values (1, 'one'), (2, 'two')""",
 ]
 NEWS = [
-    """insert into "ties" values (5, 'late tie', '2025-01-02 10:00:00'), (6, 'new', '2025-01-03 00:00:00')""",
+    """insert into "ties" values (5, 'late tie', '2025-01-02 10:00:00'), (6, 'new',
+      '2025-01-03 00:00:00')""",
     """update "ties" set "v" = 'changed' where "id" = 3""",
     """insert into "keyless" values ('twin', 2), ('other', 2)""",
     'update "keyless" set "at" = 2 where "at" is null',
@@ -24,7 +25,10 @@ NEWS = [
 
 
 def life_of_a_pipeline(pipe, execute, prefix):
-    """First run, idle run, new rows at the boundary and a changed one, idle again: on any database."""
+    """First run, idle run, new rows at the boundary and a changed one, idle again.
+
+    On any database.
+    """
     ties, keyless, plain = f"{prefix}ties", f"{prefix}keyless", f"{prefix}plain"
 
     first = pipe.run()

@@ -25,8 +25,10 @@ pytestmark = pytest.mark.usefixtures("spark")
 
 KEY = "the key of the masks"
 TYPES = {
-    "n": "bigint", "cost": "numeric(12,2)", "wide": "numeric", "share": "double precision", "ok": "boolean",
-    "fixed": "char(6)", "note": "text", "data": "bytea", "day": "date", "wall": "timestamp", "seen": "timestamptz",
+    "n": "bigint", "cost": "numeric(12,2)", "wide": "numeric", "share": "double precision",
+    "ok": "boolean",
+    "fixed": "char(6)", "note": "text", "data": "bytea", "day": "date", "wall": "timestamp",
+    "seen": "timestamptz",
     "tags": "text[]", "doc": "jsonb", "uid": "uuid",
 }  # fmt: skip
 ROW: dict[str, st.SearchStrategy[Any]] = {
@@ -164,7 +166,8 @@ def test_a_masked_key_joins_is_no_place_in_state_and_deletes_are_detected_by_it(
         create table people (id bigint primary key, at int, email text);
         create table orders (number varchar(20) primary key, at int, person varchar(20));
         insert into people select 9000000000 + n, n % 2, 'p' || n from generate_series(1, 30) n;
-        insert into orders select 'o' || n, n % 2, (9000000000 + n)::text from generate_series(1, 30) n;
+        insert into orders select 'o' || n, n % 2, (9000000000 + n)::text from generate_series(1,
+          30) n;
     """
     with filled(postgresql, script) as (database, connection):
         options = {"options": {"replication_key": "at", "detect_deletes": True}, "slice_rows": 10}
@@ -244,7 +247,8 @@ def test_an_error_of_a_masked_column_does_not_show_its_bytes(sqlite: Any) -> Non
 
 QUOTING = """
 create table raw (id int primary key, note text);
-insert into raw select n, case when n = 30 then 'planted' else '1' end from generate_series(1, 50) n;
+insert into raw select n, case when n = 30 then 'planted' else '1' end from generate_series(1,
+  50) n;
 create view people as select id, note::int as note from raw
 """
 

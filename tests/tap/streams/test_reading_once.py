@@ -104,8 +104,10 @@ def test_a_full_table_is_cut_along_its_primary_key(postgres):
 def test_decimals_pass_through_stream_maps_and_flattening_with_all_digits(postgres):
     tap, _ = postgres(
         """
-        create table t (id integer primary key, a numeric(38,10), b numeric(38,0), c numeric(30,20)[], d numeric(6,2));
-        insert into t values (1, 1234567890123456789012345678.0123456789, 99999999999999999999999999999999999999,
+        create table t (id integer primary key, a numeric(38,10), b numeric(38,0),
+          c numeric(30,20)[], d numeric(6,2));
+        insert into t values (1, 1234567890123456789012345678.0123456789,
+          99999999999999999999999999999999999999,
           '{0.12345678901234567890,1}', 1.50);
         """,
         stream_maps={"public-t": {"more": "d * 2.5"}},

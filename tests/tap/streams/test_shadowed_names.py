@@ -1,4 +1,6 @@
-"""Statements over tables and columns that are named as what the statements themselves are made of."""
+"""Statements over tables and columns that are named as what the statements themselves are made
+of.
+"""
 
 from __future__ import annotations
 

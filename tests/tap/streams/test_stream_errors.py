@@ -28,7 +28,7 @@ NO_KEY = table("orders", columns={"id": "bigint", "Region": "text"})
 KEYED = {"root": {"replication-method": "INCREMENTAL", "replication-key": "updated_at"}}
 
 
-def test_a_table_or_key_that_is_gone_since_discovery_ends_the_run_by_name_and_is_never_sent_whole() -> (
+def test_a_table_or_key_that_is_gone_since_discovery_ends_the_run_by_name_and_is_never_sent_whole() -> (  # noqa: E501
     None
 ):
     known = catalog(ORDERS, CLIENTS, **KEYED)

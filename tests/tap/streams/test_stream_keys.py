@@ -14,7 +14,8 @@ from tap_spark_jdbc.streams.stream_keys import keys_plan
 
 DETECT = {"detect_deletes": True}
 ORDERS = """
-    create table orders (region text not null, id integer not null, note text, at integer, primary key (region, id));
+    create table orders (region text not null, id integer not null, note text, at integer,
+      primary key (region, id));
     create index orders_at on orders (at);
 """
 

@@ -20,7 +20,8 @@ from tap_spark_jdbc.verify.checksum_sql import ChecksumSql
 TYPES = {"id": "bigint", "note": "text", "ok": "boolean"}
 SCRIPT = """
 create table t (id bigint primary key, note text, ok boolean);
-insert into t select n, case n % 3 when 0 then '' when 1 then 'é|' || n end, n % 2 = 0 from generate_series(1, 200) n
+insert into t select n, case n % 3 when 0 then '' when 1 then 'é|' || n end, n % 2 = 0
+  from generate_series(1, 200) n
 """
 
 

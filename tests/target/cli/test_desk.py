@@ -221,7 +221,7 @@ spark() {{ COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); COMPREPLY=(); _shtab_spark
 spark spark-lake st
 spark spark-lake state re
 spark spark-lake state restore --be
-"""
+"""  # noqa: E501
     done = subprocess.run(
         ["bash", "-c", ask], capture_output=True, text=True, timeout=60, check=False
     )

@@ -1,4 +1,7 @@
-"""`spark-lake state set | reset | restore`: each change is a run of its own, which can be undone."""
+"""`spark-lake state set | reset | restore`.
+
+Each change is a run of its own, which can be undone.
+"""
 
 from __future__ import annotations
 

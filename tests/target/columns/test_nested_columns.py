@@ -1,4 +1,7 @@
-"""Deeply nested objects and arrays: JSON text from a depth on, in tables that every reader opens."""
+"""Deeply nested objects and arrays.
+
+JSON text from a depth on, in tables that every reader opens.
+"""
 
 from __future__ import annotations
 
@@ -118,7 +121,10 @@ def test_unopenable_columns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_staged_files_are_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every staged file is opened before the commit: one that Arrow can't open is never published."""
+    """Every staged file is opened before the commit.
+
+    One that Arrow can't open is never published.
+    """
     lake = Lake(tmp_path / "lake")
     monkeypatch.setattr(declared_columns, "MOST_LEVELS", 1000)
     monkeypatch.setattr("target_spark_lake.load.settling._check_depth", lambda *_: None)

@@ -143,7 +143,9 @@ def test_the_earlier_generation_stays_until_its_run_was_finished_or_undone(tmp_p
 
 
 def test_a_contender_that_comes_too_late_takes_nothing_from_a_later_holder(tmp_path: Path) -> None:
-    """It saw generation 1 given up, slept, and creates generation 2 when 3 is held and 2 long gone."""
+    """It saw generation 1 given up, slept, and creates generation 2 when 3 is held and 2 long
+    gone.
+    """
     storage = Storage(str(tmp_path))
     take_lock(storage, LAYOUT, NO_BEATS).release()
     holder = []

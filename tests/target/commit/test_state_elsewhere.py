@@ -1,4 +1,6 @@
-"""A run that died is continued wherever its state is kept, and by the bare URL of that place too."""
+"""A run that died is continued wherever its state is kept, and by the bare URL of that place
+too.
+"""
 
 from __future__ import annotations
 

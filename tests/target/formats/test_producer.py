@@ -1,4 +1,7 @@
-"""What is relied on of PyIceberg that is not public: should a new version lack it, this names it."""
+"""What is relied on of PyIceberg that is not public.
+
+Should a new version lack it, this names it.
+"""
 
 from __future__ import annotations
 

@@ -60,7 +60,9 @@ def test_expanding_batches(tmp_path: Path) -> None:
 def test_the_limit_by_default(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most_mb: int, fits: bool
 ) -> None:
-    """By default the limit is 100 times the file's size, or a number of megabytes if that is more."""
+    """By default the limit is 100 times the file's size, or a number of megabytes if that is
+    more.
+    """
     monkeypatch.setattr(batch_lines, "LIKELY_EXPANDED_MB", most_mb)
     path = blank_lines(tmp_path / "bomb.jsonl.gz", 2)
     place = BatchPlace(

@@ -281,7 +281,7 @@ def test_batches_on_s3_are_moved_inside_the_store_and_read_from_other_buckets(
     for folder in (place, place.rpartition("/")[0]):
         # As Spark makes folders.
         files.call_s3("put_object", Bucket=bucket[5:], Key=f"{folder.partition('/')[2]}/", Body=b"")
-    abandoned = f"{bucket[5:]}/lake/.dataspoc/staging/batches/20261120T000000000001Z-00000001/s/000000/part-0.parquet"
+    abandoned = f"{bucket[5:]}/lake/.dataspoc/staging/batches/20261120T000000000001Z-00000001/s/000000/part-0.parquet"  # noqa: E501
     files.pipe(abandoned, b"")
     batch = message("s", "parquet", [])
     settings = {"bucket": f"{bucket}/lake", "storage_options": s3.storage_options}

@@ -133,7 +133,7 @@ def test_a_later_schema_makes_no_delta_whole(
     assert Extents({}).is_whole(last.following(first)) == whole
 
 
-def test_rows_are_merged_by_the_schema_that_they_came_under_not_by_a_later_one_without_a_record() -> (
+def test_rows_are_merged_by_the_schema_that_they_came_under_not_by_a_later_one_without_a_record() -> (  # noqa: E501
     None
 ):
     came = replace(stream(method="upsert"), schema={"properties": {"id": {}}})

@@ -233,7 +233,7 @@ def test_files_of_a_delta_table_are_joined_within_their_partitions(lake: Compact
     assert lake.rows("s", "id") == [(id,) for id in (0, 0, 0, 1, 1, 1, 2, 2, 2, 9)]
 
 
-def test_files_of_one_partition_in_folders_of_two_spellings_are_joined_apart_and_told_by_their_parts() -> (
+def test_files_of_one_partition_in_folders_of_two_spellings_are_joined_apart_and_told_by_their_parts() -> (  # noqa: E501
     None
 ):
     files = [FileInfo(f"raw/s/{('c=a b', 'c=a%20b')[n % 2]}/{n}.zstd.parquet", 1) for n in range(4)]

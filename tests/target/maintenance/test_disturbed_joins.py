@@ -86,7 +86,7 @@ def test_a_reader_of_a_delta_table_finds_each_row_once_while_a_run_joins_its_fil
 
 
 @pytest.mark.parametrize("change", ["delete", "optimize"])
-def test_an_append_to_a_delta_table_waits_for_nobody_where_others_change_the_files_that_it_would_join(
+def test_an_append_to_a_delta_table_waits_for_nobody_where_others_change_the_files_that_it_would_join(  # noqa: E501
     tmp_path: Path, few: int, change: str
 ) -> None:
     lake = Fed(f"{tmp_path}/lake", tmp_path, DELTA)

@@ -184,7 +184,7 @@ def test_an_interval_of_another_kind_stops_it() -> None:
         retention({"delta.deletedFileRetentionDuration": "interval 1 month"}, "t")
 
 
-def test_files_that_the_log_has_forgotten_go_where_they_are_ours_and_foreign_ones_only_where_the_log_names_them(
+def test_files_that_the_log_has_forgotten_go_where_they_are_ours_and_foreign_ones_only_where_the_log_names_them(  # noqa: E501
     lake: VacuumedLake,
 ) -> None:
     lake.overwrite((1, "a"))

@@ -151,8 +151,8 @@ def test_a_line_that_may_be_wrong_never_passes(record: str) -> None:
 @given(
     st.dictionaries(
         st.sampled_from(sorted(TYPES)),
-        st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.floats(allow_nan=False) | st.text(max_size=12)
-        | st.dates().map(str) | st.uuids().map(str) | st.datetimes().map(lambda moment: moment.isoformat()),
+        st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.floats(allow_nan=False) | st.text(max_size=12)  # noqa: E501
+        | st.dates().map(str) | st.uuids().map(str) | st.datetimes().map(lambda moment: moment.isoformat()),  # noqa: E501
     )
 )  # fmt: skip
 def test_what_passes_is_right_by_jsonschema(record: dict[str, Any]) -> None:

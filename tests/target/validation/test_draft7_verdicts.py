@@ -1,4 +1,6 @@
-"""The verdicts of the official JSON Schema Test Suite on Draft 7, its formats included, are ours."""
+"""The verdicts of the official JSON Schema Test Suite on Draft 7, its formats included, are
+ours.
+"""
 
 from __future__ import annotations
 

@@ -119,7 +119,7 @@ FILES = {
     "/more/t": {"more": pa.array([{"t": BEYOND}], pa.struct([("t", pa.int64())])).cast(
         pa.struct([("t", pa.timestamp("us", "UTC"))])
     )},
-    "/list/0": {"list": pa.array([[BEFORE]], pa.list_(pa.int64())).cast(pa.list_(pa.timestamp("us", "UTC")))},
+    "/list/0": {"list": pa.array([[BEFORE]], pa.list_(pa.int64())).cast(pa.list_(pa.timestamp("us", "UTC")))},  # noqa: E501
 }  # fmt: skip
 
 

@@ -106,7 +106,10 @@ def _pieces(login: str) -> list[str]:
 
 
 def register_secrets(config: Any) -> None:
-    """Register every secret of a config with `redact`: by its setting's name, or inside of a URL."""
+    """Register every secret of a config with `redact`.
+
+    By its setting's name, or inside of a URL.
+    """
     for name, text in _texts(config, ""):
         secret = is_secret_name(name) and is_secret_value(text)
         for each in (

@@ -124,7 +124,9 @@ def _azure(name: str) -> str:
 
 
 def _vault(path: str) -> str:
-    """HashiCorp Vault: the JSON object at a path (`secret/data/shop` of a KV engine of version 2)."""
+    """HashiCorp Vault: the JSON object at a path (`secret/data/shop` of a KV engine of version
+    2).
+    """
     import requests
 
     address, token = os.environ.get("VAULT_ADDR"), os.environ.get("VAULT_TOKEN")

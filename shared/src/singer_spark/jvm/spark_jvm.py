@@ -166,7 +166,10 @@ def await_jvm() -> None:
 
 
 def kill_jvm() -> None:
-    """Kill the JVM at once, whatever the state of this process: takes no lock, waits for nothing."""
+    """Kill the JVM at once, whatever the state of this process.
+
+    Takes no lock, waits for nothing.
+    """
     if _jvm.process is not None:
         _signal_group(_jvm.process, signal.SIGKILL)
 

@@ -32,7 +32,9 @@ def claim_stdout() -> None:
 
 
 def check_reader() -> None:
-    """Raise BrokenPipeError, without writing, if the output is a pipe that has no reader any more."""
+    """Raise BrokenPipeError, without writing, if the output is a pipe that has no reader any
+    more.
+    """
     try:
         output = sys.stdout.fileno()
     except (io.UnsupportedOperation, AttributeError):

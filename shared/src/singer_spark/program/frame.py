@@ -134,6 +134,9 @@ def _end() -> None:
 
 
 def _has_jemalloc() -> bool:
-    """Whether Arrow's wheel for this machine surely has it: it warns of an allocator that it lacks."""
+    """Whether Arrow's wheel for this machine surely has it.
+
+    It warns of an allocator that it lacks.
+    """
     is_linux = sys.platform == "linux" and os.uname().machine == "x86_64"
     return is_linux and "CS_GNU_LIBC_VERSION" in os.confstr_names

@@ -97,7 +97,9 @@ def cluster_conf(conf: Mapping[str, str], master: str | None = None) -> dict[str
 
 
 def tasks_at_once(session: SparkSession) -> int:
-    """How many tasks the session runs in parallel, once it has all the executors that it requests."""
+    """How many tasks the session runs in parallel, once it has all the executors that it
+    requests.
+    """
     if is_remote(session):
         return REMOTE_TASKS
     if shares_disk(session):

@@ -50,7 +50,7 @@ appender.console.name = console
 appender.console.target = SYSTEM_ERR
 appender.console.layout.type = PatternLayout
 appender.console.layout.pattern = %d{{HH:mm:ss}} %p %c{{1}}: %m%n%ex
-"""
+"""  # noqa: E501
 
 
 def command_for(options: SparkOptions) -> JvmCommand:

@@ -160,7 +160,9 @@ class ObjectFiles:
         self.bucket.delete([self._key(path)])
 
     def delete_all(self, prefix: str) -> None:
-        """Remove all objects below a prefix, including the empty ones that Spark makes for folders."""
+        """Remove all objects below a prefix, including the empty ones that Spark makes for
+        folders.
+        """
         found = list(self._entries(prefix))
         # On Azure a folder may be a real one, which can't be removed before its content.
         real = (

@@ -75,7 +75,10 @@ class BinlogRun(ChangeLog[BinlogBookmark]):
             self._start(server, first)
 
     def _ask(self) -> BinlogServer:
-        """Ask the server once for what all bookmarks are compared with: first where the log ends."""
+        """Ask the server once for what all bookmarks are compared with.
+
+        First where the log ends.
+        """
         server = self._server = BinlogServer.of(self._database)
         self._until = server.end()
         self._files, self._executed = server.files(), server.executed
@@ -113,7 +116,7 @@ class BinlogRun(ChangeLog[BinlogBookmark]):
             if not (server.gtids and bookmark.gtids):
                 raise lost(
                     stream,
-                    "its bookmark is of another server, and there are no GTIDs to find its place by",
+                    "its bookmark is of another server, and there are no GTIDs to find its place by",  # noqa: E501
                 )
             self._check_gtids(server, stream, bookmark)
             return

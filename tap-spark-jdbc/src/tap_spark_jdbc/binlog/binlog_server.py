@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from tap_spark_jdbc.source.database import Database
 
 _VARIABLES = (
-    "log_bin", "binlog_format", "binlog_row_image", "binlog_row_value_options", "server_uuid", "server_uid",
+    "log_bin", "binlog_format", "binlog_row_image", "binlog_row_value_options", "server_uuid",
+    "server_uid",
     "server_id", "version", "gtid_mode", "gtid_executed", "gtid_binlog_pos", "gtid_purged",
 )  # fmt: skip
 _NAMED_STATUS = 80_200

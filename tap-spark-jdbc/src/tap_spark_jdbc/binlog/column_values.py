@@ -62,7 +62,8 @@ _VECTOR = re.compile(r"vector.*")
 # Character sets that are UTF-8, or a part of it, and those that Python decodes as the server does.
 _UTF8 = ("utf8mb4", "utf8mb3", "utf8", "ascii", "")
 _CODECS = {
-    "ucs2": "utf_16_be", "utf16": "utf_16_be", "utf16le": "utf_16_le", "utf32": "utf_32_be", "gbk": "gbk",
+    "ucs2": "utf_16_be", "utf16": "utf_16_be", "utf16le": "utf_16_le", "utf32": "utf_32_be",
+    "gbk": "gbk",
     "gb2312": "gb2312", "gb18030": "gb18030", "big5": "big5", "sjis": "shift_jis", "cp932": "cp932",
     "ujis": "euc_jp", "eucjpms": "euc_jp", "euckr": "euc_kr",
 }  # fmt: skip

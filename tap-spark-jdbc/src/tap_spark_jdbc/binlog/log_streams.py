@@ -111,7 +111,9 @@ def read_log(
 
 
 def _charmaps(database: Database) -> Callable[[str], str]:
-    """A function that asks the server for the characters of a set with one byte a character, once."""
+    """A function that asks the server for the characters of a set with one byte a character,
+    once.
+    """
     known: dict[str, str] = {}
 
     def charmap(charset: str) -> str:

@@ -156,7 +156,10 @@ def _present(bitmap: bytes, count: int) -> list[int]:
 def _image(
     content: Bytes, at: Numbers, present: Sequence[int], types: Sequence[LoggedType]
 ) -> tuple[dict[int, Values], Numbers]:
-    """One row at each place, and where it ends: a bitmap of NULLs, then the values that there are."""
+    """One row at each place, and where it ends.
+
+    A bitmap of NULLs, then the values that there are.
+    """
     bitmap, found = at, {}
     at = at + (len(present) + 7) // 8
     # A broken row must not lead behind the end.

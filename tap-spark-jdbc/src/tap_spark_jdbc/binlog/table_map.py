@@ -27,23 +27,26 @@ BLOB_COMPRESSED, VARCHAR_COMPRESSED, VECTOR, JSON, DECIMAL, ENUM, SET = (
 )
 BLOB, VAR_STRING, STRING, GEOMETRY = 252, 253, 254, 255
 _FIXED = {
-    TINY: 1, SHORT: 2, INT24: 3, LONG: 4, LONGLONG: 8, FLOAT: 4, DOUBLE: 8, YEAR: 1, DATE: 3, NEWDATE: 3,
+    TINY: 1, SHORT: 2, INT24: 3, LONG: 4, LONGLONG: 8, FLOAT: 4, DOUBLE: 8, YEAR: 1, DATE: 3,
+    NEWDATE: 3,
     OLD_TIME: 3, OLD_DATETIME: 8, OLD_TIMESTAMP: 4,
 }  # fmt: skip
 _WITHOUT_FRACTION = {TIMESTAMP: 4, DATETIME: 5, TIME: 3}
 _META_BYTES = {
-    FLOAT: 1, DOUBLE: 1, VARCHAR: 2, BIT: 2, DECIMAL: 2, BLOB: 1, GEOMETRY: 1, JSON: 1, VECTOR: 1, STRING: 2,
-    VAR_STRING: 2, ENUM: 2, SET: 2, TIMESTAMP: 1, DATETIME: 1, TIME: 1, BLOB_COMPRESSED: 1, VARCHAR_COMPRESSED: 2,
+    FLOAT: 1, DOUBLE: 1, VARCHAR: 2, BIT: 2, DECIMAL: 2, BLOB: 1, GEOMETRY: 1, JSON: 1, VECTOR: 1,
+    STRING: 2,
+    VAR_STRING: 2, ENUM: 2, SET: 2, TIMESTAMP: 1, DATETIME: 1, TIME: 1, BLOB_COMPRESSED: 1,
+    VARCHAR_COMPRESSED: 2,
 }  # fmt: skip
 _NAMES = 4
 # By the beginning of a type's name in the catalog.
 _CODES = (
-    ("tinyint|bool", {TINY}), ("smallint", {SHORT}), ("mediumint", {INT24}), ("int", {LONG}), ("bigint", {LONGLONG}),
+    ("tinyint|bool", {TINY}), ("smallint", {SHORT}), ("mediumint", {INT24}), ("int", {LONG}), ("bigint", {LONGLONG}),  # noqa: E501
     ("float", {FLOAT}), ("double|real", {DOUBLE}), ("decimal|numeric", {DECIMAL}), ("year", {YEAR}),
-    ("datetime", {DATETIME, OLD_DATETIME}), ("date", {DATE, NEWDATE}), ("timestamp", {TIMESTAMP, OLD_TIMESTAMP}),
-    ("time", {TIME, OLD_TIME}), ("bit", {BIT}), ("enum", {ENUM}), ("set", {SET}), ("json", {JSON, BLOB}),
-    ("varchar|varbinary", {VARCHAR, VAR_STRING, VARCHAR_COMPRESSED}), ("char|binary|uuid|inet", {STRING}),
-    ("(tiny|medium|long)?(text|blob)", {BLOB, BLOB_COMPRESSED}), ("vector", {VECTOR, BLOB, VARCHAR}),
+    ("datetime", {DATETIME, OLD_DATETIME}), ("date", {DATE, NEWDATE}), ("timestamp", {TIMESTAMP, OLD_TIMESTAMP}),  # noqa: E501
+    ("time", {TIME, OLD_TIME}), ("bit", {BIT}), ("enum", {ENUM}), ("set", {SET}), ("json", {JSON, BLOB}),  # noqa: E501
+    ("varchar|varbinary", {VARCHAR, VAR_STRING, VARCHAR_COMPRESSED}), ("char|binary|uuid|inet", {STRING}),  # noqa: E501
+    ("(tiny|medium|long)?(text|blob)", {BLOB, BLOB_COMPRESSED}), ("vector", {VECTOR, BLOB, VARCHAR}),  # noqa: E501
     (".*", {GEOMETRY}),
 )  # fmt: skip
 _DIGITS = 9

@@ -73,7 +73,9 @@ class EdgeRows:
         )
 
     def found(self, rows: int, nulls: int) -> Found:
-        """What was found in a slice of so many rows, and so many of them without replication key."""
+        """What was found in a slice of so many rows, and so many of them without replication
+        key.
+        """
         return Found.of(
             self._look, rows, nulls, self.at_bookmark, self.at_upper, self.marks, self.unread
         )

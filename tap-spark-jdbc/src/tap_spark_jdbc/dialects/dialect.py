@@ -409,7 +409,9 @@ class Dialect:
         return template.replace("{n}", shown).replace("{v}", self.string(shown))
 
     def key_text(self, key: Key) -> str:
-        """SQL whose `getString` is a text of the key that `Key.parse` and `literal(raw=)` accept."""
+        """SQL whose `getString` is a text of the key that `Key.parse` and `literal(raw=)`
+        accept.
+        """
         template = self.key_select.get(_literal_type(key), "{c}")
         message = self.string(complaint_of_key(key.column.name, key.key_type))
         return template.replace("{complaint}", message).replace("{c}", self.quote(key.column.name))
@@ -480,7 +482,9 @@ def text_form(value: KeyValue, like: str | None = None) -> str:
 
 
 def _escaped(text: str) -> str:
-    """The text for UNISTR, with each UTF-16 unit beyond ASCII, and each backslash, as four digits."""
+    """The text for UNISTR, with each UTF-16 unit beyond ASCII, and each backslash, as four
+    digits.
+    """
 
     def units(sign: re.Match[str]) -> str:
         return "\\" + sign[0].encode("utf-16-be", "surrogatepass").hex("\\", 2)

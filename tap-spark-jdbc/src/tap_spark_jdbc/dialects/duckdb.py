@@ -64,7 +64,8 @@ _RULES = (
 _COLUMNS = """
 SELECT c.schema_name AS table_schema, c.table_name AS table_name,
   CASE WHEN t.table_name IS NULL THEN 'view' ELSE 'table' END AS table_kind,
-  CAST(t.estimated_size AS VARCHAR) AS row_estimate, c.column_name AS column_name, c.column_index AS position,
+  CAST(t.estimated_size AS VARCHAR) AS row_estimate, c.column_name AS column_name,
+    c.column_index AS position,
   c.data_type AS native_type, CASE WHEN c.is_nullable THEN '1' ELSE '0' END AS nullable,
   NULL AS obstacle
 FROM duckdb_columns() c
@@ -75,11 +76,13 @@ WHERE NOT c.internal AND c.database_name = current_database()
 _PRIMARY_KEYS = """
 SELECT schema_name AS table_schema, table_name, unnest(constraint_column_names) AS column_name,
   unnest(range(len(constraint_column_names))) AS position
-FROM duckdb_constraints() WHERE constraint_type = 'PRIMARY KEY' AND database_name = current_database()
+FROM duckdb_constraints() WHERE constraint_type = 'PRIMARY KEY'
+  AND database_name = current_database()
 """
 
 _DEFAULTS = """
-SELECT schema_name AS table_schema, table_name, column_name, column_index AS position, column_default AS filled
+SELECT schema_name AS table_schema, table_name, column_name, column_index AS position,
+  column_default AS filled
 FROM duckdb_columns()
 WHERE NOT internal AND database_name = current_database() AND column_default IS NOT NULL
 """

@@ -73,7 +73,8 @@ _RULES = (
 
 _COLUMNS = """
 SELECT c.TABLE_SCHEMA AS table_schema, c.TABLE_NAME AS table_name,
-  CASE WHEN t.TABLE_TYPE = 'VIEW' THEN 'view' ELSE 'table' END AS table_kind, t.ROW_COUNT_ESTIMATE AS row_estimate,
+  CASE WHEN t.TABLE_TYPE = 'VIEW' THEN 'view' ELSE 'table' END AS table_kind,
+    t.ROW_COUNT_ESTIMATE AS row_estimate,
   c.COLUMN_NAME AS column_name, c.ORDINAL_POSITION AS position,
   DATA_TYPE_SQL(c.TABLE_SCHEMA, c.TABLE_NAME, 'TABLE', c.DTD_IDENTIFIER) AS native_type,
   CASE c.IS_NULLABLE WHEN 'NO' THEN '0' ELSE '1' END AS nullable,
@@ -99,7 +100,8 @@ FROM INFORMATION_SCHEMA.COLUMNS WHERE COLUMN_DEFAULT IS NOT NULL OR COLUMN_ON_UP
 """
 
 _INDEXES = """
-SELECT TABLE_SCHEMA AS table_schema, TABLE_NAME AS table_name, COLUMN_NAME AS column_name, 1 AS position
+SELECT TABLE_SCHEMA AS table_schema, TABLE_NAME AS table_name, COLUMN_NAME AS column_name,
+  1 AS position
 FROM INFORMATION_SCHEMA.INDEX_COLUMNS WHERE ORDINAL_POSITION = 1
 """
 

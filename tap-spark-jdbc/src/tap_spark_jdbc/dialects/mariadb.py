@@ -148,27 +148,32 @@ _RULES = (
 # bytes, because to the catalog's own collation `a`, `A` and `ä` are the same name.
 _COLUMNS = """
 SELECT c.TABLE_SCHEMA AS table_schema, c.TABLE_NAME AS table_name,
-  CASE t.TABLE_TYPE WHEN 'VIEW' THEN 'view' ELSE 'table' END AS table_kind, t.TABLE_ROWS AS row_estimate,
+  CASE t.TABLE_TYPE WHEN 'VIEW' THEN 'view' ELSE 'table' END AS table_kind,
+    t.TABLE_ROWS AS row_estimate,
   c.COLUMN_NAME AS column_name, c.ORDINAL_POSITION AS position, c.COLUMN_TYPE AS native_type,
   CASE c.IS_NULLABLE WHEN 'NO' THEN '0' ELSE '1' END AS nullable,
   CASE WHEN FIND_IN_SET('select', c.PRIVILEGES) = 0
-    THEN CONCAT('the user may not; run GRANT SELECT ON `', REPLACE(c.TABLE_SCHEMA, '`', '``'), '`.`',
+    THEN CONCAT('the user may not; run GRANT SELECT ON `', REPLACE(c.TABLE_SCHEMA, '`', '``'),
+      '`.`',
       REPLACE(c.TABLE_NAME, '`', '``'), '` TO ', CURRENT_USER()) END AS obstacle
 FROM information_schema.COLUMNS c
 JOIN (
-  SELECT DISTINCT CAST(TABLE_SCHEMA AS BINARY) AS schema_bytes, CAST(TABLE_NAME AS BINARY) AS name_bytes,
+  SELECT DISTINCT CAST(TABLE_SCHEMA AS BINARY) AS schema_bytes,
+    CAST(TABLE_NAME AS BINARY) AS name_bytes,
     TABLE_TYPE, TABLE_ROWS
   FROM information_schema.TABLES
-) t ON t.schema_bytes = CAST(c.TABLE_SCHEMA AS BINARY) AND t.name_bytes = CAST(c.TABLE_NAME AS BINARY)
+) t ON t.schema_bytes = CAST(c.TABLE_SCHEMA AS BINARY)
+  AND t.name_bytes = CAST(c.TABLE_NAME AS BINARY)
 WHERE t.TABLE_TYPE <> 'SEQUENCE'
 UNION ALL
 SELECT TABLE_SCHEMA, TABLE_NAME, 'view', NULL, '', 0, '', '1',
   'its table, or a column or function in it, is gone, or its definer may not read it; mend or drop the view'
 FROM information_schema.VIEWS
-"""
+"""  # noqa: E501
 
 _PRIMARY_KEYS = """
-SELECT TABLE_SCHEMA AS table_schema, TABLE_NAME AS table_name, COLUMN_NAME AS column_name, SEQ_IN_INDEX AS position
+SELECT TABLE_SCHEMA AS table_schema, TABLE_NAME AS table_name, COLUMN_NAME AS column_name,
+  SEQ_IN_INDEX AS position
 FROM information_schema.STATISTICS WHERE INDEX_NAME = 'PRIMARY'
 """
 
@@ -180,8 +185,10 @@ FROM information_schema.COLUMNS WHERE COLUMN_DEFAULT IS NOT NULL OR EXTRA <> ''
 
 # An index on a prefix of a text doesn't order the whole text.
 _INDEXES = """
-SELECT TABLE_SCHEMA AS table_schema, TABLE_NAME AS table_name, COLUMN_NAME AS column_name, 1 AS position
-FROM information_schema.STATISTICS WHERE SEQ_IN_INDEX = 1 AND INDEX_TYPE = 'BTREE' AND SUB_PART IS NULL
+SELECT TABLE_SCHEMA AS table_schema, TABLE_NAME AS table_name, COLUMN_NAME AS column_name,
+  1 AS position
+FROM information_schema.STATISTICS WHERE SEQ_IN_INDEX = 1 AND INDEX_TYPE = 'BTREE'
+  AND SUB_PART IS NULL
 """
 
 # A few hundred values, since a single one for a big catalog would exceed the server's limit. MySQL
@@ -199,7 +206,7 @@ CASE {name} WHEN 'BOOLEAN' THEN 'tinyint' WHEN 'INTEGER' THEN 'int' WHEN 'INTEGE
   WHEN 'BIT' THEN 'bit({precision})' WHEN 'BINARY' THEN 'binary({precision})'
   WHEN 'VARBINARY' THEN 'varbinary({precision})'
   WHEN 'CHAR' THEN 'char({precision})' WHEN 'VARCHAR' THEN 'varchar({precision})' ELSE {name} END
-"""
+"""  # noqa: E501
 
 # What the text of our statements, the spelling of values and the number of rows depend on, whatever
 # the server sets, also by `init_connect`.

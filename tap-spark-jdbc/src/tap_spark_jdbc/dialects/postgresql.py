@@ -212,7 +212,8 @@ _NATIVE_TYPE = """
 CASE WHEN t.typname IN ('vector', 'halfvec') AND NOT (t.typtype = 'b' AND EXISTS (
   SELECT 1 FROM pg_catalog.pg_cast s
   WHERE s.castsource = t.oid AND s.casttarget = CAST('pg_catalog.float4[]' AS pg_catalog.regtype)
-)) THEN (SELECT '"' || pg_catalog.replace(CAST(n.nspname AS text), '"', '""') || '"."' || CAST(t.typname AS text) || '"'
+)) THEN (SELECT '"' || pg_catalog.replace(CAST(n.nspname AS text), '"', '""') || '"."'
+  || CAST(t.typname AS text) || '"'
   FROM pg_catalog.pg_namespace n WHERE n.oid = t.typnamespace)
 ELSE pg_catalog.format_type(t.oid, {modifier}) END
 """
@@ -237,7 +238,8 @@ WITH RECURSIVE domain AS (
 )
 SELECT CAST(n.nspname AS text) AS table_schema, CAST(c.relname AS text) AS table_name,
   CASE WHEN c.relkind IN ('v', 'm') THEN 'view' ELSE 'table'
-    || CASE WHEN c.relkind <> 'p' AND EXISTS (SELECT 1 FROM pg_catalog.pg_inherits h WHERE h.inhparent = c.oid)
+    || CASE WHEN c.relkind <> 'p' AND EXISTS (SELECT 1 FROM pg_catalog.pg_inherits h
+      WHERE h.inhparent = c.oid)
       THEN ' parent' ELSE '' END
     || CASE WHEN pg_catalog.row_security_active(c.oid) THEN ' filtered' ELSE '' END
   END AS table_kind,
@@ -250,9 +252,11 @@ SELECT CAST(n.nspname AS text) AS table_schema, CAST(c.relname AS text) AS table
   ) THEN '0' ELSE '1' END AS nullable,
   CASE
     WHEN c.relkind = 'm' AND NOT c.relispopulated
-    THEN 'it was never populated; run ' || pg_catalog.format('REFRESH MATERIALIZED VIEW %I.%I', n.nspname, c.relname)
+    THEN 'it was never populated; run ' || pg_catalog.format('REFRESH MATERIALIZED VIEW %I.%I',
+      n.nspname, c.relname)
     WHEN NOT pg_catalog.has_schema_privilege(n.oid, 'USAGE')
-    THEN 'the user may not; run ' || pg_catalog.format('GRANT USAGE ON SCHEMA %I TO %I', n.nspname, current_user)
+    THEN 'the user may not; run ' || pg_catalog.format('GRANT USAGE ON SCHEMA %I TO %I', n.nspname,
+      current_user)
     WHEN NOT pg_catalog.has_table_privilege(c.oid, 'SELECT')
       AND NOT pg_catalog.has_column_privilege(c.oid, a.attnum, 'SELECT')
     THEN 'the user may not; run '
@@ -310,8 +314,10 @@ CASE WHEN pg_catalog.ltrim({base}, '_') = 'numeric' AND {precision} > 0
     THEN (({precision} << 16) | ({scale} & 2047)) + 4
   WHEN pg_catalog.ltrim({base}, '_') IN ('varchar', 'bpchar') AND {precision} BETWEEN 1 AND 10485760
     THEN {precision} + 4
-  WHEN pg_catalog.ltrim({base}, '_') IN ('bit', 'varbit') AND {precision} BETWEEN 1 AND 83886080 THEN {precision}
-  WHEN pg_catalog.ltrim({base}, '_') IN ('timestamp', 'timestamptz', 'time', 'timetz') AND {scale} < 6 THEN {scale}
+  WHEN pg_catalog.ltrim({base}, '_') IN ('bit', 'varbit') AND {precision} BETWEEN 1 AND 83886080
+    THEN {precision}
+  WHEN pg_catalog.ltrim({base}, '_') IN ('timestamp', 'timestamptz', 'time', 'timetz')
+    AND {scale} < 6 THEN {scale}
   ELSE -1 END
 """
 _BASE = (
@@ -332,7 +338,7 @@ _SETTINGS = """
 ('bytea_output', 'hex'), ('extra_float_digits', '3'), ('xmlbinary', 'base64'), ('xmloption', 'content'),
 ('standard_conforming_strings', 'on'), ('backslash_quote', 'safe_encoding'), ('array_nulls', 'on'),
 ('quote_all_identifiers', 'off'), ('transform_null_equals', 'off'), ('gin_fuzzy_search_limit', '0')
-"""
+"""  # noqa: E501
 # The server's own types and functions come before those of the user, whose names remain known.
 _SEARCH_PATH = (
     "pg_catalog.btrim(pg_catalog.concat('pg_catalog, ', pg_catalog.regexp_replace("

@@ -64,7 +64,10 @@ _UTF_16 = "(SELECT encoding FROM pragma_encoding) <> 'UTF-8'"
 
 
 def _text_bytes(text: str) -> str:
-    """SQL for the bytes of a text: in UTF-8, or in UTF-16 after a mark with which no UTF-8 begins."""
+    """SQL for the bytes of a text.
+
+    In UTF-8, or in UTF-16 after a mark with which no UTF-8 begins.
+    """
     marked = f"WHEN {_UTF_16} THEN CAST(char(65279) || {text} AS BLOB)"
     # Bytes that only look like the mark are not a text.
     refused = f"WHEN substr(CAST({text} AS BLOB), 1, 2) IN (x'FFFE', x'FEFF') THEN x'FF'"
@@ -128,7 +131,8 @@ _RULES = (
 
 _TABLES = """
 FROM pragma_table_list t JOIN pragma_table_xinfo(t.name) x
-WHERE t.schema = 'main' AND t.type IN ('table', 'view', 'virtual') AND substr(t.name, 1, 7) <> 'sqlite_'
+WHERE t.schema = 'main' AND t.type IN ('table', 'view', 'virtual') AND substr(t.name, 1,
+  7) <> 'sqlite_'
 """
 
 # Only a table's single INTEGER PRIMARY KEY is NOT NULL without being declared so: it is the row's
@@ -153,7 +157,8 @@ SELECT NULL AS table_schema, t.name AS table_name, x.name AS column_name, x.pk A
 
 # A view has none, and one over a table that is gone would be an error.
 _DEFAULTS = f"""
-SELECT NULL AS table_schema, t.name AS table_name, x.name AS column_name, x.cid AS position, x.dflt_value AS filled
+SELECT NULL AS table_schema, t.name AS table_name, x.name AS column_name, x.cid AS position,
+  x.dflt_value AS filled
 {_TABLES} AND t.type = 'table' AND x.dflt_value IS NOT NULL
 """
 

@@ -1,4 +1,7 @@
-"""Standard SQL, for unknown databases: types by their standard names, all others refused by name."""
+"""Standard SQL, for unknown databases.
+
+Types by their standard names, all others refused by name.
+"""
 
 from dataclasses import replace
 

@@ -247,7 +247,9 @@ class Extraction:
         return replace(self, progress=progress, dropped=why)
 
     def behind_bookmark(self) -> Extraction:
-        """The same extraction without the rows in the bookmark's window, none of which has changed."""
+        """The same extraction without the rows in the bookmark's window, none of which has
+        changed.
+        """
         at = self.sql.bookmark
         if self.whole is None or not self.reads_at_bookmark:
             return self

@@ -107,7 +107,10 @@ def warn_of_the_future(plan: StreamPlan, point: Point | None) -> None:
 
 
 def warn_of_a_reload(bounds: ColumnBounds, bookmark: Bookmark | None, upper: Point | None) -> None:
-    """Warn that the bookmark hides every row: the source was loaded anew, or a sequence restarted."""
+    """Warn that the bookmark hides every row.
+
+    The source was loaded anew, or a sequence restarted.
+    """
     if bookmark is None or (upper is not None and upper.value >= bookmark.value):
         return
     at, greatest, stream = (

@@ -169,7 +169,9 @@ class LogValues:
         return {name: found.column(place).combine_chunks() for place, name in enumerate(names)}
 
     def _check_text(self, name: str, texts: pa.Array) -> None:
-        """Raise SourceError for bytes that are not UTF-8, as a database without encoding may have."""
+        """Raise SourceError for bytes that are not UTF-8, as a database without encoding may
+        have.
+        """
         try:
             texts.validate(full=True)
         except pa.ArrowInvalid as error:
@@ -204,7 +206,9 @@ class _Kept:
 
 
 def _base64(texts: pa.Array, _: pa.DataType) -> pa.Array:
-    """Bytes in base64, from PostgreSQL's hexadecimal form, which begins with a backslash and an x."""
+    """Bytes in base64, from PostgreSQL's hexadecimal form, which begins with a backslash and an
+    x.
+    """
     return pa.array(
         [
             None if text is None else b64encode(bytes.fromhex(text[2:]))

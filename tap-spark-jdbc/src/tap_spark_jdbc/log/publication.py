@@ -1,4 +1,7 @@
-"""The publication of a run: created if missing, with the tables that are to be read from the log."""
+"""The publication of a run.
+
+Created if missing, with the tables that are to be read from the log.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,8 @@ logger = logging.getLogger("tap-spark-jdbc")
 WRITERS_SECONDS = 60
 _ALL_KINDS = "publish = 'insert, update, delete, truncate'"
 _PUBLICATION = """
-SELECT CAST(oid AS text), CASE WHEN pubinsert AND pubupdate AND pubdelete AND pubtruncate THEN '1' ELSE '0' END,
+SELECT CAST(oid AS text), CASE WHEN pubinsert AND pubupdate AND pubdelete AND pubtruncate THEN '1'
+  ELSE '0' END,
   CASE WHEN pubviaroot THEN '1' ELSE '0' END
 FROM pg_catalog.pg_publication WHERE pubname = {publication}
 """
@@ -46,7 +50,8 @@ _WRITERS = """
 SELECT DISTINCT l.virtualtransaction, coalesce(CAST(l.pid AS text), '') FROM pg_catalog.pg_locks l
 JOIN pg_catalog.pg_database d ON d.oid = l.database AND d.datname = pg_catalog.current_database()
 WHERE l.locktype = 'relation' AND l.granted
-  AND l.mode IN ('RowExclusiveLock', 'ShareRowExclusiveLock', 'ExclusiveLock', 'AccessExclusiveLock')
+  AND l.mode IN ('RowExclusiveLock', 'ShareRowExclusiveLock', 'ExclusiveLock',
+    'AccessExclusiveLock')
   AND l.relation IN (SELECT relid FROM pg_catalog.pg_partition_tree({oid}) UNION SELECT {oid})
 """
 

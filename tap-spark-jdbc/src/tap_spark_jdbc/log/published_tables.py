@@ -20,20 +20,25 @@ _TABLES = """
 WITH keys AS NOT MATERIALIZED (
   SELECT i.indrelid, i.indisprimary, i.indisreplident, i.indimmediate, (
       SELECT pg_catalog.json_agg(a.attname ORDER BY a.attname) FROM pg_catalog.pg_attribute a
-      WHERE a.attrelid = i.indrelid AND a.attnum = ANY ((CAST(i.indkey AS int2[]))[0:i.indnkeyatts - 1])
+      WHERE a.attrelid = i.indrelid AND a.attnum = ANY ((CAST(i.indkey AS int2[]))[0:i.indnkeyatts
+        - 1])
     ) AS columns
   FROM pg_catalog.pg_index i WHERE i.indisunique AND i.indpred IS NULL AND i.indexprs IS NULL
 )
 SELECT CAST(c.oid AS text) AS oid, CAST(c.relkind AS text) AS relkind,
-  CASE WHEN c.relkind = 'r' AND EXISTS (SELECT FROM pg_catalog.pg_inherits h WHERE h.inhparent = c.oid) THEN '1'
+  CASE WHEN c.relkind = 'r' AND EXISTS (SELECT FROM pg_catalog.pg_inherits h
+    WHERE h.inhparent = c.oid) THEN '1'
     ELSE '0' END AS has_heirs,
   CAST(pg_catalog.json_agg(pg_catalog.json_build_object(
     'oid', CAST(l.oid AS bigint), 'name', CAST(CAST(l.oid AS regclass) AS text), 'depth', t.depth,
     'logged', l.relkind IN ('r', 'p') AND l.relpersistence = 'p', 'identity', l.relreplident,
     'key', (SELECT k.columns FROM keys k WHERE k.indrelid = l.oid AND k.indimmediate
-      AND CASE l.relreplident WHEN 'd' THEN k.indisprimary WHEN 'i' THEN k.indisreplident ELSE FALSE END),
-    'immediate', (SELECT pg_catalog.json_agg(k.columns) FROM keys k WHERE k.indrelid = l.oid AND k.indimmediate),
-    'deferred', (SELECT pg_catalog.json_agg(k.columns) FROM keys k WHERE k.indrelid = l.oid AND NOT k.indimmediate),
+      AND CASE l.relreplident WHEN 'd' THEN k.indisprimary WHEN 'i' THEN k.indisreplident
+        ELSE FALSE END),
+    'immediate', (SELECT pg_catalog.json_agg(k.columns) FROM keys k WHERE k.indrelid = l.oid
+      AND k.indimmediate),
+    'deferred', (SELECT pg_catalog.json_agg(k.columns) FROM keys k WHERE k.indrelid = l.oid
+      AND NOT k.indimmediate),
     'attached', (SELECT pg_catalog.json_agg(CAST(h.xmin AS text))
       FROM pg_catalog.pg_partition_ancestors(l.oid) WITH ORDINALITY AS b (oid, n)
       JOIN pg_catalog.pg_inherits h ON h.inhrelid = b.oid
@@ -42,7 +47,8 @@ SELECT CAST(c.oid AS text) AS oid, CAST(c.relkind AS text) AS relkind,
     ) ORDER BY t.depth) AS text) AS parts,
   CAST((SELECT pg_catalog.json_agg(a.attname) FROM pg_catalog.pg_attribute a
     WHERE a.attrelid = c.oid AND a.attgenerated <> '' AND NOT a.attisdropped
-      AND CAST(pg_catalog.current_setting('server_version_num') AS int) < 180000) AS text) AS generated
+      AND CAST(pg_catalog.current_setting('server_version_num') AS int)
+        < 180000) AS text) AS generated
 FROM pg_catalog.pg_class c
 CROSS JOIN LATERAL (
   SELECT c.oid AS relid, 0 AS depth

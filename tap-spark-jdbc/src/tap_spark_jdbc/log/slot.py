@@ -27,11 +27,13 @@ _SLOT = """
 SELECT plugin, CAST(database AS text) AS database, CAST(active_pid AS text) AS active,
   CAST(confirmed_flush_lsn AS text) AS confirmed, coalesce(wal_status, '') AS status,
   coalesce(pg_catalog.to_jsonb(s) ->> 'invalidation_reason', '') AS reason,
-  pg_catalog.substr(pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_flush_lsn()), 1, 8) AS timeline
+  pg_catalog.substr(pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_flush_lsn()), 1,
+    8) AS timeline
 FROM pg_catalog.pg_replication_slots s WHERE slot_name = {slot}
 """
 _HELD_BACK = """
-SELECT CAST(coalesce(pg_catalog.pg_wal_lsn_diff(pg_catalog.pg_current_wal_insert_lsn(), restart_lsn), 0) AS text)
+SELECT CAST(coalesce(pg_catalog.pg_wal_lsn_diff(pg_catalog.pg_current_wal_insert_lsn(),
+  restart_lsn), 0) AS text)
 FROM pg_catalog.pg_replication_slots WHERE slot_name = {slot}
 """
 _PLACES = (

@@ -69,4 +69,4 @@ def column_name(expression: str) -> str:
     words = "_".join(re.findall(r"\w+", expression.lower()))
     if len(words.encode()) <= _LONGEST_NAME:
         return words
-    return f"{words[:40].encode()[:40].decode(errors='ignore')}_{hashlib.sha256(expression.encode()).hexdigest()[:12]}"
+    return f"{words[:40].encode()[:40].decode(errors='ignore')}_{hashlib.sha256(expression.encode()).hexdigest()[:12]}"  # noqa: E501

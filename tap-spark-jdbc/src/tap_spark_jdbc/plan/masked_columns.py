@@ -51,7 +51,10 @@ def masked(column: Column, mask: Mask) -> Column:
 
 
 def _fitting(name: str, table: Table) -> list[str]:
-    """The columns that a mask may mean: all of those that differ by case alone, or one would leak."""
+    """The columns that a mask may mean.
+
+    All of those that differ by case alone, or one would leak.
+    """
     return fitting_names(name, [column.name for column in table.columns])
 
 

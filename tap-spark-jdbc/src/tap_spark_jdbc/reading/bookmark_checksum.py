@@ -26,7 +26,8 @@ logger = logging.getLogger("tap-spark-jdbc")
 # Two sums of 64 bits each, independent of the rows' order; a row's text distinguishes NULL from an
 # empty text.
 _SUMS = """
-SELECT CAST(pg_catalog.pg_current_snapshot() AS text), COUNT(*), CAST(SUM(pg_catalog.hashtextextended(t, 0)) AS text),
+SELECT CAST(pg_catalog.pg_current_snapshot() AS text), COUNT(*),
+  CAST(SUM(pg_catalog.hashtextextended(t, 0)) AS text),
   CAST(SUM(pg_catalog.hashtextextended(t, 1)) AS text)
 FROM (SELECT CAST(ROW(q.*) AS text) COLLATE "C" AS t FROM ({rows}) q) h
 """

@@ -34,23 +34,28 @@ WITH RECURSIVE named AS (
   SELECT v.place, CAST(pg_catalog.to_regclass(v.relation) AS oid) AS oid, v.key
   FROM (VALUES {named}) v (place, relation, key)
 ), tree AS (
-  SELECT n.place, n.key, c.oid, c.relkind, c.relam FROM named n JOIN pg_catalog.pg_class c ON c.oid = n.oid
+  SELECT n.place, n.key, c.oid, c.relkind, c.relam FROM named n
+    JOIN pg_catalog.pg_class c ON c.oid = n.oid
   UNION
   SELECT tree.place, tree.key, c.oid, c.relkind, c.relam
-  FROM tree JOIN pg_catalog.pg_inherits i ON i.inhparent = tree.oid JOIN pg_catalog.pg_class c ON c.oid = i.inhrelid
+  FROM tree JOIN pg_catalog.pg_inherits i ON i.inhparent = tree.oid
+    JOIN pg_catalog.pg_class c ON c.oid = i.inhrelid
 ), every AS (
   SELECT tree.place, tree.relkind = 'p' OR (tree.relkind = 'r' AND m.amname = 'heap') AS written,
     CASE WHEN tree.relkind = 'r' THEN pg_catalog.pg_relation_size(tree.oid) ELSE 0 END AS bytes,
     tree.relkind = 'p' OR EXISTS (
       SELECT 1 FROM pg_catalog.pg_index i JOIN pg_catalog.pg_class x ON x.oid = i.indexrelid
       JOIN pg_catalog.pg_am b ON b.oid = x.relam AND b.amname = 'btree'
-      WHERE i.indrelid = tree.oid AND i.indkey[0] = a.attnum AND i.indisvalid AND i.indisready AND i.indpred IS NULL
+      WHERE i.indrelid = tree.oid AND i.indkey[0] = a.attnum AND i.indisvalid AND i.indisready
+        AND i.indpred IS NULL
     ) AS indexed, s.step, s.cached
   FROM tree LEFT JOIN pg_catalog.pg_am m ON m.oid = tree.relam
-  LEFT JOIN pg_catalog.pg_attribute a ON a.attrelid = tree.oid AND a.attname = tree.key AND NOT a.attisdropped
+  LEFT JOIN pg_catalog.pg_attribute a ON a.attrelid = tree.oid AND a.attname = tree.key
+    AND NOT a.attisdropped
   LEFT JOIN LATERAL (
     SELECT pg_catalog.max(pg_catalog.abs(q.seqincrement)) AS step,
-      pg_catalog.max(CASE WHEN q.seqcache > 1 THEN q.seqcache * pg_catalog.abs(q.seqincrement) END) AS cached
+      pg_catalog.max(CASE WHEN q.seqcache > 1 THEN q.seqcache * pg_catalog.abs(q.seqincrement)
+        END) AS cached
     FROM (
       SELECT d.objid AS oid FROM pg_catalog.pg_depend d
       WHERE d.classid = CAST('pg_catalog.pg_class' AS regclass) AND d.refclassid = d.classid
@@ -64,11 +69,14 @@ WITH RECURSIVE named AS (
   ) s ON TRUE
 )
 SELECT CAST(n.place AS text) AS place, CASE WHEN pg_catalog.bool_and(e.written)
-    AND pg_catalog.bool_and(pg_catalog.has_table_privilege(n.oid, 'SELECT')) THEN '1' ELSE '0' END AS written,
-  CAST(pg_catalog.sum(e.bytes) / CAST(pg_catalog.current_setting('block_size') AS int) AS text) AS pages,
+    AND pg_catalog.bool_and(pg_catalog.has_table_privilege(n.oid, 'SELECT')) THEN '1'
+      ELSE '0' END AS written,
+  CAST(pg_catalog.sum(e.bytes) /
+    CAST(pg_catalog.current_setting('block_size') AS int) AS text) AS pages,
   CASE WHEN pg_catalog.bool_and(e.indexed) THEN '1' ELSE '0' END AS indexed,
   CAST(pg_catalog.max(e.step) AS text) AS step,
-  CAST(pg_catalog.max(e.cached) * CAST(pg_catalog.current_setting('max_connections') AS int) AS text) AS cached
+  CAST(pg_catalog.max(e.cached) *
+    CAST(pg_catalog.current_setting('max_connections') AS int) AS text) AS cached
 FROM named n JOIN every e ON e.place = n.place GROUP BY n.place
 """
 # By an index of the key its greatest value is the first row; without one, all rows are sorted.

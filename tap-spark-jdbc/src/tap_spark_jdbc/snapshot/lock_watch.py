@@ -21,9 +21,12 @@ logger = logging.getLogger("tap-spark-jdbc")
 LOOK_SECONDS = 0.4
 _OURS = """
 WITH ours AS MATERIALIZED (
-  SELECT l.pid FROM pg_catalog.pg_locks l WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 1
-    AND CAST(CAST(l.classid AS text) AS bigint) = {high} AND CAST(CAST(l.objid AS text) AS bigint) = {low}
-    AND l.database = (SELECT d.oid FROM pg_catalog.pg_database d WHERE d.datname = pg_catalog.current_database())
+  SELECT l.pid FROM pg_catalog.pg_locks l WHERE l.locktype = 'advisory' AND l.granted
+    AND l.objsubid = 1
+    AND CAST(CAST(l.classid AS text) AS bigint) = {high}
+      AND CAST(CAST(l.objid AS text) AS bigint) = {low}
+    AND l.database = (SELECT d.oid FROM pg_catalog.pg_database d
+      WHERE d.datname = pg_catalog.current_database())
 )
 """
 _WAITING = f"""{_OURS}

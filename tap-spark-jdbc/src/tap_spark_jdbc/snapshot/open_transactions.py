@@ -20,12 +20,16 @@ PAUSE_SECONDS = 0.02
 # others: one that is being prepared between both queries is in the first.
 _OPEN = """
 WITH begun AS MATERIALIZED (
-SELECT l.virtualxid FROM pg_catalog.pg_locks l LEFT JOIN pg_catalog.pg_stat_activity s ON s.pid = l.pid
-WHERE l.locktype = 'virtualxid' AND l.mode = 'ExclusiveLock' AND l.granted AND l.pid <> pg_catalog.pg_backend_pid()
+SELECT l.virtualxid FROM pg_catalog.pg_locks l LEFT
+  JOIN pg_catalog.pg_stat_activity s ON s.pid = l.pid
+WHERE l.locktype = 'virtualxid' AND l.mode = 'ExclusiveLock' AND l.granted
+  AND l.pid <> pg_catalog.pg_backend_pid()
   AND (s.pid IS NULL OR (s.usesysid IS NOT NULL AND s.application_name IS DISTINCT FROM {name}
-    AND s.datid = (SELECT d.oid FROM pg_catalog.pg_database d WHERE d.datname = pg_catalog.current_database())))
+    AND s.datid = (SELECT d.oid FROM pg_catalog.pg_database d
+      WHERE d.datname = pg_catalog.current_database())))
 )
-SELECT virtualxid || '@' || CAST(pg_catalog.date_part('epoch', pg_catalog.pg_postmaster_start_time()) AS text)
+SELECT virtualxid || '@' || CAST(pg_catalog.date_part('epoch',
+  pg_catalog.pg_postmaster_start_time()) AS text)
 FROM begun UNION ALL
 SELECT 'prepared ' || CAST(transaction AS text) FROM pg_catalog.pg_prepared_xacts
 WHERE database = pg_catalog.current_database() AND (SELECT COUNT(*) FROM begun) >= 0

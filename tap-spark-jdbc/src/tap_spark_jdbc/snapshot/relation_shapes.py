@@ -23,8 +23,10 @@ if TYPE_CHECKING:
 # parsed.
 _NAMED = """
 SELECT DISTINCT c.oid FROM pg_catalog.pg_locks l JOIN pg_catalog.pg_class c ON c.oid = l.relation
-WHERE l.pid = pg_catalog.pg_backend_pid() AND l.locktype = 'relation' AND c.relkind IN ('r', 'p', 'v', 'm', 'f')
-  AND c.relnamespace <> CAST('pg_catalog' AS regnamespace) AND NOT EXISTS (SELECT 1 {source} LIMIT 0)
+WHERE l.pid = pg_catalog.pg_backend_pid() AND l.locktype = 'relation' AND c.relkind IN ('r', 'p',
+  'v', 'm', 'f')
+  AND c.relnamespace <> CAST('pg_catalog' AS regnamespace)
+    AND NOT EXISTS (SELECT 1 {source} LIMIT 0)
 """
 _LISTED = "SELECT c.oid FROM pg_catalog.pg_class c WHERE c.oid = ANY (CAST('{{oids}}' AS oid[]))"
 _SHAPES = """
@@ -38,11 +40,14 @@ SELECT CAST(c.oid AS text), CASE WHEN c.oid IN (SELECT root.oid FROM root) THEN 
   CASE WHEN c.relispartition THEN 'partition' ELSE '' END,
   CASE WHEN c.relispartition THEN NULL ELSE (
     SELECT CAST(pg_catalog.json_object_agg(
-      a.attnum, pg_catalog.json_build_array(a.attname, CAST(a.atttypid AS text), a.atttypmod)) AS text)
-    FROM pg_catalog.pg_attribute a WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped) END,
+      a.attnum, pg_catalog.json_build_array(a.attname, CAST(a.atttypid AS text),
+        a.atttypmod)) AS text)
+    FROM pg_catalog.pg_attribute a WHERE a.attrelid = c.oid AND a.attnum > 0
+      AND NOT a.attisdropped) END,
   (SELECT pg_catalog.string_agg(CAST(r.xmin AS text), ',' ORDER BY r.oid)
     FROM pg_catalog.pg_rewrite r WHERE r.ev_class = c.oid)
-FROM tree JOIN pg_catalog.pg_class c ON c.oid = tree.oid JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+FROM tree JOIN pg_catalog.pg_class c ON c.oid = tree.oid
+  JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
 """
 _KNOWN = (
     "SELECT MIN(CAST(oid AS text)) FROM pg_catalog.pg_class WHERE oid = ANY (CAST('{{oids}}' "

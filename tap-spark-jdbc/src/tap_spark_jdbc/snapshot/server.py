@@ -29,7 +29,8 @@ _SERVER = """
 SELECT CASE WHEN pg_catalog.pg_is_in_recovery() THEN '1' ELSE '0' END AS recovers,
   CASE WHEN pg_catalog.has_function_privilege('pg_catalog.pg_control_system()', 'EXECUTE') THEN
     CASE WHEN pg_catalog.has_function_privilege('pg_catalog.pg_control_checkpoint()', 'EXECUTE')
-      AND pg_catalog.has_function_privilege('pg_catalog.pg_control_recovery()', 'EXECUTE') THEN '2' ELSE '1' END
+      AND pg_catalog.has_function_privilege('pg_catalog.pg_control_recovery()', 'EXECUTE') THEN '2'
+        ELSE '1' END
     ELSE '0' END AS may_ask,
   CAST(pg_catalog.pg_current_snapshot() AS text) AS snapshot
 """
@@ -54,10 +55,13 @@ WITH RECURSIVE tree AS (
   FROM tree JOIN pg_catalog.pg_inherits i ON i.inhparent = tree.oid
   JOIN pg_catalog.pg_class c ON c.oid = i.inhrelid
 )
-SELECT CASE WHEN pg_catalog.bool_and(tree.relkind = 'p' OR (tree.relkind = 'r' AND m.amname = 'heap'))
-  AND pg_catalog.has_table_privilege(pg_catalog.to_regclass({table}), 'SELECT') THEN '1' ELSE '0' END AS written,
+SELECT CASE WHEN pg_catalog.bool_and(tree.relkind = 'p' OR (tree.relkind = 'r'
+  AND m.amname = 'heap'))
+  AND pg_catalog.has_table_privilege(pg_catalog.to_regclass({table}), 'SELECT') THEN '1'
+    ELSE '0' END AS written,
   CAST(CAST(pg_catalog.to_regclass({table}) AS oid) AS text) AS relation,
-  (SELECT pg_catalog.string_agg(CAST(tree.oid AS text), ',') FROM tree WHERE tree.joined) AS added{more}
+  (SELECT pg_catalog.string_agg(CAST(tree.oid AS text), ',') FROM tree
+    WHERE tree.joined) AS added{more}
 FROM tree LEFT JOIN pg_catalog.pg_am m ON m.oid = tree.relam
 """
 
@@ -66,7 +70,8 @@ _JOINED = "CAST(CAST(i.xmin AS text) AS bigint)"
 # A heap's rows lie in pages, which this version and later can find by number; a parent's rows lie
 # in other tables.
 _PAGES = """
-SELECT CAST(pg_catalog.pg_relation_size(c.oid) / CAST(pg_catalog.current_setting('block_size') AS int) AS text)
+SELECT CAST(pg_catalog.pg_relation_size(c.oid) /
+  CAST(pg_catalog.current_setting('block_size') AS int) AS text)
 FROM pg_catalog.pg_class c JOIN pg_catalog.pg_am m ON m.oid = c.relam AND m.amname = 'heap'
 WHERE c.oid = pg_catalog.to_regclass({table}) AND c.relkind IN ('r', 'm') AND NOT c.relhassubclass
   AND CAST(pg_catalog.current_setting('server_version_num') AS int) >= 140000
@@ -98,7 +103,10 @@ class SnapshotServer:
         self._database = database
 
     def beside(self, database: Database) -> SnapshotServer:
-        """The same server over another connection: what is known is not queried, or logged, again."""
+        """The same server over another connection.
+
+        What is known is not queried, or logged, again.
+        """
         other = SnapshotServer(database)
         found = ("has_snapshots", "has_unicode_text", "_answers", "_identity")
         other.__dict__ |= {name: self.__dict__[name] for name in found if name in self.__dict__}

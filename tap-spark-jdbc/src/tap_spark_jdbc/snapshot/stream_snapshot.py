@@ -370,7 +370,9 @@ class StreamSnapshots:
         text: str,
         near: Range[Point] | None,
     ) -> Written:
-        """The result of the look at the table's writers, or at those of the rows that are `near`."""
+        """The result of the look at the table's writers, or at those of the rows that are
+        `near`.
+        """
         (xmin, xmax), sql, key = _numbers(text), extraction.sql, extraction.plan.replication_key
         if late is None and xmin == xmax:
             return Written((), late=False, new=True)

@@ -186,7 +186,9 @@ class Database:
 
     @property
     def may_be_columnar(self) -> bool:
-        """Whether streams may be read by the columnar driver, if it can read all of their columns."""
+        """Whether streams may be read by the columnar driver, if it can read all of their
+        columns.
+        """
         batches, driver = self.settings.batch_config, self.source.dialect.columnar_driver
         # On a cluster, lines are rendered by its executors.
         fit = self.shares_disk if batches is None else batches.format == "parquet"

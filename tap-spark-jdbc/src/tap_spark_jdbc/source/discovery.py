@@ -79,7 +79,9 @@ def _tables_by_catalog(connection: JdbcConnection, dialect: Dialect, bounds: Bou
 def _with_defaults(
     connection: JdbcConnection, dialect: Dialect, bounds: Bounds, tables: Sequence[Table]
 ) -> list[Table]:
-    """The tables with the defaults of their columns, as far as the database's catalog shows them."""
+    """The tables with the defaults of their columns, as far as the database's catalog shows
+    them.
+    """
     assert dialect.catalog is not None
     if dialect.catalog.defaults is None:
         return list(tables)

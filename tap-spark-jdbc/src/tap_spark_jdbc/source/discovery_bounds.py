@@ -1,4 +1,7 @@
-"""The limits of discovery: schemas and tables named by settings or a catalog, by globs or exactly."""
+"""The limits of discovery.
+
+Schemas and tables named by settings or a catalog, by globs or exactly.
+"""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _LOGIN = re.compile(
-    r"(?i)(?<=[?&;])(?:user|username|uid|password|pwd|sslpassword|token|secret)=[^&;]*"  # a parameter
+    r"(?i)(?<=[?&;])(?:user|username|uid|password|pwd|sslpassword|token|secret)=[^&;]*"  # a parameter  # noqa: E501
     r"|(?<=//)[^/?;@]*@"  # before the host
     r"|(?<=:thin:)[^@]*(?=@)"  # Oracle's
 )
@@ -191,5 +191,7 @@ def plain_url(url: str) -> str:
 
 
 def url_without_login(url: str) -> str:
-    """A JDBC URL without user, password and the like, so that two URLs of one database are equal."""
+    """A JDBC URL without user, password and the like, so that two URLs of one database are
+    equal.
+    """
     return _LOGIN.sub("", url)

@@ -1,4 +1,7 @@
-"""Streams made of SQL: a query is a table whose columns the database describes without running it."""
+"""Streams made of SQL.
+
+A query is a table whose columns the database describes without running it.
+"""
 
 from __future__ import annotations
 

@@ -243,7 +243,10 @@ class JdbcStream(Stream):
 
     @contextmanager
     def _announced(self, sent: Slice[Point], rows: int) -> Iterator[None]:
-        """Wrap the sending of a slice's records: late rows are announced by a SCHEMA of their own."""
+        """Wrap the sending of a slice's records.
+
+        Late rows are announced by a SCHEMA of their own.
+        """
         # Of a whole table, they are rows like the others.
         is_keyed = rows > 0 and self.plan.replication_key is not None
         late = (sent.late or self.reading.edges.sends_late) and is_keyed
@@ -352,7 +355,8 @@ class JdbcStream(Stream):
             # STATE already holds where the next run continues.
             self.logger.info(
                 "stream %s: the run ends at %s %s (%s); the next one goes on there",
-                self.name, self.replication_key, reading.stopped_at.value.text, reading.budget.spent,
+                self.name, self.replication_key, reading.stopped_at.value.text,
+                reading.budget.spent,
             )  # fmt: skip
         elif self.ABORT_AT_RECORD_COUNT is None:
             bookmark, progress = edges.final()

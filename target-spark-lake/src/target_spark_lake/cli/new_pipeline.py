@@ -1,4 +1,7 @@
-"""A pipeline to be set up: the user's choices, the two configs made of them, and their validation."""
+"""A pipeline to be set up.
+
+The user's choices, the two configs made of them, and their validation.
+"""
 
 from __future__ import annotations
 
@@ -134,7 +137,9 @@ class NewPipeline:
             raise ConfigurationError(f"nothing was written: {'; '.join(problems)}")
 
     def problems(self) -> list[str]:
-        """Problems of the values, by the settings of the two programs as far as they are installed."""
+        """Problems of the values, by the settings of the two programs as far as they are
+        installed.
+        """
         problems = [*self._written_badly(), *_cron_problems(self.cron)]
         try:
             settings = TargetSettings.from_config(_with_placeholders(self.target_config))
@@ -211,7 +216,9 @@ def _with_placeholders(value: Any) -> Any:
 
 
 def _with_variables(text: str) -> str:
-    """The text with a variable in place of each file reference, since the file need not exist yet."""
+    """The text with a variable in place of each file reference, since the file need not exist
+    yet.
+    """
     return _FILE_REFERENCE.sub(
         lambda found: "${A_URL}" if found[0].lower().endswith("url}") else "${A_FILE}", text
     )

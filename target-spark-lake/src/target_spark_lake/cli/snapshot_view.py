@@ -125,8 +125,10 @@ def _decoded(text: str) -> str:
 # The rows of a table with `_FIRST_FILE` and `_FIRST_ROW`.
 _PART, _PARTS, _PARTS_OF = "_spark_lake_part", "_spark_lake_parts", "_spark_lake_parts_of"
 _DUCKDB_ORDER = f"""
-    SELECT given.*, {{folders}}, coalesce({_PART}.file, parse_filename(_spark_lake_file)) AS {_FIRST_FILE},
-      coalesce({_PART}.file_row + file_row_number - {_PART}.first_row, file_row_number) AS {_FIRST_ROW}
+    SELECT given.*, {{folders}}, coalesce({_PART}.file,
+      parse_filename(_spark_lake_file)) AS {_FIRST_FILE},
+      coalesce({_PART}.file_row + file_row_number - {_PART}.first_row,
+        file_row_number) AS {_FIRST_ROW}
     FROM {{source}} AS given
     ASOF LEFT JOIN (
       SELECT {_PARTS_OF}, {_PART}, {_PART}.first_row AS _spark_lake_begins
@@ -135,20 +137,25 @@ _DUCKDB_ORDER = f"""
           '{{{{"parts": [{{{{"first_row": "BIGINT", "file": "VARCHAR", "file_row": "BIGINT"}}}}]}}}}').parts) AS {_PART}
         FROM read_text({{orders}})
       ) AS orders
-    ) AS known ON parse_filename(_spark_lake_file) = {_PARTS_OF} AND file_row_number >= _spark_lake_begins
-  """
+    ) AS known ON parse_filename(_spark_lake_file) = {_PARTS_OF}
+      AND file_row_number >= _spark_lake_begins
+  """  # noqa: E501
 _SPARK_ORDER = f"""
     SELECT *, coalesce({_PART}.file, _spark_lake_file) AS {_FIRST_FILE},
-      coalesce({_PART}.file_row + _spark_lake_row - {_PART}.first_row, _spark_lake_row) AS {_FIRST_ROW}
+      coalesce({_PART}.file_row + _spark_lake_row - {_PART}.first_row,
+        _spark_lake_row) AS {_FIRST_ROW}
     FROM (
-      SELECT given.*, element_at(filter({_PARTS}, each -> each.first_row <= _spark_lake_row), -1) AS {_PART}
+      SELECT given.*, element_at(filter({_PARTS}, each -> each.first_row <= _spark_lake_row),
+        -1) AS {_PART}
       FROM (
         SELECT {{columns}}, {{file}} AS _spark_lake_file, {{row}} AS _spark_lake_row
         FROM {{source}}
       ) AS given
       LEFT JOIN (
         SELECT substring_index(_metadata.file_name, '.json', 1) AS {_PARTS_OF},
-          from_json(value, 'parts ARRAY<STRUCT<first_row: BIGINT, file: STRING, file_row: BIGINT>>').parts AS {_PARTS}
+          from_json(value,
+            'parts ARRAY<STRUCT<first_row: BIGINT, file: STRING, file_row: BIGINT>>').parts
+            AS {_PARTS}
         FROM text.{{orders}} WITH (wholetext = 'true')
       ) AS known ON _spark_lake_file = {_PARTS_OF}
     ) AS placed

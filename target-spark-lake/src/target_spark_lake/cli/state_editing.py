@@ -85,7 +85,10 @@ def _with_value(
 
 
 def _bookmark(saved: Mapping[str, Any], key: BookmarkKey, value: KeyValue) -> JSON:
-    """A bookmark as a person would write it: which rows were sent at the value is no longer known."""
+    """A bookmark as a person would write it.
+
+    Which rows were sent at the value is no longer known.
+    """
     bookmark: JSON = {KEY: key.name, VALUE: value.json_value()}
     # Rows of transactions that were open are still to come; but they are not looked up if rows are
     # to be skipped.

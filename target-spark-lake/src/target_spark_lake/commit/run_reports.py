@@ -1,4 +1,6 @@
-"""Reports on a pipeline's runs and states from the bucket, as plain values for people and programs."""
+"""Reports on a pipeline's runs and states from the bucket, as plain values for people and
+programs.
+"""
 
 from __future__ import annotations
 

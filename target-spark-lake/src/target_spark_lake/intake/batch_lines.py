@@ -62,7 +62,10 @@ def record_frame(batch: BatchMessage) -> tuple[bytes, bytes]:
 
 
 def frame_members(batch: BatchMessage) -> dict[str, str]:
-    """Members of a RECORD line that a BATCH message sets for all its records: names and JSON texts."""
+    """Members of a RECORD line that a BATCH message sets for all its records.
+
+    Names and JSON texts.
+    """
     members = {"time_extracted": batch.time_extracted, "version": batch.version}
     return {
         name: orjson.dumps(value).decode() for name, value in members.items() if value is not None

@@ -30,7 +30,9 @@ logger = logging.getLogger("target-spark-lake")
 
 
 class LineReader(GenericSingerReader[bytes]):
-    """Calls the handlers with each message's dictionary, or for RECORD with a `RecordLines` group."""
+    """Calls the handlers with each message's dictionary, or for RECORD with a `RecordLines`
+    group.
+    """
 
     default_input = sys.stdin.buffer
 

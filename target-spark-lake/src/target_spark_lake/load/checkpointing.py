@@ -109,7 +109,9 @@ class Checkpointing:
             self._write()
 
     def salvage(self) -> None:
-        """After the tap's death, stage all that preceded its last STATE and write the checkpoint."""
+        """After the tap's death, stage all that preceded its last STATE and write the
+        checkpoint.
+        """
         if self._last is None or self._run.checkpoint.lost:
             return
         if not self._batches.closed_between:

@@ -1,4 +1,6 @@
-"""Whether a run sends a stream whole, and what that means for its table once everything is staged."""
+"""Whether a run sends a stream whole, and what that means for its table once everything is
+staged.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Batches are staged in the background while the input is read: a few at a time, with few waiting."""
+"""Batches are staged in the background while the input is read.
+
+A few at a time, with few waiting.
+"""
 
 from __future__ import annotations
 

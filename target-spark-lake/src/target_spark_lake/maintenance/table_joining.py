@@ -1,4 +1,6 @@
-"""Joining of files of one table, for `spark-lake compact` and for runs that find many small files."""
+"""Joining of files of one table, for `spark-lake compact` and for runs that find many small
+files.
+"""
 
 from __future__ import annotations
 

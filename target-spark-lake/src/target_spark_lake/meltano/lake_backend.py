@@ -29,7 +29,9 @@ OBJECTS = (
 
 
 class LakeStateBackend(LakeStateStoreManager):
-    """The states of the pipelines of one bucket, with the settings of the current Meltano project."""
+    """The states of the pipelines of one bucket, with the settings of the current Meltano
+    project.
+    """
 
     def __init__(self, **settings: Any) -> None:
         """Complete the settings, without reading anything from the bucket.

@@ -135,7 +135,10 @@ class LakeStateStoreManager(StateStoreManager):
             raise
 
     def delete(self, state_id: str) -> None:
-        """Clear a state by a journalled run of its own: `spark-lake state restore` brings it back."""
+        """Clear a state by a journalled run of its own.
+
+        `spark-lake state restore` brings it back.
+        """
         with _meltano_errors():
             self._change(self._place(state_id), cleared, "state reset")
 

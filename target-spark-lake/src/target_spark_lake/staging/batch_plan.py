@@ -1,4 +1,7 @@
-"""How the rows of a stream are staged: their columns, and the values common to all rows of a batch."""
+"""How the rows of a stream are staged.
+
+Their columns, and the values common to all rows of a batch.
+"""
 
 from __future__ import annotations
 

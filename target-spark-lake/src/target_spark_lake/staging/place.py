@@ -1,4 +1,7 @@
-"""Where a batch is written: the staging folder, or the local disk first if the bucket is elsewhere."""
+"""Where a batch is written.
+
+The staging folder, or the local disk first if the bucket is elsewhere.
+"""
 
 from __future__ import annotations
 

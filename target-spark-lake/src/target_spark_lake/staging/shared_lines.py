@@ -1,4 +1,6 @@
-"""A batch's lines in files readable by Spark's executors, which on a cluster reach only the bucket."""
+"""A batch's lines in files readable by Spark's executors, which on a cluster reach only the
+bucket.
+"""
 
 from __future__ import annotations
 

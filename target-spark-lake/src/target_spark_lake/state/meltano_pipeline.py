@@ -1,4 +1,7 @@
-"""The pipeline of a `meltano run`: its state id, which Meltano does not pass to plugins directly."""
+"""The pipeline of a `meltano run`.
+
+Its state id, which Meltano does not pass to plugins directly.
+"""
 
 from __future__ import annotations
 

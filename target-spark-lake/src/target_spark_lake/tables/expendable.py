@@ -13,7 +13,7 @@
 
 Delta needs nothing in its log for that. A format with snapshots in a catalog expires them first:
 their ids are its `details`.
-"""
+"""  # noqa: E501
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""What becomes of a commit to a table's log that can't be published and needs a person's decision."""
+"""What becomes of a commit to a table's log that can't be published and needs a person's
+decision.
+"""
 
 from __future__ import annotations
 

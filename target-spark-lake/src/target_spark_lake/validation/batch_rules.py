@@ -86,7 +86,9 @@ def typed_rules(
 
 
 def dated(metadata: FileMetaData, places: Iterable[int]) -> bool:
-    """Whether a footer proves that all dates and times in these columns are in the years 1 to 9999."""
+    """Whether a footer proves that all dates and times in these columns are in the years 1 to
+    9999.
+    """
     for group in range(metadata.num_row_groups):
         for place in places:
             found = metadata.row_group(group).column(place).statistics

@@ -39,7 +39,9 @@ class InvalidRecordError(RecordError):
     """
 
     def __init__(self, message: str, reason: str, path: Iterable[str | int] = ()) -> None:
-        """Build the error with a `message` for the whole run and a `reason` for the record alone."""
+        """Build the error with a `message` for the whole run and a `reason` for the record
+        alone.
+        """
         super().__init__(message)
         self.reason = reason
         self.path = pointer(path)

@@ -17,7 +17,8 @@ insert into high select n, n - 100, 'row' from generate_series(101, 109) n;
 """
 ATTACH = "alter table t attach partition high for values from (100) to (200)"
 NESTED = """
-create table above (id integer not null, k integer not null, v text not null) partition by range (id);
+create table above (id integer not null, k integer not null,
+  v text not null) partition by range (id);
 alter table above attach partition high for values from (100) to (200);
 """
 ATTACH_NESTED = "alter table t attach partition above for values from (100) to (200)"

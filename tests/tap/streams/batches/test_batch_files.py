@@ -127,7 +127,8 @@ def test_parquet_batches_have_the_sdks_metadata_columns_unless_the_source_has_su
     (found,), (own,) = tables_of(sent.messages, "a"), tables_of(sent.messages, "b")
     moment, number = pa.timestamp("us", tz="UTC"), pa.int64()
     columns = {
-        "id": number, "_sdc_extracted_at": moment, "_sdc_received_at": moment, "_sdc_batched_at": moment,
+        "id": number, "_sdc_extracted_at": moment, "_sdc_received_at": moment,
+        "_sdc_batched_at": moment,
         "_sdc_deleted_at": moment, "_sdc_sequence": number, "_sdc_table_version": number,
         "_sdc_sync_started_at": number,
     }  # fmt: skip

@@ -31,8 +31,10 @@ Step = tuple[str, int, str, list[str]]
 TWINS = """;
     create table e_twins (k integer, v text); create index e_twins_k on e_twins (k);
     insert into e_twins values (1, 'a'), (2, 'b'), (2, 'b'), (2, 'c'), (null, 'n'), (null, 'n');
-    create table f_moments (id integer primary key, at timestamp); create index f_at on f_moments (at);
-    insert into f_moments values (1, '2025-01-01'), (2, '2025-01-01T10:00'), (3, '2025-01-02 00:00:00.5');
+    create table f_moments (id integer primary key,
+      at timestamp); create index f_at on f_moments (at);
+    insert into f_moments values (1, '2025-01-01'), (2, '2025-01-01T10:00'), (3,
+      '2025-01-02 00:00:00.5');
     create table g_empty (id integer primary key);
 """
 MORE_TWINS = """
@@ -40,7 +42,8 @@ MORE_TWINS = """
     insert into f_moments values (4, '2025-01-02 00:00:00.5'), (5, '2025-01-02 00:00:00.50001');
 """
 BULK = """
-    create table bulk (id integer primary key, k integer not null, v text); create index bulk_k on bulk (k);
+    create table bulk (id integer primary key, k integer not null,
+      v text); create index bulk_k on bulk (k);
     with recursive n (n) as (select 1 union all select n + 1 from n where n < 1500)
     insert into bulk select n, 7, 'row ' || n from n;
 """
@@ -76,7 +79,7 @@ CASES: dict[str, tuple[JSON, list[Step]]] = {
         [
             (BULK, 600, "parquet", ["*"]),
             (
-                "update bulk set v = 'changed' where id = 5; insert into bulk values (5000, 7, 't')",
+                "update bulk set v = 'changed' where id = 5; insert into bulk values (5000, 7, 't')",  # noqa: E501
                 600,
                 "parquet",
                 ["*"],

@@ -41,7 +41,9 @@ def lake(tmp_path: Path) -> SmallLake:
 
 
 def load(folder: str, number: int) -> str:
-    """Two runs of a pipeline, each of its own rows, into a table of the same name as everybody's."""
+    """Two runs of a pipeline, each of its own rows, into a table of the same name as
+    everybody's.
+    """
     pipeline, lake = PIPELINES[number], Lake(Path(folder))
     for run in (1, 2):
         body = [

@@ -125,7 +125,7 @@ def contrast(page: Any, selector: str) -> float:
             const both = [getComputedStyle(element).color, getComputedStyle(ground).backgroundColor]
                 .map(text => light(numbers(text))).sort((a, b) => b - a);
             return (both[0] + 0.05) / (both[1] + 0.05);
-        }""",
+        }""",  # noqa: E501
         selector,
     )
     return found

@@ -97,7 +97,10 @@ def test_a_number_that_the_lake_has_as_text_is_compared_as_a_number(lake: Lake) 
 # PySpark leaves the sockets of its answers to the garbage collector.
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
 def test_the_order_of_the_input_counts_also_where_records_take_another_way(lake: Lake) -> None:
-    """Lines are Spark's, but 1.0 for an integer is jsonschema's: both in the middle of the batch."""
+    """Lines are Spark's, but 1.0 for an integer is jsonschema's.
+
+    Both in the middle of the batch.
+    """
     properties = {**ITEM, "more": {"type": ["object", "null"], "properties": {"n": INT}}}
     message = schema("s", properties, ("id",), **{"x-load-method": "append-dedup"})
     lines = []

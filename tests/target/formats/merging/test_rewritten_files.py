@@ -1,4 +1,7 @@
-"""How a merge writes files again: unchanged row groups as they are, the others in bounded memory."""
+"""How a merge writes files again.
+
+Unchanged row groups as they are, the others in bounded memory.
+"""
 
 from __future__ import annotations
 
@@ -80,7 +83,9 @@ def test_untouched_row_groups_keep_their_bytes(
 def test_untouched_row_groups_stay_in_their_folder(
     kind: Any, by: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The rows that came are beside them in one file, so that merges don't add files to a folder."""
+    """The rows that came are beside them in one file, so that merges don't add files to a
+    folder.
+    """
     small_row_groups(monkeypatch)
     lake = kind(tmp_path / "lake")
     options = {"stream_options": {"s": {"partition_by": by}}}

@@ -22,7 +22,7 @@ TARGET = Path(sys.executable).parent / "target-spark-lake"
 
 
 def command(lake: Lake, hook: Webhook, **settings: Any) -> list[str]:
-    """The target whose URL comes from the environment, by two variables whose names tell no secret."""
+    """The target whose URL comes from the environment, by two variables whose names tell no secret."""  # noqa: E501
     path = lake.folder.parent / "target.json"
     notify = [{"url": "${HOOK}/services/${HOOK_PATH}", "on": ALL}]
     path.write_text(
@@ -181,7 +181,7 @@ import atexit, sys
 from target_spark_lake.__main__ import main
 atexit.register(lambda: print("webhook" if "target_spark_lake.load.webhook" in sys.modules else "-", file=sys.stderr))
 main()
-"""
+"""  # noqa: E501
 
 
 @pytest.mark.slow

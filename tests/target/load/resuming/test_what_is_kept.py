@@ -100,7 +100,10 @@ def test_a_batch_that_outgrew_its_size_behind_a_state_is_not_salvaged(
 def test_no_batch_holds_rows_of_both_sides_of_a_state_that_is_written(
     lake: Lake, monkeypatch
 ) -> None:
-    """Whatever the batches' size: the files of each checkpoint hold just the rows before its STATE."""
+    """Whatever the batches' size.
+
+    The files of each checkpoint hold just the rows before its STATE.
+    """
     monkeypatch.setattr("target_spark_lake.load.checkpointing.WRITE_SECONDS", 0)
     monkeypatch.setattr("target_spark_lake.load.checkpointing.WRITES_A_RUN", 1 << 62)
     written: list[int] = []

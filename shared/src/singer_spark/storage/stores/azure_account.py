@@ -1,4 +1,7 @@
-"""Options for obstore and delta-rs derived from adlfs storage options: account, login and server."""
+"""Options for obstore and delta-rs derived from adlfs storage options.
+
+Account, login and server.
+"""
 
 from __future__ import annotations
 

@@ -65,7 +65,10 @@ class AzureBucket(ObstoreBucket):
         return (self.read_range(key, size - length, length) if length else b""), size
 
     def copy(self, source: str, target: str) -> None:
-        """Copy inside the store, which may answer before it is done: the blob is empty until then."""
+        """Copy inside the store, which may answer before it is done.
+
+        The blob is empty until then.
+        """
         size = self.size(source)
         super().copy(source, target)
         deadline = time.monotonic() + COPY_SECONDS

@@ -22,7 +22,9 @@ _UNUSABLE = ("browser",)
 
 
 class GoogleLogin:
-    """Makes the header that signs a request, with a token that is fetched anew before it expires."""
+    """Makes the header that signs a request, with a token that is fetched anew before it
+    expires.
+    """
 
     def __init__(self, options: Mapping[str, Any], *, emulated: bool) -> None:
         """Nothing is requested yet.

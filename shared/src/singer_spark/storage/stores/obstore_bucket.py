@@ -282,7 +282,9 @@ def answer_of(request: Callable[[], Result], key: str) -> Result:
 
 
 def patiently(request: Callable[[], Result], key: str) -> Result:
-    """Make a request that may be repeated, and repeat it for some minutes while the store is busy."""
+    """Make a request that may be repeated, and repeat it for some minutes while the store is
+    busy.
+    """
     until, pause = time.monotonic() + BUSY_SECONDS, FIRST_PAUSE_SECONDS
     while True:
         try:

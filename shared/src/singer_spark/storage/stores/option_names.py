@@ -21,27 +21,34 @@ KINDS = {
 # fsspec's options for caching and reading ahead in its own filesystems: accepted, and ignored.
 _OF_FSSPEC = frozenset(
     {
-        "asynchronous", "batch_size", "block_size", "blocksize", "cache_regions", "cache_timeout", "check_connection",
-        "consistency", "default_block_size", "default_cache_type", "default_fill_cache", "default_location", "dircache",
-        "fixed_upload_size", "listings_expiry_time", "location_mode", "loop", "max_concurrency", "max_paths",
-        "request_session", "secure_serialize", "session_kwargs", "skip_instance_cache", "use_listings_cache",
+        "asynchronous", "batch_size", "block_size", "blocksize", "cache_regions", "cache_timeout",
+        "check_connection",
+        "consistency", "default_block_size", "default_cache_type", "default_fill_cache",
+        "default_location", "dircache",
+        "fixed_upload_size", "listings_expiry_time", "location_mode", "loop", "max_concurrency",
+        "max_paths",
+        "request_session", "secure_serialize", "session_kwargs", "skip_instance_cache",
+        "use_listings_cache",
         "version_aware", "assume_container_exists",
     }
 )  # fmt: skip
 NAMES = {
     S3: frozenset(
         {
-            "anon", "client_kwargs", "config_kwargs", "endpoint_url", "key", "password", "profile", "requester_pays",
+            "anon", "client_kwargs", "config_kwargs", "endpoint_url", "key", "password", "profile",
+            "requester_pays",
             "s3_additional_kwargs", "secret", "token", "use_ssl", "username",
         }
     ),
     GOOGLE: frozenset(
-        {"access", "endpoint_url", "project", "requests_timeout", "requester_pays", "timeout", "token"}
+        {"access", "endpoint_url", "project", "requests_timeout", "requester_pays", "timeout", "token"}  # noqa: E501
     ),
     AZURE: frozenset(
         {
-            "account_host", "account_key", "account_name", "anon", "client_id", "client_secret", "connection_string",
-            "connection_timeout", "credential", "endpoint_url", "read_timeout", "sas_token", "socket_timeout",
+            "account_host", "account_key", "account_name", "anon", "client_id", "client_secret",
+            "connection_string",
+            "connection_timeout", "credential", "endpoint_url", "read_timeout", "sas_token",
+            "socket_timeout",
             "tenant_id",
         }
     ),

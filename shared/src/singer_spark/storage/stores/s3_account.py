@@ -1,4 +1,7 @@
-"""Options for obstore and delta-rs derived from s3fs storage options: login, server and timeouts."""
+"""Options for obstore and delta-rs derived from s3fs storage options.
+
+Login, server and timeouts.
+"""
 
 from __future__ import annotations
 
@@ -85,7 +88,7 @@ class S3Account:
     def endpoint_of(self, bucket: str) -> str:
         """The URL of a bucket with a host of its own."""
         if not self.endpoint:
-            return f"https://{bucket}.s3.{self.region}.amazonaws.com{'.cn' if self.region.startswith('cn-') else ''}"
+            return f"https://{bucket}.s3.{self.region}.amazonaws.com{'.cn' if self.region.startswith('cn-') else ''}"  # noqa: E501
         scheme, _, host = self.endpoint.partition("://")
         return f"{scheme}://{bucket}.{host}"
 

@@ -1,4 +1,7 @@
-"""Status of the pipelines of a bucket: the last successful sync of each, its age, and its problems."""
+"""Status of the pipelines of a bucket.
+
+The last successful sync of each, its age, and its problems.
+"""
 
 from __future__ import annotations
 

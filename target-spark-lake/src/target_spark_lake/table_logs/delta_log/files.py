@@ -1,4 +1,6 @@
-"""What a Delta log records about the files of a change, read from their footers before the commit."""
+"""What a Delta log records about the files of a change, read from their footers before the
+commit.
+"""
 
 from __future__ import annotations
 
@@ -154,7 +156,9 @@ def _restated(
     schema: str | None,
     columns: Struct,
 ) -> tuple[AddedFile, ...]:
-    """The files that stay although the table gets columns, of which their statistics know nothing."""
+    """The files that stay although the table gets columns, of which their statistics know
+    nothing.
+    """
     if (
         before is None
         or schema is None

@@ -83,7 +83,9 @@ def planned_on(storage: Storage, commit: DeltaCommit) -> DeltaSnapshot:
 
 
 def _reaches_back(storage: Storage, commit: DeltaCommit) -> bool:
-    """Whether the log still has everything to reconstruct the version that a commit was planned on."""
+    """Whether the log still has everything to reconstruct the version that a commit was planned
+    on.
+    """
     names = [file.path.rpartition("/")[2] for file in storage.list(f"{commit.table}/{LOG_FOLDER}")]
     first = min(
         (int(name[:20]) for name in names if name[:20].isdigit() and name[20:] == ".json"),

@@ -184,7 +184,10 @@ def _name(path: str) -> str:
 
 
 def _named(found: Table, numbers: Iterable[int]) -> set[str]:
-    """Everything referenced by snapshots, as spelled there: manifest lists, manifests, data files."""
+    """Everything referenced by snapshots, as spelled there.
+
+    Manifest lists, manifests, data files.
+    """
     names: set[str] = set()
     manifests: dict[str, ManifestFile] = {}
     for number in numbers:

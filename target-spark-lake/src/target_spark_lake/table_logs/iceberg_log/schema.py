@@ -1,4 +1,7 @@
-"""A table's columns in Iceberg: each has a permanent field id, which files and partitions refer to."""
+"""A table's columns in Iceberg.
+
+Each has a permanent field id, which files and partitions refer to.
+"""
 
 from __future__ import annotations
 
