@@ -16,7 +16,8 @@ OF_SPARK += tests/tap/snapshot/late_commits/test_one_moment.py
 OF_SPARK += tests/target/formats/merging/test_newest_row.py tests/target/validation/test_values.py
 # Processes that share the tests, a file each: every one has a Spark session and servers of its own.
 WORKERS ?= 2
-MKDOCS := .venv/bin/mkdocs build --strict
+# The variable silences an advertisement.
+MKDOCS := NO_MKDOCS_2_WARNING=1 .venv/bin/mkdocs build --strict
 SETTINGS := requirements.lock pyproject.toml $(PACKAGES:%=%/pyproject.toml)
 EXPORT = $(UV) export --quiet --all-packages --all-extras --no-emit-workspace --no-header --no-annotate
 
@@ -72,7 +73,7 @@ check: .venv/.tested
 	.venv/bin/mypy $(PACKAGES:%=%/src)
 	.venv/bin/lint-imports --no-cache
 	.venv/bin/lint-imports --no-cache --config rooms.toml
-	$(MKDOCS) --quiet
+	@$(MKDOCS) --quiet
 
 # Needs no network. A broken link or anchor is an error.
 docs: .venv/.tested
