@@ -1,9 +1,9 @@
-"""A page of the documentation, done as its reader would do it: its blocks run in order, in one folder.
+"""A section of the documentation, done as its reader would do it: its blocks run in order, in one folder.
 
 What a block is says its first line: `sh` is run by bash, and must succeed; `text` is what the one before it shows;
 `json tap.json` writes a file, `json` alone is only shown (a role's policy); `yaml meltano.yml` is what a file holds;
 `sql` is run in the shop; `crontab` is run as cron runs its lines; `yaml` without a file is another system's, and is
-not run.
+not run. What nobody can run here, such as an installation, is `console`.
 """
 
 from __future__ import annotations
@@ -52,12 +52,20 @@ class Block:
     place: str
 
 
-def blocks(page: Path) -> list[Block]:
-    """The blocks of a page, in their order."""
+def blocks(page: Path, heading: str = "") -> list[Block]:
+    """The blocks of a page, or of its section of that heading, in their order."""
     text = page.read_text(encoding="utf-8")
-    found = re.finditer(r"(?ms)^( *)```(\w+)[ ]*(\S*)\n(.*?)^\1```$", text)
+    begin, end = _section(text, heading) if heading else (0, len(text))
+    found = re.compile(r"(?ms)^( *)```(\w+)[ ]*(\S*)\n(.*?)^\1```$").finditer(text, begin, end)
     name = page.relative_to(ROOT)
     return [Block(m[2], m[3], textwrap.dedent(m[4]), f"{name}:{text.count(chr(10), 0, m.start()) + 1}") for m in found]
+
+
+def _section(text: str, heading: str) -> tuple[int, int]:
+    """Where a section of the second level begins and ends."""
+    (found,) = re.finditer(rf"(?m)^## {re.escape(heading)}$", text)
+    behind = re.compile(r"(?m)^## ").search(text, found.end())
+    return found.end(), behind.start() if behind else len(text)
 
 
 @dataclass(frozen=True)
@@ -74,10 +82,10 @@ class Reader:
     replacements: Mapping[str, str] = field(default_factory=dict)
     variables: Mapping[str, str] = field(default_factory=dict)
 
-    def do(self, page: Path) -> None:
-        """Runs the page's blocks to its end."""
+    def do(self, page: Path, heading: str = "") -> None:
+        """Runs the blocks of the page, or of one of its sections, to its end."""
         shown = ""
-        for block in blocks(page):
+        for block in blocks(page, heading):
             text = self._here(block.text)
             if block.kind == "sh":
                 shown = self._run(["bash", "-e", "-o", "pipefail", "-c", text], block, self.folder, self._environment())

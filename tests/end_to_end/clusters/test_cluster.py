@@ -127,7 +127,7 @@ def of_page(
     folder.mkdir()
     with psycopg.connect(database.dsn, autocommit=True) as connection:
         connection.execute(PAGE)
-        Reader(folder, replacements, variables).do(ROOT / "docs/use/how-to/cluster.md")
+        Reader(folder, replacements, variables).do(ROOT / "docs/engines.md", "A first run on a cluster")
         yield connection, bucket
 
 

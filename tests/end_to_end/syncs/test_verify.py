@@ -135,7 +135,7 @@ def test_what_can_not_be_compared_is_one_clear_line(
 def test_the_command_tells_programs_and_people_and_leaves_with_1_where_something_differs(
     database: sqlite3.Connection, tmp_path: Path, spark: SparkSession, capsys: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """In this process; as a program it is run by `failure-at-night.md`, by `test_planted_secrets` to exit code 1."""
+    """In this process; as a program it is run by `troubleshooting.md`, by `test_planted_secrets` to exit code 1."""
     database.execute("create table t (id integer primary key, v text)")
     database.execute("insert into t values (1, 'a'), (2, 'b')")
     trip = sqlite_trip(tmp_path)

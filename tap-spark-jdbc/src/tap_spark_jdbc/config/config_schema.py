@@ -62,11 +62,12 @@ STREAM_OPTIONS = _object(
         "late_window": _setting(SECONDS, "Instead of the setting `late_window`"),
         "replication_method": _setting(
             {"type": "string", "enum": ["FULL_TABLE", "INCREMENTAL", "LOG_BASED"]},
-            "LOG_BASED: changes and deletes from the log of PostgreSQL, MySQL, MariaDB "
-            "([log-based](log-based.md))",
+            "LOG_BASED: changes and deletes from the log of PostgreSQL, MySQL, MariaDB ([log-based](log-based.md))",
         ),
-        "columns": _setting(TEXTS, "Globs of the columns to read, `!glob` leaves out; all. Those of keys always come "
-            "([columns](columns.md))"),
+        "columns": _setting(
+            TEXTS,
+            "Globs of the columns to read, `!glob` leaves out; all. Those of keys always come ([columns](columns.md))",
+        ),
         "exclude_columns": _setting(TEXTS, "Globs of columns to leave out, of those that `columns` takes"),
         "rename": _setting(
             {"type": "object", "additionalProperties": TEXT},
@@ -173,8 +174,7 @@ CONFIG_JSONSCHEMA: JSON = _object(
         "default_replication_key": _setting(TEXT, "Replication key of every table that has a column of this name"),
         "stream_options": _setting(
             {"type": "object", "additionalProperties": STREAM_OPTIONS},
-            "Options of single streams, by name or glob "
-            "([below](#stream-options-of-tap-spark-jdbc))",
+            "Options of single streams, by name or glob ([below](#stream-options-of-tap-spark-jdbc))",
             default={},
         ),
         "queries": _setting(

@@ -92,8 +92,7 @@ class TargetSettings:
     )
     stream_options: Mapping[str, Mapping[str, Any]] = _setting(
         "object",
-        "Options of single streams, by name or glob "
-        "([below](#stream-options-of-target-spark-lake)).",
+        "Options of single streams, by name or glob ([below](#stream-options-of-target-spark-lake)).",
         additionalProperties=object_schema(declared(StreamOptions)),
     )
     engine: str = _setting(
