@@ -66,8 +66,13 @@ def default(setting: Mapping[str, Any]) -> str:
 def meaning(setting: Mapping[str, Any]) -> str:
     """The description, with the values that are allowed."""
     allowed = [f"`{each}`" for each in setting.get("enum", []) if each is not None]
-    said = setting["description"].replace("|", "\\|").rstrip(".") + "."
+    said = re.sub(r"`([^`]*\|[^`]*)`", _code_with_bars, setting["description"]).rstrip(".") + "."
     return f"{said} One of {', '.join(allowed)}." if allowed else said
+
+
+def _code_with_bars(found: re.Match[str]) -> str:
+    """Code that a cell can hold, in GitHub's Markdown and in that of MkDocs."""
+    return f"<code>{found[1].replace('|', '&#124;')}</code>"
 
 
 def tables() -> Iterator[str]:

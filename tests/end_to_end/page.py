@@ -1,9 +1,12 @@
 """A section of the documentation, done as its reader would do it: its blocks run in order, in one folder.
 
-What a block is says its first line: `sh` is run by bash, and must succeed; `text` is what the one before it shows;
-`json tap.json` writes a file, `json` alone is only shown (a role's policy); `yaml meltano.yml` is what a file holds;
-`sql` is run in the shop; `crontab` is run as cron runs its lines; `yaml` without a file is another system's, and is
-not run. What nobody can run here, such as an installation, is `console`.
+The first line of a block says what it is:
+
+- `sh` is run by bash, and must succeed; `crontab` is run as cron runs its lines; `sql` is run in the shop.
+- `text` is what the block before it shows.
+- `json title="tap.json"` writes a file; `json` alone is only shown, as a role's policy.
+- `yaml title="meltano.yml"` is what a file holds; `yaml` alone is another system's.
+- `console` is what nobody can run here, such as an installation.
 """
 
 from __future__ import annotations
@@ -23,6 +26,9 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 BIN = Path(sys.executable).parent
 TIMEOUT_SECONDS = 300
+BLOCK = re.compile(
+    r"""(?ms)^(?P<indent> *)```(?P<kind>\w+)(?: title="(?P<file>[^"\n]+)")?\n(?P<text>.*?)^(?P=indent)```$"""
+)
 
 # The shell of DuckDB, as far as pages use it; the package that the tests have is the library alone.
 DUCKDB = f"""\
@@ -56,9 +62,12 @@ def blocks(page: Path, heading: str = "") -> list[Block]:
     """The blocks of a page, or of its section of that heading, in their order."""
     text = page.read_text(encoding="utf-8")
     begin, end = _section(text, heading) if heading else (0, len(text))
-    found = re.compile(r"(?ms)^( *)```(\w+)[ ]*(\S*)\n(.*?)^\1```$").finditer(text, begin, end)
     name = page.relative_to(ROOT)
-    return [Block(m[2], m[3], textwrap.dedent(m[4]), f"{name}:{text.count(chr(10), 0, m.start()) + 1}") for m in found]
+    found = []
+    for m in BLOCK.finditer(text, begin, end):
+        place = f"{name}:{text.count(chr(10), 0, m.start()) + 1}"
+        found.append(Block(m["kind"], m["file"] or "", textwrap.dedent(m["text"]), place))
+    return found
 
 
 def _section(text: str, heading: str) -> tuple[int, int]:
