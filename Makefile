@@ -77,7 +77,8 @@ check: .venv/.tested
 
 # Needs no network. A broken link or anchor is an error.
 docs: .venv/.tested
-	@$(MKDOCS)
+	@$(MKDOCS) --quiet
+	@echo "with search: $(PYTHON) -m http.server --directory site, then http://localhost:8000"
 
 # With ARGS the loads alone, as benchmarks/run.py takes them; with ROWS everything once, on tables of so many rows.
 bench: .venv/.tested
