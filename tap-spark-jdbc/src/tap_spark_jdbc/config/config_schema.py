@@ -71,7 +71,7 @@ STREAM_OPTIONS = _object(
         "exclude_columns": _setting(TEXTS, "Globs of columns to leave out, of those that `columns` takes"),
         "rename": _setting(
             {"type": "object", "additionalProperties": TEXT},
-            "Column to its name in the lake, in lines and in batches; all other settings speak of the source's names",
+            "Column to its name in the lake, in lines and in batches; all other settings use the source's names",
         ),
         "type_overrides": _setting(
             {"type": "object", "additionalProperties": TEXT}, "Column to SQL type, or to `text`: its exact text"
@@ -254,7 +254,7 @@ CONFIG_JSONSCHEMA: JSON = _object(
         ),
         "max_run_minutes": _setting(
             {"type": "number", "exclusiveMinimum": 0},
-            "After these minutes no further slice is begun: the run ends successfully, and the next one goes on from "
+            "After these minutes no further slice is begun: the run ends successfully, and the next one continues "
             "there ([budgets](replication-keys.md#runs-with-a-budget)); no limit where not given",
         ),
         "max_run_rows": _setting(COUNT, "The same for rows; no limit where not given"),
