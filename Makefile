@@ -73,11 +73,11 @@ check: .venv/.tested
 	.venv/bin/mypy $(PACKAGES:%=%/src)
 	.venv/bin/lint-imports --no-cache
 	.venv/bin/lint-imports --no-cache --config rooms.toml
-	@$(MKDOCS) --quiet
+	@$(MKDOCS)
 
 # Needs no network. A broken link or anchor is an error.
 docs: .venv/.tested
-	@$(MKDOCS) --quiet
+	@$(MKDOCS)
 	@echo "with search: $(PYTHON) -m http.server --directory site, then http://localhost:8000"
 
 # With ARGS the loads alone, as benchmarks/run.py takes them; with ROWS everything once, on tables of so many rows.
