@@ -2,7 +2,7 @@
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup demo recording quick test smoke check bench wheels lock
+.PHONY: help setup demo recording quick test smoke check docs bench wheels lock
 
 PYTHON := .venv/bin/python
 PACKAGES := shared tap-spark-jdbc target-spark-lake
@@ -16,6 +16,8 @@ OF_SPARK += tests/tap/snapshot/late_commits/test_one_moment.py
 OF_SPARK += tests/target/formats/merging/test_newest_row.py tests/target/validation/test_values.py
 # Processes that share the tests, a file each: every one has a Spark session and servers of its own.
 WORKERS ?= 2
+# The variable silences an advertisement.
+MKDOCS := NO_MKDOCS_2_WARNING=1 .venv/bin/mkdocs build --strict
 SETTINGS := requirements.lock pyproject.toml $(PACKAGES:%=%/pyproject.toml)
 EXPORT = $(UV) export --quiet --all-packages --all-extras --no-emit-workspace --no-header --no-annotate
 
@@ -39,7 +41,8 @@ help:
 	@echo "make test SPARK=3.5  what depends on Spark, on another version of it (3.5, 4.0, 4.1 or 4.2)"
 	@echo "make smoke SPARK=3.5  the least of it: each engine, first load, increment and merge"
 	@echo "make quick   the short tests that need no JVM and no server"
-	@echo "make check   lint, types, import rules: what CI runs"
+	@echo "make check   lint, types, import rules, links of the docs: what CI runs"
+	@echo "make docs    the documentation as pages for a browser, in site/"
 	@echo "make bench   the benchmarks, with tables at the end"
 	@echo "make wheels  three wheels, in dist/, to install without this checkout"
 	@echo "make lock    the newest versions that pyproject.toml allows, into requirements.lock"
@@ -70,10 +73,16 @@ check: .venv/.tested
 	.venv/bin/mypy $(PACKAGES:%=%/src)
 	.venv/bin/lint-imports --no-cache
 	.venv/bin/lint-imports --no-cache --config rooms.toml
+	@$(MKDOCS)
+
+# Needs no network. A broken link or anchor is an error.
+docs: .venv/.tested
+	@$(MKDOCS)
+	@echo "with search: $(PYTHON) -m http.server --directory site, then http://localhost:8000"
 
 # With ARGS the loads alone, as benchmarks/run.py takes them; with ROWS everything once, on tables of so many rows.
 bench: .venv/.tested
-	@$(PYTHON) benchmarks/run.py $(or $(ARGS),$(if $(ROWS),--rows $(ROWS),--repeat 3 --plot docs/inside/benchmarks.svg))
+	@$(PYTHON) benchmarks/run.py $(or $(ARGS),$(if $(ROWS),--rows $(ROWS),--repeat 3 --plot docs/benchmarks.svg))
 ifeq ($(ARGS),)
 	@$(PYTHON) benchmarks/tables.py
 	@$(PYTHON) benchmarks/merge.py $(ROWS:%=--rows %)

@@ -1,4 +1,4 @@
-"""Writes docs/use/settings.md, and the settings in meltano.yml, from those that the programs really
+"""Writes docs/settings.md, and the settings in meltano.yml, from those that the programs really
 have.
 
 `python docs/generate_settings.py`
@@ -24,27 +24,26 @@ PROGRAMS = {"tap-spark-jdbc": TAP, "target-spark-lake": TARGET}
 PROJECT = Path(__file__).parents[1] / "meltano.yml"
 # Meltano 4.4 breaks on `kind: decimal`.
 KINDS = {"number": "integer"}
-PAGE = Path(__file__).with_name("use") / "settings.md"
+PAGE = Path(__file__).with_name("settings.md")
 INTRODUCTION = """\
 # Settings
 
-Made from the code by `python docs/generate_settings.py`; a test keeps it true. Every setting can also come from the
-environment, with `--config=ENV`: `TAP_SPARK_JDBC_JDBC_URL`, `TARGET_SPARK_LAKE_BUCKET`; lists and objects as JSON.
+Made from the code by `python docs/generate_settings.py`. Every setting can also come from the
+environment, with `--config=ENV`: `TAP_SPARK_JDBC_JDBC_URL`, `TARGET_SPARK_LAKE_BUCKET`; lists and
+objects are JSON.
 
-`${NAME}` in any text of a config, at any depth, is the environment's variable of that name; one that is not set is an
-error that names setting and variable. A setting that is a number, a list, … takes its value from a variable too:
-`"n_jobs": "${JOBS}"`. A plain `${` is written `$${`; what is no variable's name (Spark's `${env:HOME}`) stays as it is.
-
-`${file:/run/secrets/db_password}` is what that file holds, wherever `${NAME}` may stand: the secrets of Docker and
-Kubernetes are such files. One line break at its end is left out; a file that is missing, can't be read, or is not UTF-8
-is an error that names setting and path. What came from a file is masked in logs and errors, whatever its name.
-Secrets of AWS, Google, Azure and Vault: [secrets.md](secrets.md).
-"""  # noqa: E501
+In any text of a config, at any depth, `${NAME}` is an environment variable and `${file:PATH}` the
+content of a file. A setting that is a number, a list, … takes its value from a variable too:
+`"n_jobs": "${JOBS}"`. A variable that is not set is an error that names setting and variable. A
+plain `${` is written `$${`; what is no variable's name (Spark's `${env:HOME}`) stays as it is.
+[Secrets](configuration.md#secrets) has the details, and the secret stores of AWS, Google, Azure
+and Vault.
+"""
 
 
-def table(program: str, schema: Mapping[str, Any]) -> Iterator[str]:
-    """One program's settings as lines of Markdown."""
-    yield f"## {program}"
+def table(title: str, schema: Mapping[str, Any]) -> Iterator[str]:
+    """The settings of an object as lines of Markdown."""
+    yield f"## {title}"
     yield ""
     yield "| setting | type | default | meaning |"
     yield "|---|---|---|---|"
@@ -73,14 +72,26 @@ def default(setting: Mapping[str, Any]) -> str:
 def meaning(setting: Mapping[str, Any]) -> str:
     """The description, with the values that are allowed."""
     allowed = [f"`{each}`" for each in setting.get("enum", []) if each is not None]
-    said = setting["description"].replace("|", "\\|").rstrip(".") + "."
+    said = re.sub(r"`([^`]*\|[^`]*)`", _code_with_bars, setting["description"]).rstrip(".") + "."
     return f"{said} One of {', '.join(allowed)}." if allowed else said
+
+
+def _code_with_bars(found: re.Match[str]) -> str:
+    """Code that a cell can hold, in GitHub's Markdown and in that of MkDocs."""
+    return f"<code>{found[1].replace('|', '&#124;')}</code>"
+
+
+def tables() -> Iterator[str]:
+    """A table of each program, and one of its options of single streams."""
+    for program, schema in PROGRAMS.items():
+        options = schema["properties"]["stream_options"]["additionalProperties"]
+        yield "\n".join(table(program, schema))
+        yield "\n".join(table(f"Stream options of {program}", options))
 
 
 def page() -> str:
     """The whole page."""
-    tables = ["\n".join(table(*each)) for each in PROGRAMS.items()]
-    return "\n".join([INTRODUCTION, "\n\n".join(tables), ""])
+    return "\n".join([INTRODUCTION, "\n\n".join(tables()), ""])
 
 
 def of_meltano(name: str, setting: Mapping[str, Any]) -> dict[str, Any]:
@@ -101,7 +112,7 @@ def of_meltano(name: str, setting: Mapping[str, Any]) -> dict[str, Any]:
         described["value"] = setting["default"]
     if is_secret_setting(setting):
         described["sensitive"] = True
-    # Links lead to pages that lie beside settings.md.
+    # Links lead from settings.md.
     return {**described, "description": re.sub(r" \(\[.*?\]\(.*?\)\)", "", setting["description"])}
 
 

@@ -1,11 +1,14 @@
-"""A page of the documentation, done as its reader would do it: its blocks run in order, in one
+"""A section of the documentation, done as its reader would do it: its blocks run in order, in one
 folder.
 
-What a block is says its first line: `sh` is run by bash, and must succeed; `text` is what the one
-before it shows; `json tap.json` writes a file, `json` alone is only shown (a role's policy); `yaml
-meltano.yml` is what a file holds; `sql` is run in the shop; `crontab` is run as cron runs its
-lines; `yaml` without a file is another system's, and is not run.
-"""
+The first line of a block says what it is:
+
+- `sh` is run by bash, and must succeed; `crontab` is run as cron runs its lines; `sql` is run in the shop.
+- `text` is what the block before it shows.
+- `json title="tap.json"` writes a file; `json` alone is only shown, as a role's policy.
+- `yaml title="meltano.yml"` is what a file holds; `yaml` alone is another system's.
+- `console` is what nobody can run here, such as an installation.
+"""  # noqa: E501
 
 from __future__ import annotations
 
@@ -24,6 +27,9 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 BIN = Path(sys.executable).parent
 TIMEOUT_SECONDS = 300
+BLOCK = re.compile(
+    r"""(?ms)^(?P<indent> *)```(?P<kind>\w+)(?: title="(?P<file>[^"\n]+)")?\n(?P<text>.*?)^(?P=indent)```$"""  # noqa: E501
+)
 
 # The shell of DuckDB, as far as pages use it; the package that the tests have is the library alone.
 DUCKDB = f"""\
@@ -53,15 +59,23 @@ class Block:
     place: str
 
 
-def blocks(page: Path) -> list[Block]:
-    """The blocks of a page, in their order."""
+def blocks(page: Path, heading: str = "") -> list[Block]:
+    """The blocks of a page, or of its section of that heading, in their order."""
     text = page.read_text(encoding="utf-8")
-    found = re.finditer(r"(?ms)^( *)```(\w+)[ ]*(\S*)\n(.*?)^\1```$", text)
+    begin, end = _section(text, heading) if heading else (0, len(text))
     name = page.relative_to(ROOT)
-    return [
-        Block(m[2], m[3], textwrap.dedent(m[4]), f"{name}:{text.count(chr(10), 0, m.start()) + 1}")
-        for m in found
-    ]
+    found = []
+    for m in BLOCK.finditer(text, begin, end):
+        place = f"{name}:{text.count(chr(10), 0, m.start()) + 1}"
+        found.append(Block(m["kind"], m["file"] or "", textwrap.dedent(m["text"]), place))
+    return found
+
+
+def _section(text: str, heading: str) -> tuple[int, int]:
+    """Where a section of the second level begins and ends."""
+    (found,) = re.finditer(rf"(?m)^## {re.escape(heading)}$", text)
+    behind = re.compile(r"(?m)^## ").search(text, found.end())
+    return found.end(), behind.start() if behind else len(text)
 
 
 @dataclass(frozen=True)
@@ -78,10 +92,10 @@ class Reader:
     replacements: Mapping[str, str] = field(default_factory=dict)
     variables: Mapping[str, str] = field(default_factory=dict)
 
-    def do(self, page: Path) -> None:
-        """Runs the page's blocks to its end."""
+    def do(self, page: Path, heading: str = "") -> None:
+        """Runs the blocks of the page, or of one of its sections, to its end."""
         shown = ""
-        for block in blocks(page):
+        for block in blocks(page, heading):
             text = self._here(block.text)
             if block.kind == "sh":
                 shown = self._run(
@@ -169,10 +183,7 @@ class Reader:
 
 
 def cron_command(line: str) -> str:
-    """What cron takes from a line.
-
-    All behind the time, up to a percent sign that is not escaped.
-    """
+    """What cron takes from a line: all behind the time, up to a percent sign that is not escaped."""  # noqa: E501
     time = 1 if line.startswith("@") else 5
     command = line.split(maxsplit=time)[time]
     return re.split(r"(?<!\\)%", command)[0].replace("\\%", "%")

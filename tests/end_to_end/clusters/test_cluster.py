@@ -148,7 +148,9 @@ def of_page(
     folder.mkdir()
     with psycopg.connect(database.dsn, autocommit=True) as connection:
         connection.execute(PAGE)
-        Reader(folder, replacements, variables).do(ROOT / "docs/use/how-to/cluster.md")
+        Reader(folder, replacements, variables).do(
+            ROOT / "docs/engines.md", "A first run on a cluster"
+        )  # noqa: E501
         yield connection, bucket
 
 

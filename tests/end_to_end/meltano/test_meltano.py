@@ -130,7 +130,7 @@ def test_a_run_by_cron_that_meets_another_one_ends_at_once_and_names_it(
     (tmp_path / ".env").write_text(
         "".join(f"{name}='{value}'\n" for name, value in variables.items())
     )
-    page = (ROOT / "docs/operate/schedule.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs/scheduling.md").read_text(encoding="utf-8")
     (line,) = re.findall(r"^(?:\S+ ){5}(cd /srv/shop && \S+/meltano .*)$", page, re.MULTILINE)
     assert re.findall(r"^ExecStart=/srv/shop/(.*)$", page, re.MULTILINE) == [
         line.partition("&& ")[2].split(" >>")[0]

@@ -4,21 +4,28 @@ from __future__ import annotations
 
 import re
 import runpy
+import tomllib
 from pathlib import Path
 
-DOCS = Path(__file__).parents[3] / "docs"
+import yaml
+
+ROOT = Path(__file__).parents[3]
+DOCS = ROOT / "docs"
+SOURCES = ("shared/src", "tap-spark-jdbc/src", "target-spark-lake/src")
 
 
 def test_the_page_of_settings_is_made_from_the_code() -> None:
     made = runpy.run_path(str(DOCS / "generate_settings.py"))["page"]()
-    assert (DOCS / "use/settings.md").read_text(encoding="utf-8") == made
+    assert (DOCS / "settings.md").read_text(encoding="utf-8") == made
     assert "| `jdbc_url` | string | required |" in made
     assert "| `bucket` | string | required |" in made
+    assert "| `detect_deletes` | boolean |" in made
+    assert "| `partition_by` | array |" in made
 
 
 def test_the_settings_of_meltano_yml_are_made_from_the_code() -> None:
     made = runpy.run_path(str(DOCS / "generate_settings.py"))["project"]
-    written = (DOCS.parent / "meltano.yml").read_text(encoding="utf-8")
+    written = (ROOT / "meltano.yml").read_text(encoding="utf-8")
     assert made(written) == written
     assert made(written.replace("    - name: jdbc_url\n", "")) == written
 
@@ -30,7 +37,7 @@ def anchors(page: Path) -> set[str]:
 
 
 def test_every_link_between_the_pages_leads_somewhere() -> None:
-    pages = [*DOCS.rglob("*.md"), *DOCS.parent.glob("*.md")]
+    pages = [*DOCS.rglob("*.md"), *ROOT.glob("*.md")]
     links = [
         (page, *link)
         for page in pages
@@ -47,25 +54,76 @@ def test_every_link_between_the_pages_leads_somewhere() -> None:
     ] == []
 
 
-def test_the_first_page_leads_to_every_page() -> None:
-    first = (DOCS.parent / "README.md").read_text(encoding="utf-8")
-    shelves = [path.relative_to(DOCS.parent) for path in (*DOCS.glob("*.md"), *DOCS.glob("*/*.md"))]
-    assert len(shelves) > 20
-    assert [str(path) for path in shelves if f"({path})" not in first] == []
+def test_every_page_that_a_source_names_is_there() -> None:
+    texts = [path for source in SOURCES for path in (ROOT / source).rglob("*.py")]
+    texts += [
+        ROOT / "meltano.yml",
+        ROOT / "Makefile",
+        *(ROOT / "tests").rglob("*.py"),
+        *(ROOT / "examples").rglob("*.*"),
+    ]
+    named = {
+        name
+        for path in texts
+        for name in re.findall(r"\bdocs/[\w/-]+\.md\b", path.read_text(encoding="utf-8"))
+    }
+    named.discard("docs/batch.md")  # singer-sdk's own page
+    assert len(named) > 5
+    assert [name for name in sorted(named) if not (ROOT / name).exists()] == []
 
 
-def test_every_guarantee_names_a_test_of_the_suite() -> None:
-    named = re.findall(r"`(test_\w+)`", (DOCS / "guarantees.md").read_text(encoding="utf-8"))
-    suite = "".join(
-        path.read_text(encoding="utf-8") for path in DOCS.parent.glob("tests/**/test_*.py")
+def test_the_navigation_leads_to_every_page() -> None:
+    text = re.sub(r"!!python/\S+", "", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"))
+    sections = yaml.safe_load(text)["nav"]
+    entries = [entry for section in sections for pages in section.values() for entry in pages]
+    listed = [entry if isinstance(entry, str) else next(iter(entry.values())) for entry in entries]
+    assert sorted(listed) == sorted(
+        path.relative_to(DOCS).as_posix() for path in DOCS.rglob("*.md")
     )
-    assert len(named) > 20
-    assert [name for name in named if f"def {name}(" not in suite] == []
+
+
+def test_the_figures_of_the_first_page_are_those_of_the_benchmarks() -> None:
+    """Each number beside a link to the benchmarks is on their page, unit included."""
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    lines = [
+        item
+        for item in re.split(r"\n(?=- |\n)", readme)
+        if "docs/benchmarks.md" in item and "**Fast" in item
+    ]
+    figures = re.findall(r"\d[\d.,]*\d(?: s\b| MB\b)?", " ".join(lines))
+    page = (DOCS / "benchmarks.md").read_text(encoding="utf-8")
+    assert len(figures) >= 4
+    assert [
+        figure
+        for figure in figures
+        if not re.search(rf"(?<![\d.,]){re.escape(figure)}(?!\d)", page)
+    ] == []
+
+
+def test_every_guarantee_has_tests_of_the_suite() -> None:
+    """The sentences of the page are those of the table, in its order, and each case names tests
+    that exist.
+    """
+    guarantees = tomllib.loads((ROOT / "tests/guarantees.toml").read_text(encoding="utf-8"))[
+        "guarantee"
+    ]
+    page = (DOCS / "guarantees.md").read_text(encoding="utf-8").split("## What they assume")[0]
+    said = re.findall(r"^(?:## (.+)|- (.+(?:\n  .+)*))$", page, re.MULTILINE)
+    sections = [section for section, _ in said if section]
+    sentences = [" ".join(sentence.split()) for _, sentence in said if sentence]
+    assert sentences == [each["sentence"] for each in guarantees]
+    assert sections == list(dict.fromkeys(each["section"] for each in guarantees))
+    suite = "".join(path.read_text(encoding="utf-8") for path in ROOT.glob("tests/**/test_*.py"))
+    cases = [case for each in guarantees for case in each["cases"]]
+    assert len(cases) > 500
+    assert all(each["cases"] for each in guarantees)
+    assert all(case["case"] and case["tests"] for case in cases)
+    known = set(re.findall(r"def (test_\w+)\(", suite))
+    assert [name for case in cases for name in case["tests"] if name not in known] == []
 
 
 def test_the_map_names_every_room_and_only_files_that_are_there() -> None:
-    root = DOCS.parent
-    sources = [path for path in root.glob("*/src/*") if (path / "__init__.py").exists()]
+    sources = [path for path in ROOT.glob("*/src/*") if (path / "__init__.py").exists()]
     page = (DOCS / "architecture.md").read_text(encoding="utf-8")
     named = re.findall(r"`([^`\s]+)`", page)
     rooms = {path.parent.name for source in sources for path in source.glob("*/__init__.py")}
@@ -75,5 +133,5 @@ def test_the_map_names_every_room_and_only_files_that_are_there() -> None:
     files = [name for name in named if re.fullmatch(r"[\w/-]+\.(py|toml|yml)", name)]
     assert len(files) > 40
     assert [
-        name for name in files if not any((place / name).exists() for place in (root, *sources))
+        name for name in files if not any((place / name).exists() for place in (ROOT, *sources))
     ] == []

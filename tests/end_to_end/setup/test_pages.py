@@ -1,4 +1,4 @@
-"""Every command of the documentation's pages for users is run, and shows what the page says."""
+"""Every command of the documentation is run, and shows what the page says."""
 
 from __future__ import annotations
 
@@ -10,16 +10,32 @@ from typing import Any
 
 import pytest
 
-from end_to_end.page import BIN, ROOT, Reader, blocks
+from end_to_end.page import BIN, ROOT, Block, Reader, blocks
 
-PAGES = ROOT / "docs/use/how-to"
-# A page that begins where the first sync ended gets a copy of that; cluster.md is run by
-# test_cluster.py, airflow.md and dagster.md by test_schedulers.py.
-FIRST = "first-sync.md"
-ELSEWHERE = ("README.md", "airflow.md", "cluster.md", "dagster.md", "s3.md", FIRST)
-GOES_ON = [
-    *sorted(page.name for page in PAGES.glob("*.md") if page.name not in ELSEWHERE),
-    "../coming-from.md",
+DOCS = ROOT / "docs"
+TUTORIAL = "tutorial.md"
+FIRST = (TUTORIAL, "First sync")
+# Sections that continue in the folder of the first sync, each in a copy of its own.
+CONTINUED = [
+    ("glossary.md", "DataSpoc Pipe"),
+    ("glossary.md", "LakeXpress"),
+    ("replication-keys.md", "Read a range again"),
+    ("scheduling.md", "cron"),
+    ("stores.md", "Change the bookmark"),
+    ("stores.md", "Move to another machine"),
+    ("troubleshooting.md", "A run has failed"),
+]
+S3 = ("stores.md", "Amazon S3")
+INIT = ("configuration.md", "What init writes")
+# The whole tutorial; test_cluster.py runs the section about clusters, test_desk.py all of
+# spark-lake.md.
+RUN = [
+    (TUTORIAL, ""),
+    *CONTINUED,
+    S3,
+    INIT,
+    ("engines.md", "A first run on a cluster"),
+    ("spark-lake.md", ""),
 ]
 
 
@@ -29,17 +45,26 @@ def shop(folder: Path) -> Path:
     return folder
 
 
+def commands(found: list[Block]) -> list[Block]:
+    return [block for block in found if block.kind in ("sh", "crontab")]
+
+
 @pytest.fixture(scope="module")
 def first(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder in which the page of the first sync was done."""
+    """A folder in which the first sync was done."""
     folder = shop(tmp_path_factory.mktemp("pages") / "shop")
-    Reader(folder).do(PAGES / FIRST)
+    page, heading = FIRST
+    Reader(folder).do(DOCS / page, heading)
     return folder
 
 
-@pytest.mark.parametrize("name", GOES_ON)
+def test_tutorial_runs_from_its_beginning_to_its_end(tmp_path: Path) -> None:
+    Reader(shop(tmp_path / "shop")).do(DOCS / TUTORIAL)
+
+
+@pytest.mark.parametrize(("page", "heading"), CONTINUED)
 def test_every_command_of_a_page_runs_and_shows_what_the_page_says(
-    name: str, first: Path, tmp_path: Path
+    page: str, heading: str, first: Path, tmp_path: Path
 ) -> None:
     folder = tmp_path / "shop"
     shutil.copytree(first, folder)
@@ -47,7 +72,7 @@ def test_every_command_of_a_page_runs_and_shows_what_the_page_says(
         # `init` names a local lake by its full path.
         config.write_text(config.read_text().replace(str(first), str(folder)))
     replacements = {"/srv/shop/.venv/bin": str(BIN), "/srv/shop": str(folder)}
-    Reader(folder, replacements).do(PAGES / name)
+    Reader(folder, replacements).do(DOCS / page, heading)
 
 
 def test_every_command_of_the_first_page_works_as_it_is_typed(tmp_path: Path) -> None:
@@ -55,14 +80,12 @@ def test_every_command_of_the_first_page_works_as_it_is_typed(tmp_path: Path) ->
 
     What `make` does is there already.
 
-    The pipe is typed here as in the pages behind it, which run it from the state of a first run.
+    The pipe is typed here as in the tutorial, which runs it from the state of a first run.
     """
     shop(tmp_path / ".demo")
     typed = [block.text for block in blocks(ROOT / "README.md") if block.kind == "sh"]
     typed = typed[: next(n for n, text in enumerate(typed) if "meltano" in text)]
-    of_pages = {
-        block.text for name in GOES_ON for block in blocks(PAGES / name) if block.kind == "sh"
-    }
+    of_pages = {block.text for block in blocks(DOCS / TUTORIAL, "Increment") if block.kind == "sh"}
     assert of_pages.intersection(typed) == {typed[-1]}
     typed.pop()
     script = "\n".join(typed)
@@ -87,29 +110,28 @@ def test_every_command_of_the_first_page_works_as_it_is_typed(tmp_path: Path) ->
     assert "pyarrow.Table" in done.stdout
 
 
-def test_every_command_of_the_page_about_s3_runs(s3: Any, tmp_path: Path) -> None:
+def test_every_command_of_the_section_about_s3_runs(s3: Any, tmp_path: Path) -> None:
     replacements = {"http://localhost:9000": s3.endpoint, "s3://lake": s3.new_bucket()}
     keys = {
         "AWS_ACCESS_KEY_ID": s3.key,
         "AWS_SECRET_ACCESS_KEY": s3.secret,
         "AWS_DEFAULT_REGION": "us-east-1",
     }
-    Reader(shop(tmp_path / "shop"), replacements, keys).do(PAGES / "s3.md")
+    page, heading = S3
+    Reader(shop(tmp_path / "shop"), replacements, keys).do(DOCS / page, heading)
 
 
 def test_the_page_about_pipeline_files_shows_what_init_writes(tmp_path: Path) -> None:
     folder = tmp_path / "shop"
     folder.mkdir()
+    page, heading = INIT
     Reader(folder, {"/srv/shop/.venv/bin": str(BIN), "/srv/shop": str(folder)}).do(
-        ROOT / "docs/use/pipeline-files.md"
+        DOCS / page, heading
     )
 
 
-def test_the_index_names_every_page() -> None:
-    index = (PAGES / "README.md").read_text()
-    assert [
-        page.name
-        for page in PAGES.glob("*.md")
-        if page.name != "README.md" and f"({page.name})" not in index
-    ] == []
-    assert all(blocks(page) for page in PAGES.glob("*.md") if page.name != "README.md")
+def test_no_command_of_the_docs_is_left_out() -> None:
+    run = {block.place for page, heading in RUN for block in blocks(DOCS / page, heading)}
+    shown = [block for page in sorted(DOCS.glob("*.md")) for block in commands(blocks(page))]
+    assert [block.place for block in shown if block.place not in run] == []
+    assert all(commands(blocks(DOCS / page, heading)) for page, heading in RUN)

@@ -164,7 +164,7 @@ def test_the_command_tells_programs_and_people_and_leaves_with_1_where_something
 ) -> None:
     """In this process.
 
-    As a program it is run by `failure-at-night.md`, by `test_planted_secrets` to exit code 1.
+    As a program it is run by `troubleshooting.md`, by `test_planted_secrets` to exit code 1.
     """
     database.execute("create table t (id integer primary key, v text)")
     database.execute("insert into t values (1, 'a'), (2, 'b')")

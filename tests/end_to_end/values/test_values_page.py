@@ -1,5 +1,5 @@
-"""docs/use/types.md says what becomes of each type: compared with what discovery and the lake make
-of real columns.
+"""The docs say what becomes of each type: compared with what discovery and the lake make of real
+columns.
 """
 
 from __future__ import annotations
@@ -21,22 +21,23 @@ from target_spark_lake.columns.declared_columns import declared_types
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-PAGE = (Path(__file__).parents[3] / "docs/use/types.md").read_text(encoding="utf-8")
+DOCS = Path(__file__).parents[3] / "docs"
 Told = dict[str, tuple[str, str]]
 
 
-def section(title: str) -> list[list[str]]:
+def section(page: str, title: str) -> list[list[str]]:
     """The cells of a section's table, row by row."""
-    body = PAGE.split(f"## {title}\n")[1].split("\n## ")[0]
+    text = (DOCS / page).read_text(encoding="utf-8")
+    body = text.split(f"## {title}\n")[1].split("\n## ")[0]
     rows = [line.strip("|").split("|") for line in body.splitlines() if line.startswith("|")]
     return [[cell.strip() for cell in row] for row in rows[2:]]
 
 
-def told(title: str) -> Told:
-    """SQL type and lake type of each native type that the section names."""
+def told(page: str) -> Told:
+    """SQL type and lake type of each native type that the page names."""
     return {
         native: (row[1], row[2].strip("`"))
-        for row in section(title)
+        for row in section(page, "Types")
         for native in re.findall(r"`([^`]+)`", row[0])
     }
 
@@ -53,7 +54,7 @@ def made(spark: SparkSession, config: dict[str, Any], stream: str) -> list[tuple
 def test_the_page_of_types_says_what_postgresql_s_columns_become(
     spark: SparkSession, postgresql: Any
 ) -> None:
-    types = told("PostgreSQL")
+    types = told("postgresql.md")
     database = postgresql.new_database()
     with psycopg.connect(database.dsn, autocommit=True) as connection:
         connection.execute("create extension vector")
@@ -97,7 +98,7 @@ def test_the_page_of_types_says_what_postgresql_s_columns_become(
 def test_the_page_of_types_says_what_sqlite_s_columns_become(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    types = told("SQLite")
+    types = told("sqlite.md")
     path = tmp_path / "source.db"
     with closing(sqlite3.connect(path)) as connection:
         connection.execute(
@@ -110,7 +111,7 @@ def test_the_page_of_types_says_what_sqlite_s_columns_become(
 
 
 def test_the_page_of_types_names_every_override_and_what_the_lake_makes_of_each_name() -> None:
-    rows = section("Names of types")
+    rows = section("types.md", "Names of types")
     named = re.findall(r"`([A-Z][A-Z ]*)", " ".join(row[0] for row in rows))
     assert {SqlType.parse(name).name for name in named} == {*KNOWN_TYPES, "VARBINARY"}
     for names, others, lake, _ in rows:

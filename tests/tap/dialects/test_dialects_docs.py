@@ -1,4 +1,4 @@
-"""docs/use/databases.md says of each database what its dialect says."""
+"""docs/databases.md says of each database what its dialect says."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from pathlib import Path
 
 from tap_spark_jdbc.dialects import dialect_of, known_dialects
 
-PAGE = (Path(__file__).parents[3] / "docs/use/databases.md").read_text(encoding="utf-8")
+DOCS = Path(__file__).parents[3] / "docs"
+PAGE = (DOCS / "databases.md").read_text(encoding="utf-8")
 
 
 def rows() -> dict[str, list[str]]:
@@ -33,15 +34,24 @@ def test_the_table_of_databases_is_the_list_of_dialects() -> None:
         assert kind in ("tested", "SQL tested")
 
 
-def test_every_database_has_a_paragraph_of_its_own() -> None:
-    headings = [line.removeprefix("## ") for line in PAGE.splitlines() if line.startswith("## ")]
+def headings(page: str, mark: str) -> list[str]:
+    return [line.removeprefix(mark) for line in page.splitlines() if line.startswith(mark)]
+
+
+def test_every_database_has_a_page_or_a_section_of_its_own() -> None:
     for title, *_ in rows().values():
-        assert any(
-            set(re.findall(r"\w+", title)) <= set(re.findall(r"\w+", heading))
-            for heading in headings
-        ), title
-    for heading in ("Any other database", "Drivers", "Late commits", "Adding a dialect"):
-        assert heading in headings
+        linked = re.fullmatch(r"\[(.+)\]\((.+)\)", title)
+        if linked is None:
+            assert title in headings(PAGE, "## ")
+            continue
+        own = (DOCS / linked[2]).read_text(encoding="utf-8")
+        (heading,) = headings(own, "# ")
+        assert set(re.findall(r"\w+", linked[1])) <= set(re.findall(r"\w+", heading))
+        assert {"URL", "Types", "Keys", "Late-committed rows", "Log-based replication"} <= {
+            *headings(own, "## ")
+        }
+    for heading in ("Any other database", "Drivers", "Silent servers", "Adding a dialect"):
+        assert heading in headings(PAGE, "## ")
 
 
 def test_what_is_called_tested_has_its_tests() -> None:

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from servers.mariadb import MariaDatabase
 
-PAGE = Path(__file__).parents[3] / "docs/use/types-mariadb.md"
+PAGE = Path(__file__).parents[3] / "docs/mysql.md"
 REFUSED = {
     "date": ["0000-00-00", "2024-00-15", "2024-02-31", "0000-01-01"],
     "datetime(6)": ["0000-00-00 00:00:00", "2024-02-31 10:00:00", "0000-01-01 00:00:00"],

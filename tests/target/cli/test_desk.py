@@ -20,7 +20,7 @@ from target_spark_lake.cli import spark_lake
 from target_spark_lake.cli.commands.completion import SHELLS
 from target_spark_lake.cli.spark_lake import COMMANDS, command_parser
 
-PAGE = Path(__file__).parents[3] / "docs/operate/spark-lake.md"
+PAGE = Path(__file__).parents[3] / "docs/spark-lake.md"
 A_RUN = "20251121T040000000000Z-0a1b2c3d"
 NAIVE = {"type": ["string", "null"], "format": "date-time", "x-sql-datatype": "TIMESTAMP"}
 pytestmark = pytest.mark.usefixtures("without_jvm")

@@ -1,5 +1,5 @@
-"""`spark-lake init`: what it writes runs (the pages of docs/use/how-to do that), and each value
-arrives as given.
+"""`spark-lake init`: what it writes runs (the pages of docs do that), and each value arrives as
+given.
 """
 
 from __future__ import annotations

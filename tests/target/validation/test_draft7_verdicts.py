@@ -26,7 +26,7 @@ JSON = dict[str, Any]
 # line each.
 VERDICTS = Path(__file__).with_name("draft7_verdicts.jsonl")
 REGEX, EMAIL = "format/ecmascript-regex", "format/email"
-# Where we differ on purpose, as docs/use/validation.md says.
+# Where we differ on purpose, as docs/types.md says.
 EXCEPTIONS: dict[str, list[str]] = {
     "format/date-time": ["1985-04-12T23:20:50+01"],
     "format/time": ["12:00:00", "12:00:00.52"],

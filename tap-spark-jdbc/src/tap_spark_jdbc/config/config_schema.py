@@ -85,19 +85,20 @@ STREAM_OPTIONS = _object(
         "replication_method": _setting(
             {"type": "string", "enum": ["FULL_TABLE", "INCREMENTAL", "LOG_BASED"]},
             "LOG_BASED: changes and deletes from the log of PostgreSQL, MySQL, MariaDB "
-            "([log-based.md](log-based.md))",
+            "([log-based](log-based.md))",
         ),
         "columns": _setting(
             TEXTS,
-            "Globs of the columns to read, `!glob` leaves out; all. Those of keys always come",
+            "Globs of the columns to read, `!glob` leaves out; all. Those of keys always come "
+            "([columns](columns.md))",
         ),
         "exclude_columns": _setting(
             TEXTS, "Globs of columns to leave out, of those that `columns` takes"
         ),
         "rename": _setting(
             {"type": "object", "additionalProperties": TEXT},
-            "Column to its name in the lake, in lines and in batches; all other settings speak of "
-            "the source's names",
+            "Column to its name in the lake, in lines and in batches; all other settings use the "
+            "source's names",
         ),
         "type_overrides": _setting(
             {"type": "object", "additionalProperties": TEXT},
@@ -184,7 +185,7 @@ CONFIG_JSONSCHEMA: JSON = _object(
             TEXT,
             "JDBC URL of the database: `jdbc:postgresql://…`, `jdbc:mariadb://…`, `jdbc:sqlite:…`, "
             "`jdbc:duckdb:…`, "
-            "`jdbc:h2:…`, … ([databases.md](databases.md))",
+            "`jdbc:h2:…`, … ([databases](databases.md))",
             secret=True,
         ),
         "user": _setting({"type": "string"}, "Database user"),
@@ -232,15 +233,8 @@ CONFIG_JSONSCHEMA: JSON = _object(
         ),
         "stream_options": _setting(
             {"type": "object", "additionalProperties": STREAM_OPTIONS},
-            "Per stream (glob): `replication_key`, `replication_key_type`, `start_value`, "
-            "`end_value`, "
-            "`key_properties`, `load_method`, `settle_seconds`, `where`, `partition_column`, "
-            "`detect_deletes`, "
-            "`late_rows`, `late_window`, `type_overrides`, `replication_method`, `columns` and "
-            "`exclude_columns` "
-            "([select-columns.md](select-columns.md)), `rename` "
-            "([change-values.md](change-values.md)), `mask` "
-            "([masks.md](masks.md))",
+            "Options of single streams, by name or glob "
+            "([below](#stream-options-of-tap-spark-jdbc))",
             default={},
         ),
         "queries": _setting(
@@ -274,8 +268,7 @@ CONFIG_JSONSCHEMA: JSON = _object(
             "transactions that "
             "were open at the last run (`open`, which `all` and `window` include); `auto`: `all` "
             "in a table of up to "
-            "`late_rows_pages`, else `window` "
-            "([bookmarks.md](bookmarks.md#rows-that-are-committed-late))",
+            "`late_rows_pages`, else `window` ([late rows](postgresql.md#late-committed-rows))",
             default="auto",
         ),
         "late_window": _setting(
@@ -309,7 +302,7 @@ CONFIG_JSONSCHEMA: JSON = _object(
             "`spark`, tasks of a "
             "session, on this machine too; `auto`: `spark` if `spark.master` or `spark.remote` "
             "names a cluster, else "
-            "`local` ([batches.md](batches.md#the-engine))",
+            "`local` ([engines](engines.md#the-engine))",
             default="auto",
         ),
         "reader": _setting(
@@ -319,7 +312,7 @@ CONFIG_JSONSCHEMA: JSON = _object(
             "binary COPY by ADBC, in the tap or, on a cluster, in Spark's Python workers; MariaDB "
             "and MySQL: "
             "ConnectorX, on the tap's machine); `auto`: `arrow` where the rows are the same "
-            "([batches.md](batches.md#the-columnar-reader))",
+            "([readers](engines.md#readers))",
             default="auto",
         ),
         "n_jobs": _setting(
@@ -342,8 +335,8 @@ CONFIG_JSONSCHEMA: JSON = _object(
         "max_run_minutes": _setting(
             {"type": "number", "exclusiveMinimum": 0},
             "After these minutes no further slice is begun: the run ends successfully, and the "
-            "next one goes on from "
-            "there ([bookmarks.md](bookmarks.md#runs-with-a-budget)); no limit where not given",
+            "next one continues "
+            "there ([budgets](replication-keys.md#runs-with-a-budget)); no limit where not given",
         ),
         "max_run_rows": _setting(COUNT, "The same for rows; no limit where not given"),
         "slice_rows": _setting(
@@ -354,14 +347,14 @@ CONFIG_JSONSCHEMA: JSON = _object(
             {"type": "string", "pattern": "^[a-z0-9_]{1,63}$"},
             "Replication slot of LOG_BASED streams; `spark_tap_` with the pipeline's name, or the "
             "database's, where "
-            "not given ([log-based.md](log-based.md))",
+            "not given ([log-based](log-based.md#postgresql))",
         ),
         "log_publication": _setting(TEXT, "Their publication; named like the slot where not given"),
         "batch_config": _setting(
             BATCH_CONFIG,
             "The SDK's, `encoding` and `storage`: Parquet or JSON-lines files, written by the "
             "executors straight to "
-            "storage and named in BATCH messages ([batches.md](batches.md))",
+            "storage and named in BATCH messages ([batches](engines.md#batches))",
         ),
         "add_record_metadata": _setting(
             {"type": "boolean"},
@@ -377,7 +370,7 @@ CONFIG_JSONSCHEMA: JSON = _object(
             "`private_key` or "
             "`private_key_path` (`private_key_password`) or `password`, `host_key` or "
             "`known_hosts_path`, "
-            "`bind_address` ([ssh-tunnels.md](ssh-tunnels.md))",
+            "`bind_address` ([tunnels](configuration.md#ssh-tunnels))",
         ),
         "storage_options": _setting(
             OPTIONS, "fsspec's options, for `--state` and for batches", default={}, secret=True

@@ -112,11 +112,8 @@ class TargetSettings:
     )
     stream_options: Mapping[str, Mapping[str, Any]] = _setting(
         "object",
-        "Per stream (glob): load_method, key_properties, cursor, partition_by (columns, or year(), "
-        "month(), day(), "
-        "hour() of a time; for iceberg bucket(column, n) and truncate(column, w) too), "
-        "hard_delete, path, columns "
-        "(column to type, which also permits a widening that is not automatic).",
+        "Options of single streams, by name or glob "
+        "([below](#stream-options-of-target-spark-lake)).",
         additionalProperties=object_schema(declared(StreamOptions)),
     )
     engine: str = _setting(

@@ -26,18 +26,41 @@ def declared(settings: type[Any]) -> dict[str, JSON]:
     return {each.name: dict(each.metadata) for each in fields(settings)}
 
 
+def _option(description: str, schema: JSON, default: Any = None) -> Any:
+    """An option's attribute with its JSON Schema."""
+    return field(default=default, metadata={**schema, "description": description})
+
+
 @dataclass(frozen=True)
 class StreamOptions:
     """The user's options for one stream; None if not given."""
 
-    load_method: str | None = field(default=None, metadata={**TEXT, "enum": list(LOAD_METHODS)})
-    key_properties: tuple[str, ...] | None = field(default=None, metadata=TEXTS)
-    cursor: str | None = field(default=None, metadata=TEXT)
-    partition_by: tuple[str, ...] = field(default=(), metadata=TEXTS)
-    hard_delete: bool | None = field(default=None, metadata={"type": "boolean"})
-    path: str | None = field(default=None, metadata=TEXT)
+    load_method: str | None = _option(
+        "Instead of the setting `load_method` ([load methods](load-methods.md))",
+        {**TEXT, "enum": list(LOAD_METHODS)},
+    )
+    key_properties: tuple[str, ...] | None = _option("The key, instead of the SCHEMA's", TEXTS)
+    cursor: str | None = _option(
+        "Column by which the newest row of a key is found, instead of the replication key "
+        "([which row stays](load-methods.md#which-row-of-a-key-stays))",
+        TEXT,
+    )
+    partition_by: tuple[str, ...] = _option(
+        "Columns, or `year(c)`, `month(c)`, `day(c)`, `hour(c)` of a time; for Iceberg "
+        "`bucket(c, n)` and `truncate(c, w)` too ([partitions](formats.md#partitions))",
+        TEXTS,
+        default=(),
+    )
+    hard_delete: bool | None = _option("Instead of the setting `hard_delete`", {"type": "boolean"})
+    path: str | None = _option("Folder of the table inside the bucket, instead of `path`", TEXT)
     columns: Mapping[str, str] = field(
-        default_factory=dict, metadata={"type": "object", "additionalProperties": TEXT}
+        default_factory=dict,
+        metadata={
+            "type": "object",
+            "additionalProperties": TEXT,
+            "description": "Column to its type in the lake; also permits a widening that is not "
+            "automatic ([types](types.md#names-of-types))",
+        },
     )
 
     @classmethod

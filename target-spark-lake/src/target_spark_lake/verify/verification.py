@@ -35,7 +35,7 @@ from target_spark_lake.verify.verify_report import VerifyReport
 if TYPE_CHECKING:
     from target_spark_lake.commit.pipeline_run import PipelineRun
 
-# By name only: neither package imports the other (docs/inside/decisions/0007-verify.md).
+# By name only: neither package imports the other (docs/decisions.md, 7).
 SOURCE_MODULE = "tap_spark_jdbc.verify.source_view"
 logger = logging.getLogger("spark-lake")
 
