@@ -150,7 +150,7 @@ def of_page(
         connection.execute(PAGE)
         Reader(folder, replacements, variables).do(
             ROOT / "docs/engines.md", "A first run on a cluster"
-        )  # noqa: E501
+        )
         yield connection, bucket
 
 
