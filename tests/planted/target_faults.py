@@ -70,9 +70,8 @@ TARGET_FAULTS = (
     Fault(
         "rejected records of a run are dropped",
         JOURNAL,
-        "        publish.append(PublishedFile(file.path, layout.rejected(run_id, stream), "
-        "file.rows, file.bytes))\n",
-        "        pass\n",
+        "            PublishedFile(file.path, layout.rejected(run_id, stream), file.rows, file.bytes)\n",
+        "            *()\n",
         (
             "tests/target/validation/test_quarantine.py",
             "tests/faults/storage/test_quarantine_faults.py",
