@@ -103,7 +103,7 @@ lock: | $(UV)
 	@$(UV) pip sync --quiet --python $(PYTHON) --require-hashes requirements.lock
 	@$(UV) pip install --quiet --python $(PYTHON) --no-deps --no-build-isolation $(PACKAGES:%=--editable ./%)
 	@$(PYTHON) -m tap_spark_jdbc.source.drivers $(DRIVERS)
-	@$(PYTHON) -m singer_spark.jvm.class_archive || echo "Spark starts without an archive of its classes: slower, else the same" >&2
+	@$(PYTHON) -m singer_spark.engine.class_archive || echo "Spark starts without an archive of its classes: slower, else the same" >&2
 	@touch $@
 
 # What only tests, checks and benchmarks need.

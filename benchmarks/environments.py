@@ -57,7 +57,7 @@ def peer(name: str) -> Path:
 
 def java_home() -> Path:
     """The Java that our programs would run on, so that plain Spark runs on the same."""
-    from singer_spark.jvm.java import find_java_home
+    from singer_spark.engine.java import find_java_home
 
     return find_java_home()
 

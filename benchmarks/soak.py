@@ -45,12 +45,12 @@ sys.path.insert(0, str(ROOT / "tests"))
 from faults.faulty import Proxy
 from singer_spark.errors import SingerSparkError
 from singer_spark.state.store import BucketState
-from singer_spark.storage.storage import Storage
+from singer_spark.store.storage import Storage
 from target.loading import record, schema, to_bytes
 from target_spark_lake import target as target_module
 from target_spark_lake.commit.pipeline_run import open_run
+from target_spark_lake.formats.vacuum import vacuum
 from target_spark_lake.layout import Layout
-from target_spark_lake.maintenance.vacuum import vacuum
 
 JSON = dict[str, Any]
 PIPELINE = "soak"

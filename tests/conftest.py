@@ -345,9 +345,8 @@ def spark() -> Iterator[SparkSession]:
     users have, and a merge here takes a third less. They replace ours, as a program in this process
     would set ours again.
     """
-    from singer_spark.jvm import gateway
-    from singer_spark.spark import session_conf
-    from singer_spark.spark.session import SparkOptions, get_session
+    from singer_spark.engine import gateway, session_conf
+    from singer_spark.engine.session import SparkOptions, get_session
 
     small = {"spark.sql.adaptive.enabled": "false", "spark.sql.shuffle.partitions": "2"}
     with mock.patch.dict(session_conf.BASE_CONF, small):

@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 from singer_spark.state.run_log import folder_name
 from singer_spark.state.source import open_state_source
 from singer_spark.state.store import state_path
-from tap_spark_jdbc.extraction.run_state import OpeningState
+from tap_spark_jdbc.extract.run_state import OpeningState
 from tap_spark_jdbc.tap import TapSparkJdbc
 from target_spark_lake.target import TargetSparkLake
 

@@ -11,15 +11,15 @@ import pyarrow as pa
 
 from end_to_end.round_trip import PIPELINE, RoundTrip
 from singer_spark.compared_source import Summing
-from singer_spark.storage.storage import Storage
+from singer_spark.store.storage import Storage
 from tap_spark_jdbc.plan.stream_sql import StreamSql
 from tap_spark_jdbc.tap import TapSparkJdbc
 from tap_spark_jdbc.verify.checksum_sql import ChecksumSql, unsummed
 from target_spark_lake.columns.arrow_json import json_values
 from target_spark_lake.config.settings import TargetSettings
 from target_spark_lake.layout import Layout
-from target_spark_lake.verify.lake_rows import committed_table
-from target_spark_lake.verify.summing import value_text
+from target_spark_lake.ops.lake_rows import committed_table
+from target_spark_lake.ops.summing import value_text
 
 
 @dataclass(frozen=True)

@@ -15,13 +15,13 @@ import pytest
 
 from end_to_end.round_trip import PIPELINE, RoundTrip
 from singer_spark.state.store import BucketState
-from singer_spark.storage.storage import Storage
+from singer_spark.store.storage import Storage
 from tap.opened import login
 from target_spark_lake.commit.pipeline_run import open_run
 from target_spark_lake.config.settings import TargetSettings
 from target_spark_lake.layout import Layout
-from target_spark_lake.verify.verification import TapSide, repair, verify
-from target_spark_lake.verify.verify_report import VerifyReport
+from target_spark_lake.ops.verification import TapSide, repair, verify
+from target_spark_lake.ops.verify_report import VerifyReport
 
 ORDERS = """
 create table orders (

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from faults.small_lake import dead_process
-from singer_spark.process.identity import Process
+from singer_spark.core.identity import Process
 from target.fixtures import checkpoints_at_once, no_sign_of_life_from_the_dead, without_jvm
 
 __all__ = ["checkpoints_at_once", "no_sign_of_life_from_the_dead", "without_jvm"]

@@ -10,10 +10,10 @@ import pytest
 
 from faults.faulty import DIE_AFTER, Died, Faulty, Interrupted
 from faults.small_lake import LAYOUT, NO_BEATS, SmallLake
-from singer_spark.process.identity import Process
+from singer_spark.core.identity import Process
 from singer_spark.state.run_log import last_committed
 from singer_spark.state.store import BucketState
-from singer_spark.storage.storage import Storage
+from singer_spark.store.storage import Storage
 from target_spark_lake.commit.lock import take_lock
 from target_spark_lake.commit.recovery import Recovery, free
 

@@ -21,7 +21,7 @@ from typing import Any
 
 from end_to_end.pipe import BIN
 from faults.faulty import Proxy
-from singer_spark.storage.storage import Storage
+from singer_spark.store.storage import Storage
 from target_spark_lake.load import checkpointing
 
 KILLED_AT = "TARGET_KILLED_AT"

@@ -11,17 +11,17 @@ from typing import Any, Self
 
 from faults.faulty import Died
 from faults.small_lake import NO_BEATS
+from singer_spark.core.identity import Process
 from singer_spark.errors import SingerSparkError
-from singer_spark.process.identity import Process
 from singer_spark.program.progress import Progress
-from singer_spark.storage.storage import Storage
+from singer_spark.store.storage import Storage
 from target.loading import Lake, to_bytes
 from target_spark_lake.commit.pipeline_run import PipelineRun, open_run
 from target_spark_lake.config.settings import TargetSettings
 from target_spark_lake.intake.singer_lines import LineRouter, RecordLines
 from target_spark_lake.layout import Layout
 from target_spark_lake.load.load_run import LoadRun
-from target_spark_lake.tables.changes import Commit
+from target_spark_lake.table.changes import Commit
 
 LAYOUT = Layout("test")
 

@@ -21,16 +21,19 @@ import pyarrow.parquet  # noqa: F401  loaded once, for all forks, as what is mar
 import pyspark.sql.types  # noqa: F401
 
 from faults.faulty import Proxy
-from singer_spark.process import signals
+from singer_spark.core import signals
 from singer_spark.program import frame
-from singer_spark.storage import storage
-from singer_spark.storage.local_files import LocalFiles
+from singer_spark.store import storage
+from singer_spark.store.local_files import LocalFiles
 from target_spark_lake import __main__ as target
 from target_spark_lake import target as command  # noqa: F401
-from target_spark_lake.formats import parquet, table_changes  # noqa: F401
+from target_spark_lake.formats import (  # noqa: F401
+    auto_compaction,  # noqa: F401
+    parquet,
+    table_changes,
+)
 from target_spark_lake.intake import line_reader  # noqa: F401
-from target_spark_lake.maintenance import auto_compaction  # noqa: F401
-from target_spark_lake.staging import arrow_staging, line_rows, stager  # noqa: F401
+from target_spark_lake.stage import arrow_staging, line_rows, stager  # noqa: F401
 
 CHANGES = frozenset({"create", "replace", "exchange", "move", "delete", "delete_all", "sweep"})
 

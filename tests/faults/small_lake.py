@@ -16,15 +16,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from faults.faulty import Died
-from singer_spark.process.identity import Process
+from singer_spark.core.identity import Process
 from singer_spark.state.run_log import last_committed
 from singer_spark.state.store import StateStore, read_state
-from singer_spark.storage.storage import Storage
+from singer_spark.store.storage import Storage
 from target_spark_lake.commit.pipeline_run import PipelineRun, open_run
 from target_spark_lake.layout import Layout, is_in_parts
-from target_spark_lake.tables.changes import Commit, StagedFile, TableChange
-from target_spark_lake.tables.row_order import own_parts, read_parts
-from target_spark_lake.tables.table_record import TableRecord
+from target_spark_lake.table.changes import Commit, StagedFile, TableChange
+from target_spark_lake.table.row_order import own_parts, read_parts
+from target_spark_lake.table.table_record import TableRecord
 
 PIPELINE = "numbers"
 LAYOUT = Layout(PIPELINE)

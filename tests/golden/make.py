@@ -22,6 +22,7 @@ from typing import Any
 from unittest.mock import patch
 
 from singer_spark.process import identity
+
 from target.delta_lake import DeltaLake
 from target.loading import JSON, Lake, record, schema, state
 from target_spark_lake.commit import pipeline_run

@@ -21,14 +21,14 @@ SHARED_FAULTS = (
     ),
     Fault(
         "what the JVM prints goes to standard output",
-        "shared:process/stdout.py",
+        "shared:core/stdout.py",
         "    os.dup2(2, 1)\n",
         "",
         ("tests/shared/program",),
     ),
     Fault(
         "a signal is taken note of and the run goes on to success",
-        "shared:process/signals.py",
+        "shared:core/signals.py",
         "            if not self.too_late:\n                self._stop(Stopped(number))\n          "
         "  self._say",
         "            self._say",
@@ -36,14 +36,14 @@ SHARED_FAULTS = (
     ),
     Fault(
         "numbers of a state become floats",
-        "shared:singer/exact_json.py",
+        "shared:core/exact_json.py",
         "        return self.text\n",
         "        return super().__repr__()\n",
         ("tests/tap/extraction/test_exact_states.py", "tests/shared/state/test_exact_states.py"),
     ),
     Fault(
         "a moment's zone is dropped",
-        "shared:singer/key_value.py",
+        "shared:core/key_value.py",
         "        moment = _to_utc(moment, zone)\n",
         "        pass\n",
         ("tests/shared/singer/test_key_value.py",),

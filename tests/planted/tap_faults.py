@@ -31,7 +31,7 @@ TAP_FAULTS = (
     ),
     Fault(
         "a change in a large group at the bookmark is skipped",
-        "tap:extraction/fingerprints.py",
+        "tap:extract/fingerprints.py",
         "saved[number] != present.get(number, (0, 0))[1] % 2**64",
         "False",
         ("tests/tap/streams/test_slices_and_state.py", "-k", "tie_group"),
@@ -45,7 +45,7 @@ TAP_FAULTS = (
     ),
     Fault(
         "no window is read below a bookmark",
-        "tap:extraction/late_window.py",
+        "tap:extract/late_window.py",
         "        return min(upper.minus(self.amount), base.minus(self.amount))",
         "        return None",
         ("tests/tap/extraction/test_late_window.py", "-k", "arrives_once"),

@@ -163,7 +163,7 @@ TARGET_FAULTS = (
     ),
     Fault(
         "another pipeline's table is written to",
-        "target:tables/table_record.py",
+        "target:table/table_record.py",
         "    if (record.pipeline, record.stream) == (pipeline, stream):\n",
         "    if True:\n",
         ("tests/target/tables/test_table_record.py", *PIPELINE_RUN),

@@ -29,7 +29,7 @@ from xml.etree import ElementTree
 from servers.built import memory_disk, npm_install, served
 from servers.child import FOLLOW, serve
 from servers.postgresql import free_port
-from singer_spark.jvm.java import cache_folder
+from singer_spark.engine.java import cache_folder
 
 VERSION = "3.35.0"
 API = "2021-12-02"

@@ -23,7 +23,7 @@ from typing import Any
 from servers.built import go_install, memory_disk, served
 from servers.child import FOLLOW, serve
 from servers.postgresql import free_port
-from singer_spark.jvm.java import cache_folder
+from singer_spark.engine.java import cache_folder
 
 PACKAGE = "github.com/fsouza/fake-gcs-server"
 VERSION = "v1.56.1"

@@ -18,7 +18,7 @@ from pathlib import Path
 from servers.built import go_install, memory_disk, served
 from servers.child import FOLLOW, serve
 from servers.postgresql import free_port
-from singer_spark.jvm.java import cache_folder
+from singer_spark.engine.java import cache_folder
 
 PACKAGE = "github.com/minio/minio"
 VERSION = "v0.0.0-20260212201848-7aac2a2c5b7c"

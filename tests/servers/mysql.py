@@ -25,7 +25,7 @@ from servers.built import made, run
 from servers.child import FOLLOW, serve
 from servers.mariadb import MariaDatabase, MariaDB, wait_until_ready
 from servers.postgresql import free_port
-from singer_spark.jvm.java import cache_folder
+from singer_spark.engine.java import cache_folder
 
 USER = "root"
 PACKAGE = "mysql-server-core"

@@ -22,8 +22,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from singer_spark.engine.session import SparkOptions, get_session
 from singer_spark.errors import SingerSparkError
-from singer_spark.spark.session import SparkOptions, get_session
 from storms.load_model import JSON, MERGING, LoadModel, Seen, Sent, Stream
 from target.delta_lake import DeltaLake
 from target.formats.merging.merge_model import PROPERTIES, TEXT, Event, Row

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from singer_spark.errors import SingerSparkError
-from tap_spark_jdbc.extraction.run_state import OpeningState
+from tap_spark_jdbc.extract.run_state import OpeningState
 from tap_spark_jdbc.tap import TapSparkJdbc
 
 JSON = dict[str, Any]

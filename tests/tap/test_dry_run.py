@@ -15,7 +15,7 @@ import pytest
 
 from tap.in_process import tap_of
 from tap_spark_jdbc.dry_run import describe
-from tap_spark_jdbc.extraction.run_state import OpeningState
+from tap_spark_jdbc.extract.run_state import OpeningState
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -10,7 +10,7 @@ from typing import Any
 from deltalake import DeltaTable
 
 from target.loading import Lake, reader
-from target_spark_lake.cli import spark_lake
+from target_spark_lake.ops import spark_lake
 from target_spark_lake.table_logs.delta_log.snapshot import log_file
 
 

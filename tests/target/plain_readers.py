@@ -11,8 +11,8 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet
 
-from singer_spark.singer.arrow_schema import columns_of_arrow
-from singer_spark.singer.lake_type import columns_to_text
+from singer_spark.core.arrow_schema import columns_of_arrow
+from singer_spark.core.lake_type import columns_to_text
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from singer_spark.storage.storage import Storage
+from singer_spark.store.storage import Storage
 from target.delta_lake import DeltaLake
 from target.loading import JSON, Lake
-from target_spark_lake.cli import spark_lake
+from target_spark_lake.ops import spark_lake
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 COLUMNS = 'id, name, CAST("at" AS VARCHAR)'

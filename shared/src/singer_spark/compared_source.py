@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from singer_spark.singer.lake_type import Struct
+    from singer_spark.core.lake_type import Struct
 
 # How a row's text is made from those of its columns: see `Summing`.
 SEPARATOR, NULL_TEXT = "|", "N"

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from singer_spark.imports.jsonschema_import import import_jsonschema
-from singer_spark.process.signals import loading
+from singer_spark.core.jsonschema_import import import_jsonschema
+from singer_spark.core.signals import loading
 from singer_spark.program.frame import run_program
 
 PROGRAM = "tap-spark-jdbc"

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from singer_spark.config.config_file import FROM_ENVIRONMENT, read_config, read_variables
-from singer_spark.config.environment import expand
+from singer_spark.core.config_file import FROM_ENVIRONMENT, read_config, read_variables
+from singer_spark.core.environment import expand
+from singer_spark.core.singer_sdk_import import import_singer_sdk
 from singer_spark.errors import (
     ConfigurationError,
     SingerSparkError,
@@ -22,7 +23,6 @@ from singer_spark.errors import (
     StorageError,
     one_line,
 )
-from singer_spark.imports.singer_sdk_import import import_singer_sdk
 from singer_spark.program.frame import root_failure
 from singer_spark.program.logs import LEVELS, set_up_logs
 
@@ -195,7 +195,7 @@ def _run(options: dict[str, Any]) -> None:
         _begin_jvm(config)
     # Imported while the JVM starts: both take long.
     import_singer_sdk()
-    from tap_spark_jdbc.extraction.run_state import OpeningState
+    from tap_spark_jdbc.extract.run_state import OpeningState
     from tap_spark_jdbc.tap import TapSparkJdbc
 
     opening = None
@@ -248,7 +248,7 @@ def _run(options: dict[str, Any]) -> None:
 
 def _again(options: dict[str, Any]) -> str:
     """What the user wants of append-only tables in a full run."""
-    from singer_spark.singer.messages import APPEND, ASK, REPLACE, UNASKED
+    from singer_spark.core.messages import APPEND, ASK, REPLACE, UNASKED
 
     replace, append = options["replace"], options["append_again"]
     if replace and append:
@@ -273,7 +273,7 @@ def _begin_jvm(config: dict[str, Any]) -> None:
 
 
 def _build_class_archive() -> None:
-    from singer_spark.jvm.class_archive import build_in_background
+    from singer_spark.engine.class_archive import build_in_background
 
     if build_in_background():
         logging.getLogger(PROGRAM).info(
@@ -285,7 +285,7 @@ def _target(options: dict[str, Any]) -> dict[str, Any] | None:
     """The target's config that `--state-from` names."""
     if not options["state_from"]:
         return None
-    from tap_spark_jdbc.extraction.run_state import read_target_config
+    from tap_spark_jdbc.extract.run_state import read_target_config
 
     if options["state"]:
         raise ConfigurationError("--state and --state-from both name the state: give one of them")
@@ -301,8 +301,8 @@ def _state_source(
     """
     from singer_spark.state.handed_state import handed_over
     from singer_spark.state.source import check_state_url, open_state_source, source_of_target
-    from tap_spark_jdbc.extraction.meltano_start import source_under_meltano
-    from tap_spark_jdbc.extraction.run_state import settings_of_the_state
+    from tap_spark_jdbc.extract.meltano_start import source_under_meltano
+    from tap_spark_jdbc.extract.run_state import settings_of_the_state
 
     if target is not None:
         settings = settings_of_the_state(target, options["state_from"])

@@ -5,15 +5,15 @@ from __future__ import annotations
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from tap_spark_jdbc.extraction.slice_size import SliceSize
+from tap_spark_jdbc.extract.slice_size import SliceSize
 from tap_spark_jdbc.plan.slices import Slice
 from tap_spark_jdbc.plan.stream_sql import EVERYTHING, Point
-from tap_spark_jdbc.streams.jdbc_stream import JdbcStream
+from tap_spark_jdbc.send.jdbc_stream import JdbcStream
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tap_spark_jdbc.extraction.extraction import Extraction
+    from tap_spark_jdbc.extract.extraction import Extraction
     from tap_spark_jdbc.tap import TapSparkJdbc
 
 SHOWN_SLICES = 20
@@ -91,7 +91,7 @@ def _log_lines(stream: JdbcStream, tap: TapSparkJdbc) -> list[str]:
     """Lines for a stream that continues in the log; none if its table has to be read first."""
     if not stream.plan.is_log_based:
         return []
-    from tap_spark_jdbc.streams.log_streams import log_of
+    from tap_spark_jdbc.send.log_streams import log_of
 
     log = log_of(tap.database, tap.snapshots, tap.run_state, tap.pipeline)
     outlook = log.outlook(stream.plan)

@@ -13,24 +13,24 @@ from singer_sdk.helpers._state import StateWriter
 from singer_sdk.helpers.capabilities import PluginCapabilities, TapCapabilities
 
 import singer_spark.program.about  # noqa: F401  the text of --about
-from singer_spark.config.environment import expand
+from singer_spark.core.environment import expand
+from singer_spark.core.messages import HOW, STREAMS
+from singer_spark.core.singer_sdk_import import environment_config
 from singer_spark.errors import ConfigurationError
-from singer_spark.imports.singer_sdk_import import environment_config
 from singer_spark.program.progress import Progress
-from singer_spark.singer.messages import HOW, STREAMS
 from tap_spark_jdbc.config.batch_settings import with_staging
 from tap_spark_jdbc.config.settings import CONFIG_JSONSCHEMA, TapSettings
-from tap_spark_jdbc.extraction.late_window import LateWindow
-from tap_spark_jdbc.extraction.run_budget import RunBudget
-from tap_spark_jdbc.extraction.run_state import OpeningState, RunState
-from tap_spark_jdbc.reading.batch_place import BatchPlace
-from tap_spark_jdbc.reading.slices_ahead import Lane
-from tap_spark_jdbc.snapshot.stream_snapshot import StreamSnapshots
-from tap_spark_jdbc.snapshot.unchanged_streams import UnchangedStreams
+from tap_spark_jdbc.extract.late_window import LateWindow
+from tap_spark_jdbc.extract.run_budget import RunBudget
+from tap_spark_jdbc.extract.run_state import OpeningState, RunState
+from tap_spark_jdbc.extract.stream_snapshot import StreamSnapshots
+from tap_spark_jdbc.extract.unchanged_streams import UnchangedStreams
+from tap_spark_jdbc.send.jdbc_stream import JdbcStream, TapRun
+from tap_spark_jdbc.send.log_streams import begin_log, send_changes
+from tap_spark_jdbc.send.stream_errors import StreamErrors
 from tap_spark_jdbc.source.database import Database
-from tap_spark_jdbc.streams.jdbc_stream import JdbcStream, TapRun
-from tap_spark_jdbc.streams.log_streams import begin_log, send_changes
-from tap_spark_jdbc.streams.stream_errors import StreamErrors
+from tap_spark_jdbc.supply.batch_place import BatchPlace
+from tap_spark_jdbc.supply.slices_ahead import Lane
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -38,8 +38,8 @@ if TYPE_CHECKING:
     from singer_sdk.singerlib import Catalog
 
     from tap_spark_jdbc.dialects.tables import Table
-    from tap_spark_jdbc.log.change_log import ChangeLog
     from tap_spark_jdbc.plan.stream_plan import StreamPlan
+    from tap_spark_jdbc.wal.change_log import ChangeLog
 
 logger = logging.getLogger("tap-spark-jdbc")
 STREAMS_NAMED = 10
@@ -267,7 +267,7 @@ class TapSparkJdbc(Tap):
         """Decide where the run starts: where a dead run stopped, if it can be continued, else at
         the given state.
         """
-        from tap_spark_jdbc.extraction.resumption import continued, fingerprint
+        from tap_spark_jdbc.extract.resumption import continued, fingerprint
 
         plans = [stream.plan for stream in self._jdbc_streams()]
         dialect, checkpoint, state = (
@@ -380,7 +380,7 @@ class TapSparkJdbc(Tap):
         """Send the unchanged streams, then the others in order, while the next ones are being
         read.
         """
-        from tap_spark_jdbc.streams.streams_ahead import ReadAhead
+        from tap_spark_jdbc.send.streams_ahead import ReadAhead
 
         streams = self._send_unchanged(streams)
         if streams:

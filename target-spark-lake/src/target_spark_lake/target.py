@@ -16,29 +16,29 @@ from singer_sdk.helpers.capabilities import CapabilitiesEnum, PluginCapabilities
 from singer_sdk.plugin_base import _ConfigInput
 
 import singer_spark.program.about  # noqa: F401  the text of --about
-from singer_spark.config.config_file import FROM_ENVIRONMENT, read_config, read_variables
-from singer_spark.config.environment import expand
+from singer_spark.core.config_file import FROM_ENVIRONMENT, read_config, read_variables
+from singer_spark.core.environment import expand
+from singer_spark.core.messages import AGAIN, RESTARTED, SKIPPED, STRANGERS, STREAMS
+from singer_spark.core.singer_sdk_import import environment_config
 from singer_spark.errors import ConfigurationError
-from singer_spark.imports.singer_sdk_import import environment_config
 from singer_spark.program.logs import LEVELS, set_up_logs
 from singer_spark.program.progress import Progress
-from singer_spark.singer.messages import AGAIN, RESTARTED, SKIPPED, STRANGERS, STREAMS
 from singer_spark.state.backend import open_state_store
-from singer_spark.storage.storage import Storage
+from singer_spark.store.storage import Storage
+from target_spark_lake.commit.meltano_pipeline import (
+    parent_arguments,
+    pipeline_under_meltano,
+    place_of_another,
+)
 from target_spark_lake.commit.pipeline_run import open_run
+from target_spark_lake.commit.saving import refreshes_under_meltano, saving_under_meltano
 from target_spark_lake.config.settings import CONFIG_JSONSCHEMA, PROPERTIES, TargetSettings
 from target_spark_lake.intake.line_reader import LineReader
 from target_spark_lake.intake.stream_mapping import StreamMapping, wants_mapping
 from target_spark_lake.layout import Layout
 from target_spark_lake.load.batches import RecordBeforeSchemaError
 from target_spark_lake.load.load_run import LoadRun
-from target_spark_lake.staging.lake_session import start_session
-from target_spark_lake.state.meltano_pipeline import (
-    parent_arguments,
-    pipeline_under_meltano,
-    place_of_another,
-)
-from target_spark_lake.state.saving import refreshes_under_meltano, saving_under_meltano
+from target_spark_lake.stage.lake_session import start_session
 
 if TYPE_CHECKING:
     from target_spark_lake.intake.singer_lines import RecordLines

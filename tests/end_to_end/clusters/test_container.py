@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from target_spark_lake.cli.spark_lake import command_parser
+from target_spark_lake.ops.spark_lake import command_parser
 
 ROOT = Path(__file__).parents[3]
 BUILDER = shutil.which("buildah")

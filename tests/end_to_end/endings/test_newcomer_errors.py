@@ -20,7 +20,7 @@ import psycopg
 import pytest
 
 from singer_spark.errors import SingerSparkError
-from singer_spark.storage.storage import Storage
+from singer_spark.store.storage import Storage
 from tap.in_process import tap_of
 from target_spark_lake.commit.pipeline_run import open_run
 from target_spark_lake.layout import Layout

@@ -21,7 +21,7 @@ from end_to_end.pipe import Pipe
 from servers.mariadb import MariaDB
 from servers.postgresql import PostgreSQL
 from servers.wire import relayed
-from singer_spark.storage.storage import Storage
+from singer_spark.store.storage import Storage
 from target_spark_lake.commit.lock import take_lock
 from target_spark_lake.commit.lock_entry import newest_entry
 from target_spark_lake.layout import Layout

@@ -15,7 +15,7 @@ import pytest
 from singer_spark.errors import ConfigurationError, SkippedStreamsError, SourceError
 from singer_spark.state.source import open_state_source
 from tap.in_process import Sent, send, tap_of
-from tap_spark_jdbc.extraction.run_state import OpeningState
+from tap_spark_jdbc.extract.run_state import OpeningState
 from target.loading import Lake
 
 if TYPE_CHECKING:

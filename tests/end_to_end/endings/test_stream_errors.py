@@ -17,7 +17,7 @@ from end_to_end.pipe import Pipe
 from singer_spark.errors import ProtocolError, SkippedStreamsError
 from singer_spark.state.source import open_state_source
 from tap.in_process import Sent, send, tap_of
-from tap_spark_jdbc.extraction.run_state import OpeningState
+from tap_spark_jdbc.extract.run_state import OpeningState
 from target.loading import Lake
 
 if TYPE_CHECKING:

@@ -29,10 +29,10 @@ from end_to_end.meltano_project import (
 )
 from end_to_end.pipe import Pipe
 from servers.postgresql import PostgreSQL
-from singer_spark.storage.storage import Storage
+from singer_spark.store.storage import Storage
 from target_spark_lake.commit.pipeline_run import open_run
 from target_spark_lake.layout import Layout
-from target_spark_lake.tables.changes import Commit
+from target_spark_lake.table.changes import Commit
 
 KINDS = {
     "integer": {"integer"},

@@ -20,12 +20,12 @@ import pytest
 
 from end_to_end.pipe import TIMEOUT_SECONDS, Pipe
 from servers.processes import command_lines
-from singer_spark.jvm.class_archive import archive_path
-from singer_spark.jvm.java import find_java_home
+from singer_spark.engine.class_archive import archive_path
+from singer_spark.engine.java import find_java_home
 from singer_spark.state.source import open_state_source
-from singer_spark.storage.storage import Storage
+from singer_spark.store.storage import Storage
 from tap.in_process import send, tap_of
-from tap_spark_jdbc.extraction.run_state import OpeningState
+from tap_spark_jdbc.extract.run_state import OpeningState
 from target_spark_lake.target import TargetSparkLake
 
 if TYPE_CHECKING:

@@ -24,10 +24,10 @@ from servers.postgresql import PostgreSQL
 from servers.proxy import SILENT, Proxy, running
 from servers.s3 import S3
 from singer_spark.state.source import open_state_source
-from singer_spark.storage.storage import Storage
+from singer_spark.store.storage import Storage
 from tap.in_process import send, tap_of
 from tap.opened import login
-from tap_spark_jdbc.extraction.run_state import OpeningState
+from tap_spark_jdbc.extract.run_state import OpeningState
 from target_spark_lake.layout import Layout
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ import pytest
 
 from end_to_end.pipe import Pipe
 from servers.mariadb import MariaDB
-from target_spark_lake.cli.spark_lake import command
+from target_spark_lake.ops.spark_lake import command
 
 TABLE = """create table orders (id int primary key, note varchar(60) character set latin1,
   body text, amount

@@ -16,7 +16,7 @@ import pytest
 
 from servers.postgresql import PostgreSQL
 from tap.opened import filled, login
-from target_spark_lake.cli.spark_lake import command
+from target_spark_lake.ops.spark_lake import command
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

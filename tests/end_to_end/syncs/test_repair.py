@@ -29,7 +29,7 @@ from end_to_end.verifying import (
 from faults.faulty import Died
 from singer_spark.errors import LockedError, RecordError
 from singer_spark.state.run_log import run_ids
-from singer_spark.storage.storage import Storage
+from singer_spark.store.storage import Storage
 from target_spark_lake.commit import pipeline_run
 from target_spark_lake.commit.pipeline_run import open_run
 from target_spark_lake.layout import Layout

@@ -8,7 +8,7 @@ import subprocess
 from pathlib import Path
 
 from end_to_end.pipe import BIN
-from singer_spark.storage.storage import Storage
+from singer_spark.store.storage import Storage
 from target_spark_lake.layout import Layout
 
 TABLES = """

@@ -21,10 +21,10 @@ from end_to_end.verifying import (
     verified,
 )
 from singer_spark.errors import ConfigurationError, LockedError
-from singer_spark.storage.storage import Storage
-from target_spark_lake.cli.spark_lake import command
+from singer_spark.store.storage import Storage
 from target_spark_lake.commit.pipeline_run import open_run
 from target_spark_lake.layout import Layout
+from target_spark_lake.ops.spark_lake import command
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

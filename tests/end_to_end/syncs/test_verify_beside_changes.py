@@ -12,7 +12,7 @@ import psycopg
 import pytest
 
 from end_to_end.verifying import AGREE, differences, postgresql_trip, report, sqlite_trip, verified
-from target_spark_lake.verify import comparison
+from target_spark_lake.ops import comparison
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

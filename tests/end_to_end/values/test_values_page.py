@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import psycopg
 
-from singer_spark.singer.schema_mapping import lake_type, property_schema
-from singer_spark.singer.sql_type import SqlType
+from singer_spark.core.schema_mapping import lake_type, property_schema
+from singer_spark.core.sql_type import SqlType
 from tap.opened import discovered, login
 from tap_spark_jdbc.dialects.text_casts import KNOWN_TYPES
 from target_spark_lake.columns.declared_columns import declared_types

@@ -26,8 +26,8 @@ from faults.storage.test_delta_faults import (
     rows_after,
     store_of,
 )
+from singer_spark.core.identity import Process
 from singer_spark.errors import ConfigurationError, StorageError, UnpublishableError
-from singer_spark.process.identity import Process
 from target_spark_lake.commit.recovery import free
 from target_spark_lake.config.iceberg_catalog import IcebergCatalog
 

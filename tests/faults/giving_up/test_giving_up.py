@@ -16,6 +16,7 @@ from faults.faulty import DIE_AFTER, FAIL_AFTER, FAULTS, Counting, Died, Faulty,
 from faults.given_up import DELETES, check_before, committed_and_dead, dies_after, give_up, lose
 from faults.small_lake import LAYOUT, NO_BEATS, STEP, SmallLake
 from servers.s3 import S3
+from singer_spark.core.identity import Process
 from singer_spark.errors import (
     LockedError,
     SingerSparkError,
@@ -23,7 +24,6 @@ from singer_spark.errors import (
     StorageError,
     UnpublishableError,
 )
-from singer_spark.process.identity import Process
 from singer_spark.state.backend import StateBackend
 from singer_spark.state.run_log import last_committed
 from target_spark_lake.commit.lock import take_lock

@@ -10,9 +10,9 @@ import pytest
 
 from faults.given_up import check_before, committed_and_dead, give_up, lose, sleeping
 from faults.small_lake import LAYOUT, STEP, SmallLake
+from singer_spark.core.identity import Process
 from singer_spark.errors import StorageError
-from singer_spark.process.identity import Process
-from singer_spark.storage.storage import Storage
+from singer_spark.store.storage import Storage
 
 
 def test_a_publisher_that_slept_while_its_run_was_given_up_brings_nothing_back(

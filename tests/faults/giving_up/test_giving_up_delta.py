@@ -13,11 +13,11 @@ from faults.faulty import DIE_AFTER, FAULTS, Counting, Died, Faulty, Interrupted
 from faults.small_lake import NO_BEATS
 from faults.storage.test_delta_faults import CHANGES, GROWS, TwoTables, is_log_entry, rows_after
 from faults.storage.test_delta_faults import LAYOUT as LAYOUT_OF_DELTA
+from singer_spark.core.identity import Process
 from singer_spark.errors import SingerSparkError, StorageError, UnpublishableError
-from singer_spark.process.identity import Process
 from singer_spark.state.run_log import last_committed
 from singer_spark.state.store import BucketState
-from singer_spark.storage.storage import Storage
+from singer_spark.store.storage import Storage
 from target_spark_lake.commit.lock import take_lock
 from target_spark_lake.commit.recovery import Recovery, free
 

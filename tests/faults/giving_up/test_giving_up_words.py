@@ -11,9 +11,9 @@ import pytest
 from faults.faulty import Interrupted
 from faults.given_up import committed_and_dead, lose
 from faults.small_lake import STEP, SmallLake
+from singer_spark.core.identity import Process
 from singer_spark.errors import UnpublishableError
-from singer_spark.process.identity import Process
-from target_spark_lake.cli import spark_lake
+from target_spark_lake.ops import spark_lake
 
 
 @pytest.fixture

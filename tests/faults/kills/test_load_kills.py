@@ -13,9 +13,9 @@ import pytest
 
 from faults.faulty import DIE_AFTER, DIE_BEFORE, Counting, Died, Faulty, Proxy
 from faults.small_lake import NO_BEATS
+from singer_spark.core.identity import Process
 from singer_spark.errors import SingerSparkError
-from singer_spark.process.identity import Process
-from singer_spark.storage.storage import Storage
+from singer_spark.store.storage import Storage
 from target.increment import assert_exact, increment, lake_with_two_rows
 from target.loading import JSON, staging_ended
 from target_spark_lake.commit.pipeline_run import PipelineRun, open_run

@@ -15,7 +15,7 @@ from faults.small_lake import LAYOUT, SmallLake
 from faults.storage.test_delta_faults import GROWS, TwoTables
 from singer_spark.errors import ProtocolError
 from singer_spark.state.run_log import last_committed
-from singer_spark.storage.storage import SCRATCH
+from singer_spark.store.storage import SCRATCH
 from target.increment import increment, lake_with_two_rows
 from target_spark_lake.commit.journal import Plan
 from target_spark_lake.commit.staged_stream import staged_files

@@ -14,8 +14,8 @@ from faults.faulty import Interrupted, Proxy
 from faults.small_lake import LAYOUT, SmallLake, dead_process
 from servers.s3 import S3
 from singer_spark.errors import LockedError, StorageError
-from singer_spark.storage import object_files
-from singer_spark.storage.stores.bucket import UndecidedError
+from singer_spark.store import object_files
+from singer_spark.store.bucket import UndecidedError
 
 
 class ConflictError(UndecidedError):

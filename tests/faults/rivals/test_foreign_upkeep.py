@@ -19,8 +19,8 @@ from faults.faulty import DIE_AFTER, Died, Faulty, Proxy
 from faults.iceberg_tables import TwoIcebergTables, catalog_calls, give_up, meanwhile, rewrite
 from faults.small_lake import NO_BEATS
 from faults.storage.test_delta_faults import CHANGES, GROWS, LAYOUT, TwoTables, rows_after, store_of
+from singer_spark.core.identity import Process
 from singer_spark.errors import UnpublishableError
-from singer_spark.process.identity import Process
 from singer_spark.state.run_log import RunEntry, last_committed
 from target_spark_lake.commit.recovery import free
 from target_spark_lake.table_logs.iceberg_log.expiry import expendable, forget

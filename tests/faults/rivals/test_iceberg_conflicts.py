@@ -15,8 +15,8 @@ from faults.faulty import FAULTS, Died, Faulty
 from faults.iceberg_tables import TwoIcebergTables, catalog_calls, give_up, kept, meanwhile, rewrite
 from faults.small_lake import NO_BEATS
 from faults.storage.test_delta_faults import CHANGES, GROWS, LAYOUT, rows_after, store_of
+from singer_spark.core.identity import Process
 from singer_spark.errors import SingerSparkError, StorageError, UnpublishableError
-from singer_spark.process.identity import Process
 from target_spark_lake.commit.recovery import free
 
 pytestmark = pytest.mark.slow

@@ -21,7 +21,7 @@ from singer_spark.state.run_log import encode
 from target_spark_lake.commit.lock import take_lock
 from target_spark_lake.commit.lock_entry import LockEntry, entry_path
 from target_spark_lake.commit.pipeline_run import open_run
-from target_spark_lake.tables.changes import Commit
+from target_spark_lake.table.changes import Commit
 
 MOVES = frozenset({"move"})
 AHEAD = "29990101T000000000000Z-00000000"

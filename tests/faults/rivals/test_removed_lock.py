@@ -12,7 +12,7 @@ from singer_spark.errors import LockedError
 from singer_spark.state.run_log import run_ids
 from target_spark_lake.commit.lock_entry import newest_entry
 from target_spark_lake.commit.pipeline_run import open_run
-from target_spark_lake.tables.changes import Commit
+from target_spark_lake.table.changes import Commit
 
 
 def test_of_two_runs_between_which_a_person_removed_the_lock_one_commits(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from faults.small_lake import LAYOUT, NO_BEATS, STEP, SmallLake, dead_process, s
 from singer_spark.errors import LockedError, SingerSparkError, StateError, StorageError
 from singer_spark.state.checkpoint import Checkpoint
 from target_spark_lake.commit.pipeline_run import PipelineRun, open_run
-from target_spark_lake.tables.changes import Commit, StagedFile
+from target_spark_lake.table.changes import Commit, StagedFile
 
 Staged = dict[str, tuple[StagedFile, ...]]
 

@@ -14,12 +14,12 @@ import pytest
 from faults.faulty import Interrupted, Proxy
 from faults.small_lake import LAYOUT, NO_BEATS, STEP, SmallLake, state_of
 from servers.s3 import S3
+from singer_spark.core.identity import Process
 from singer_spark.errors import LockedError, SingerSparkError, StorageError
-from singer_spark.process.identity import Process
 from singer_spark.state.run_log import encode
 from target_spark_lake.commit.lock_entry import newest_entry
 from target_spark_lake.commit.pipeline_run import open_run
-from target_spark_lake.tables.changes import Commit
+from target_spark_lake.table.changes import Commit
 
 ELSEWHERE = Process("far-away", "another machine", 4711, "")
 

@@ -16,11 +16,11 @@ import pytest
 
 from faults.faulty import DIE_AFTER, DIE_BEFORE, FAIL_AFTER, FAIL_BEFORE, Counting, Died, Faulty
 from faults.kills.test_load_kills import load_with
+from singer_spark.core.identity import Process
 from singer_spark.errors import SingerSparkError
-from singer_spark.process.identity import Process
 from target.batch_making import BatchRun
 from target.loading import JSON, Lake, record, schema, state
-from target_spark_lake.cli import spark_lake
+from target_spark_lake.ops import spark_lake
 
 pytestmark = pytest.mark.usefixtures("without_jvm")
 

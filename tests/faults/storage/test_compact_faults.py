@@ -16,13 +16,13 @@ import pytest
 
 from faults.faulty import DIE_BEFORE, FAIL_AFTER, FAULTS, Counting, Died, Faulty, Watched
 from faults.small_lake import LAYOUT, NO_BEATS, PIPELINE, STEP, SmallLake, ids_as_received
+from singer_spark.core.identity import Process
 from singer_spark.errors import SingerSparkError
-from singer_spark.process.identity import Process
-from singer_spark.storage.storage import Storage
+from singer_spark.store.storage import Storage
 from target_spark_lake.commit.pipeline_run import PipelineRun, open_run
 from target_spark_lake.config.settings import TargetSettings
-from target_spark_lake.maintenance.compaction import CompactedTable, compact
-from target_spark_lake.tables.changes import TableChange
+from target_spark_lake.formats.compaction import CompactedTable, compact
+from target_spark_lake.table.changes import TableChange
 
 RUNS = 3
 BOUND = RUNS * STEP

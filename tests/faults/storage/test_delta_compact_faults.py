@@ -25,15 +25,15 @@ from faults.storage.test_delta_faults import (
     rows_after,
     store_of,
 )
+from singer_spark.core.identity import Process
 from singer_spark.errors import SingerSparkError, StorageError
-from singer_spark.process.identity import Process
-from singer_spark.storage.storage import Storage
+from singer_spark.store.storage import Storage
 from target_spark_lake.commit.pipeline_run import PipelineRun, open_run
 from target_spark_lake.commit.recovery import free
 from target_spark_lake.config.settings import TargetSettings
-from target_spark_lake.maintenance.compaction import CompactedTable, compact
-from target_spark_lake.tables.changes import StagedFile, TableChange
-from target_spark_lake.tables.table_record import TableRecord
+from target_spark_lake.formats.compaction import CompactedTable, compact
+from target_spark_lake.table.changes import StagedFile, TableChange
+from target_spark_lake.table.table_record import TableRecord
 
 RUNS = 3
 

@@ -19,18 +19,18 @@ from deltalake import DeltaTable
 from faults.faulty import FAULTS, Counting, Died, Faulty, Interrupted
 from faults.numbered_lake import LAYOUT, NumberedLake
 from faults.small_lake import NO_BEATS
+from singer_spark.core.identity import Process
 from singer_spark.errors import SingerSparkError, StorageError
-from singer_spark.process.identity import Process
 from singer_spark.state.run_log import last_committed
-from singer_spark.storage.storage import Storage
+from singer_spark.store.storage import Storage
 from target_spark_lake.commit.pipeline_run import PipelineRun, open_run
 from target_spark_lake.commit.recovery import free
 from target_spark_lake.config.config_schema import DELTA
-from target_spark_lake.maintenance import conversion
+from target_spark_lake.formats import conversion
+from target_spark_lake.table.changes import Commit, StagedFile, TableChange
+from target_spark_lake.table.table_record import TableRecord
 from target_spark_lake.table_logs.delta_log.files import delta_change
 from target_spark_lake.table_logs.delta_log.snapshot import LOG_FOLDER
-from target_spark_lake.tables.changes import Commit, StagedFile, TableChange
-from target_spark_lake.tables.table_record import TableRecord
 
 pytestmark = pytest.mark.slow
 

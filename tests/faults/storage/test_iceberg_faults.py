@@ -24,14 +24,14 @@ from faults.iceberg_tables import StoredTables, TwoIcebergTables, catalog_calls,
 from faults.small_lake import NO_BEATS
 from faults.storage.test_delta_faults import CHANGES, GROWS, LAYOUT, rows_after, store_of
 from servers.s3 import S3
+from singer_spark.core.identity import Process
 from singer_spark.errors import SingerSparkError
-from singer_spark.process.identity import Process
-from singer_spark.storage.storage import Storage
+from singer_spark.store.storage import Storage
 from target_spark_lake.commit.pipeline_run import open_run
 from target_spark_lake.config.settings import TargetSettings
-from target_spark_lake.maintenance import conversion
-from target_spark_lake.maintenance.compaction import compact
-from target_spark_lake.maintenance.vacuum import vacuum
+from target_spark_lake.formats import conversion
+from target_spark_lake.formats.compaction import compact
+from target_spark_lake.formats.vacuum import vacuum
 
 pytestmark = pytest.mark.slow
 

@@ -20,20 +20,20 @@ import pytest
 from faults.faulty import FAULTS, Counting, Died, Faulty, Proxy
 from faults.numbered_lake import LAYOUT, NumberedLake, load
 from faults.small_lake import NO_BEATS
+from singer_spark.core.identity import Process
 from singer_spark.errors import SingerSparkError
-from singer_spark.process.identity import Process
 from singer_spark.state.run_log import last_committed
-from singer_spark.storage.storage import Storage
+from singer_spark.store.storage import Storage
 from target.loading import Lake, record, schema
 from target_spark_lake.commit.pipeline_run import PipelineRun, open_run
-from target_spark_lake.tables.changes import Commit, StagedFile, TableChange
-from target_spark_lake.tables.table_index import (
+from target_spark_lake.table.changes import Commit, StagedFile, TableChange
+from target_spark_lake.table.table_index import (
     TableIndex,
     current_index,
     footer_statistics,
     read_index,
 )
-from target_spark_lake.tables.table_record import TableRecord
+from target_spark_lake.table.table_record import TableRecord
 
 TABLE = LAYOUT.table("s")
 STEP = 3

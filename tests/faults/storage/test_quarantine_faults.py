@@ -15,13 +15,13 @@ import pytest
 from faults.faulty import FAULTS, Counting, Died, Faulty
 from faults.numbered_lake import LAYOUT, NumberedLake, load
 from faults.small_lake import NO_BEATS
+from singer_spark.core.identity import Process
 from singer_spark.errors import SingerSparkError
-from singer_spark.process.identity import Process
-from singer_spark.storage.storage import Storage
+from singer_spark.store.storage import Storage
 from target.loading import Lake, record, schema
 from target_spark_lake.commit.pipeline_run import PipelineRun, open_run
-from target_spark_lake.tables.changes import Commit, StagedFile, TableChange
-from target_spark_lake.validation.quarantine import one_file
+from target_spark_lake.table.changes import Commit, StagedFile, TableChange
+from target_spark_lake.validate.quarantine import one_file
 
 TABLE = LAYOUT.table("s")
 

@@ -13,8 +13,8 @@ import pytest
 
 from faults.faulty import DIE_AFTER, DIE_BEFORE, FAIL_AFTER, FAIL_BEFORE, Counting, Died, Faulty
 from faults.kills.test_load_kills import load_with
+from singer_spark.core.identity import Process
 from singer_spark.errors import SingerSparkError
-from singer_spark.process.identity import Process
 from target.formats.merging.keyed_items import item, items
 from target.loading import JSON, Lake, state
 

@@ -25,8 +25,8 @@ from faults.faulty import (
 from faults.resuming_lake import PARTS, ResumingLake
 from faults.small_lake import LAYOUT, STEP, SmallLake
 from servers.s3 import S3
+from singer_spark.core.identity import Process
 from singer_spark.errors import SingerSparkError
-from singer_spark.process.identity import Process
 
 pytestmark = pytest.mark.slow
 

@@ -16,14 +16,14 @@ import pytest
 
 from faults.faulty import FAULTS, Counting, Died, Faulty
 from faults.small_lake import LAYOUT, PIPELINE, STEP, SmallLake
+from singer_spark.core.arrow_schema import arrow_schema, columns_of_arrow
+from singer_spark.core.identity import Process
+from singer_spark.core.lake_type import Struct, columns_from_text, columns_to_text
 from singer_spark.errors import SingerSparkError
-from singer_spark.process.identity import Process
-from singer_spark.singer.arrow_schema import arrow_schema, columns_of_arrow
-from singer_spark.singer.lake_type import Struct, columns_from_text, columns_to_text
 from target_spark_lake.commit.pipeline_run import PipelineRun
-from target_spark_lake.staging.table_rewriter import TableRewriter
-from target_spark_lake.tables.changes import StagedFile, TableChange
-from target_spark_lake.tables.table_record import TableRecord
+from target_spark_lake.stage.table_rewriter import TableRewriter
+from target_spark_lake.table.changes import StagedFile, TableChange
+from target_spark_lake.table.table_record import TableRecord
 
 TABLE = LAYOUT.table("grows")
 CHANGES = {

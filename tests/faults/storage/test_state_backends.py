@@ -18,8 +18,8 @@ from faults.faulty import DIE_AFTER, DIE_BEFORE, FAIL_AFTER, FAIL_BEFORE, Counti
 from faults.small_lake import LAYOUT, PIPELINE, STEP, SmallLake, bound_of, state_of
 from servers.postgresql import PostgreSQL
 from servers.s3 import S3
+from singer_spark.core.identity import Process
 from singer_spark.errors import ConfigurationError, SingerSparkError, StateError
-from singer_spark.process.identity import Process
 from singer_spark.state.backend import StateBackend, open_state_store
 from singer_spark.state.run_log import last_committed
 from singer_spark.state.source import open_state_source, source_of_target
@@ -27,7 +27,7 @@ from singer_spark.state.store import published_state
 from target_spark_lake.commit import journal
 from target_spark_lake.commit.pipeline_run import open_run
 from target_spark_lake.commit.run_reports import state_history, state_now
-from target_spark_lake.tables.changes import Commit
+from target_spark_lake.table.changes import Commit
 
 BUCKET = StateBackend()
 

@@ -14,8 +14,8 @@ import pytest
 from faults.faulty import DIE_AFTER, FAIL_AFTER, FAULTS, Counting, Died, Faulty
 from faults.small_lake import LAYOUT, NO_BEATS, STEP, SmallLake
 from servers.s3 import S3
+from singer_spark.core.identity import Process
 from singer_spark.errors import ConfigurationError, SingerSparkError
-from singer_spark.process.identity import Process
 from target_spark_lake.commit.pipeline_run import open_run
 from target_spark_lake.layout import Layout
 

@@ -14,8 +14,8 @@ from servers.google import GoogleStore
 from servers.proxy import ANSWER_LOST, GONE, SILENT, SLOW_DOWN, TOO_MANY, Proxy, running
 from servers.s3 import S3
 from shared.storage.patience import never_again, short_of_patience
+from singer_spark.core.identity import Process
 from singer_spark.errors import SingerSparkError
-from singer_spark.process.identity import Process
 
 Store = S3 | GoogleStore | AzureStore
 CHANGES, LOOKS = frozenset({"PUT", "POST", "DELETE"}), frozenset({"GET", "HEAD"})

@@ -16,13 +16,13 @@ from deltalake import DeltaTable
 from faults.faulty import FAULTS, Counting, Died, Faulty, Interrupted, Watched
 from faults.small_lake import NO_BEATS
 from faults.storage.test_delta_faults import CHANGES, GROWS, LAYOUT, TwoTables, rows_after, store_of
+from singer_spark.core.identity import Process
 from singer_spark.errors import LockedError, SingerSparkError
-from singer_spark.process.identity import Process
 from singer_spark.state.run_log import run_ids
-from singer_spark.storage.storage import Storage
+from singer_spark.store.storage import Storage
 from target_spark_lake.commit.pipeline_run import open_run
 from target_spark_lake.commit.recovery import free
-from target_spark_lake.maintenance.vacuum import Vacuumed, vacuum
+from target_spark_lake.formats.vacuum import Vacuumed, vacuum
 
 RUNS = 4
 

@@ -16,9 +16,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from servers.postgresql import free_port
-from singer_spark.jvm.command import spark_home
-from singer_spark.jvm.java import find_java_home
-from singer_spark.spark.packages import JarCache
+from singer_spark.engine.command import spark_home
+from singer_spark.engine.java import find_java_home
+from singer_spark.engine.packages import JarCache
 
 ICEBERG, JETTY, HTTP = "1.11.0", "12.1.5", "5.4"
 SERVER = (

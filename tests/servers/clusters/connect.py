@@ -21,7 +21,7 @@ from pathlib import Path
 from servers.child import FOLLOW, serve
 from servers.clusters.standalone import SPARK, START_SECONDS, short_lived
 from servers.postgresql import free_port
-from singer_spark.jvm.java import find_java_home
+from singer_spark.engine.java import find_java_home
 
 
 @contextmanager

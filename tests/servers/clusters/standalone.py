@@ -28,8 +28,8 @@ import pyspark
 from servers.child import FOLLOW, serve
 from servers.clusters.hosts import LOOPBACK, network
 from servers.postgresql import free_port
-from singer_spark.jvm import class_archive
-from singer_spark.jvm.java import find_java_home
+from singer_spark.engine import class_archive
+from singer_spark.engine.java import find_java_home
 
 WORKERS = 2
 START_SECONDS = 300

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from singer_spark.config.config_file import read_config, read_variables, usual_config
+from singer_spark.core.config_file import read_config, read_variables, usual_config
 from singer_spark.errors import ConfigurationError, redact
 
 

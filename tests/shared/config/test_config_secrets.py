@@ -15,7 +15,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from singer_spark import errors
-from singer_spark.config.config_secrets import (
+from singer_spark.core.config_secrets import (
     holds_secret,
     is_secret_name,
     register_secrets,
@@ -23,9 +23,9 @@ from singer_spark.config.config_secrets import (
 )
 from singer_spark.errors import SourceError, one_line, redact
 from singer_spark.state.source import check_state_url
-from tap_spark_jdbc.reading.reading_errors import unwritable
 from tap_spark_jdbc.source import jdbc_errors
 from tap_spark_jdbc.source.jdbc_source import plain_url
+from tap_spark_jdbc.supply.reading_errors import unwritable
 
 # Whatever a URL has a meaning for, too; `@` would end every other form of a login.
 LETTERS = st.characters(

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from singer_spark.config.environment import expand
+from singer_spark.core.environment import expand
 from singer_spark.errors import MASK, ConfigurationError, redact
 from tap_spark_jdbc.command_line import command
 from tap_spark_jdbc.config.settings import TapSettings
-from target_spark_lake.cli import spark_lake
 from target_spark_lake.config.settings import TargetSettings
+from target_spark_lake.ops import spark_lake
 from target_spark_lake.target import TargetSparkLake
 
 

@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from singer_spark.config import secret_stores
-from singer_spark.config.environment import expand
+from singer_spark.core import secret_stores
+from singer_spark.core.environment import expand
 from singer_spark.errors import MASK, ConfigurationError, redact
 
 PASSWORD = "planted-in-a-store"
@@ -222,8 +222,8 @@ def test_a_config_without_a_store_loads_none_of_it() -> None:
     import sys
 
     program = (
-        "import sys; from singer_spark.config.environment import expand; expand({'a': '${HOME}'});"
-        "print(sorted({'boto3', 'requests', 'google.auth', 'singer_spark.config.secret_stores'} & "
+        "import sys; from singer_spark.core.environment import expand; expand({'a': '${HOME}'});"
+        "print(sorted({'boto3', 'requests', 'google.auth', 'singer_spark.core.secret_stores'} & "
         "{*sys.modules}))"
     )
     done = subprocess.run(

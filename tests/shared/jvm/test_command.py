@@ -14,19 +14,19 @@ from typing import Any
 
 import pytest
 
-from singer_spark.errors import ConfigurationError
-from singer_spark.jvm import class_archive
-from singer_spark.jvm.class_archive import (
+from singer_spark.engine import class_archive
+from singer_spark.engine.class_archive import (
     ROWS,
     SESSION,
     archive_path,
     build_in_background,
     java_options,
 )
-from singer_spark.jvm.command import MAIN_CLASS, _spark_submit, jvm_command, spark_home
-from singer_spark.jvm.java import find_java_home
-from singer_spark.spark.session_conf import SparkOptions
-from singer_spark.spark.session_jvm import command_for
+from singer_spark.engine.command import MAIN_CLASS, _spark_submit, jvm_command, spark_home
+from singer_spark.engine.java import find_java_home
+from singer_spark.engine.session_conf import SparkOptions
+from singer_spark.engine.session_jvm import command_for
+from singer_spark.errors import ConfigurationError
 
 CONF = {
     "spark.master": "local[2]",
@@ -256,7 +256,7 @@ def test_a_run_has_a_missing_archive_built_once(
     begun: list[list[str]] = []
     monkeypatch.setattr(subprocess, "Popen", lambda command, **_: begun.append(command))
     assert build_in_background()
-    assert begun[0][1:] == ["-m", "singer_spark.jvm.class_archive", "alone"]
+    assert begun[0][1:] == ["-m", "singer_spark.engine.class_archive", "alone"]
     make_archive(java)
     assert build_in_background()
     make_archive(java, ROWS)

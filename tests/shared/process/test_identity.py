@@ -8,8 +8,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from faults.small_lake import dead_process
-from singer_spark.process import identity
-from singer_spark.process.identity import Process
+from singer_spark.core import identity
+from singer_spark.core.identity import Process
 from target_spark_lake.commit.lock_entry import LockEntry
 
 RUN_ID = "20260101T000000000000Z-00000000"

@@ -17,7 +17,7 @@ HOLDS = """
 import sys
 import tempfile
 from pathlib import Path
-from singer_spark.process.scratch import scratch_folder
+from singer_spark.core.scratch import scratch_folder
 folder = scratch_folder()
 (folder / "spool").mkdir()
 (folder / "spool" / "lines").write_text("x")
@@ -77,7 +77,7 @@ def test_what_only_looks_like_a_scratch_folder_stays(tmp_path: Path) -> None:
 
 PLACE = """
 import pathlib, shutil, sys
-from singer_spark.process import scratch
+from singer_spark.core import scratch
 place = pathlib.Path(sys.argv[1])
 """
 LOOKS = f"""{PLACE}
@@ -109,7 +109,7 @@ def test_a_start_never_takes_a_folder_that_another_one_is_just_making() -> None:
 
 def test_a_place_that_cannot_be_written_is_told(tmp_path: Path) -> None:
     code = (
-        "from singer_spark import errors; from singer_spark.process import scratch\n"
+        "from singer_spark import errors; from singer_spark.core import scratch\n"
         "import tempfile\n"
         "tempfile.tempdir = '/proc/no/such/place'\n"
         "errors.run_command_line(scratch.scratch_folder, 'tap-x')"

@@ -34,7 +34,7 @@ run_program(main, "program", if_stopped="nothing was done")
 HANGS = """
 import sys, threading
 from singer_spark.errors import LockedError
-from singer_spark.process.signals import stop_by_error
+from singer_spark.core.signals import stop_by_error
 from singer_spark.program.frame import run_program
 
 def main():

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from singer_spark import errors
+from singer_spark.core import messages
 from singer_spark.program.progress import Progress
-from singer_spark.singer import messages
 
 
 def _run(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -53,7 +53,7 @@ def test_claimed_standard_output_holds_only_what_is_written_to_it(tmp_path: Path
     spool.write_bytes(b"from the spool\n" * 100_000)
     done = _run(
         "import os, subprocess, sys, pathlib\n"
-        "from singer_spark.process import stdout\n"
+        "from singer_spark.core import stdout\n"
         "stdout.claim_stdout()\n"
         "os.write(1, b'noise of the process\\n')\n"
         "subprocess.run(['echo', 'noise of a child'])\n"

@@ -13,12 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from singer_spark.process.shortage import limit_reached
+from singer_spark.core.shortage import limit_reached
 
 SECONDS = 30
 WAITS = """
 import sys, time
-from singer_spark.process import signals
+from singer_spark.core import signals
 from singer_spark.program import frame
 def say(what):
     print(what, file=sys.stderr, flush=True)
@@ -93,8 +93,8 @@ def test_a_signal_that_meets_the_wait_for_the_jvm_leaves_no_lock_behind() -> Non
     """
     body = """
     import os, signal, subprocess
-    from singer_spark.jvm import gateway
-    from singer_spark.jvm.spark_jvm import start_jvm
+    from singer_spark.engine import gateway
+    from singer_spark.engine.spark_jvm import start_jvm
     class Lock:
         def __init__(self, lock):
             self.lock, self.release, self.signalled = lock, lock.release, False

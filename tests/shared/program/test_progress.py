@@ -32,7 +32,7 @@ COLUMNS, LINES = 90, 12
 # It says two lines, hands a token on, and goes on once the live lines stand again: the tap's part.
 FEEDER = f"""
 import sys
-from singer_spark.process.stderr import claim_stderr
+from singer_spark.core.stderr import claim_stderr
 from singer_spark.program.progress import Progress
 claim_stderr()
 progress = Progress("sent")
@@ -50,7 +50,7 @@ progress.stop()
 SHOWER = f"""
 import sys, threading
 from singer_spark.program import live_lines
-from singer_spark.process.stderr import claim_stderr
+from singer_spark.core.stderr import claim_stderr
 from singer_spark.program.progress import Progress
 live_lines.FRAME_SECONDS = 0.001
 claim_stderr()

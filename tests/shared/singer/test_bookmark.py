@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from singer_spark.core.bookmark import BUCKETS, Bookmark, Boundary, KeyType, KeyValue, Since
+from singer_spark.core.transaction_snapshot import TransactionSnapshot
 from singer_spark.errors import StateError
-from singer_spark.singer.bookmark import BUCKETS, Bookmark, Boundary, KeyType, KeyValue, Since
-from singer_spark.singer.transaction_snapshot import TransactionSnapshot
 
 KEY = KeyValue.parse(1, KeyType.INTEGER)
 hashes = st.integers(0, 2**64 - 1).map(lambda number: f"{number:016x}")

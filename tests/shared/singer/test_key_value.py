@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from singer_spark.singer.key_value import KeyType, KeyValue
+from singer_spark.core.key_value import KeyType, KeyValue
 
 moments = st.datetimes(
     min_value=datetime(1, 1, 1), max_value=datetime(9999, 12, 31, 23, 59, 59, 999999)

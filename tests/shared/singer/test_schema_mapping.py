@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from singer_spark.core.schema_mapping import SqlType, lake_type, property_schema, stream_columns
 from singer_spark.errors import SchemaError
-from singer_spark.singer.schema_mapping import SqlType, lake_type, property_schema, stream_columns
 
 
 @pytest.mark.parametrize(

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from servers.postgresql import free_port
+from singer_spark.engine import connect_session
+from singer_spark.engine.connect_session import check_zone
+from singer_spark.engine.session import SparkOptions, get_session, session_conf
 from singer_spark.errors import ConfigurationError
-from singer_spark.spark import connect_session
-from singer_spark.spark.connect_session import check_zone
-from singer_spark.spark.session import SparkOptions, get_session, session_conf
 from tap_spark_jdbc.config.settings import TapSettings
 from target_spark_lake.config.settings import TargetSettings
 

@@ -16,10 +16,10 @@ import importlib, sys, threading
 from contextlib import suppress
 from unittest.mock import MagicMock
 from singer_spark.errors import SchemaError
-from singer_spark.jvm import gateway as jvm_gateway
-from singer_spark.spark import session as spark_session
-from singer_spark.spark.session_conf import SparkOptions
-from tap_spark_jdbc.streams.stream_lines import LineReading
+from singer_spark.engine import gateway as jvm_gateway
+from singer_spark.engine import session as spark_session
+from singer_spark.engine.session_conf import SparkOptions
+from tap_spark_jdbc.send.stream_lines import LineReading
 from target_spark_lake.formats.parquet_merge import _Merge
 
 inside, failed = threading.Event(), []
@@ -63,7 +63,7 @@ def met(who: str) -> None:
 def test_a_session_and_a_reader_that_start_at_once_have_all_of_pyspark() -> None:
     met(
         "with suppress(SchemaError): LineReading._reader.func(MagicMock())\n"
-        "assert sys.modules['tap_spark_jdbc.columnar.spark_reader'].SparkReader"
+        "assert sys.modules['tap_spark_jdbc.supply.spark_reader'].SparkReader"
     )
 
 
@@ -73,5 +73,5 @@ def test_a_session_and_a_merge_that_start_at_once_have_all_of_pyspark() -> None:
         "merge = MagicMock(_compared_keys=1)\n"
         "merge._writer.settings.by_spark = True\n"
         "with suppress(Exception): _Merge._engine.func(merge)\n"
-        "assert sys.modules['target_spark_lake.formats.merging.spark_merge'].SparkMerge"
+        "assert sys.modules['target_spark_lake.formats.spark_merge'].SparkMerge"
     )

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
-from singer_spark.jvm.command import KNOWN_VARIABLES
-from singer_spark.spark.cluster import master_url, shares_disk
-from singer_spark.spark.session_conf import SparkOptions, hadoop_conf, session_conf
-from singer_spark.spark.session_jvm import command_for
+from singer_spark.engine.cluster import master_url, shares_disk
+from singer_spark.engine.command import KNOWN_VARIABLES
+from singer_spark.engine.session_conf import SparkOptions, hadoop_conf, session_conf
+from singer_spark.engine.session_jvm import command_for
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

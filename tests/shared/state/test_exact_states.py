@@ -17,13 +17,13 @@ from hypothesis import strategies as st
 
 from servers.postgresql import PostgreSQL
 from servers.s3 import S3
-from singer_spark.singer.exact_json import Number, state_from_json, to_json
-from singer_spark.singer.messages import bare_state, state_message
+from singer_spark.core.exact_json import Number, state_from_json, to_json
+from singer_spark.core.messages import bare_state, state_message
 from singer_spark.state.backend import StateBackend, open_state_store
 from singer_spark.state.checkpoint import Checkpoint
 from singer_spark.state.run_log import decode, encode
 from singer_spark.state.store import published_state, read_state, same_state, state_text
-from singer_spark.storage.storage import Storage
+from singer_spark.store.storage import Storage
 
 JSON = dict[str, Any]
 # What some reader or writer of JSON on the way takes for another number, or for none.

@@ -24,7 +24,7 @@ from singer_spark.state.backend import StateBackend, open_state_store
 from singer_spark.state.database_url import DatabaseUrl, TableName
 from singer_spark.state.source import open_state_source
 from singer_spark.state.store import StateStore, published_state
-from singer_spark.storage.storage import Storage
+from singer_spark.store.storage import Storage
 
 Open = Callable[..., StateStore]
 KINDS = ("folder", "s3", "sqlite", "postgresql")

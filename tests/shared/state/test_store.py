@@ -29,7 +29,7 @@ from singer_spark.state.store import (
     same_state,
     state_path,
 )
-from singer_spark.storage.storage import Storage
+from singer_spark.store.storage import Storage
 
 
 def test_a_state_that_is_not_there_is_none(tmp_path: Path) -> None:

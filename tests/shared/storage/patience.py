@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from singer_spark.storage import object_files
-from singer_spark.storage.stores import google_bucket, http_options, obstore_bucket
+from singer_spark.store import google_bucket, http_options, object_files, obstore_bucket
 
 
 def never_again(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,7 @@ from servers.s3 import S3
 from shared.storage.patience import never_again
 from shared.storage.watched_store import WRITES
 from singer_spark.errors import StorageError
-from singer_spark.storage.storage import Storage
+from singer_spark.store.storage import Storage
 
 
 def test_a_store_that_honours_conditions_passes_the_check(storage: Storage) -> None:

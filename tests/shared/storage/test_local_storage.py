@@ -18,14 +18,14 @@ from pathlib import Path
 import pytest
 
 from faults.small_lake import dead_process
+from singer_spark.core.identity import Process
 from singer_spark.errors import StorageError
-from singer_spark.process.identity import Process
-from singer_spark.storage import local_files
-from singer_spark.storage.local_files import LocalFiles
-from singer_spark.storage.storage import SCRATCH, Storage
+from singer_spark.store import local_files
+from singer_spark.store.local_files import LocalFiles
+from singer_spark.store.storage import SCRATCH, Storage
 
 DAY = 24 * 60 * 60
-START = "import sys; from singer_spark.storage.storage import Storage; Storage(sys.argv[1]).sweep()"
+START = "import sys; from singer_spark.store.storage import Storage; Storage(sys.argv[1]).sweep()"
 
 
 @pytest.fixture

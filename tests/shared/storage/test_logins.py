@@ -14,8 +14,8 @@ import pytest
 
 from servers.azure import AzureStore
 from servers.logins import KEY, ROLE, SECRET, TOKEN, Logins, running
-from singer_spark.storage.storage import Storage
-from singer_spark.storage.stores.google_login import GoogleLogin
+from singer_spark.store.google_login import GoogleLogin
+from singer_spark.store.storage import Storage
 
 OTHERS = ("AWS_", "AZURE_", "GOOGLE_", "GCE_", "IDENTITY_", "MSI_", "CLOUDSDK_", "STORAGE_")
 

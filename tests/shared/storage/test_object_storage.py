@@ -29,10 +29,10 @@ from servers.s3 import S3
 from shared.storage.patience import never_again, short_of_patience
 from shared.storage.watched_store import WRITES, Store, bytes_on_the_wire
 from singer_spark.errors import StorageError
-from singer_spark.storage.parquet_footer import rows_of
-from singer_spark.storage.storage import Storage
-from singer_spark.storage.stores import google_bucket, http_options, obstore_bucket
-from singer_spark.storage.stores.bucket import PIECE_BYTES
+from singer_spark.store import google_bucket, http_options, obstore_bucket
+from singer_spark.store.bucket import PIECE_BYTES
+from singer_spark.store.parquet_footer import rows_of
+from singer_spark.store.storage import Storage
 
 
 def test_a_large_file_goes_up_in_pieces_is_moved_unread_and_read_wherever_one_seeks(
@@ -100,7 +100,7 @@ def test_what_is_written_as_a_stream_is_there_once_it_is_closed(
 def test_a_large_object_is_extended_inside_the_store_where_that_can(
     storage: Storage, proxy: Proxy, large: Path, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("singer_spark.storage.stores.s3_copy.COPY_BYTES", 8 << 20)
+    monkeypatch.setattr("singer_spark.store.s3_copy.COPY_BYTES", 8 << 20)
     storage.upload(large, "raw/a%20b/part")
     proxy.passed.clear()
     storage.extend("raw/a%20b/part", b"tail", "staging/a%20b/part")
@@ -241,7 +241,7 @@ def test_listings_of_more_than_a_page_are_whole_and_so_is_their_removal(
 def test_an_s3_object_that_one_request_can_not_copy_is_copied_in_parts(
     s3: S3, large: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("singer_spark.storage.stores.s3_copy.COPY_BYTES", 8 << 20)
+    monkeypatch.setattr("singer_spark.store.s3_copy.COPY_BYTES", 8 << 20)
     with running(s3.endpoint) as proxy:
         storage = Storage(s3.new_bucket(), s3.options_at(proxy.endpoint))
         storage.upload(large, "staging/part")

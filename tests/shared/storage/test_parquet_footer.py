@@ -9,8 +9,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from singer_spark.errors import StorageError
-from singer_spark.storage.parquet_footer import LIKELY_BYTES, rows_of
-from singer_spark.storage.storage import open_url
+from singer_spark.store.parquet_footer import LIKELY_BYTES, rows_of
+from singer_spark.store.storage import open_url
 
 
 def written(folder: Path, rows: int) -> bytes:

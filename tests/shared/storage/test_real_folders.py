@@ -8,9 +8,9 @@ from collections.abc import Iterator, Sequence
 from typing import Any, cast
 
 from servers.azure import AzureStore
-from singer_spark.storage.object_files import ObjectFiles
-from singer_spark.storage.storage import Storage
-from singer_spark.storage.stores.bucket import Bucket, Entry
+from singer_spark.store.bucket import Bucket, Entry
+from singer_spark.store.object_files import ObjectFiles
+from singer_spark.store.storage import Storage
 
 
 class Hierarchy:

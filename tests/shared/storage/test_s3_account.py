@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from singer_spark.errors import redact
-from singer_spark.storage.storage import Storage
-from singer_spark.storage.stores.s3_account import S3Account
+from singer_spark.store.s3_account import S3Account
+from singer_spark.store.storage import Storage
 
 
 @pytest.fixture(autouse=True)

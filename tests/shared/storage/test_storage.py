@@ -13,8 +13,8 @@ from servers.azure import AzureStore
 from servers.google import GoogleStore
 from servers.s3 import S3
 from singer_spark.errors import ConfigurationError, StorageError, redact
-from singer_spark.storage.storage import Storage, open_url
-from singer_spark.storage.stores.bucket import NoLoginError, UnreachableError
+from singer_spark.store.bucket import NoLoginError, UnreachableError
+from singer_spark.store.storage import Storage, open_url
 
 
 @pytest.fixture(params=["disk", "s3", "google", "azure"])

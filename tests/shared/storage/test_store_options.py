@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from singer_spark.errors import ConfigurationError, redact
-from singer_spark.storage.storage import Storage
+from singer_spark.store.storage import Storage
 
 KEY = {
     "type": "service_account",

@@ -21,8 +21,8 @@ from servers.postgresql import free_port
 from servers.proxy import CLOCK_IS_OFF, running
 from servers.s3 import S3
 from singer_spark.errors import StorageError
-from singer_spark.storage import local_files
-from singer_spark.storage.storage import Storage
+from singer_spark.store import local_files
+from singer_spark.store.storage import Storage
 
 LOGIN = {"key": "a", "secret": "b"}
 

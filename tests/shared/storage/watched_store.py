@@ -12,8 +12,8 @@ from servers.azure import AzureStore
 from servers.google import GoogleStore
 from servers.proxy import Passed, Proxy, running
 from servers.s3 import S3
-from singer_spark.storage.storage import Storage
-from singer_spark.storage.stores.bucket import PIECE_BYTES
+from singer_spark.store.bucket import PIECE_BYTES
+from singer_spark.store.storage import Storage
 
 Store = S3 | GoogleStore | AzureStore
 WRITES = frozenset({"PUT", "POST"})

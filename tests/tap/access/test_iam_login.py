@@ -15,10 +15,10 @@ from psycopg import conninfo
 from singer_spark.errors import MASK, ConfigurationError, redact
 from tap.in_process import run_tap
 from tap.opened import filled
-from tap_spark_jdbc.access import iam_login
-from tap_spark_jdbc.access.iam_login import FRESH_SECONDS, IamLogin
 from tap_spark_jdbc.config.settings import TapSettings
+from tap_spark_jdbc.source import iam_login
 from tap_spark_jdbc.source.columnar_database import ColumnarDatabase
+from tap_spark_jdbc.source.iam_login import FRESH_SECONDS, IamLogin
 from tap_spark_jdbc.source.jdbc_source import JdbcSource
 
 HOST = "shop.abc123.eu-central-1.rds.amazonaws.com"

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from singer_spark.errors import ConfigurationError
-from tap_spark_jdbc.access.tunnelled_url import through
 from tap_spark_jdbc.dialects import dialect_of
+from tap_spark_jdbc.source.tunnelled_url import through
 
 
 @pytest.mark.parametrize(

@@ -11,9 +11,9 @@ import pytest
 
 from tap.batch_output import JSON, batch_config
 from tap.columnar.arrow_runs import made_by, run, sent_ids
-from tap_spark_jdbc.columnar import columnar_query, columnar_writer
-from tap_spark_jdbc.snapshot import server
+from tap_spark_jdbc.extract import server
 from tap_spark_jdbc.source import database as opened_database
+from tap_spark_jdbc.supply import columnar_query, columnar_writer
 
 pytestmark = pytest.mark.usefixtures("spark")
 

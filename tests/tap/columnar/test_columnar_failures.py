@@ -17,7 +17,7 @@ import pytest
 
 from tap.batch_output import JSON
 from tap.columnar.arrow_runs import made_by, run, sent_ids
-from tap_spark_jdbc.columnar import batch_files, columnar_query, columnar_source, columnar_task
+from tap_spark_jdbc.supply import batch_files, columnar_query, columnar_source, columnar_task
 
 pytestmark = pytest.mark.usefixtures("spark")
 

@@ -13,9 +13,9 @@ import pytest
 
 from tap.batch_output import JSON, paths_of, records_of
 from tap.columnar.arrow_runs import made_by, run, sent_ids
-from tap_spark_jdbc.columnar import columnar_query, columnar_task
-from tap_spark_jdbc.extraction import slice_size
-from tap_spark_jdbc.streams import stream_batches
+from tap_spark_jdbc.extract import slice_size
+from tap_spark_jdbc.send import stream_batches
+from tap_spark_jdbc.supply import columnar_query, columnar_task
 
 pytestmark = pytest.mark.usefixtures("spark")
 

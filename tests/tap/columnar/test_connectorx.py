@@ -33,12 +33,12 @@ from tap.batch_output import JSON, batch_config
 from tap.columnar.arrow_runs import made_by, sent_ids
 from tap.in_process import Sent, run_tap
 from tap.opened import login, source_of
-from tap_spark_jdbc.columnar import columnar_source, connectorx_rows, jdbc_reader
-from tap_spark_jdbc.columnar.connectorx_rows import RowQuery, SupplyError
+from tap_spark_jdbc.send import stream_reading
 from tap_spark_jdbc.source import lost_connection, server_watch
 from tap_spark_jdbc.source.jdbc_source import JdbcSource
 from tap_spark_jdbc.source.mariadb_login import MariaDbLogin, login_of
-from tap_spark_jdbc.streams import stream_reading
+from tap_spark_jdbc.supply import columnar_source, connectorx_rows, jdbc_reader
+from tap_spark_jdbc.supply.connectorx_rows import RowQuery, SupplyError
 
 pytestmark = pytest.mark.usefixtures("spark")
 TABLE = """
@@ -256,7 +256,7 @@ def test_a_refused_client_that_takes_its_leave_has_not_logged_in() -> None:
 
 def test_an_address_that_the_library_can_t_read_shows_no_password() -> None:
     order = {"conn": "mysql://me:secret@127.0.0.1:port/x", "query": "select 1"}
-    command = [sys.executable, "-m", "tap_spark_jdbc.columnar.connectorx_child"]
+    command = [sys.executable, "-m", "tap_spark_jdbc.supply.connectorx_child"]
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
     ) as child:

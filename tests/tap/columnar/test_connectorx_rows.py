@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from singer_spark.singer.bookmark import MAX_WINDOW_HASHES
+from singer_spark.core.bookmark import MAX_WINDOW_HASHES
 from tap.batch_output import JSON, batch_config, unbatched
 from tap.dialects.mariadb_extremes import VALUES, column, make_matrix
 from tap.in_process import Sent, run_tap
 from tap.opened import login
 from tap.source.mariadb_pipes import run
-from tap_spark_jdbc.columnar import columnar_source
-from tap_spark_jdbc.columnar.jdbc_reader import JdbcReader
+from tap_spark_jdbc.supply import columnar_source
+from tap_spark_jdbc.supply.jdbc_reader import JdbcReader
 
 if TYPE_CHECKING:
     from servers.mariadb import MariaDatabase

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tap_spark_jdbc.columnar.edge_rows import EdgeRows, _respelled, fingerprints
-from tap_spark_jdbc.extraction.fingerprints import Look, fingerprint
+from tap_spark_jdbc.extract.fingerprints import Look, fingerprint
 from tap_spark_jdbc.plan.stream_sql import Edge
+from tap_spark_jdbc.supply.edge_rows import EdgeRows, _respelled, fingerprints
 
 FOUND = Look(bookmark=True, upper=True, nulls=False)
 # As `to_json` of Spark 4.1 on Java 17 printed them.

@@ -18,7 +18,7 @@ from tap.columnar.arrow_runs import made_by
 from tap.in_process import Sent, run_tap
 from tap.log.piped import committed, piped, records, refused
 from tap.opened import login
-from tap_spark_jdbc.columnar.columnar_source import ColumnarSource
+from tap_spark_jdbc.supply.columnar_source import ColumnarSource
 
 pytestmark = pytest.mark.usefixtures("spark")
 WORDS = ["café", "né", "ÿ", "zoo", "Ärger"]

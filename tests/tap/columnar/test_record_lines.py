@@ -14,9 +14,9 @@ import pyarrow as pa
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from tap_spark_jdbc.columnar.edge_rows import EdgeRows
-from tap_spark_jdbc.columnar.record_lines import RecordLines, rendered
-from tap_spark_jdbc.extraction.fingerprints import Frame, Look, fingerprint
+from tap_spark_jdbc.extract.fingerprints import Frame, Look, fingerprint
+from tap_spark_jdbc.supply.edge_rows import EdgeRows
+from tap_spark_jdbc.supply.record_lines import RecordLines, rendered
 
 if TYPE_CHECKING:
     from pathlib import Path

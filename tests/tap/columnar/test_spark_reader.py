@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from singer_spark.engine import engine
+from singer_spark.engine.engine import check_pandas
 from singer_spark.errors import ConfigurationError, DisturbedError
-from singer_spark.spark import engine
-from singer_spark.spark.engine import check_pandas
 from tap.in_process import run_tap
-from tap_spark_jdbc.columnar import spark_reader
+from tap_spark_jdbc.supply import spark_reader
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

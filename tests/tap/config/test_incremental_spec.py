@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from singer_spark.core.bookmark import KeyType
 from singer_spark.errors import ConfigurationError
-from singer_spark.singer.bookmark import KeyType
 from tap_spark_jdbc.config.incremental_spec import IncrementalSpec
 
 NAMES = st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1, max_size=12)

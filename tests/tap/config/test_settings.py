@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from singer_spark.core.bookmark import KeyType
 from singer_spark.errors import ConfigurationError
-from singer_spark.singer.bookmark import KeyType
 from tap_spark_jdbc.config.settings import CONFIG_JSONSCHEMA, TapSettings
 
 URL = "jdbc:postgresql://localhost/shop"

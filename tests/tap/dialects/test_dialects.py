@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from singer_spark.core.bookmark import KeyType, KeyValue
+from singer_spark.core.sql_type import SqlType
 from singer_spark.errors import ConfigurationError
-from singer_spark.singer.bookmark import KeyType, KeyValue
-from singer_spark.singer.sql_type import SqlType
 from tap_spark_jdbc.dialects import Dialect, dialect_of, known_dialects, text_form
 from tap_spark_jdbc.dialects.tables import Key, Table
 from tap_spark_jdbc.dialects.text_casts import KNOWN_TYPES, spark_string, text_cast

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any
 import duckdb
 import pytest
 
+from singer_spark.core.bookmark import KeyType
 from singer_spark.errors import SourceError
-from singer_spark.singer.bookmark import KeyType
 from tap.dying import Pipe
 from tap.jdbc_files import HSQLDB, making
 from tap.opened import connected, discovered, source_of
 from tap_spark_jdbc.config.settings import TapSettings
 from tap_spark_jdbc.dialects.tables import Key, Table
-from tap_spark_jdbc.extraction.slice_bounds import ColumnBounds
+from tap_spark_jdbc.extract.slice_bounds import ColumnBounds
 from tap_spark_jdbc.plan.slices import Range, Slice
 from tap_spark_jdbc.plan.stream_plan import plan_streams
 from tap_spark_jdbc.plan.stream_sql import StreamSql

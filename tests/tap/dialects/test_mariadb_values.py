@@ -27,9 +27,9 @@ from tap.dialects.mariadb_extremes import (
     make_matrix,
 )
 from tap.opened import connected, discovered, login, read
-from tap_spark_jdbc.columnar.jdbc_reader import JdbcReader
 from tap_spark_jdbc.dialects import known_dialects, overridden
 from tap_spark_jdbc.source.queries import described_columns
+from tap_spark_jdbc.supply.jdbc_reader import JdbcReader
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from singer_spark.singer.bookmark import Bookmark
-from singer_spark.singer.exact_json import Number, state_from_json, to_json
-from singer_spark.singer.key_value import KeyType
+from singer_spark.core.bookmark import Bookmark
+from singer_spark.core.exact_json import Number, state_from_json, to_json
+from singer_spark.core.key_value import KeyType
 from singer_spark.state.source import open_state_source
-from tap_spark_jdbc.extraction.run_state import OpeningState, RunState
+from tap_spark_jdbc.extract.run_state import OpeningState, RunState
 
 OTHERS = '{"big":18446744073709551616,"exact":0.1000000000000000055,"small":1E-400,"zero":-0,"half":"\\ud800"}'  # noqa: E501
 STATE = f'{{"bookmarks":{{"of-another-tap":{OTHERS}}},"odd":1.10}}'

@@ -11,16 +11,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from singer_spark.singer.bookmark import MAX_BOUNDARY_HASHES, Boundary
-from tap_spark_jdbc.columnar.edge_rows import EdgeRows, fingerprints
+from singer_spark.core.bookmark import MAX_BOUNDARY_HASHES, Boundary
 from tap_spark_jdbc.dialects import dialect_of
 from tap_spark_jdbc.dialects.tables import Key, Table
-from tap_spark_jdbc.extraction.extraction import split_key
-from tap_spark_jdbc.extraction.fingerprints import BoundaryBuilder, Look, fingerprint
-from tap_spark_jdbc.extraction.stream_progress import StreamProgress
+from tap_spark_jdbc.extract.extraction import split_key
+from tap_spark_jdbc.extract.fingerprints import BoundaryBuilder, Look, fingerprint
+from tap_spark_jdbc.extract.stream_progress import StreamProgress
 from tap_spark_jdbc.plan.stream_plan import StreamPlan
 from tap_spark_jdbc.plan.stream_sql import Edge
-from tap_spark_jdbc.reading.edges import Edges
+from tap_spark_jdbc.supply.edge_rows import EdgeRows, fingerprints
+from tap_spark_jdbc.supply.edges import Edges
 
 
 def batch_of(records):

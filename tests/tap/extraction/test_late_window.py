@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from singer_spark.singer.bookmark import MAX_BOUNDARY_HASHES, MAX_WINDOW_HASHES
+from singer_spark.core.bookmark import MAX_BOUNDARY_HASHES, MAX_WINDOW_HASHES
 from storms.late_commits import KINDS, Storm
 from tap.source.mariadb_pipes import counted, database, pipe, run, server
 

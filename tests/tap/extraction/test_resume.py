@@ -8,7 +8,7 @@ from itertools import islice
 
 import pytest
 
-from singer_spark.singer.bookmark import MAX_BOUNDARY_HASHES
+from singer_spark.core.bookmark import MAX_BOUNDARY_HASHES
 from tap.dying import unsealed
 from tap.extraction.resumed_pipes import (
     B_ALONE,

@@ -14,7 +14,7 @@ from singer_spark.state.source import open_state_source
 from tap.conftest import Tap
 from tap.dying import PIPELINE, Pipe
 from tap_spark_jdbc.dry_run import describe
-from tap_spark_jdbc.extraction.run_state import OpeningState
+from tap_spark_jdbc.extract.run_state import OpeningState
 from tap_spark_jdbc.source.jdbc_source import url_without_login
 
 SCRIPT = """

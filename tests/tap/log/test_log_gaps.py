@@ -12,7 +12,7 @@ import pytest
 
 from servers.postgresql import PostgreSQL
 from tap.log.piped import TABLE, committed, piped, records, refused
-from tap_spark_jdbc.log import publication
+from tap_spark_jdbc.wal import publication
 
 PUBLICATION = '"the tap\'s"'
 

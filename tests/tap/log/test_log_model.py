@@ -17,7 +17,7 @@ from servers.postgresql import PostgreSQL
 from tap.dying import Pipe, Sent
 from tap.log.changing import KEYS, TABLES, Lake, Writers, source_rows
 from tap.opened import filled, login
-from tap_spark_jdbc.columnar import columnar_query
+from tap_spark_jdbc.supply import columnar_query
 
 SETTINGS = {
     "schemas": ["public"],

@@ -17,8 +17,8 @@ import pytest
 
 from servers.postgresql import PostgreSQL
 from tap.log.piped import TABLE, committed, piped, records, refused
-from tap_spark_jdbc.log import slot
-from tap_spark_jdbc.log.slot import LogSlot
+from tap_spark_jdbc.wal import slot
+from tap_spark_jdbc.wal.slot import LogSlot
 
 
 def test_changes_come_in_their_order_and_an_idle_run_says_nothing(
@@ -78,7 +78,7 @@ def test_an_idle_run_asks_the_log_one_question_and_loads_nothing_to_read_it(
         committed(pipe)
         connection.execute("insert into other values (2)")
         asked.clear()
-        monkeypatch.setitem(sys.modules, "tap_spark_jdbc.log.log_reading", None)
+        monkeypatch.setitem(sys.modules, "tap_spark_jdbc.wal.log_reading", None)
         idle = committed(pipe)
         assert [each["type"] for each in idle.messages] == ["STATE", "SCHEMA", "STATE", "STATE"]
         assert sum("pg_logical_slot_peek" in each for each in asked) == 1
@@ -86,7 +86,7 @@ def test_an_idle_run_asks_the_log_one_question_and_loads_nothing_to_read_it(
         # lies in memory.
         assert len(asked) - sum(slot._FLUSH in each for each in asked) <= 7
     loaded = (
-        "import sys, tap_spark_jdbc.log.log_run; print({'pyarrow', 'numpy', 'pandas'} & "
+        "import sys, tap_spark_jdbc.wal.log_run; print({'pyarrow', 'numpy', 'pandas'} & "
         "set(sys.modules))"
     )
     told = subprocess.run([sys.executable, "-c", loaded], capture_output=True, check=True)

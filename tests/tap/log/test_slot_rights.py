@@ -13,10 +13,10 @@ from servers.postgresql import PostgreSQL
 from singer_spark.errors import ConfigurationError, SourceError
 from tap.log.served import asked, served, slot_of
 from tap.opened import filled
-from tap_spark_jdbc.log import publication, slot
-from tap_spark_jdbc.log.log_server import log_server
-from tap_spark_jdbc.log.published_tables import LogTable
-from tap_spark_jdbc.log.slot import LogSlot
+from tap_spark_jdbc.wal import publication, slot
+from tap_spark_jdbc.wal.log_server import log_server
+from tap_spark_jdbc.wal.published_tables import LogTable
+from tap_spark_jdbc.wal.slot import LogSlot
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from servers.postgresql import PostgreSQL
 from singer_spark.errors import SourceError
 from tap.log.piped import TABLE, committed, piped, records, refused
 from tap.log.served import asked, served, slot_of
-from tap_spark_jdbc.log.position import lsn_of, lsn_text
+from tap_spark_jdbc.wal.position import lsn_of, lsn_text
 
 
 def test_prepared_and_large_transactions_come_when_they_are_committed(
@@ -61,7 +61,7 @@ def test_the_time_that_a_run_may_take_ends_it_at_a_commit(
         pipe.config["max_run_minutes"] = 1e-9
         runs = []
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("tap_spark_jdbc.columnar.columnar_query.BATCH_BYTES", 2000)
+            patch.setattr("tap_spark_jdbc.supply.columnar_query.BATCH_BYTES", 2000)
             while not runs or runs[-1]:
                 runs.append({each["id"] for each in records(committed(pipe))})
         assert runs == [set(range(4, 10000, 2)), set(range(5, 10000, 2)), set()]

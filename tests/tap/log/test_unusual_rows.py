@@ -11,8 +11,8 @@ import pytest
 
 from servers.postgresql import PostgreSQL
 from tap.log.piped import TABLE, committed, piped, records, refused
-from tap_spark_jdbc.log.log_run import LogRun
 from tap_spark_jdbc.plan.stream_plan import StreamPlan
+from tap_spark_jdbc.wal.log_run import LogRun
 
 KEYED = """
 create table orders (id text primary key, note text);

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from singer_spark.errors import redact
-from tap_spark_jdbc.masking.mask import KINDS, Mask
+from tap_spark_jdbc.dialects.mask import KINDS, Mask
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -11,7 +11,7 @@ import pytest
 
 from singer_spark.errors import ConfigurationError
 from tap.plan.planned import COLUMNS, POSTGRESQL, catalog, plan, plans, settings_of, table
-from tap_spark_jdbc.extraction import resumption
+from tap_spark_jdbc.extract import resumption
 
 
 def taken(options: dict[str, Any], **config: Any) -> list[str]:

@@ -8,9 +8,9 @@ import random
 import psycopg
 import pytest
 
+from singer_spark.core.bookmark import Bookmark, KeyType
+from singer_spark.core.transaction_snapshot import TransactionSnapshot
 from singer_spark.errors import StateError
-from singer_spark.singer.bookmark import Bookmark, KeyType
-from singer_spark.singer.transaction_snapshot import TransactionSnapshot
 from tap_spark_jdbc.plan.late_rows import LateRows, Written, written_of
 from tap_spark_jdbc.plan.slices import Slice
 

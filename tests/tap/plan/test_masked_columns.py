@@ -11,8 +11,8 @@ from singer_spark.errors import ConfigurationError
 from tap_spark_jdbc.config.settings import TapSettings
 from tap_spark_jdbc.dialects import known_dialects
 from tap_spark_jdbc.dialects.tables import Table
-from tap_spark_jdbc.extraction import resumption
-from tap_spark_jdbc.extraction.extraction import split_key
+from tap_spark_jdbc.extract import resumption
+from tap_spark_jdbc.extract.extraction import split_key
 from tap_spark_jdbc.plan.stream_plan import StreamPlan, plan_streams
 
 POSTGRESQL = known_dialects()["postgresql"]

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from singer_spark.core.bookmark import KeyType
 from singer_spark.errors import ConfigurationError
-from singer_spark.singer.bookmark import KeyType
 from tap.plan.planned import (
     COLUMNS,
     POSTGRESQL,
@@ -22,7 +22,7 @@ from tap.plan.planned import (
     table,
 )
 from tap_spark_jdbc.dialects.tables import Table
-from tap_spark_jdbc.extraction.extraction import split_key
+from tap_spark_jdbc.extract.extraction import split_key
 from tap_spark_jdbc.plan.slices import Slice
 from tap_spark_jdbc.plan.stream_plan import plan_streams
 from tap_spark_jdbc.plan.stream_sql import StreamSql

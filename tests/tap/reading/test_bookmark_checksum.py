@@ -14,10 +14,10 @@ import psycopg
 import pytest
 
 from tap.dying import Pipe
-from tap_spark_jdbc.columnar.jdbc_reader import JdbcReader
-from tap_spark_jdbc.reading.bookmark_checksum import sealed
+from tap_spark_jdbc.send import jdbc_stream
 from tap_spark_jdbc.source.database import Database
-from tap_spark_jdbc.streams import jdbc_stream
+from tap_spark_jdbc.supply.bookmark_checksum import sealed
+from tap_spark_jdbc.supply.jdbc_reader import JdbcReader
 
 TABLE = """
 create table t (id integer primary key, k integer not null, v text, n numeric(6, 2));

@@ -14,11 +14,11 @@ import pytest
 
 from tap.in_process import run_tap, send, tap_of
 from tap.opened import source_of
-from tap_spark_jdbc.columnar.jdbc_reader import JvmReader
-from tap_spark_jdbc.extraction.run_state import OpeningState
-from tap_spark_jdbc.reading import spool
-from tap_spark_jdbc.reading.spool import SpoolFile
-from tap_spark_jdbc.reading.streamed_lines import LinePieces, StreamedLines, UnwantedError
+from tap_spark_jdbc.extract.run_state import OpeningState
+from tap_spark_jdbc.supply import spool
+from tap_spark_jdbc.supply.jdbc_reader import JvmReader
+from tap_spark_jdbc.supply.spool import SpoolFile
+from tap_spark_jdbc.supply.streamed_lines import LinePieces, StreamedLines, UnwantedError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -106,7 +106,7 @@ def most_spooled(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
     monkeypatch.setattr(SpoolFile, "__init__", noted)
     monkeypatch.setattr(spool, "PIECE_BYTES", PIECE)
-    monkeypatch.setattr("singer_spark.jvm.arrow_rows.BATCH_BYTES", 4_096)
+    monkeypatch.setattr("singer_spark.engine.arrow_rows.BATCH_BYTES", 4_096)
     return seen
 
 

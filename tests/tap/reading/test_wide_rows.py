@@ -14,15 +14,15 @@ import pytest
 
 from tap.in_process import run_tap
 from tap.opened import login, source_of
-from tap_spark_jdbc.columnar.jdbc_reader import JvmReader
-from tap_spark_jdbc.extraction import slice_size
-from tap_spark_jdbc.extraction.slice_size import (
+from tap_spark_jdbc.extract import slice_size
+from tap_spark_jdbc.extract.slice_size import (
     FIRST_FETCH_SIZE,
     FIRST_SLICE_ROWS,
     SCAN_FETCHED,
     SliceSize,
 )
-from tap_spark_jdbc.streams import stream_reading
+from tap_spark_jdbc.send import stream_reading
+from tap_spark_jdbc.supply.jdbc_reader import JvmReader
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -21,7 +21,7 @@ import pytest
 
 from singer_spark.errors import SourceError
 from tap.dying import Pipe
-from tap_spark_jdbc.snapshot import lock_watch, open_transactions
+from tap_spark_jdbc.extract import lock_watch, open_transactions
 
 ROWS = (
     "create table t (id integer primary key, v text); insert into t select n, 'row' from "

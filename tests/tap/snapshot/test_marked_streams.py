@@ -11,9 +11,9 @@ import pytest
 from tap.conftest import Tap
 from tap.opened import login
 from tap.source.mariadb_pipes import run as executed
-from tap_spark_jdbc.columnar import jdbc_rows
-from tap_spark_jdbc.snapshot.unchanged_streams import UnchangedStreams
+from tap_spark_jdbc.extract.unchanged_streams import UnchangedStreams
 from tap_spark_jdbc.source.jdbc_connection import JdbcConnection
+from tap_spark_jdbc.supply import jdbc_rows
 
 pytestmark = pytest.mark.usefixtures("spark")
 TABLE = [

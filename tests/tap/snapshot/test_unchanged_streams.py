@@ -8,8 +8,8 @@ from threading import Thread
 import psycopg
 import pytest
 
-from tap_spark_jdbc.snapshot import open_transactions
-from tap_spark_jdbc.snapshot.unchanged_streams import UnchangedStreams
+from tap_spark_jdbc.extract import open_transactions
+from tap_spark_jdbc.extract.unchanged_streams import UnchangedStreams
 from tap_spark_jdbc.source.jdbc_connection import JdbcConnection
 
 pytestmark = pytest.mark.usefixtures("spark")

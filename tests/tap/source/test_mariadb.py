@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from singer_spark.core.bookmark import KeyType, KeyValue
 from singer_spark.errors import SkippedStreamsError, SourceError
-from singer_spark.singer.bookmark import KeyType, KeyValue
 from tap.in_process import run_tap
 from tap.opened import connected, discovered, login, source_of
 from tap.source.mariadb_pipes import literal, quoted, records, run
 from tap_spark_jdbc.dialects import dialect_of, known_dialects
 from tap_spark_jdbc.dialects.tables import Key, Table
-from tap_spark_jdbc.extraction import slice_bounds
-from tap_spark_jdbc.extraction.slice_bounds import ColumnBounds
+from tap_spark_jdbc.extract import slice_bounds
+from tap_spark_jdbc.extract.slice_bounds import ColumnBounds
 from tap_spark_jdbc.plan.slices import Range
 from tap_spark_jdbc.plan.stream_sql import Point
 from tap_spark_jdbc.source.discovery import discover_tables

@@ -230,7 +230,7 @@ def test_a_query_is_discovered_selected_and_planned(shop) -> None:
 
 def _planned(pipe: Pipe, catalog: dict[str, Any]) -> str:
     from tap_spark_jdbc.dry_run import describe
-    from tap_spark_jdbc.extraction.run_state import OpeningState
+    from tap_spark_jdbc.extract.run_state import OpeningState
     from tap_spark_jdbc.tap import TapSparkJdbc
 
     opening = OpeningState({}, "full")

@@ -13,8 +13,8 @@ import pytest
 
 from end_to_end.marked import until
 from servers.wire import Wire, relayed
+from singer_spark.engine.spark_jvm import jvm_process_id
 from singer_spark.errors import ConnectionLostError, SourceError
-from singer_spark.jvm.spark_jvm import jvm_process_id
 from tap_spark_jdbc.config.settings import TapSettings
 from tap_spark_jdbc.source import server_watch
 from tap_spark_jdbc.source.database import Database

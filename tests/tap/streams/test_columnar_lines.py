@@ -19,9 +19,9 @@ import pytest
 from tap.batch_output import JSON, batch_config, records_of
 from tap.in_process import Sent, run_tap
 from tap.opened import filled, login
-from tap_spark_jdbc.columnar import columnar_query, edge_rows, record_lines
+from tap_spark_jdbc.send import stream_lines, stream_reading
 from tap_spark_jdbc.source import database as opened_database
-from tap_spark_jdbc.streams import stream_lines, stream_reading
+from tap_spark_jdbc.supply import columnar_query, edge_rows, record_lines
 
 pytestmark = pytest.mark.usefixtures("spark")
 

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from singer_spark.engine import arrow_rows
 from singer_spark.errors import ConfigurationError
-from singer_spark.jvm import arrow_rows
 from tap.batch_output import JSON, batch_config, unbatched
 from tap.in_process import Sent, run_tap
-from tap_spark_jdbc.columnar import jdbc_reader
 from tap_spark_jdbc.config.settings import TapSettings
+from tap_spark_jdbc.supply import jdbc_reader
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -29,7 +29,7 @@ KINDS = ("lines", "parquet", "jsonl")
 # A tap, then the question whether its JVM has a Spark context.
 RUN_AND_LOOK = """
 import json, sys
-from singer_spark.jvm.gateway import gateway
+from singer_spark.engine.gateway import gateway
 from tap.in_process import run_tap
 run_tap(json.loads(sys.argv[1])).succeeded()
 loader = gateway().jvm.java.lang.Thread.currentThread().getContextClassLoader()

@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 from tap.batch_output import JSON, batch_config, records_of
 from tap.in_process import Sent, run_tap
 from tap.opened import filled, login
-from tap_spark_jdbc.columnar import columnar_writer
 from tap_spark_jdbc.source import database as opened_database
+from tap_spark_jdbc.supply import columnar_writer
 
 pytestmark = pytest.mark.usefixtures("spark")
 

@@ -10,8 +10,8 @@ from typing import Any, cast
 import pytest
 
 from singer_spark.errors import ConnectionLostError, SourceError
-from tap_spark_jdbc.reading.slices_ahead import Lane
-from tap_spark_jdbc.streams.streams_ahead import MOST_AHEAD, ReadAhead
+from tap_spark_jdbc.send.streams_ahead import MOST_AHEAD, ReadAhead
+from tap_spark_jdbc.supply.slices_ahead import Lane
 
 
 @dataclass

@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from singer_spark.singer.bookmark import MAX_BOUNDARY_HASHES
+from singer_spark.core.bookmark import MAX_BOUNDARY_HASHES
 
 pytestmark = pytest.mark.usefixtures("spark")
 ROWS = 60

@@ -17,7 +17,7 @@ from singer_spark.errors import ConfigurationError, SkippedStreamsError
 from tap.conftest import Tap
 from tap.in_process import run_tap, send, tap_of
 from tap.plan.planned import catalog, settings_of, table
-from tap_spark_jdbc.extraction.run_state import OpeningState
+from tap_spark_jdbc.extract.run_state import OpeningState
 from tap_spark_jdbc.plan.stream_plan import plan_streams
 
 if TYPE_CHECKING:

@@ -16,9 +16,9 @@ from singer_spark.errors import SkippedStreamsError
 from tap.batch_output import batch_config, unbatched
 from tap.in_process import Sent, run_tap, send, tap_of
 from tap.opened import login
-from tap_spark_jdbc.extraction.run_state import OpeningState
+from tap_spark_jdbc.extract.run_state import OpeningState
+from tap_spark_jdbc.send.stream_reading import StreamReading
 from tap_spark_jdbc.source import lost_connection
-from tap_spark_jdbc.streams.stream_reading import StreamReading
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

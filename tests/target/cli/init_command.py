@@ -7,9 +7,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-from target_spark_lake.cli.new_pipeline import NewPipeline
+from target_spark_lake.ops.new_pipeline import NewPipeline
 
-MAIN = "from target_spark_lake.cli.spark_lake import main; main()"
+MAIN = "from target_spark_lake.ops.spark_lake import main; main()"
 SHOP = NewPipeline(
     "shop", "jdbc:sqlite:shop.db", "./lake", incremental_tables=("orders:updated_at:timestamp",)
 )

@@ -16,9 +16,9 @@ import pytest
 
 from end_to_end.page import cron_command
 from target.cli.init_command import SHOP, spark_lake
-from target_spark_lake.cli import init as init_module
-from target_spark_lake.cli.init import init
-from target_spark_lake.cli.new_pipeline import NewPipeline
+from target_spark_lake.ops import init_pipeline as init_module
+from target_spark_lake.ops.init_pipeline import init
+from target_spark_lake.ops.new_pipeline import NewPipeline
 
 BIN = Path(sys.executable).parent
 HOSTILE = NewPipeline(

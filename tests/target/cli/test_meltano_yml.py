@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 
 from singer_spark.errors import ConfigurationError
 from target.cli.init_command import SHOP
-from target_spark_lake.cli.init import init
-from target_spark_lake.cli.meltano_yml import MeltanoEntry
-from target_spark_lake.cli.new_pipeline import NewPipeline
+from target_spark_lake.ops.init_pipeline import init
+from target_spark_lake.ops.meltano_yml import MeltanoEntry
+from target_spark_lake.ops.new_pipeline import NewPipeline
 
 WRITTEN = """\
 # Our project.

@@ -23,12 +23,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from servers.postgresql import PostgreSQL, client_ports
+from singer_spark.engine import kept_jvm
+from singer_spark.engine.kept_jvm import MOST_BYTES, MOST_RUNS, JvmKeeper
 from singer_spark.errors import ConfigurationError
-from singer_spark.jvm import kept_jvm
-from singer_spark.jvm.kept_jvm import MOST_BYTES, MOST_RUNS, JvmKeeper
 from tap.opened import login
-from target_spark_lake.cli import spark_lake
-from target_spark_lake.cli.rounds import Schedule
+from target_spark_lake.ops import spark_lake
+from target_spark_lake.ops.rounds import Schedule
 
 SPARK_LAKE = Path(sys.executable).with_name("spark-lake")
 SECONDS = 120

@@ -23,8 +23,8 @@ import pytest
 
 from servers.postgresql import PostgreSQL
 from target.loading import Lake
-from target_spark_lake.cli import spark_lake
-from target_spark_lake.cli.commands import run as run_module
+from target_spark_lake.ops import run as run_module
+from target_spark_lake.ops import spark_lake
 
 SPARK_LAKE = Path(sys.executable).with_name("spark-lake")
 COLUMNS, LINES = 80, 24

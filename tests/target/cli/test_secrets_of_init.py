@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from target.cli.init_command import spark_lake
-from target_spark_lake.cli.init import init
-from target_spark_lake.cli.new_pipeline import NewPipeline
+from target_spark_lake.ops.init_pipeline import init
+from target_spark_lake.ops.new_pipeline import NewPipeline
 
 
 @pytest.mark.slow

@@ -13,7 +13,7 @@ import pytest
 from singer_spark.errors import ConfigurationError
 from target.cli.viewed_rows import rows_of, view
 from target.loading import Lake, record, schema
-from target_spark_lake.cli.spark_lake import command
+from target_spark_lake.ops.spark_lake import command
 
 INT = {"type": ["integer", "null"]}
 TEXT = {"type": ["string", "null"]}

@@ -28,7 +28,7 @@ def lake(tmp_path: Path) -> SmallLake:
 
 def spark_lake(lake: SmallLake, *words: str) -> subprocess.CompletedProcess[str]:
     config = Path(lake.url).parent / "target.json"
-    code = "from target_spark_lake.cli.spark_lake import main; main()"
+    code = "from target_spark_lake.ops.spark_lake import main; main()"
     command = [sys.executable, "-c", code, *words, "--config", str(config)]
     return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
 
@@ -181,7 +181,7 @@ def test_people_get_tables_with_whole_run_ids(lake: SmallLake) -> None:
 def test_no_command_needs_spark(lake: SmallLake) -> None:
     config = Path(lake.url).parent / "target.json"
     code = (
-        "import sys; from target_spark_lake.cli.spark_lake import command; "
+        "import sys; from target_spark_lake.ops.spark_lake import command; "
         f"command(['runs', '--config', '{config}']); assert 'pyspark' not in sys.modules"
     )
     done = subprocess.run(
@@ -191,7 +191,7 @@ def test_no_command_needs_spark(lake: SmallLake) -> None:
 
 
 def test_a_config_that_is_missing_is_one_clear_line(tmp_path: Path) -> None:
-    code = "from target_spark_lake.cli.spark_lake import main; main()"
+    code = "from target_spark_lake.ops.spark_lake import main; main()"
     command = [sys.executable, "-c", code, "runs", "--config", f"{tmp_path}/none.json"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 1

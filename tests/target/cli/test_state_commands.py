@@ -16,15 +16,15 @@ import pytest
 from faults.faulty import DIE_AFTER, DIE_BEFORE, Counting, Died, Faulty
 from faults.resuming_lake import ResumingLake
 from faults.small_lake import LAYOUT, NO_BEATS, PIPELINE, STEP, SmallLake, dead_process, state_of
+from singer_spark.core.identity import Process
 from singer_spark.errors import ConfigurationError, LockedError, StateError
-from singer_spark.process.identity import Process
 from singer_spark.state.run_log import last_committed
 from target.increment import increment, lake_with_two_rows
 from target.loading import JSON, Lake
-from target_spark_lake.cli import spark_lake as admin
-from target_spark_lake.cli import state_editing
 from target_spark_lake.commit.pipeline_run import open_run
 from target_spark_lake.commit.state_change import change_state
+from target_spark_lake.ops import spark_lake as admin
+from target_spark_lake.ops import state_editing
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from typing import Any
 import duckdb
 
 from target.loading import Lake
-from target_spark_lake.cli.spark_lake import command
+from target_spark_lake.ops.spark_lake import command
 
 
 def view(lake: Lake, capsys: Any, stream: str, engine: str, **settings: Any) -> str:

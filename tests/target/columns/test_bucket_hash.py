@@ -18,8 +18,8 @@ from pyiceberg.types import (
     TimestamptzType,
 )
 
-from singer_spark.singer.arrow_schema import arrow_type
-from singer_spark.singer.lake_type import Scalar
+from singer_spark.core.arrow_schema import arrow_type
+from singer_spark.core.lake_type import Scalar
 from target_spark_lake.columns import bucket_hash
 
 RANDOM = random.Random(7)

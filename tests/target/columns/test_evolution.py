@@ -6,8 +6,7 @@ import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from singer_spark.errors import SchemaError
-from singer_spark.singer.lake_type import (
+from singer_spark.core.lake_type import (
     Array,
     Field,
     LakeType,
@@ -16,7 +15,8 @@ from singer_spark.singer.lake_type import (
     columns_from_text,
     parse_type,
 )
-from singer_spark.singer.schema_mapping import lake_type
+from singer_spark.core.schema_mapping import lake_type
+from singer_spark.errors import SchemaError
 from target_spark_lake.columns.declared_columns import read_as_declared
 from target_spark_lake.columns.evolution import (
     DISCARD,

@@ -12,8 +12,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from singer_spark.core.schema_mapping import admitted_types
 from singer_spark.errors import ProtocolError, SchemaError
-from singer_spark.singer.schema_mapping import admitted_types
 from target.batch_making import BatchRun
 from target.loading import JSON, Lake, record, schema, state
 

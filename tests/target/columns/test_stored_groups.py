@@ -16,8 +16,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from singer_spark.singer.arrow_schema import arrow_schema
-from singer_spark.singer.lake_type import columns_from_text
+from singer_spark.core.arrow_schema import arrow_schema
+from singer_spark.core.lake_type import columns_from_text
 from target.plain_readers import seen_by_all
 from target_spark_lake.columns import lake_parquet, stored_group
 from target_spark_lake.columns.lake_parquet import LakeFile, batches, footer_for, opened_parquet

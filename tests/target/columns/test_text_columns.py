@@ -18,7 +18,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from singer_spark.singer.exact_json import from_json, to_json
+from singer_spark.core.exact_json import from_json, to_json
 from target.delta_lake import DeltaLake
 from target.iceberg_lake import IcebergLake
 from target.loading import Lake, record, schema

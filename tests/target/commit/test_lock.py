@@ -15,10 +15,10 @@ from end_to_end.marked import until
 from faults.faulty import Interrupted
 from faults.small_lake import NO_BEATS, dead_process
 from servers.s3 import S3
+from singer_spark.core.identity import Process
 from singer_spark.errors import ConfigurationError, LockedError, StorageError
-from singer_spark.process.identity import Process
 from singer_spark.state.run_log import encode
-from singer_spark.storage.storage import Storage
+from singer_spark.store.storage import Storage
 from target_spark_lake.commit.lock import next_run_id, take_lock
 from target_spark_lake.commit.lock_entry import newest_entry
 from target_spark_lake.layout import Layout

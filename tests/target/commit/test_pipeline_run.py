@@ -21,7 +21,7 @@ from target.commit.opened_runs import journal_of, lake, opened
 from target_spark_lake.commit.journal import Plan
 from target_spark_lake.commit.pipeline_run import open_run
 from target_spark_lake.commit.publish import publish
-from target_spark_lake.tables.changes import Commit, TableChange
+from target_spark_lake.table.changes import Commit, TableChange
 
 __all__ = ["lake"]
 

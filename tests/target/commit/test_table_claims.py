@@ -9,11 +9,11 @@ from singer_spark.errors import (
     ConfigurationError,
     StorageError,
 )
-from singer_spark.storage.storage import Storage
+from singer_spark.store.storage import Storage
 from target.commit.opened_runs import lake, opened
 from target_spark_lake.layout import TABLES, Layout
-from target_spark_lake.tables.changes import Commit, StagedFile, TableChange
-from target_spark_lake.tables.table_record import TableRecord
+from target_spark_lake.table.changes import Commit, StagedFile, TableChange
+from target_spark_lake.table.table_record import TableRecord
 
 __all__ = ["lake"]
 

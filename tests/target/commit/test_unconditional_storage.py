@@ -16,11 +16,11 @@ import pytest
 from servers.proxy import Proxy, running
 from servers.s3 import S3
 from singer_spark.errors import StorageError
-from singer_spark.storage.storage import Storage
+from singer_spark.store.storage import Storage
 from target.loading import record, schema, state, to_bytes
-from target_spark_lake.cli import spark_lake
 from target_spark_lake.commit.lock import newest_entry, take_lock
 from target_spark_lake.layout import Layout
+from target_spark_lake.ops import spark_lake
 from target_spark_lake.target import TargetSparkLake
 
 ID = {"id": {"type": "integer"}}

@@ -16,7 +16,7 @@ from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
 from servers.s3 import S3
 from singer_spark.errors import ConfigurationError, SchemaError, StorageError
-from singer_spark.storage.storage import Storage
+from singer_spark.store.storage import Storage
 from target.delta_lake import DeltaLake, actions, convert
 from target.loading import Lake, record, schema, state
 from target_spark_lake.table_logs.delta_log.log_publish import write_checkpoint

@@ -13,9 +13,9 @@ import pytest
 from deltalake import DeltaTable, Field, write_deltalake
 from deltalake.schema import MapType, PrimitiveType
 
+from singer_spark.core.signals import Stopped
 from singer_spark.errors import RecordError, SchemaError, StorageError
-from singer_spark.process.signals import Stopped
-from singer_spark.storage.storage import Storage
+from singer_spark.store.storage import Storage
 from target.batch_making import BatchRun
 from target.delta_lake import DeltaLake
 from target.formats.foreign_schemas import fields, give_column, not_null, rewrite_schema

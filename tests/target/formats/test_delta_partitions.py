@@ -16,7 +16,7 @@ from deltalake import DeltaTable, write_deltalake
 
 from servers.s3 import S3
 from singer_spark.errors import ConfigurationError, StorageError
-from singer_spark.storage.storage import Storage
+from singer_spark.store.storage import Storage
 from target.delta_lake import DeltaLake, actions, convert
 from target.formats.partitioned_delta import (
     INT,
@@ -32,9 +32,9 @@ from target.formats.partitioned_delta import (
     tuples,
 )
 from target.loading import JSON, Lake, record, schema
-from target_spark_lake.cli.snapshot_view import SPARK, SnapshotView
 from target_spark_lake.columns.partitioning import Partitioning
 from target_spark_lake.config.config_schema import DELTA
+from target_spark_lake.ops.snapshot_view import SPARK, SnapshotView
 from target_spark_lake.table_logs.delta_log.log_entry import AddedFile, DeltaCommit
 from target_spark_lake.table_logs.delta_log.log_publish import publish_commit
 

@@ -7,7 +7,7 @@ import json
 from servers.azure import AzureStore
 from servers.google import GoogleStore
 from servers.s3 import S3
-from singer_spark.storage.storage import Storage
+from singer_spark.store.storage import Storage
 from target_spark_lake.table_logs.delta_log.snapshot import open_table
 
 SCHEMA = {

@@ -12,14 +12,14 @@ import polars
 import pytest
 
 from singer_spark.errors import ConfigurationError
-from singer_spark.storage.storage import Storage
+from singer_spark.store.storage import Storage
 from target.delta_lake import DeltaLake, actions, convert
 from target.formats.partitioned_delta import MOMENT, ROW, TEXT, in_order, lake, load, said, seen
 from target.loading import JSON, Lake
 from target_spark_lake.commit.pipeline_run import open_run
 from target_spark_lake.config.settings import TargetSettings
+from target_spark_lake.formats.compaction import CompactedTable, compact
 from target_spark_lake.layout import Layout
-from target_spark_lake.maintenance.compaction import CompactedTable, compact
 from target_spark_lake.table_logs.delta_log.snapshot import log_file
 
 __all__ = ["lake"]

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from singer_spark.core.lake_type import Struct
 from singer_spark.errors import ConfigurationError, ProtocolError, RecordError
-from singer_spark.singer.lake_type import Struct
 from target.loading import Lake, record, schema
 from target_spark_lake.formats.stream_load import PresentKeys
 

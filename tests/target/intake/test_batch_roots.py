@@ -14,13 +14,13 @@ import pyarrow as pa
 import pytest
 
 from singer_spark.errors import ConfigurationError, ProtocolError
-from singer_spark.storage.storage import Storage
+from singer_spark.store.storage import Storage
 from target.batch_making import RUN, BatchRun, message
 from target.loading import JSON, Lake, record, schema, state
-from target_spark_lake.cli import spark_lake
 from target_spark_lake.config.batch_address import address_of, shown
 from target_spark_lake.config.settings import TargetSettings
 from target_spark_lake.intake.batch_roots import OtherBucketError
+from target_spark_lake.ops import spark_lake
 
 pytestmark = pytest.mark.usefixtures("without_jvm")
 
@@ -305,7 +305,7 @@ def test_recover_removes_old_batch_files_one_by_one_and_none_that_came_since(
             new.write_bytes(b"new")
         return found
 
-    monkeypatch.setattr("singer_spark.storage.storage.Storage.list", wakes_up)
+    monkeypatch.setattr("singer_spark.store.storage.Storage.list", wakes_up)
     config = lake.folder.parent / "target.json"
     config.write_text(json.dumps({"bucket": str(lake.folder), "pipeline": "test"}))
     assert spark_lake.command(["recover", "--config", str(config), "--json"]) == 0

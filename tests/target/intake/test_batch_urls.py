@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from singer_spark.errors import ProtocolError
-from singer_spark.storage.storage import Storage
+from singer_spark.store.storage import Storage
 from target_spark_lake.intake.batch_lines import json_lines
 from target_spark_lake.intake.batch_message import BatchFile, BatchMessage
 from target_spark_lake.intake.batch_places import BatchPlace, BatchPlaces

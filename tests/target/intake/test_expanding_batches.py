@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from singer_spark.errors import ProtocolError
-from singer_spark.storage.storage import Storage
+from singer_spark.store.storage import Storage
 from target.loading import JSON, Lake, schema
 from target_spark_lake.intake import batch_lines
 from target_spark_lake.intake.batch_lines import json_lines

@@ -15,9 +15,9 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import functions
 
+from singer_spark.core.schema_mapping import stream_columns
+from singer_spark.engine.lake_columns import spark_columns
 from singer_spark.errors import ProtocolError
-from singer_spark.singer.schema_mapping import stream_columns
-from singer_spark.spark.lake_columns import spark_columns
 from target.batch_making import (
     EVERY_TYPE,
     EVERY_VALUE,
@@ -31,8 +31,8 @@ from target.batch_making import (
 from target.delta_lake import DeltaLake
 from target.iceberg_lake import IcebergLake
 from target.loading import JSON, Lake, record, schema, state
-from target_spark_lake.cli import spark_lake
 from target_spark_lake.intake import batch_sweep
+from target_spark_lake.ops import spark_lake
 
 INT = {"type": ["integer", "null"]}
 DAY = 24 * 60 * 60

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from singer_spark.errors import ConfigurationError, StorageError
-from singer_spark.storage.storage import Storage
+from singer_spark.store.storage import Storage
 from target.loading import JSON, Lake, record, schema
-from target_spark_lake.cli import state_editing
 from target_spark_lake.commit.pipeline_run import open_run
 from target_spark_lake.layout import Layout
+from target_spark_lake.ops import state_editing
 
 pytestmark = pytest.mark.usefixtures("without_jvm")
 ID = {"id": {"type": "integer"}}

@@ -10,15 +10,15 @@ import click
 import pytest
 from meltano.core.state_store import MeltanoState
 
-from singer_spark.singer.exact_json import Number, state_from_json, to_json
+from singer_spark.core.exact_json import Number, state_from_json, to_json
 from singer_spark.state.handed_state import VARIABLE
 from singer_spark.state.run_log import read_entry
 from singer_spark.state.source import open_state_source
 from target.loading import JSON, Lake, record, schema
-from target_spark_lake.cli import spark_lake
 from target_spark_lake.intake.singer_lines import parse_line
 from target_spark_lake.layout import Layout
 from target_spark_lake.meltano import lake_states
+from target_spark_lake.ops import spark_lake
 
 VALUES = (
     '{"z":18446744073709551616,"m":-123456789012345678901234567890,"a":1.10,"t":1E-400,"h":1E+400,'

@@ -6,14 +6,14 @@ from dataclasses import replace
 
 import pytest
 
+from singer_spark.core.lake_type import Struct
 from singer_spark.errors import ConfigurationError, ProtocolError
-from singer_spark.singer.lake_type import Struct
 from target_spark_lake.config.settings import TargetSettings
 from target_spark_lake.intake.stream_schema import StreamSchema
 from target_spark_lake.load.extent import Extents, WholeStreams
 from target_spark_lake.load.sink import SettledStream, StreamSink
 from target_spark_lake.load.source_key_batches import KeyBatches
-from target_spark_lake.staging.batch_plan import BatchPlan
+from target_spark_lake.stage.batch_plan import BatchPlan
 
 STREAMS = ("s", "beside")
 

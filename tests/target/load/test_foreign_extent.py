@@ -11,7 +11,7 @@ import pytest
 from singer_spark.errors import ConfigurationError
 from target.formats.merging.keyed_items import ITEM, item, lake
 from target.loading import Lake, schema
-from target_spark_lake.cli import spark_lake
+from target_spark_lake.ops import spark_lake
 
 __all__ = ["lake"]
 

@@ -11,7 +11,7 @@ import pytest
 
 from singer_spark.errors import ConfigurationError
 from target.loading import Lake, record, schema
-from target_spark_lake.tables.table_record import TableRecord
+from target_spark_lake.table.table_record import TableRecord
 
 INT = {"type": ["integer", "null"]}
 

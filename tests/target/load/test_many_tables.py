@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from servers.proxy import Proxy, running
-from singer_spark.storage.storage import Storage
+from singer_spark.store.storage import Storage
 from target.loading import Lake, record, schema
 from target_spark_lake.layout import Layout
 from target_spark_lake.load import batches
-from target_spark_lake.tables.table_record import TableRecord, claim_all
+from target_spark_lake.table.table_record import TableRecord, claim_all
 
 if TYPE_CHECKING:
     from servers.s3 import S3

@@ -37,9 +37,7 @@ def test_metadata_columns_that_a_tap_declares_too_are_ours(lake: Lake, monkeypat
 
 
 def test_metadata_columns_of_the_usual_types_need_no_second_look(lake: Lake, monkeypatch) -> None:
-    monkeypatch.setattr(
-        "target_spark_lake.validation.record_validator.RecordValidator.message", None
-    )
+    monkeypatch.setattr("target_spark_lake.validate.record_validator.RecordValidator.message", None)
     closed = schema("s", {**ID, **MARKED}, additionalProperties=False)
     lake.load(closed, record("s", id=1, _sdc_extracted_at="2020-01-01T00:00:00Z", _sdc_sequence=5))
     assert lake.rows("s", "id") == [(1,)]

@@ -20,7 +20,7 @@ from servers.proxy import running
 from servers.s3 import S3
 from singer_spark.errors import ProtocolError
 from singer_spark.state.source import open_state_source
-from singer_spark.storage.storage import Storage
+from singer_spark.store.storage import Storage
 from target.loading import JSON, record, schema, staging_ended, state, to_bytes, with_resume
 from target_spark_lake.table_logs.iceberg_log.lake_catalog import io_properties
 from target_spark_lake.target import TargetSparkLake

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from singer_spark.storage.storage import Storage
+from singer_spark.store.storage import Storage
 from target_spark_lake.load.staging_pool import StagingPool
-from target_spark_lake.tables.changes import StagedBatch
+from target_spark_lake.table.changes import StagedBatch
 
 FOLDER = ".dataspoc/staging/runs/test/run/s/00000"
 

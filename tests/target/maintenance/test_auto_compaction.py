@@ -16,20 +16,20 @@ import pytest
 
 from faults.faulty import Counting
 from servers.s3 import S3
-from singer_spark.storage.files import FileInfo
+from singer_spark.store.files import FileInfo
 from target.loading import Lake, record, schema
 from target.maintenance.fed_table import TABLE, Fed, few
-from target_spark_lake.cli.spark_lake import command
 from target_spark_lake.config.config_schema import DELTA, ICEBERG, PARQUET
 from target_spark_lake.config.settings import TargetSettings
-from target_spark_lake.maintenance import auto_compaction, compaction_plan
-from target_spark_lake.maintenance.compaction_plan import (
+from target_spark_lake.formats import auto_compaction, compaction_plan
+from target_spark_lake.formats.compaction_plan import (
     MANY,
     SMALL,
     has_many,
     oldest,
     planned_joins,
 )
+from target_spark_lake.ops.spark_lake import command
 
 __all__ = ["few"]
 

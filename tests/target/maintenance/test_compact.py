@@ -17,12 +17,12 @@ from singer_spark.state.run_log import run_ids
 from target.loading import Lake, record, schema
 from target.maintenance.written_tables import COLUMNS, LARGE, LAYOUT, Tables, known, rows
 from target.plain_readers import seen_by_all
-from target_spark_lake.cli.spark_lake import command
 from target_spark_lake.commit.pipeline_run import open_run
 from target_spark_lake.config.settings import TargetSettings
+from target_spark_lake.formats import file_joiner
+from target_spark_lake.formats.compaction import compact
 from target_spark_lake.layout import Layout
-from target_spark_lake.maintenance import file_joiner
-from target_spark_lake.maintenance.compaction import compact
+from target_spark_lake.ops.spark_lake import command
 
 INT = {"type": ["integer", "null"]}
 TEXT = {"type": ["string", "null"]}

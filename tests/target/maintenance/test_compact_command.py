@@ -16,10 +16,10 @@ from faults.small_lake import LAYOUT as NUMBERS
 from faults.small_lake import NO_BEATS, PIPELINE, STEP, SmallLake, dead_process
 from singer_spark.errors import LockedError
 from singer_spark.state.run_log import run_ids
-from target_spark_lake.cli.spark_lake import command
 from target_spark_lake.commit.pipeline_run import open_run
 from target_spark_lake.config.settings import TargetSettings
-from target_spark_lake.maintenance.compaction import compact
+from target_spark_lake.formats.compaction import compact
+from target_spark_lake.ops.spark_lake import command
 
 
 @pytest.fixture

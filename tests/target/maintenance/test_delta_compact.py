@@ -19,19 +19,19 @@ from deltalake import DeltaTable, Field, write_deltalake
 from deltalake.schema import MapType
 
 from servers.s3 import S3
+from singer_spark.core.arrow_schema import arrow_schema
+from singer_spark.core.lake_type import columns_from_text
 from singer_spark.errors import ConfigurationError, StorageError
-from singer_spark.singer.arrow_schema import arrow_schema
-from singer_spark.singer.lake_type import columns_from_text
-from singer_spark.storage.files import FileInfo
-from singer_spark.storage.storage import Storage
+from singer_spark.store.files import FileInfo
+from singer_spark.store.storage import Storage
 from target.delta_lake import DeltaLake
 from target.loading import record, schema
-from target_spark_lake.cli import spark_lake
+from target_spark_lake.formats.compaction_plan import planned_joins
+from target_spark_lake.formats.file_joiner import FileJoiner
 from target_spark_lake.layout import Layout
-from target_spark_lake.maintenance.compaction_plan import planned_joins
-from target_spark_lake.maintenance.file_joiner import FileJoiner
+from target_spark_lake.ops import spark_lake
+from target_spark_lake.table.table_record import read_record, write_record
 from target_spark_lake.table_logs.delta_log.snapshot import log_file
-from target_spark_lake.tables.table_record import read_record, write_record
 
 INT = {"type": ["integer", "null"]}
 TEXT = {"type": ["string", "null"]}

@@ -14,13 +14,13 @@ from deltalake import DeltaTable, write_deltalake
 
 from faults.small_lake import NO_BEATS, dead_process
 from singer_spark.errors import ConfigurationError, LockedError, StorageError
-from singer_spark.storage.storage import Storage
+from singer_spark.store.storage import Storage
 from target.delta_lake import DeltaLake
 from target.iceberg_lake import IcebergLake
 from target.loading import record, schema, state
-from target_spark_lake.cli import spark_lake
 from target_spark_lake.commit.pipeline_run import open_run
 from target_spark_lake.layout import Layout
+from target_spark_lake.ops import spark_lake
 from target_spark_lake.table_logs.delta_log.expendable import retention
 
 INT = {"type": ["integer", "null"]}

@@ -9,15 +9,15 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from singer_spark.singer.arrow_schema import arrow_schema
-from singer_spark.singer.lake_type import columns_from_text
-from singer_spark.storage.storage import Storage
+from singer_spark.core.arrow_schema import arrow_schema
+from singer_spark.core.lake_type import columns_from_text
+from singer_spark.store.storage import Storage
 from target_spark_lake.commit.pipeline_run import PipelineRun, open_run
 from target_spark_lake.config.settings import TargetSettings
+from target_spark_lake.formats.compaction import CompactedTable, compact
 from target_spark_lake.layout import Layout, file_age
-from target_spark_lake.maintenance.compaction import CompactedTable, compact
-from target_spark_lake.tables.changes import Commit, StagedFile, TableChange
-from target_spark_lake.tables.table_record import TableRecord
+from target_spark_lake.table.changes import Commit, StagedFile, TableChange
+from target_spark_lake.table.table_record import TableRecord
 
 LAYOUT = Layout("test")
 COLUMNS = {"id": "bigint", "note": "string"}

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import target_spark_lake
+from singer_spark.engine.python_tasks import send_along
 from singer_spark.errors import ConfigurationError
-from singer_spark.spark.python_tasks import send_along
-from singer_spark.storage.storage import Storage
-from target_spark_lake.staging.lake_session import check_reach
+from singer_spark.store.storage import Storage
+from target_spark_lake.stage.lake_session import check_reach
 
 if TYPE_CHECKING:
     from pathlib import Path

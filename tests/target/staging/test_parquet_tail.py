@@ -15,9 +15,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from singer_spark.singer.arrow_schema import arrow_schema, columns_of_arrow
-from singer_spark.singer.lake_type import Struct, columns_from_text, columns_to_text
-from singer_spark.storage.thrift_compact import (
+from singer_spark.core.arrow_schema import arrow_schema, columns_of_arrow
+from singer_spark.core.lake_type import Struct, columns_from_text, columns_to_text
+from singer_spark.store.thrift_compact import (
     BINARY,
     BYTE,
     DOUBLE,
@@ -31,7 +31,7 @@ from singer_spark.storage.thrift_compact import (
     struct_bytes,
 )
 from target.plain_readers import seen_by_all
-from target_spark_lake.staging.parquet_tail import null_columns_tail
+from target_spark_lake.stage.parquet_tail import null_columns_tail
 
 OLD = columns_from_text({"id": "int", "o": "struct<a:int,l:array<string>>"})
 NEW_TYPES = {

@@ -11,10 +11,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from singer_spark.storage.storage import Storage
+from singer_spark.store.storage import Storage
 from target.loading import Lake, record, schema
-from target_spark_lake.staging.place import StagingPlace
-from target_spark_lake.tables.changes import StagedFile
+from target_spark_lake.stage.place import StagingPlace
+from target_spark_lake.table.changes import StagedFile
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -12,12 +12,12 @@ from pyspark import cloudpickle
 
 import singer_spark
 import target_spark_lake
+from singer_spark.engine import python_tasks
 from singer_spark.errors import ConfigurationError
-from singer_spark.spark import python_tasks
-from singer_spark.storage.storage import Storage
+from singer_spark.store.storage import Storage
 from target.loading import Lake, record, schema
 from target_spark_lake.config.settings import TargetSettings
-from target_spark_lake.formats.merging.rewriting import staged_files
+from target_spark_lake.formats.rewriting import staged_files
 
 ID = {"id": {"type": "integer"}}
 

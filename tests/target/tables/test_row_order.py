@@ -14,14 +14,14 @@ from deltalake import DeltaTable
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from singer_spark.storage.files import FileInfo
+from singer_spark.store.files import FileInfo
 from target.cli.viewed_rows import rows_of, view
 from target.iceberg_lake import IcebergLake
 from target.loading import Lake, record, schema
-from target_spark_lake.cli.spark_lake import command
+from target_spark_lake.formats.compaction_plan import MOST_PARTS, planned_joins
 from target_spark_lake.layout import Layout, is_in_parts
-from target_spark_lake.maintenance.compaction_plan import MOST_PARTS, planned_joins
-from target_spark_lake.tables.row_order import Parts, cut_parts, joined_parts, numbered, own_parts
+from target_spark_lake.ops.spark_lake import command
+from target_spark_lake.table.row_order import Parts, cut_parts, joined_parts, numbered, own_parts
 
 INT = {"type": ["integer", "null"]}
 TEXT = {"type": ["string", "null"]}

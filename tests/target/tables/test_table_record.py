@@ -14,10 +14,10 @@ from faults.rivals.test_rivals import ELSEWHERE, expire
 from faults.small_lake import LAYOUT, NO_BEATS, STEP, SmallLake, dead_process
 from singer_spark.errors import ConfigurationError, LockedError
 from singer_spark.state.run_log import encode
-from singer_spark.storage.storage import Storage
+from singer_spark.store.storage import Storage
 from target_spark_lake.commit.pipeline_run import PipelineRun, open_run
 from target_spark_lake.layout import Layout
-from target_spark_lake.tables.table_record import (
+from target_spark_lake.table.table_record import (
     TableRecord,
     claim_all,
     read_record,

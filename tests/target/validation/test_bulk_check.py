@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema import Draft7Validator
 
-from singer_spark.singer.schema_mapping import stream_columns
-from singer_spark.singer.sql_type import SqlType, property_schema
-from target_spark_lake.staging.batch_plan import BatchPlan
-from target_spark_lake.staging.line_rows import rows_of
-from target_spark_lake.validation.bulk_check import record_check
+from singer_spark.core.schema_mapping import stream_columns
+from singer_spark.core.sql_type import SqlType, property_schema
+from target_spark_lake.stage.batch_plan import BatchPlan
+from target_spark_lake.stage.line_rows import rows_of
+from target_spark_lake.validate.bulk_check import record_check
 
 TYPES = {
     "id": "BIGINT",

@@ -11,14 +11,14 @@ from typing import Any
 
 import pytest
 
+from singer_spark.core.schema_mapping import stream_columns
 from singer_spark.errors import RecordError
-from singer_spark.singer.schema_mapping import stream_columns
 from target_spark_lake.intake.stream_schema import with_objects
-from target_spark_lake.staging.batch_plan import BatchPlan
-from target_spark_lake.staging.line_rows import rows_of
-from target_spark_lake.validation.bulk_check import record_check
-from target_spark_lake.validation.record_validator import RecordValidator
-from target_spark_lake.validation.schema_check import schema_problem
+from target_spark_lake.stage.batch_plan import BatchPlan
+from target_spark_lake.stage.line_rows import rows_of
+from target_spark_lake.validate.bulk_check import record_check
+from target_spark_lake.validate.record_validator import RecordValidator
+from target_spark_lake.validate.schema_check import schema_problem
 
 JSON = dict[str, Any]
 

@@ -20,9 +20,9 @@ from hypothesis import strategies as st
 
 from singer_spark.errors import RecordError, SchemaError
 from target.loading import JSON, Lake, record, schema
-from target_spark_lake.validation import patterns
-from target_spark_lake.validation.draft7 import draft7, draft7_formats
-from target_spark_lake.validation.patterns import (
+from target_spark_lake.validate import patterns
+from target_spark_lake.validate.draft7 import draft7, draft7_formats
+from target_spark_lake.validate.patterns import (
     SlowPatternError,
     is_found,
     is_pattern,

@@ -103,7 +103,7 @@ def test_what_nobody_thought_of_is_the_record_s_too(
     def fails(*_: object) -> None:
         raise KeyError("of a library")
 
-    monkeypatch.setattr("target_spark_lake.validation.record_validator.lake_value", fails)
+    monkeypatch.setattr("target_spark_lake.validate.record_validator.lake_value", fails)
     address = {"type": "string", "format": "uri"}
     lake.load(schema("s", {"v": address}), record("s", v="a:b"), on_invalid_record="quarantine")
     (path,) = (lake.folder / ".dataspoc/rejected/test").glob("*/s.jsonl")

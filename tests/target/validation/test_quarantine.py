@@ -15,7 +15,7 @@ import pytest
 from servers.s3 import S3
 from singer_spark.errors import ProtocolError, RecordError
 from target.loading import JSON, Lake, record, schema, state, to_bytes
-from target_spark_lake.cli import spark_lake
+from target_spark_lake.ops import spark_lake
 
 INT = {"type": ["integer", "null"]}
 TEXT = {"type": ["string", "null"]}

@@ -13,8 +13,8 @@ import pytest
 
 from singer_spark.errors import RecordError, SchemaError
 from target.loading import Lake, record, schema, state
-from target_spark_lake.validation.draft7 import draft7
-from target_spark_lake.validation.schema_check import schema_problem
+from target_spark_lake.validate.draft7 import draft7
+from target_spark_lake.validate.schema_check import schema_problem
 
 pytestmark = pytest.mark.usefixtures("without_jvm")
 JSON = dict[str, Any]

@@ -16,12 +16,12 @@ from jsonschema import Draft7Validator, FormatChecker
 from jsonschema.validators import extend
 from rfc3339_validator import validate_rfc3339
 
+from singer_spark.core.schema_mapping import stream_columns
 from singer_spark.errors import RecordError
-from singer_spark.singer.schema_mapping import stream_columns
-from target_spark_lake.staging.batch_plan import BatchPlan
-from target_spark_lake.staging.line_rows import rows_of, rows_of_messages
-from target_spark_lake.validation.bulk_check import record_check
-from target_spark_lake.validation.record_validator import RecordValidator
+from target_spark_lake.stage.batch_plan import BatchPlan
+from target_spark_lake.stage.line_rows import rows_of, rows_of_messages
+from target_spark_lake.validate.bulk_check import record_check
+from target_spark_lake.validate.record_validator import RecordValidator
 
 JSON = dict[str, Any]
 

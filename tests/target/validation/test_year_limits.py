@@ -13,13 +13,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from singer_spark.core.key_value import KeyType, KeyValue
 from singer_spark.errors import RecordError
-from singer_spark.singer.key_value import KeyType, KeyValue
 from target.batch_making import BatchRun
 from target.delta_lake import DeltaLake
 from target.iceberg_lake import IcebergLake
 from target.loading import JSON, Lake, record, schema
-from target_spark_lake.cli import spark_lake
+from target_spark_lake.ops import spark_lake
 
 INT = {"type": ["integer", "null"]}
 MOMENT = {"type": ["string", "null"], "format": "date-time"}

@@ -7,11 +7,11 @@ from __future__ import annotations
 from datetime import UTC, date, datetime
 from decimal import Decimal
 
-from singer_spark.singer.schema_mapping import stream_columns
-from target_spark_lake.staging.batch_plan import BatchPlan
-from target_spark_lake.staging.line_rows import rows_of
-from target_spark_lake.validation.bulk_check import record_check
-from target_spark_lake.validation.record_validator import RecordValidator
+from singer_spark.core.schema_mapping import stream_columns
+from target_spark_lake.stage.batch_plan import BatchPlan
+from target_spark_lake.stage.line_rows import rows_of
+from target_spark_lake.validate.bulk_check import record_check
+from target_spark_lake.validate.record_validator import RecordValidator
 
 TEXT = {"type": ["string", "null"]}
 TYPES = {

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from singer_spark.singer.lake_type import STRING, Scalar
-from singer_spark.singer.metadata_columns import DELETED_AT
-from target_spark_lake.formats.merging.rules import PLACE
-from target_spark_lake.verify import comparison, grouped_rows
-from target_spark_lake.verify.compared_columns import ComparedColumn
-from target_spark_lake.verify.comparison import Comparison, Found
+from singer_spark.core.lake_type import STRING, Scalar
+from singer_spark.core.metadata_columns import DELETED_AT
+from target_spark_lake.formats.rules import PLACE
+from target_spark_lake.ops import comparison, grouped_rows
+from target_spark_lake.ops.compared_columns import ComparedColumn
+from target_spark_lake.ops.comparison import Comparison, Found
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

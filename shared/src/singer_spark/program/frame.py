@@ -10,11 +10,9 @@ import sys
 from collections.abc import Callable
 from typing import NoReturn
 
-from singer_spark.errors import ResourceError, SingerSparkError, report
-from singer_spark.jvm.spark_jvm import end_jvm, jvm_failure, kill_jvm
-from singer_spark.process.scratch import remove_scratch
-from singer_spark.process.shortage import shortage
-from singer_spark.process.signals import (
+from singer_spark.core.scratch import remove_scratch
+from singer_spark.core.shortage import shortage
+from singer_spark.core.signals import (
     Stopped,
     StoppedByError,
     end_after_signal,
@@ -22,8 +20,10 @@ from singer_spark.process.signals import (
     stop_on_signals,
     too_late_to_stop,
 )
-from singer_spark.process.stderr import claim_stderr, release_stderr
-from singer_spark.process.stdout import claim_stdout
+from singer_spark.core.stderr import claim_stderr, release_stderr
+from singer_spark.core.stdout import claim_stdout
+from singer_spark.engine.spark_jvm import end_jvm, jvm_failure, kill_jvm
+from singer_spark.errors import ResourceError, SingerSparkError, report
 
 
 def run_program(

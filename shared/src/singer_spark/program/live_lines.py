@@ -11,7 +11,7 @@ import sys
 import threading
 from typing import TYPE_CHECKING
 
-from singer_spark.process.stderr import WIPE, share_terminal
+from singer_spark.core.stderr import WIPE, share_terminal
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -10,8 +10,8 @@ import os
 import sys
 from pathlib import Path
 
+from singer_spark.core.singer_sdk_import import import_singer_sdk
 from singer_spark.errors import redact_logs
-from singer_spark.imports.singer_sdk_import import import_singer_sdk
 
 LOG_CONFIG = "SINGER_SDK_LOG_CONFIG"
 LEVELS = ("debug", "info", "warning", "error")

@@ -13,7 +13,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from singer_spark.process.stderr import share_terminal
+from singer_spark.core.stderr import share_terminal
 from singer_spark.program.amounts import count_text, size_text, span_text
 from singer_spark.program.live_lines import LiveLines
 from singer_spark.program.logs import is_structured

@@ -18,7 +18,7 @@ from singer_spark.state.database_url import POSTGRESQL, WITHOUT_PACKAGE, Databas
 from singer_spark.state.folder import FolderState
 from singer_spark.state.store import BucketState, StateStore, state_path
 from singer_spark.state.table import StateTable
-from singer_spark.storage.storage import Storage
+from singer_spark.store.storage import Storage
 
 DEFAULT_TABLE = "spark_lake_state"
 

@@ -18,7 +18,7 @@ from singer_spark.state.store import same_state
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from singer_spark.storage.storage import Storage
+    from singer_spark.store.storage import Storage
 
 JSON = dict[str, Any]
 

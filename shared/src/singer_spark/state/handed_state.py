@@ -17,8 +17,8 @@ from collections.abc import Mapping, MutableMapping
 from pathlib import Path
 from typing import Any
 
+from singer_spark.core.scratch import scratch_folder
 from singer_spark.errors import ConfigurationError
-from singer_spark.process.scratch import scratch_folder
 
 VARIABLE = "SPARK_LAKE_STATE"
 PLAIN = ("bucket", "pipeline")

@@ -13,14 +13,14 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
+from singer_spark.core.exact_json import state_from_json, to_json
+from singer_spark.core.messages import timestamp_text
 from singer_spark.errors import DamagedError, StorageError
-from singer_spark.singer.exact_json import state_from_json, to_json
-from singer_spark.singer.messages import timestamp_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from singer_spark.storage.storage import Storage
+    from singer_spark.store.storage import Storage
 
 LAKE_FOLDER = ".dataspoc"
 # Where a tap writes its batch files in the lake's bucket, unless it is given another place.

@@ -18,7 +18,7 @@ from functools import cached_property
 from typing import Any
 from urllib.parse import unquote
 
-from singer_spark.config.config_secrets import register_secrets
+from singer_spark.core.config_secrets import register_secrets
 from singer_spark.errors import ConfigurationError, StorageError
 from singer_spark.state.backend import StateBackend, open_database_state, open_state_store
 from singer_spark.state.checkpoint import Checkpoint, checkpoint_path, read_checkpoint
@@ -39,7 +39,7 @@ from singer_spark.state.store import (
     published_state,
     state_path,
 )
-from singer_spark.storage.storage import Storage, open_url
+from singer_spark.store.storage import Storage, open_url
 
 logger = logging.getLogger(__name__)
 

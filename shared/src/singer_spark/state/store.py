@@ -6,14 +6,14 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
+from singer_spark.core.exact_json import state_from_json, to_json, to_json_bytes
 from singer_spark.errors import StateError
-from singer_spark.singer.exact_json import state_from_json, to_json, to_json_bytes
 from singer_spark.state.run_log import COMMITTED, LAKE_FOLDER, RunEntry, folder_name
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from singer_spark.storage.storage import Storage
+    from singer_spark.store.storage import Storage
 
 
 @dataclass(frozen=True)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from singer_spark.core.exact_json import to_json
+from singer_spark.core.messages import timestamp_text
 from singer_spark.errors import StorageError
-from singer_spark.singer.exact_json import to_json
-from singer_spark.singer.messages import timestamp_text
 from singer_spark.state.run_log import FORMAT_VERSION
 from singer_spark.state.store import Signature, state_text
 

@@ -13,12 +13,12 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from singer_spark.core.messages import timestamp_text
 from singer_spark.errors import SingerSparkError
-from singer_spark.singer.messages import timestamp_text
 from singer_spark.state.run_log import LAKE_FOLDER, decode, encode, folder_name
 
 if TYPE_CHECKING:
-    from singer_spark.storage.storage import Storage
+    from singer_spark.store.storage import Storage
 
 # Names the file under `spark-lake run`.
 VARIABLE = "SPARK_LAKE_TAP_FAILURE"

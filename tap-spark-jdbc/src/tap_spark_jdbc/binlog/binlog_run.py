@@ -11,9 +11,9 @@ from tap_spark_jdbc.binlog.binlog_server import BinlogServer
 from tap_spark_jdbc.binlog.gtids import covers
 from tap_spark_jdbc.binlog.logged_tables import LoggedTable, logged_tables
 from tap_spark_jdbc.binlog.position import FIRST_OFFSET, BinlogBookmark, Place
-from tap_spark_jdbc.extraction.stream_progress import StreamProgress
-from tap_spark_jdbc.log.change_log import ChangeLog
-from tap_spark_jdbc.log.position import lost
+from tap_spark_jdbc.extract.stream_progress import StreamProgress
+from tap_spark_jdbc.wal.change_log import ChangeLog
+from tap_spark_jdbc.wal.position import lost
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from singer_spark.program.progress import Progress
     from tap_spark_jdbc.binlog.change_lines import BinlogStream
     from tap_spark_jdbc.binlog.reading import BinlogReading
-    from tap_spark_jdbc.extraction.run_budget import RunBudget
-    from tap_spark_jdbc.extraction.run_state import RunState
+    from tap_spark_jdbc.extract.run_budget import RunBudget
+    from tap_spark_jdbc.extract.run_state import RunState
     from tap_spark_jdbc.plan.stream_plan import StreamPlan
     from tap_spark_jdbc.source.database import Database
 

@@ -9,12 +9,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from singer_spark.core.metadata_columns import DELETED_AT, LOG_PLACE, LOG_POSITION
 from singer_spark.errors import SourceError
-from singer_spark.singer.metadata_columns import DELETED_AT, LOG_PLACE, LOG_POSITION
 from tap_spark_jdbc.binlog.events import DELETES, UPDATES, row_events
 from tap_spark_jdbc.binlog.row_images import RowImages
-from tap_spark_jdbc.log.pending_lines import PendingLines
-from tap_spark_jdbc.log.position import lost
+from tap_spark_jdbc.wal.pending_lines import PendingLines
+from tap_spark_jdbc.wal.position import lost
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

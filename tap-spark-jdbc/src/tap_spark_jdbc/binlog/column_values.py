@@ -45,7 +45,7 @@ from tap_spark_jdbc.binlog.table_map import (
     VARCHAR_COMPRESSED,
     YEAR,
 )  # fmt: skip
-from tap_spark_jdbc.columnar.columnar_query import masked
+from tap_spark_jdbc.supply.columnar_query import masked
 
 if TYPE_CHECKING:
     from tap_spark_jdbc.binlog.position import LoggedColumn

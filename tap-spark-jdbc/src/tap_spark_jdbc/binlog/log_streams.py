@@ -14,7 +14,7 @@ from tap_spark_jdbc.binlog.gtids import MySqlGtids
 from tap_spark_jdbc.binlog.logged_tables import logged_tables
 from tap_spark_jdbc.binlog.position import Place
 from tap_spark_jdbc.binlog.reading import BinlogReading
-from tap_spark_jdbc.columnar.columnar_source import lake_schema
+from tap_spark_jdbc.supply.columnar_source import lake_schema
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from tap_spark_jdbc.binlog.binlog_server import BinlogServer
     from tap_spark_jdbc.binlog.logged_tables import LoggedTable
     from tap_spark_jdbc.binlog.position import BinlogBookmark, LoggedColumn
-    from tap_spark_jdbc.extraction.run_budget import RunBudget
+    from tap_spark_jdbc.extract.run_budget import RunBudget
     from tap_spark_jdbc.plan.stream_plan import StreamPlan
     from tap_spark_jdbc.source.database import Database
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tap_spark_jdbc.log.position import LOG_BASED, StreamPosition, lost
+from tap_spark_jdbc.wal.position import LOG_BASED, StreamPosition, lost
 
 # Where the first event of a file begins.
 FIRST_OFFSET = 4

@@ -10,8 +10,7 @@ from uuid import UUID
 import numpy as np
 import pyarrow as pa
 
-from singer_spark.process import stdout
-from singer_spark.singer import messages
+from singer_spark.core import messages, stdout
 from tap_spark_jdbc.binlog.change_lines import Commits
 from tap_spark_jdbc.binlog.events import (
     BEGINS,
@@ -35,8 +34,8 @@ from tap_spark_jdbc.binlog.gtids import MariaDbGtids, MySqlGtids
 from tap_spark_jdbc.binlog.position import Place
 from tap_spark_jdbc.binlog.statements import Statement
 from tap_spark_jdbc.binlog.table_map import TableMap
-from tap_spark_jdbc.log.pending_lines import PendingLines, send
-from tap_spark_jdbc.log.position import lost
+from tap_spark_jdbc.wal.pending_lines import PendingLines, send
+from tap_spark_jdbc.wal.position import lost
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -45,7 +44,7 @@ if TYPE_CHECKING:
     from singer_spark.program.progress import Progress
     from tap_spark_jdbc.binlog.change_lines import BinlogStream
     from tap_spark_jdbc.binlog.events import Events, Numbers
-    from tap_spark_jdbc.extraction.run_budget import RunBudget
+    from tap_spark_jdbc.extract.run_budget import RunBudget
 
 logger = logging.getLogger("tap-spark-jdbc")
 _CONTROL = (

@@ -8,8 +8,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from singer_spark.config.setting_problems import nearest
-from singer_spark.spark.cluster import is_local
+from singer_spark.core.setting_problems import nearest
+from singer_spark.engine.cluster import is_local
 from tap_spark_jdbc.dialects import dialect_of, known_dialects
 
 _IAM = ("postgresql", "mariadb")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from singer_spark.core.bookmark import KeyType, KeyValue
 from singer_spark.errors import ConfigurationError
-from singer_spark.singer.bookmark import KeyType, KeyValue
 
 GRAMMAR = "schema.table:column:type[:i|e][@start][!append|upsert]"
 _SIGNS = '.:@!"'

@@ -7,20 +7,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar
 
-from singer_spark.config.config_secrets import register_secrets
-from singer_spark.config.environment import expand, with_numbers
-from singer_spark.config.setting_problems import SDK_SETTINGS, config_problems
-from singer_spark.config.spark_settings import SparkSettings
+from singer_spark.core.bookmark import KeyType
+from singer_spark.core.config_secrets import register_secrets
+from singer_spark.core.environment import expand, with_numbers
+from singer_spark.core.setting_problems import SDK_SETTINGS, config_problems
+from singer_spark.core.spark_settings import SparkSettings
+from singer_spark.engine.engine import LOCAL, engine_and_why, is_spark
 from singer_spark.errors import ConfigurationError
-from singer_spark.singer.bookmark import KeyType
-from singer_spark.spark.engine import LOCAL, engine_and_why, is_spark
 from tap_spark_jdbc.config.batch_settings import BatchSettings, batch_problems
 from tap_spark_jdbc.config.config_schema import CONFIG_JSONSCHEMA
 from tap_spark_jdbc.config.database_limits import database_problems, reach_problems
 from tap_spark_jdbc.config.incremental_spec import IncrementalSpec
 from tap_spark_jdbc.config.query_text import query_problems
 from tap_spark_jdbc.config.ssh_settings import SshSettings, ssh_problems
-from tap_spark_jdbc.masking.mask import Kind
+from tap_spark_jdbc.dialects.mask import Kind
 
 T = TypeVar("T")
 __all__ = ["CONFIG_JSONSCHEMA", "QueryStream", "SparkSettings", "StreamOptions", "TapSettings"]

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from singer_spark.spark.cluster import is_local
+from singer_spark.engine.cluster import is_local
 
 
 @dataclass(frozen=True)

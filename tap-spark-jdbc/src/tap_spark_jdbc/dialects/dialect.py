@@ -6,9 +6,9 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
+from singer_spark.core.bookmark import KeyType, KeyValue
+from singer_spark.core.sql_type import SqlType
 from singer_spark.errors import ConfigurationError
-from singer_spark.singer.bookmark import KeyType, KeyValue
-from singer_spark.singer.sql_type import SqlType
 from tap_spark_jdbc.dialects.tables import Column, Key, Reading, Table
 from tap_spark_jdbc.dialects.text_casts import spark_string
 from tap_spark_jdbc.dialects.type_rules import (

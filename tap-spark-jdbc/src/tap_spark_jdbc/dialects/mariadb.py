@@ -7,7 +7,7 @@ reads the rows, and refuses it.
 
 from dataclasses import replace
 
-from singer_spark.singer.bookmark import KeyType
+from singer_spark.core.bookmark import KeyType
 from tap_spark_jdbc.dialects.dialect import (
     CONNECTORX,
     LIMIT,

@@ -5,7 +5,7 @@ Types by their standard names, all others refused by name.
 
 from dataclasses import replace
 
-from singer_spark.singer.bookmark import KeyType
+from singer_spark.core.bookmark import KeyType
 from tap_spark_jdbc.dialects.dialect import LIMIT, LITERALS, Dialect
 from tap_spark_jdbc.dialects.type_rules import STANDARD_RULES, TypeRule
 

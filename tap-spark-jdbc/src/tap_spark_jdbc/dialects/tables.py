@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from singer_spark.singer.bookmark import KeyType, KeyValue
-from singer_spark.singer.sql_type import SqlType
-from tap_spark_jdbc.masking.mask import Mask
+from singer_spark.core.bookmark import KeyType, KeyValue
+from singer_spark.core.sql_type import SqlType
+from tap_spark_jdbc.dialects.mask import Mask
 
 _KEY_TYPES = {
     "TINYINT": KeyType.INTEGER,

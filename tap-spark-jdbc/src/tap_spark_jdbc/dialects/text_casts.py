@@ -4,7 +4,7 @@ the column.
 
 from __future__ import annotations
 
-from singer_spark.singer.sql_type import SqlType
+from singer_spark.core.sql_type import SqlType
 
 _FLOATING_TYPES = ("REAL", "DOUBLE PRECISION")
 _INTEGERS = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT")

@@ -8,8 +8,8 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from singer_spark.singer.key_value import KeyType
-from singer_spark.singer.sql_type import SqlType
+from singer_spark.core.key_value import KeyType
+from singer_spark.core.sql_type import SqlType
 from tap_spark_jdbc.dialects.tables import Column, Reading
 from tap_spark_jdbc.dialects.text_casts import KNOWN_TYPES, spark_string, text_cast
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any
 
+from singer_spark.core.bookmark import KeyType
+from singer_spark.core.sql_type import property_schema
 from singer_spark.errors import ConfigurationError
-from singer_spark.singer.bookmark import KeyType
-from singer_spark.singer.sql_type import property_schema
 from tap_spark_jdbc.plan.stream_choice import (
     CatalogOptions,
     Choice,

@@ -9,8 +9,8 @@ import re
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from singer_spark.core.key_value import KeyType
 from singer_spark.errors import ConfigurationError, SourceError
-from singer_spark.singer.key_value import KeyType
 from tap_spark_jdbc.plan.stream_choice import options_of
 from tap_spark_jdbc.source.queries import described_columns
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Generic, Literal, TypeVar
 
-from singer_spark.singer.transaction_snapshot import MAX_SEEN, TransactionSnapshot
+from singer_spark.core.transaction_snapshot import MAX_SEEN, TransactionSnapshot
 from tap_spark_jdbc.plan.slices import Slice
 
 K = TypeVar("K")

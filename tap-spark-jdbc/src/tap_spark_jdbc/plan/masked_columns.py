@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
-from singer_spark.singer.sql_type import SqlType
+from singer_spark.core.sql_type import SqlType
+from tap_spark_jdbc.dialects.mask import Mask
 from tap_spark_jdbc.dialects.tables import Column, Reading, Table
-from tap_spark_jdbc.masking.mask import Mask
 from tap_spark_jdbc.plan.stream_choice import Choice, fitting_names
 
 _LITERAL = re.compile(r"'(?:[^'\\]|'')*'")

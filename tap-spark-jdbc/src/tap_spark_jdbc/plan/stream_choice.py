@@ -9,13 +9,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, Literal
 
-from singer_spark.config.setting_problems import nearest
+from singer_spark.core.setting_problems import nearest
 from tap_spark_jdbc.config.settings import StreamOptions, TapSettings
 from tap_spark_jdbc.source.discovery_bounds import fits, is_pattern
 from tap_spark_jdbc.source.unknown_names import PERHAPS_HIDDEN
 
 if TYPE_CHECKING:
-    from singer_spark.singer.bookmark import KeyType
+    from singer_spark.core.bookmark import KeyType
     from tap_spark_jdbc.config.incremental_spec import IncrementalSpec
     from tap_spark_jdbc.dialects.tables import Column, Table
 

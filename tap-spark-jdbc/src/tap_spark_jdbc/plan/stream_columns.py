@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from singer_spark.config.setting_problems import nearest
+from singer_spark.core.setting_problems import nearest
 from tap_spark_jdbc.dialects import overridden
 from tap_spark_jdbc.plan.masked_columns import masked, masks_of
 from tap_spark_jdbc.plan.stream_choice import CatalogOptions, Choice, fitting_name, fitting_names

@@ -7,11 +7,11 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
-from singer_spark.config.setting_problems import nearest
+from singer_spark.core.messages import keys_stream
+from singer_spark.core.metadata_columns import DELETED_AT, LOG_PLACE, LOG_POSITION, UNCHANGED
+from singer_spark.core.setting_problems import nearest
+from singer_spark.core.sql_type import SqlType, property_schema
 from singer_spark.errors import ConfigurationError, first_of
-from singer_spark.singer.messages import keys_stream
-from singer_spark.singer.metadata_columns import DELETED_AT, LOG_PLACE, LOG_POSITION, UNCHANGED
-from singer_spark.singer.sql_type import SqlType, property_schema
 from tap_spark_jdbc.config.config_schema import SKIP_HINT
 from tap_spark_jdbc.dialects.tables import Column, Key, Table
 from tap_spark_jdbc.plan.catalog import (
@@ -46,7 +46,7 @@ from tap_spark_jdbc.source.discovery_bounds import fits, is_exclusion, taken
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from singer_spark.singer.bookmark import KeyValue
+    from singer_spark.core.bookmark import KeyValue
     from tap_spark_jdbc.config.settings import TapSettings
 
 __all__ = ["FULL_TABLE", "INCREMENTAL", "StreamPlan", "plan_streams"]

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import TYPE_CHECKING
 
-from singer_spark.singer.bookmark import Bookmark, Boundary, KeyValue, Since
+from singer_spark.core.bookmark import Bookmark, Boundary, KeyValue, Since
 from tap_spark_jdbc.plan.late_rows import LateRows
 from tap_spark_jdbc.plan.row_marks import mark, marks_of
 from tap_spark_jdbc.plan.slices import Range, Slice

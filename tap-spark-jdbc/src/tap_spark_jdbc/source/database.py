@@ -19,13 +19,12 @@ from importlib import import_module
 from threading import Lock, Thread
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from singer_spark.engine.cluster import is_local, tasks_at_once
+from singer_spark.engine.kept_jvm import KEEPER
+from singer_spark.engine.session import begin_jvm, get_context, get_gateway, get_session
+from singer_spark.engine.session_conf import PARALLELISM, SparkOptions, local_cores, session_conf
 from singer_spark.errors import ConnectionLostError, SourceError
-from singer_spark.jvm.kept_jvm import KEEPER
-from singer_spark.spark.cluster import is_local, tasks_at_once
-from singer_spark.spark.session import begin_jvm, get_context, get_gateway, get_session
-from singer_spark.spark.session_conf import PARALLELISM, SparkOptions, local_cores, session_conf
-from singer_spark.storage.storage import Storage
-from tap_spark_jdbc.access.ssh_tunnel import SshTunnel
+from singer_spark.store.storage import Storage
 from tap_spark_jdbc.dialects.dialect import CONNECTORX
 from tap_spark_jdbc.source.columnar_database import ColumnarDatabase
 from tap_spark_jdbc.source.idle_connections import IdleConnections
@@ -33,6 +32,7 @@ from tap_spark_jdbc.source.jdbc_connection import JdbcConnection
 from tap_spark_jdbc.source.jdbc_source import JdbcSource
 from tap_spark_jdbc.source.remote_connection import RemoteConnection
 from tap_spark_jdbc.source.server_watch import ServerWatch
+from tap_spark_jdbc.source.ssh_tunnel import SshTunnel
 
 if TYPE_CHECKING:
     from collections.abc import Callable

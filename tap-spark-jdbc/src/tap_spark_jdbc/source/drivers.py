@@ -9,8 +9,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from singer_spark.engine.packages import COORDINATES, JarCache
 from singer_spark.errors import ConfigurationError, run_command_line
-from singer_spark.spark.packages import COORDINATES, JarCache
 
 PINNED_SHA256 = {
     "org.mariadb.jdbc:mariadb-java-client:3.5.6": "a129703efd7b0f334564d46753de999f09b3a361489a2eb647e6020390981cc9",  # noqa: E501

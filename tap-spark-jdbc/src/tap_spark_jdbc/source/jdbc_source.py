@@ -8,11 +8,11 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from singer_spark.errors import redact
-from tap_spark_jdbc.access.iam_login import IamLogin
-from tap_spark_jdbc.access.tunnelled_url import first_server, through
 from tap_spark_jdbc.config.settings import TapSettings
 from tap_spark_jdbc.dialects import Dialect, dialect_of
 from tap_spark_jdbc.source.drivers import cached_jars, local_jars
+from tap_spark_jdbc.source.iam_login import IamLogin
+from tap_spark_jdbc.source.tunnelled_url import first_server, through
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -10,13 +10,13 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from singer_spark.engine.spark_versions import answer
 from singer_spark.errors import (
     ConfigurationError,
     ConnectionLostError,
     SingerSparkError,
     SourceError,
 )
-from singer_spark.jvm.spark_versions import answer
 from tap_spark_jdbc.source.jdbc_connection import JdbcConnection, Row
 from tap_spark_jdbc.source.jdbc_errors import job_reason, may_quote, shown, with_hint
 from tap_spark_jdbc.source.lost_connection import again, is_lost

@@ -21,9 +21,9 @@ from typing import TYPE_CHECKING, Any
 
 from py4j.protocol import Py4JJavaError
 
+from singer_spark.core.signals import stop_by_error
+from singer_spark.engine.spark_jvm import jvm_process_id
 from singer_spark.errors import ConnectionLostError, SourceError
-from singer_spark.jvm.spark_jvm import jvm_process_id
-from singer_spark.process.signals import stop_by_error
 from tap_spark_jdbc.source.lost_connection import first_sql_state
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Sequence
 
-from singer_spark.config.setting_problems import nearest
+from singer_spark.core.setting_problems import nearest
 from tap_spark_jdbc.config.settings import TapSettings
 from tap_spark_jdbc.dialects.tables import Table
 from tap_spark_jdbc.source.discovery_bounds import fits, is_exclusion, is_pattern

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from singer_spark.process.scratch import scratch_folder
-from tap_spark_jdbc.columnar.columnar_query import read, writing
-from tap_spark_jdbc.extraction.fingerprints import Frame
-from tap_spark_jdbc.extraction.slice_size import SliceSize
+from singer_spark.core.scratch import scratch_folder
+from tap_spark_jdbc.extract.fingerprints import Frame
+from tap_spark_jdbc.extract.slice_size import SliceSize
 from tap_spark_jdbc.plan.slices import Slice
-from tap_spark_jdbc.streams.stream_reading import StreamReading
+from tap_spark_jdbc.send.stream_reading import StreamReading
+from tap_spark_jdbc.supply.columnar_query import read, writing
 from tap_spark_jdbc.verify.sent_rows import SentRows
 
 if TYPE_CHECKING:
@@ -27,10 +27,10 @@ if TYPE_CHECKING:
     from typing import Self
 
     from tap_spark_jdbc.config.settings import TapSettings
-    from tap_spark_jdbc.extraction.extraction import Extraction
-    from tap_spark_jdbc.extraction.run_state import RunState
+    from tap_spark_jdbc.extract.extraction import Extraction
+    from tap_spark_jdbc.extract.run_state import RunState
     from tap_spark_jdbc.plan.stream_sql import Point
-    from tap_spark_jdbc.reading.slices_ahead import Lane
+    from tap_spark_jdbc.supply.slices_ahead import Lane
 
 # What becomes of a batch of rows, given which of them are firm.
 Made = Callable[[pa.RecordBatch, pa.Array], pa.RecordBatch]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from singer_spark.imports.singer_sdk_import import import_singer_sdk
+from singer_spark.core.singer_sdk_import import import_singer_sdk
 
 
 def drop_log(
@@ -20,8 +20,8 @@ def drop_log(
     Starts the JVM.
     """
     import_singer_sdk()
-    from tap_spark_jdbc.extraction.run_state import OpeningState
-    from tap_spark_jdbc.streams.log_streams import log_of
+    from tap_spark_jdbc.extract.run_state import OpeningState
+    from tap_spark_jdbc.send.log_streams import log_of
     from tap_spark_jdbc.tap import TapSparkJdbc
 
     opening = OpeningState(dict(state), "saved" if state else "first", None, pipeline)

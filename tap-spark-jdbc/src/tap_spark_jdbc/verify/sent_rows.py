@@ -15,18 +15,18 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tap_spark_jdbc.columnar.edge_rows import fingerprints
-from tap_spark_jdbc.extraction.extraction import Extraction, since_of, split_key
-from tap_spark_jdbc.extraction.slice_bounds import ColumnBounds
-from tap_spark_jdbc.extraction.stream_progress import StreamProgress
+from tap_spark_jdbc.extract.extraction import Extraction, since_of, split_key
+from tap_spark_jdbc.extract.slice_bounds import ColumnBounds
+from tap_spark_jdbc.extract.stream_progress import StreamProgress
 from tap_spark_jdbc.plan.slices import Range, Slice
 from tap_spark_jdbc.plan.stream_sql import Edge, Point, StreamSql, enclosed, range_condition
+from tap_spark_jdbc.supply.edge_rows import fingerprints
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from singer_spark.singer.bookmark import Bookmark
-    from tap_spark_jdbc.extraction.late_window import LateWindow
+    from singer_spark.core.bookmark import Bookmark
+    from tap_spark_jdbc.extract.late_window import LateWindow
     from tap_spark_jdbc.plan.stream_plan import StreamPlan
     from tap_spark_jdbc.source.database import Database
 

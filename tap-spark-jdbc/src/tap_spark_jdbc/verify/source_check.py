@@ -13,12 +13,12 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from singer_spark.core.singer_sdk_import import import_singer_sdk
 from singer_spark.errors import ConfigurationError, SingerSparkError, SourceError
-from singer_spark.imports.singer_sdk_import import import_singer_sdk
 from singer_spark.program.amounts import span_text
 from singer_spark.program.finding import NOTE, PROBLEM, Finding
-from tap_spark_jdbc.extraction.late_window import LateWindow
-from tap_spark_jdbc.extraction.settling import database_clock
+from tap_spark_jdbc.extract.late_window import LateWindow
+from tap_spark_jdbc.extract.settling import database_clock
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -62,7 +62,7 @@ def check_source(
     `target` is the target's, for the bookmarks that it keeps.
     """
     import_singer_sdk()
-    from tap_spark_jdbc.extraction.run_state import OpeningState, settings_of_the_state
+    from tap_spark_jdbc.extract.run_state import OpeningState, settings_of_the_state
     from tap_spark_jdbc.plan.catalog import catalog_of
     from tap_spark_jdbc.tap import TapSparkJdbc
 
@@ -246,7 +246,7 @@ def _late_rows(tap: TapSparkJdbc, plans: Sequence[StreamPlan]) -> Iterator[Findi
 def _log(tap: TapSparkJdbc, plans: Sequence[StreamPlan]) -> Iterator[Finding]:
     if not plans:
         return
-    from tap_spark_jdbc.streams.log_streams import log_of
+    from tap_spark_jdbc.send.log_streams import log_of
 
     log = log_of(tap.database, tap.snapshots, tap.run_state, tap.pipeline)
     try:

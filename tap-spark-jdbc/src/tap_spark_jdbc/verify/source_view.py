@@ -11,13 +11,13 @@ from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any
 
 from singer_spark.compared_source import MOST_BUCKETS, BucketSum, SourceRows
+from singer_spark.core.schema_mapping import stream_columns
+from singer_spark.core.singer_sdk_import import import_singer_sdk
 from singer_spark.errors import ConfigurationError
-from singer_spark.imports.singer_sdk_import import import_singer_sdk
-from singer_spark.singer.schema_mapping import stream_columns
-from tap_spark_jdbc.extraction.run_state import bookmark_of, checked_state
+from tap_spark_jdbc.extract.run_state import bookmark_of, checked_state
 from tap_spark_jdbc.plan.slices import joined, split_slices
-from tap_spark_jdbc.reading.slices_ahead import Ahead, Lane
 from tap_spark_jdbc.source.jdbc_connection import JdbcConnection
+from tap_spark_jdbc.supply.slices_ahead import Ahead, Lane
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from singer_spark.compared_source import Part, Summing
-    from tap_spark_jdbc.extraction.extraction import Extraction
+    from tap_spark_jdbc.extract.extraction import Extraction
     from tap_spark_jdbc.plan.slices import Slice
     from tap_spark_jdbc.plan.stream_plan import StreamPlan
     from tap_spark_jdbc.plan.stream_sql import Point
@@ -92,7 +92,7 @@ class SourceView:
     @contextmanager
     def opened(self, stream: str, state: Mapping[str, Any]) -> Iterator[SourceRows]:
         """The rows of a stream, for as long as the context lasts."""
-        from tap_spark_jdbc.extraction.late_window import LateWindow
+        from tap_spark_jdbc.extract.late_window import LateWindow
         from tap_spark_jdbc.verify.sent_rows import compared_extraction
 
         tap, plan = self._tap, self._by_name()[stream]

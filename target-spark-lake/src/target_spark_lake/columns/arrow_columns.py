@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from singer_spark.singer.arrow_schema import LAKE_SCALARS, arrow_schema, arrow_type
-from singer_spark.singer.lake_type import Array, LakeType, Scalar, Struct
+from singer_spark.core.arrow_schema import LAKE_SCALARS, arrow_schema, arrow_type
+from singer_spark.core.lake_type import Array, LakeType, Scalar, Struct
 from target_spark_lake.columns.arrow_json import fraction_texts
 from target_spark_lake.columns.value_text import value_text
 

@@ -14,7 +14,7 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from singer_spark.singer.exact_json import to_json
+from singer_spark.core.exact_json import to_json
 from target_spark_lake.columns.value_text import json_value, shortest_digits
 
 _MOMENT = "%Y-%m-%dT%H:%M:%S"

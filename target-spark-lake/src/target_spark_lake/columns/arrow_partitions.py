@@ -25,7 +25,7 @@ from target_spark_lake.columns.stored_group import StoredGroup
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from singer_spark.singer.lake_type import Struct
+    from singer_spark.core.lake_type import Struct
 
 # So many files with copied row groups are open at once.
 MOST_OPEN = 64

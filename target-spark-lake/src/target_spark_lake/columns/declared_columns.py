@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Container, Mapping
 from typing import Any
 
-from singer_spark.singer.lake_type import STRING, Array, LakeType, Scalar, Struct, parse_type
-from singer_spark.singer.schema_mapping import KEPT_AS_TEXT, json_types, lake_type, single_branch
-from singer_spark.singer.sql_type import SQL_DATATYPE, SqlType
+from singer_spark.core.lake_type import STRING, Array, LakeType, Scalar, Struct, parse_type
+from singer_spark.core.schema_mapping import KEPT_AS_TEXT, json_types, lake_type, single_branch
+from singer_spark.core.sql_type import SQL_DATATYPE, SqlType
 from target_spark_lake.columns.widening import TIMESTAMP
 
 JSON = dict[str, Any]

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
+from singer_spark.core.lake_type import Array, Field, LakeType, Scalar, Struct
 from singer_spark.errors import SchemaError
-from singer_spark.singer.lake_type import Array, Field, LakeType, Scalar, Struct
 from target_spark_lake.columns.declared_columns import as_setting
 from target_spark_lake.columns.widening import may_become, remedy, wider
 

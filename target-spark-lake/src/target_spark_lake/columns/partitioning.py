@@ -13,8 +13,8 @@ from datetime import date
 from typing import Any
 from urllib.parse import unquote
 
+from singer_spark.core.lake_type import Field, LakeType, Scalar, Struct
 from singer_spark.errors import ConfigurationError, RecordError
-from singer_spark.singer.lake_type import Field, LakeType, Scalar, Struct
 
 NULL_VALUE = "__HIVE_DEFAULT_PARTITION__"
 # What Hive and Spark escape in the names of folders.

@@ -9,7 +9,7 @@ import os
 from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING
 
-from singer_spark.storage.parquet_footer import (
+from singer_spark.store.parquet_footer import (
     BLOCK_BYTES,
     BLOOM_FILTER,
     BLOOM_FILTER_BYTES,
@@ -36,12 +36,12 @@ from singer_spark.storage.parquet_footer import (
     footer_of,
     items,
 )
-from singer_spark.storage.thrift_compact import read_struct
+from singer_spark.store.thrift_compact import read_struct
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from singer_spark.storage.thrift_compact import Struct
+    from singer_spark.store.thrift_compact import Struct
 
 # Row groups with fewer rows and bytes are decoded and written together with others: each merge may
 # leave one.

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any
 
-from singer_spark.singer.exact_json import to_json
-from singer_spark.singer.lake_type import STRING, Array, LakeType, Struct
-from singer_spark.singer.schema_mapping import admitted_types, single_branch
+from singer_spark.core.exact_json import to_json
+from singer_spark.core.lake_type import STRING, Array, LakeType, Struct
+from singer_spark.core.schema_mapping import admitted_types, single_branch
 
 JSON = dict[str, Any]
 

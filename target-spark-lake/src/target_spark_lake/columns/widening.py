@@ -4,8 +4,8 @@ user's request.
 
 from __future__ import annotations
 
-from singer_spark.singer.lake_type import STRING, Array, LakeType, Scalar, Struct
-from singer_spark.singer.sql_type import MAX_DECIMAL_PRECISION
+from singer_spark.core.lake_type import STRING, Array, LakeType, Scalar, Struct
+from singer_spark.core.sql_type import MAX_DECIMAL_PRECISION
 
 DOUBLE = Scalar("double")
 TIMESTAMP, TIMESTAMP_NTZ = Scalar("timestamp"), Scalar("timestamp_ntz")

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
     from singer_spark.state.run_log import RunEntry
-    from singer_spark.storage.storage import Storage
+    from singer_spark.store.storage import Storage
     from target_spark_lake.commit.lock import RunLock
     from target_spark_lake.layout import Layout
 

@@ -12,9 +12,9 @@ from target_spark_lake.layout import is_data_file
 from target_spark_lake.table_logs.delta_log.snapshot import LOG_FOLDER
 
 if TYPE_CHECKING:
-    from singer_spark.storage.storage import Storage
+    from singer_spark.store.storage import Storage
+    from target_spark_lake.table.table_record import TableRecord
     from target_spark_lake.table_logs.table_log import TableLogs
-    from target_spark_lake.tables.table_record import TableRecord
 
 
 def check_format(

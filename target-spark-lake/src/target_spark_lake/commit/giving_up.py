@@ -15,21 +15,21 @@ from urllib.parse import unquote
 from singer_spark.errors import LockedError, StateError, UnpublishableError
 from singer_spark.state.choice import place_of
 from singer_spark.state.run_log import LAKE_FOLDER, PUBLISHED, RunEntry, read_entry
-from singer_spark.storage.at_once import each
+from singer_spark.store.at_once import each
 from target_spark_lake.commit import journal
 from target_spark_lake.commit.journal import GIVEN_UP_BY, GIVES_UP, Plan
 from target_spark_lake.commit.publish import WAY_OUT, lost_files, publish
+from target_spark_lake.commit.saving import cleared
 from target_spark_lake.layout import JOINED, Layout, is_order, table_of_file, table_of_record
-from target_spark_lake.state.saving import cleared
+from target_spark_lake.table.taking_back import Fate
 from target_spark_lake.table_logs.table_log import TableLogs
-from target_spark_lake.tables.taking_back import Fate
 
 if TYPE_CHECKING:
     from singer_spark.state.store import StateStore
-    from singer_spark.storage.storage import Storage
+    from singer_spark.store.storage import Storage
     from target_spark_lake.commit.lock import RunLock
-    from target_spark_lake.tables.changes import PublishedFile
-    from target_spark_lake.tables.table_record import TableRecord
+    from target_spark_lake.table.changes import PublishedFile
+    from target_spark_lake.table.table_record import TableRecord
 
 JSON = dict[str, Any]
 logger = logging.getLogger(__name__)

@@ -11,26 +11,26 @@ from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from singer_spark.core.messages import timestamp_text
 from singer_spark.errors import StorageError, one_line
-from singer_spark.singer.messages import timestamp_text
 from singer_spark.state.choice import STATE_PLACE
 from singer_spark.state.run_log import ABORTED, COMMITTED, RunEntry, decode, encode, read_entry
-from singer_spark.storage.at_once import each
+from singer_spark.store.at_once import each
 from target_spark_lake.layout import Layout, is_in_parts
+from target_spark_lake.table.changes import Commit, PublishedFile, StreamReport, TableChange
+from target_spark_lake.table.expendable import Expendable
+from target_spark_lake.table.table_record import TableRecord
 from target_spark_lake.table_logs.table_log import (
     LogCommit,
     logs_from_body,
     logs_to_body,
     plan_logs,
 )
-from target_spark_lake.tables.changes import Commit, PublishedFile, StreamReport, TableChange
-from target_spark_lake.tables.expendable import Expendable
-from target_spark_lake.tables.table_record import TableRecord
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from singer_spark.storage.storage import Storage
+    from singer_spark.store.storage import Storage
     from target_spark_lake.commit.lock_entry import LockEntry
 
 JSON = dict[str, Any]

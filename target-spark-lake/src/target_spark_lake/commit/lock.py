@@ -19,14 +19,14 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
+from singer_spark.core.identity import Process
+from singer_spark.core.signals import stop_by_error
 from singer_spark.errors import ConfigurationError, LockedError, StorageError
-from singer_spark.process.identity import Process
-from singer_spark.process.signals import stop_by_error
 from singer_spark.state.run_log import decode, encode, new_run_id, read_entry, run_ids, time_of
 from target_spark_lake.commit.lock_entry import LockEntry, entry_path, lock_entries, newest_entry
 
 if TYPE_CHECKING:
-    from singer_spark.storage.storage import Storage
+    from singer_spark.store.storage import Storage
     from target_spark_lake.layout import Layout
 
 logger = logging.getLogger(__name__)

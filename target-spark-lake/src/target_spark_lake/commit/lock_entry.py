@@ -9,13 +9,13 @@ from datetime import UTC, datetime, timedelta
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
+from singer_spark.core.identity import Process
+from singer_spark.core.messages import timestamp_text
 from singer_spark.errors import StorageError
-from singer_spark.process.identity import Process
-from singer_spark.singer.messages import timestamp_text
 from singer_spark.state.run_log import decode
 
 if TYPE_CHECKING:
-    from singer_spark.storage.storage import Storage
+    from singer_spark.store.storage import Storage
     from target_spark_lake.layout import Layout
 
 

@@ -16,6 +16,7 @@ from contextlib import contextmanager, suppress
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from singer_spark.core.exact_json import to_json
 from singer_spark.errors import (
     ConfigurationError,
     LockedError,
@@ -23,7 +24,6 @@ from singer_spark.errors import (
     StorageError,
     UnpublishableError,
 )
-from singer_spark.singer.exact_json import to_json
 from singer_spark.state.checkpoint import Checkpoint
 from singer_spark.state.run_log import ABORTED, RunEntry, read_entry
 from singer_spark.state.store import BucketState, StateStore
@@ -34,25 +34,25 @@ from target_spark_lake.commit.lock import RunLock, take_lock
 from target_spark_lake.commit.publish import publish, remember_tables, verify_staged
 from target_spark_lake.commit.recovery import Recovery, recover
 from target_spark_lake.commit.run_reports import source_of
+from target_spark_lake.commit.start_check import check_start
 from target_spark_lake.intake.batch_sweep import sweep_batches
 from target_spark_lake.layout import Layout, is_data_file
-from target_spark_lake.state.start_check import check_start
-from target_spark_lake.table_logs.table_log import TableLogs
-from target_spark_lake.tables.changes import Commit, StreamReport, with_orders
-from target_spark_lake.tables.table_record import (
+from target_spark_lake.table.changes import Commit, StreamReport, with_orders
+from target_spark_lake.table.table_record import (
     TableRecord,
     check_owner,
     claim_all,
     read_record,
     release_claims,
 )
+from target_spark_lake.table_logs.table_log import TableLogs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from singer_spark.process.identity import Process
-    from singer_spark.storage.files import FileInfo
-    from singer_spark.storage.storage import Storage
+    from singer_spark.core.identity import Process
+    from singer_spark.store.files import FileInfo
+    from singer_spark.store.storage import Storage
 
 logger = logging.getLogger(__name__)
 

@@ -10,11 +10,11 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any, TypeVar
 from zlib import crc32
 
+from singer_spark.core.messages import timestamp_text
 from singer_spark.errors import LockedError, StorageError, UnpublishableError
-from singer_spark.singer.messages import timestamp_text
 from singer_spark.state.choice import place_of
 from singer_spark.state.run_log import COMMITTED, PUBLISHED, RunEntry, read_entry
-from singer_spark.storage.at_once import each
+from singer_spark.store.at_once import each
 from target_spark_lake.commit.journal import (
     GIVES_UP,
     Plan,
@@ -23,17 +23,17 @@ from target_spark_lake.commit.journal import (
     rewritten,
 )
 from target_spark_lake.layout import LAKE_FOLDER, Layout, is_order, table_of_file, written_by
+from target_spark_lake.table.table_record import release_claims, write_record
 from target_spark_lake.table_logs.table_log import TableLogs
-from target_spark_lake.tables.table_record import release_claims, write_record
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from singer_spark.state.store import StateStore
-    from singer_spark.storage.storage import Storage
+    from singer_spark.store.storage import Storage
     from target_spark_lake.commit.lock import RunLock
-    from target_spark_lake.tables.changes import Commit, PublishedFile, StagedFile
-    from target_spark_lake.tables.expendable import Expendable
+    from target_spark_lake.table.changes import Commit, PublishedFile, StagedFile
+    from target_spark_lake.table.expendable import Expendable
 
 logger = logging.getLogger(__name__)
 

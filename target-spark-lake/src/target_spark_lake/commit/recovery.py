@@ -28,14 +28,14 @@ from target_spark_lake.commit.journal import ROLLED_BACK, aborted_body, decide, 
 from target_spark_lake.commit.lock import RunLock, take_lock
 from target_spark_lake.commit.publish import publish, remove_late_copies
 from target_spark_lake.intake.batch_sweep import sweep_batches
-from target_spark_lake.tables.table_record import release_claims
+from target_spark_lake.table.table_record import release_claims
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from singer_spark.state.checkpoint import Checkpoint
     from singer_spark.state.store import SavedState, StateStore
-    from singer_spark.storage.storage import Storage
+    from singer_spark.store.storage import Storage
     from target_spark_lake.commit.lock_entry import LockEntry
     from target_spark_lake.layout import Layout
 

@@ -7,9 +7,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
-from singer_spark.config.setting_problems import nearest
+from singer_spark.core.messages import timestamp_text
+from singer_spark.core.setting_problems import nearest
 from singer_spark.errors import ConfigurationError
-from singer_spark.singer.messages import timestamp_text
 from singer_spark.state.choice import kept_elsewhere, place_of
 from singer_spark.state.run_log import (
     COMMITTED,
@@ -28,7 +28,7 @@ from target_spark_lake.commit.lock_entry import LockEntry, newest_entry
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from singer_spark.storage.storage import Storage
+    from singer_spark.store.storage import Storage
     from target_spark_lake.layout import Layout
 
 JSON = dict[str, Any]

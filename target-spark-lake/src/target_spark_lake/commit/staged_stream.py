@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+from singer_spark.core.lake_type import columns_from_text
 from singer_spark.errors import DamagedError
-from singer_spark.singer.lake_type import columns_from_text
 from target_spark_lake.columns.text_columns import NO_TEXTS, TextColumns
-from target_spark_lake.tables.changes import StagedFile
+from target_spark_lake.table.changes import StagedFile
 
 if TYPE_CHECKING:
     from singer_spark.state.checkpoint import Checkpoint

@@ -6,10 +6,10 @@ import copy
 import logging
 from typing import TYPE_CHECKING, Any
 
+from singer_spark.core.signals import too_late_to_stop
 from singer_spark.errors import SingerSparkError
-from singer_spark.process.signals import too_late_to_stop
 from singer_spark.state.store import same_state
-from target_spark_lake.tables.changes import Commit
+from target_spark_lake.table.changes import Commit
 
 if TYPE_CHECKING:
     from collections.abc import Callable

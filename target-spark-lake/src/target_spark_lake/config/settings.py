@@ -9,12 +9,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from singer_spark.config.config_secrets import register_secrets
-from singer_spark.config.environment import expand, with_numbers
-from singer_spark.config.setting_problems import SDK_SETTINGS, config_problems
-from singer_spark.config.spark_settings import SparkSettings
+from singer_spark.core.config_secrets import register_secrets
+from singer_spark.core.environment import expand, with_numbers
+from singer_spark.core.setting_problems import SDK_SETTINGS, config_problems
+from singer_spark.core.spark_settings import SparkSettings
+from singer_spark.engine.engine import AUTO, LOCAL, SPARK, engine_and_why, is_spark
 from singer_spark.errors import ConfigurationError
-from singer_spark.spark.engine import AUTO, LOCAL, SPARK, engine_and_why, is_spark
 from singer_spark.state.backend import StateBackend
 from target_spark_lake.columns.evolution import DISCARD, EVOLVE, FREEZE
 from target_spark_lake.config.batch_address import root_problems

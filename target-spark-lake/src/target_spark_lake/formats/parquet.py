@@ -9,15 +9,15 @@ import logging
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from singer_spark.core.lake_type import Struct, columns_from_text
 from singer_spark.errors import SingerSparkError
-from singer_spark.singer.lake_type import Struct, columns_from_text
 from target_spark_lake.columns.staged_metadata import merging_columns
 from target_spark_lake.formats.stream_load import refuse_shrink
 from target_spark_lake.layout import file_age, folder_name
-from target_spark_lake.staging.stager import spark_failure
-from target_spark_lake.staging.table_rewriter import TableRewriter
-from target_spark_lake.tables.changes import TableChange
-from target_spark_lake.tables.row_order import in_parts, own_parts, read_parts
+from target_spark_lake.stage.stager import spark_failure
+from target_spark_lake.stage.table_rewriter import TableRewriter
+from target_spark_lake.table.changes import TableChange
+from target_spark_lake.table.row_order import in_parts, own_parts, read_parts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from target_spark_lake.commit.pipeline_run import PipelineRun
     from target_spark_lake.formats.stream_load import StreamLoad
     from target_spark_lake.formats.table_writer import TableWriter
-    from target_spark_lake.tables.changes import StagedFile
+    from target_spark_lake.table.changes import StagedFile
 
     KeepsFiles = Callable[[Struct, Struct], bool]
 
@@ -69,7 +69,7 @@ def _by_method(writer: TableWriter, load: StreamLoad) -> tuple[TableChange, ...]
 def _stored_rows(writer: TableWriter, table: str) -> int:
     """Number of rows in a table's files, by their footers."""
     # Only here: a run that limits nothing reads no footer.
-    from target_spark_lake.tables.table_index import file_statistics
+    from target_spark_lake.table.table_index import file_statistics
 
     sizes = {file.path: file.size for file in writer.run.data_files(table)}
     return sum(each.rows for each in file_statistics(writer.run.storage, sizes, ()).values())

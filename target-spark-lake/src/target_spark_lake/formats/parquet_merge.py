@@ -8,33 +8,33 @@ from functools import cached_property
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
-from singer_spark.singer.lake_type import Struct, columns_from_text
-from singer_spark.singer.metadata_columns import DELETED_AT, TABLE_VERSION
-from singer_spark.spark.engine import AUTO, LOCAL, SPARK, check_pandas
-from singer_spark.spark.session import import_pyspark
+from singer_spark.core.lake_type import Struct, columns_from_text
+from singer_spark.core.metadata_columns import DELETED_AT, TABLE_VERSION
+from singer_spark.engine.engine import AUTO, LOCAL, SPARK, check_pandas
+from singer_spark.engine.session import import_pyspark
 from target_spark_lake.columns.staged_metadata import CONTROL_COLUMNS, merging_columns
-from target_spark_lake.formats.merging.merge_engine import Contest
-from target_spark_lake.formats.merging.placed_files import (
+from target_spark_lake.formats.merge_engine import Contest
+from target_spark_lake.formats.placed_files import (
     PlacedFile,
     brought_files,
     table_files,
     undeleted_rows,
 )
-from target_spark_lake.formats.merging.rewriting import Rewrite
-from target_spark_lake.formats.merging.rules import DELETE, DROP, Verdicts
-from target_spark_lake.formats.merging.survey import survey
+from target_spark_lake.formats.rewriting import Rewrite
+from target_spark_lake.formats.rules import DELETE, DROP, Verdicts
 from target_spark_lake.formats.stream_load import refuse_shrink
+from target_spark_lake.formats.survey import survey
 from target_spark_lake.layout import HISTORY, folder_name
-from target_spark_lake.tables.table_index import TableIndex, file_statistics
+from target_spark_lake.table.table_index import TableIndex, file_statistics
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from target_spark_lake.formats.merging.merge_engine import MergeEngine
-    from target_spark_lake.formats.merging.rules import MergeRules
+    from target_spark_lake.formats.merge_engine import MergeEngine
+    from target_spark_lake.formats.rules import MergeRules
     from target_spark_lake.formats.stream_load import StreamLoad
     from target_spark_lake.formats.table_writer import TableWriter
-    from target_spark_lake.tables.changes import StagedFile, TableChange
+    from target_spark_lake.table.changes import StagedFile, TableChange
 
 logger = logging.getLogger("target-spark-lake")
 
@@ -86,13 +86,13 @@ class _Merge:
         if by_spark:
             check_pandas("target-spark-lake", f"stream {stream}: merging")
         if not by_spark:
-            from target_spark_lake.formats.merging.arrow_merge import ArrowMerge
+            from target_spark_lake.formats.arrow_merge import ArrowMerge
 
             return ArrowMerge(
                 storage, self._writer.scratch / f"{folder_name(self._load.table)}.merged"
             )
         import_pyspark()  # a session's thread may be importing it as well
-        from target_spark_lake.formats.merging.spark_merge import SparkMerge
+        from target_spark_lake.formats.spark_merge import SparkMerge
 
         return SparkMerge(self._writer.session(), storage, settings.file_bytes)
 

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 from singer_spark.errors import RecordError
 
 if TYPE_CHECKING:
-    from singer_spark.singer.lake_type import Struct
+    from singer_spark.core.lake_type import Struct
     from target_spark_lake.intake.stream_schema import StreamSchema
-    from target_spark_lake.tables.changes import StagedFile
-    from target_spark_lake.tables.table_record import TableRecord
+    from target_spark_lake.table.changes import StagedFile
+    from target_spark_lake.table.table_record import TableRecord
 
 
 class ShrunkTableError(RecordError):

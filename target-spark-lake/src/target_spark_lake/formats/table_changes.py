@@ -9,9 +9,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from singer_spark.core.lake_type import columns_from_text
+from singer_spark.core.metadata_columns import METADATA_COLUMNS
 from singer_spark.errors import StorageError
-from singer_spark.singer.lake_type import columns_from_text
-from singer_spark.singer.metadata_columns import METADATA_COLUMNS
 from target_spark_lake.columns.evolution import EvolutionRules, evolve
 from target_spark_lake.commit.format_check import check_format
 from target_spark_lake.formats.parquet import parquet_changes
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from target_spark_lake.commit.pipeline_run import PipelineRun
     from target_spark_lake.formats.stream_load import StreamLoad
     from target_spark_lake.formats.table_writer import TableWriter
+    from target_spark_lake.table.changes import TableChange
     from target_spark_lake.table_logs.table_log import TableLog
-    from target_spark_lake.tables.changes import TableChange
 
 
 def table_changes(writer: TableWriter, load: StreamLoad) -> tuple[TableChange, ...]:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from singer_spark.singer.lake_type import columns_to_text
+from singer_spark.core.lake_type import columns_to_text
 from target_spark_lake.columns.lake_parquet import LakeFile
 from target_spark_lake.layout import folder_name
-from target_spark_lake.tables.changes import StagedFile, TableChange
-from target_spark_lake.tables.table_record import TableRecord
+from target_spark_lake.table.changes import StagedFile, TableChange
+from target_spark_lake.table.table_record import TableRecord
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from singer_spark.singer.lake_type import Struct
+    from singer_spark.core.lake_type import Struct
     from target_spark_lake.commit.pipeline_run import PipelineRun
     from target_spark_lake.config.settings import TargetSettings
     from target_spark_lake.formats.stream_load import StreamLoad

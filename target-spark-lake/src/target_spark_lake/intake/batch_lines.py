@@ -11,9 +11,9 @@ from typing import IO, TYPE_CHECKING, cast
 
 import orjson
 
+from singer_spark.core.messages import record_prefix
 from singer_spark.errors import ProtocolError
-from singer_spark.singer.messages import record_prefix
-from singer_spark.storage.parquet_footer import open_parquet
+from singer_spark.store.parquet_footer import open_parquet
 from target_spark_lake.intake.singer_lines import LONGEST_LINE, RecordLines
 
 if TYPE_CHECKING:

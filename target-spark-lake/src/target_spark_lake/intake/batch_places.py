@@ -16,7 +16,7 @@ from target_spark_lake.config.batch_address import shown
 from target_spark_lake.intake.batch_roots import BatchRoots
 
 if TYPE_CHECKING:
-    from singer_spark.storage.storage import Storage
+    from singer_spark.store.storage import Storage
     from target_spark_lake.intake.batch_message import BatchFile
 
 _RUN = r"[^/]*\d{8}T\d{12}Z-[0-9a-f]{8}"

@@ -13,7 +13,7 @@ from typing import Any
 
 from singer_spark.errors import ProtocolError
 from singer_spark.state.run_log import BATCHES, LAKE_FOLDER
-from singer_spark.storage.storage import Storage
+from singer_spark.store.storage import Storage
 from target_spark_lake.config.batch_address import DiskAddress, StoreAddress, address_of, shown
 
 

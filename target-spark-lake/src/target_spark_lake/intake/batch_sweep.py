@@ -10,14 +10,14 @@ import logging
 from typing import TYPE_CHECKING
 
 from singer_spark.state.run_log import BATCHES
-from singer_spark.storage.at_once import each
+from singer_spark.store.at_once import each
 from target_spark_lake.intake.batch_places import batch_run_folder
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from singer_spark.storage.files import FileInfo
-    from singer_spark.storage.storage import Storage
+    from singer_spark.store.files import FileInfo
+    from singer_spark.store.storage import Storage
     from target_spark_lake.layout import Layout
 
 logger = logging.getLogger("target-spark-lake")

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from singer_spark.core.messages import record_prefix
+from singer_spark.core.metadata_columns import DELETED_AT, METADATA_COLUMNS, TABLE_VERSION
 from singer_spark.errors import RecordError
-from singer_spark.singer.messages import record_prefix
-from singer_spark.singer.metadata_columns import DELETED_AT, METADATA_COLUMNS, TABLE_VERSION
 from target_spark_lake.columns.arrow_json import json_objects, json_values
 from target_spark_lake.columns.staged_metadata import is_stamped
 from target_spark_lake.intake.batch_lines import frame_members
 from target_spark_lake.intake.singer_lines import RecordLines
-from target_spark_lake.tables.parquet_files import open_batch_file
+from target_spark_lake.table.parquet_files import open_batch_file
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterator

@@ -17,8 +17,8 @@ from typing import Any
 
 import orjson
 
+from singer_spark.core.exact_json import state_from_json
 from singer_spark.errors import ProtocolError
-from singer_spark.singer.exact_json import state_from_json
 
 RECORD, STATE = "RECORD", "STATE"
 READ_BYTES = 1 << 21

@@ -12,9 +12,9 @@ from typing import Any
 
 from singer_sdk.mapper import PluginMapper, RemoveRecordTransform
 
+from singer_spark.core.exact_json import from_json, to_json
+from singer_spark.core.messages import KEYS_OF, STREAM_ANNOTATIONS, keys_stream
 from singer_spark.errors import ConfigurationError, ProtocolError
-from singer_spark.singer.exact_json import from_json, to_json
-from singer_spark.singer.messages import KEYS_OF, STREAM_ANNOTATIONS, keys_stream
 from target_spark_lake.intake.singer_lines import RecordLines
 
 JSON = dict[str, Any]

@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from singer_spark.core.messages import CURSOR_ORDER, LATE_ROWS, SENT_SINCE, SOURCE_ORDER
+from singer_spark.core.metadata_columns import DELETED_AT, METADATA_COLUMNS
+from singer_spark.core.schema_mapping import json_types, single_branch
+from singer_spark.core.sql_type import annotated_type
 from singer_spark.errors import ConfigurationError, ProtocolError
-from singer_spark.singer.messages import CURSOR_ORDER, LATE_ROWS, SENT_SINCE, SOURCE_ORDER
-from singer_spark.singer.metadata_columns import DELETED_AT, METADATA_COLUMNS
-from singer_spark.singer.schema_mapping import json_types, single_branch
-from singer_spark.singer.sql_type import annotated_type
 from target_spark_lake.columns.declared_columns import declared_types, read_as_declared
 from target_spark_lake.columns.partitioning import Partitioning
 from target_spark_lake.columns.text_columns import NO_TEXTS, TextColumns

@@ -26,10 +26,10 @@ if TYPE_CHECKING:
     from target_spark_lake.intake.singer_lines import RecordLines
     from target_spark_lake.load.batches import Batches
     from target_spark_lake.load.sink import StreamSink
-    from target_spark_lake.staging.batch_judge import Way
-    from target_spark_lake.staging.batch_plan import BatchPlan
-    from target_spark_lake.staging.parquet_adoption import FoundFile
-    from target_spark_lake.validation.batch_rules import TypedRules
+    from target_spark_lake.stage.batch_judge import Way
+    from target_spark_lake.stage.batch_plan import BatchPlan
+    from target_spark_lake.stage.parquet_adoption import FoundFile
+    from target_spark_lake.validate.batch_rules import TypedRules
 
 logger = logging.getLogger("target-spark-lake")
 
@@ -77,7 +77,7 @@ class BatchFiles:
         if batch.format == JSONL:
             yield from self.lines(batch)
             return
-        from target_spark_lake.staging.batch_judge import Way
+        from target_spark_lake.stage.batch_judge import Way
 
         assert sink.settled is not None
         rules, plan = sink.settled.rules, sink.settled.plan()
@@ -131,8 +131,8 @@ class BatchFiles:
     def _look(
         self, stream: str, plan: BatchPlan, rules: TypedRules | None, file: BatchFile
     ) -> FoundFile:
-        from target_spark_lake.staging.batch_judge import judge
-        from target_spark_lake.staging.parquet_adoption import FoundFile
+        from target_spark_lake.stage.batch_judge import judge
+        from target_spark_lake.stage.parquet_adoption import FoundFile
 
         place = self._find(stream, file)
         judgement = judge(
@@ -154,7 +154,7 @@ class BatchFiles:
     def _adopt(
         self, batch: BatchMessage, sink: StreamSink, plan: BatchPlan, files: tuple[FoundFile, ...]
     ) -> TakenFiles:
-        from target_spark_lake.staging.parquet_adoption import AdoptionJob
+        from target_spark_lake.stage.parquet_adoption import AdoptionJob
 
         scratch, late = self._spool / f"adopted-{self._jobs:05d}", sink.schema.late_rows
         self._jobs += 1

@@ -20,7 +20,7 @@ from target_spark_lake.intake.undeclared_members import undeclared_members
 from target_spark_lake.layout import HISTORY
 from target_spark_lake.load.settling import settle
 from target_spark_lake.load.sink import SettledStream, SinkStaging, StreamSink
-from target_spark_lake.validation.quarantine import Quarantine
+from target_spark_lake.validate.quarantine import Quarantine
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

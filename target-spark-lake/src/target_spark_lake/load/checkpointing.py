@@ -13,11 +13,11 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from singer_spark.core.lake_type import columns_to_text
 from singer_spark.errors import StateError
-from singer_spark.singer.lake_type import columns_to_text
 from target_spark_lake.columns.text_columns import NO_TEXTS
 from target_spark_lake.commit.staged_stream import StagedStream, staged_streams
-from target_spark_lake.state.start_check import check_resumed
+from target_spark_lake.commit.start_check import check_resumed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -9,13 +9,13 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from singer_spark.core.lake_type import Struct
+from singer_spark.core.messages import AGAIN, ASK, HOW, REPLACE, STREAMS, UNASKED
 from singer_spark.errors import ConfigurationError
-from singer_spark.singer.lake_type import Struct
-from singer_spark.singer.messages import AGAIN, ASK, HOW, REPLACE, STREAMS, UNASKED
+from target_spark_lake.commit.bookmarks import bookmarks_of
 from target_spark_lake.config.config_schema import APPEND_ONLY
 from target_spark_lake.formats.stream_load import StreamLoad
 from target_spark_lake.intake.stream_schema import load_method_of
-from target_spark_lake.state.bookmarks import bookmarks_of
 
 if TYPE_CHECKING:
     from target_spark_lake.commit.pipeline_run import PipelineRun

@@ -6,8 +6,8 @@ import logging
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from singer_spark.core.messages import ON_STREAM_ERROR, SKIP, STRANGERS, keys_stream
 from singer_spark.errors import ConfigurationError, SchemaError, SkippedStreamsError, SourceError
-from singer_spark.singer.messages import ON_STREAM_ERROR, SKIP, STRANGERS, keys_stream
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping

@@ -12,12 +12,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from singer_spark.errors import ProtocolError, SingerSparkError
-from singer_spark.process import stdout
-from singer_spark.process.scratch import scratch_folder
-from singer_spark.process.signals import Stopped, too_late_to_stop
-from singer_spark.program.progress import Progress
-from singer_spark.singer.messages import (
+from singer_spark.core import stdout
+from singer_spark.core.messages import (
     PART,
     RESTARTED,
     ROW_ESTIMATE,
@@ -25,8 +21,15 @@ from singer_spark.singer.messages import (
     STREAM_COUNT,
     bare_state,
 )
+from singer_spark.core.scratch import scratch_folder
+from singer_spark.core.signals import Stopped, too_late_to_stop
+from singer_spark.errors import ProtocolError, SingerSparkError
+from singer_spark.program.progress import Progress
 from singer_spark.state.store import same_state
 from singer_spark.state.tap_failure import take_failure
+from target_spark_lake.commit.saving import Saving, state_to_save
+from target_spark_lake.commit.start_check import FIRST, RESUME, SAVED
+from target_spark_lake.commit.watermark import watermarks
 from target_spark_lake.formats.stream_load import ShrunkTableError
 from target_spark_lake.intake.batch_message import BatchMessage
 from target_spark_lake.intake.singer_lines import DeadTapError, RecordLines
@@ -46,10 +49,7 @@ from target_spark_lake.load.run_metrics import emit_failure, emit_success
 from target_spark_lake.load.sink import SinkStaging
 from target_spark_lake.load.source_key_batches import KeyBatches
 from target_spark_lake.load.staging_pool import StagingPool
-from target_spark_lake.state.saving import Saving, state_to_save
-from target_spark_lake.state.start_check import FIRST, RESUME, SAVED
-from target_spark_lake.state.watermark import watermarks
-from target_spark_lake.tables.changes import Commit, StagedFile
+from target_spark_lake.table.changes import Commit, StagedFile
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

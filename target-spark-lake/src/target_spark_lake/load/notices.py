@@ -12,14 +12,14 @@ from singer_spark.errors import SingerSparkError
 from singer_spark.program.amounts import span_text
 from singer_spark.state.run_log import ABORTED, RunEntry, read_entry
 from target_spark_lake.commit.journal import reason_of
+from target_spark_lake.commit.watermark import unread_lags
 from target_spark_lake.config.receivers import FAILED, LAG, RECOVERED, SCHEMA, SUCCEEDED, Receiver
-from target_spark_lake.state.watermark import unread_lags
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from target_spark_lake.commit.pipeline_run import PipelineRun
-    from target_spark_lake.tables.changes import StreamReport
+    from target_spark_lake.table.changes import StreamReport
 
 JSON = dict[str, Any]
 FORMAT_VERSION = 1

@@ -8,9 +8,9 @@ import logging
 from functools import partial
 from typing import TYPE_CHECKING
 
-from singer_spark.storage.at_once import each
-from target_spark_lake.tables.changes import StagedFile, TableChange
-from target_spark_lake.validation.quarantine import STAGED_NAME, one_file
+from singer_spark.store.at_once import each
+from target_spark_lake.table.changes import StagedFile, TableChange
+from target_spark_lake.validate.quarantine import STAGED_NAME, one_file
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -36,9 +36,9 @@ def changes_of(
     if not any(load.columns.fields for load in loads):
         # A run without new data loads neither Arrow nor Spark.
         return tuple(TableChange(load.schema.stream, load.table) for load in loads)
+    from target_spark_lake.formats.auto_compaction import AutoCompaction
     from target_spark_lake.formats.table_changes import table_changes
     from target_spark_lake.formats.table_writer import TableWriter
-    from target_spark_lake.maintenance.auto_compaction import AutoCompaction
 
     change_of = partial(table_changes, TableWriter(run, settings, pool.session, spool))
     # A merge has Spark, and its memory, to itself.

@@ -11,15 +11,15 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from singer_spark.process.whole_file import write_whole
+from singer_spark.core.whole_file import write_whole
 from singer_spark.program.metric_lines import OwnMetric, log_metric
-from target_spark_lake.state.watermark import lags_at
+from target_spark_lake.commit.watermark import lags_at
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from target_spark_lake.commit.pipeline_run import PipelineRun
-    from target_spark_lake.tables.changes import StreamReport
+    from target_spark_lake.table.changes import StreamReport
 
 logger = logging.getLogger(__name__)
 PREFIX = "spark_lake"

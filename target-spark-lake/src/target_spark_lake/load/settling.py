@@ -11,10 +11,10 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from singer_spark.core.lake_type import STRING, Struct, columns_from_text
+from singer_spark.core.metadata_columns import DELETED_AT
+from singer_spark.core.schema_mapping import admitted_types, stream_columns
 from singer_spark.errors import ConfigurationError, SchemaError, SingerSparkError, StorageError, cut
-from singer_spark.singer.lake_type import STRING, Struct, columns_from_text
-from singer_spark.singer.metadata_columns import DELETED_AT
-from singer_spark.singer.schema_mapping import admitted_types, stream_columns
 from target_spark_lake.columns.declared_columns import (
     MOST_LEVELS,
     levels_of,
@@ -27,16 +27,16 @@ from target_spark_lake.columns.evolution import EVOLVE, evolve
 from target_spark_lake.columns.partitioning import check_unchanged
 from target_spark_lake.columns.staged_metadata import CONTROL_COLUMNS
 from target_spark_lake.columns.text_columns import JsonTexts, path_to
+from target_spark_lake.commit.bookmarks import bookmarks_of
 from target_spark_lake.commit.format_check import check_format
 from target_spark_lake.config.config_schema import ICEBERG
 from target_spark_lake.layout import HISTORY, folder_name
 from target_spark_lake.load.sink import SettledStream, StreamSink
-from target_spark_lake.staging.batch_plan import BatchPlan, BatchTimes
-from target_spark_lake.state.bookmarks import bookmarks_of
-from target_spark_lake.tables.table_record import TableRecord, tables_of
-from target_spark_lake.validation.bulk_check import record_check
-from target_spark_lake.validation.record_validator import RecordValidator
-from target_spark_lake.validation.schema_check import schema_problem, unreadable
+from target_spark_lake.stage.batch_plan import BatchPlan, BatchTimes
+from target_spark_lake.table.table_record import TableRecord, tables_of
+from target_spark_lake.validate.bulk_check import record_check
+from target_spark_lake.validate.record_validator import RecordValidator
+from target_spark_lake.validate.schema_check import schema_problem, unreadable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -11,26 +11,26 @@ from typing import TYPE_CHECKING
 
 from target_spark_lake.columns.evolution import EvolutionRules
 from target_spark_lake.intake.spool import SpooledBatch
-from target_spark_lake.staging.stager import BatchJob
+from target_spark_lake.stage.stager import BatchJob
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from concurrent.futures import Future
     from pathlib import Path
 
-    from singer_spark.singer.lake_type import Struct
+    from singer_spark.core.lake_type import Struct
     from target_spark_lake.commit.pipeline_run import PipelineRun
     from target_spark_lake.commit.staged_stream import StagedStream
     from target_spark_lake.config.settings import TargetSettings
     from target_spark_lake.intake.singer_lines import RecordLines
     from target_spark_lake.intake.stream_schema import StreamSchema
     from target_spark_lake.load.staging_pool import StagingJob, StagingPool
-    from target_spark_lake.staging.batch_plan import BatchPlan
-    from target_spark_lake.tables.changes import StagedBatch, StagedFile
-    from target_spark_lake.tables.table_record import TableRecord
-    from target_spark_lake.validation.batch_rules import TypedRules
-    from target_spark_lake.validation.quarantine import Quarantine
-    from target_spark_lake.validation.record_validator import RecordValidator
+    from target_spark_lake.stage.batch_plan import BatchPlan
+    from target_spark_lake.table.changes import StagedBatch, StagedFile
+    from target_spark_lake.table.table_record import TableRecord
+    from target_spark_lake.validate.batch_rules import TypedRules
+    from target_spark_lake.validate.quarantine import Quarantine
+    from target_spark_lake.validate.record_validator import RecordValidator
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class SettledStream:
     @cached_property
     def rules(self) -> TypedRules | None:
         """Rules for the rows of a typed file; None if records must be checked one by one."""
-        from target_spark_lake.validation.batch_rules import typed_rules
+        from target_spark_lake.validate.batch_rules import typed_rules
 
         keys = self.schema.key_properties if self.schema.merges else ()
         texts = bool(self.validator.texts)

@@ -11,8 +11,8 @@ import logging
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from singer_spark.core.messages import KEYS_OF
 from singer_spark.errors import ConfigurationError, ProtocolError
-from singer_spark.singer.messages import KEYS_OF
 from target_spark_lake.config.config_schema import APPEND_ONLY
 from target_spark_lake.formats.stream_load import PresentKeys
 from target_spark_lake.intake.spool import batch_bytes

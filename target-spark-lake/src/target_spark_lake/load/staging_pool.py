@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from singer_spark.storage.storage import Storage
-    from target_spark_lake.tables.changes import StagedBatch
+    from singer_spark.store.storage import Storage
+    from target_spark_lake.table.changes import StagedBatch
 
 WORKERS = 2
 # Together with running jobs they bound the disk space of the spool.

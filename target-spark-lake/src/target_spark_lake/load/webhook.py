@@ -13,8 +13,8 @@ from urllib.error import HTTPError, URLError
 from urllib.parse import urlsplit
 from urllib.request import HTTPRedirectHandler, Request, build_opener
 
+from singer_spark.core.signals import seconds_left
 from singer_spark.errors import redact
-from singer_spark.process.signals import seconds_left
 
 # For everything in one post: name look-up, connection, redirects, answer.
 SECONDS = 5.0

@@ -21,21 +21,21 @@ from meltano.core.job_state import SINGER_STATE_KEY
 from meltano.core.state_store import SCHEME_TO_NAMESPACE
 from meltano.core.state_store.base import MeltanoState, StateStoreManager
 
+from singer_spark.core.exact_json import rounded
 from singer_spark.errors import ConfigurationError, SingerSparkError, StateError, one_line
-from singer_spark.singer.exact_json import rounded
 from singer_spark.state.backend import StateBackend, open_state_store
 from singer_spark.state.choice import place_of
 from singer_spark.state.handed_state import hand_over
 from singer_spark.state.run_log import last_committed
 from singer_spark.state.source import StateSource
 from singer_spark.state.store import StateStore, same_state
-from singer_spark.storage.storage import Storage
+from singer_spark.store.storage import Storage
+from target_spark_lake.commit.meltano_pipeline import pipeline_of, state_id_of
 from target_spark_lake.commit.pipeline_run import open_run
 from target_spark_lake.commit.run_reports import entries, pipelines
+from target_spark_lake.commit.saving import cleared, merged_state
 from target_spark_lake.commit.state_change import change_state
 from target_spark_lake.layout import Layout
-from target_spark_lake.state.meltano_pipeline import pipeline_of, state_id_of
-from target_spark_lake.state.saving import cleared, merged_state
 
 JSON = dict[str, Any]
 PREFIX, NAMESPACE = "lake+", "lake"

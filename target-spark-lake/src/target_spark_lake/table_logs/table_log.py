@@ -17,14 +17,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from datetime import datetime
 
-    from singer_spark.singer.lake_type import Struct
-    from singer_spark.storage.files import FileInfo
-    from singer_spark.storage.storage import Storage
+    from singer_spark.core.lake_type import Struct
+    from singer_spark.store.files import FileInfo
+    from singer_spark.store.storage import Storage
     from target_spark_lake.layout import Layout
-    from target_spark_lake.tables.changes import PublishedFile, TableChange
-    from target_spark_lake.tables.expendable import Expendable
-    from target_spark_lake.tables.table_record import TableRecord
-    from target_spark_lake.tables.taking_back import Fate
+    from target_spark_lake.table.changes import PublishedFile, TableChange
+    from target_spark_lake.table.expendable import Expendable
+    from target_spark_lake.table.table_record import TableRecord
+    from target_spark_lake.table.taking_back import Fate
 
 _COMMITS: dict[str, Any] = {DELTA: DeltaCommit, ICEBERG: IcebergCommit}
 

@@ -16,7 +16,7 @@ import psycopg
 import pytest
 
 from tap.dying import Pipe
-from tap_spark_jdbc.snapshot import open_transactions
+from tap_spark_jdbc.extract import open_transactions
 
 TABLE = (
     "create table t (id integer primary key, k integer not null, v text not null); create "

@@ -8,7 +8,7 @@ import psycopg
 import pytest
 
 from tap.snapshot.late_commits.driven_source import TABLE
-from tap_spark_jdbc.snapshot import server, stream_snapshot
+from tap_spark_jdbc.extract import server, stream_snapshot
 
 
 def test_a_row_that_commits_late_is_never_skipped_however_its_transaction_wrote_it(source):

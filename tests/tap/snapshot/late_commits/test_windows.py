@@ -41,7 +41,7 @@ def test_what_was_open_at_the_last_run_arrives_however_old_its_key_is_and_costs_
     it.transaction("insert into t values (-3, 4, 'late')", "prepare transaction 'two phases'")
     assert it.ids() == list(range(1, 101))
     looks = []
-    monkeypatch.setattr("tap_spark_jdbc.snapshot.stream_snapshot.written_query", _noting(looks))
+    monkeypatch.setattr("tap_spark_jdbc.extract.stream_snapshot.written_query", _noting(looks))
 
     it.database.execute("insert into t values (101, 101, 'new'), (-4, 95, 'late')")
     assert it.ids() == [-4, 101]

@@ -18,16 +18,16 @@ from singer_sdk import Target
 from singer_sdk.helpers._batch import BaseBatchFileEncoding
 from singer_sdk.sinks import BatchSink
 
+from singer_spark.core.schema_mapping import lake_type, property_schema
 from singer_spark.errors import StorageError
-from singer_spark.singer.schema_mapping import lake_type, property_schema
-from singer_spark.storage.storage import Storage
+from singer_spark.store.storage import Storage
 from tap.batch_output import JSON, batch_config, paths_of, tables_of
 from tap.extraction.test_resume import KEYS, ROWS, SCRIPT
 from tap.in_process import run_tap
 from tap_spark_jdbc.config.settings import TapSettings
 from tap_spark_jdbc.dialects import known_dialects
 from tap_spark_jdbc.dialects.type_rules import _filled
-from tap_spark_jdbc.reading.batch_place import BatchPlace
+from tap_spark_jdbc.supply.batch_place import BatchPlace
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

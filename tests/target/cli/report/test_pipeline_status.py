@@ -18,10 +18,10 @@ from singer_spark.errors import ConfigurationError
 from singer_spark.state.run_log import folder_name
 from target.cli.report.told_status import die, status
 from target.loading import Lake, record, schema, state
-from target_spark_lake.cli import spark_lake
-from target_spark_lake.cli.report.pipeline_status import age_limits
 from target_spark_lake.commit.pipeline_run import open_run
 from target_spark_lake.layout import Layout
+from target_spark_lake.ops import spark_lake
+from target_spark_lake.ops.pipeline_status import age_limits
 
 PIPELINES = [f"p{number}" for number in range(44)] + [
     "a/b",

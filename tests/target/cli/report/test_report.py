@@ -13,15 +13,15 @@ import pytest
 
 from faults.small_lake import LAYOUT, PIPELINE, STEP, SmallLake
 from servers.browser import Seen
+from singer_spark.core.messages import timestamp_text
 from singer_spark.errors import register_secret
-from singer_spark.singer.messages import timestamp_text
 from singer_spark.state.run_log import encode, runs_folder
 from target.delta_lake import DeltaLake
 from target.iceberg_lake import IcebergLake
 from target.loading import Lake, record, schema
-from target_spark_lake.cli.spark_lake import command
 from target_spark_lake.commit.pipeline_run import open_run
-from target_spark_lake.state.watermark import lag_seconds
+from target_spark_lake.commit.watermark import lag_seconds
+from target_spark_lake.ops.spark_lake import command
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser

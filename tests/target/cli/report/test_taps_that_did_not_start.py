@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 
 from singer_spark.errors import LockedError
-from singer_spark.storage.storage import Storage
+from singer_spark.store.storage import Storage
 from target.cli.report.told_status import status
 from target.loading import Lake, record, schema, state
 from target_spark_lake import target
 from target_spark_lake.commit import run_reports
 from target_spark_lake.commit.pipeline_run import open_run
 from target_spark_lake.layout import Layout
-from target_spark_lake.tables.changes import Commit
+from target_spark_lake.table.changes import Commit
 
 ID = {"id": {"type": ["integer", "null"]}}
 

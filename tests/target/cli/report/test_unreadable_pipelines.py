@@ -12,9 +12,9 @@ from faults.small_lake import LAYOUT, PIPELINE, STEP, SmallLake
 from singer_spark.errors import StateError
 from singer_spark.state.run_log import FORMAT_VERSION
 from target.cli.report.told_status import die, status
-from target_spark_lake.cli import spark_lake
 from target_spark_lake.commit.pipeline_run import open_run
 from target_spark_lake.layout import Layout
+from target_spark_lake.ops import spark_lake
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from typing import Any
 from faults.faulty import Died, Faulty
 from faults.small_lake import SmallLake, dead_process
 from target.loading import JSON
-from target_spark_lake.cli import spark_lake
+from target_spark_lake.ops import spark_lake
 
 
 def status(

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from target.iceberg_lake import IcebergLake
 from target.loading import record, schema
-from target_spark_lake.cli import spark_lake
+from target_spark_lake.ops import spark_lake
 
 INT = {"type": ["integer", "null"]}
 TEXT = {"type": ["string", "null"]}

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from singer_spark.storage.storage import Storage
+from singer_spark.store.storage import Storage
 from target.formats.iceberg.iceberg_items import INT, ITEM, TEXT, data_files, item, items
 from target.iceberg_lake import IcebergLake
 from target.loading import record, schema

@@ -20,7 +20,7 @@ from servers.catalogs.iceberg_rest import rest_catalog
 from servers.postgresql import PostgreSQL
 from servers.s3 import S3
 from singer_spark.errors import ConfigurationError, StorageError
-from singer_spark.storage.storage import Storage
+from singer_spark.store.storage import Storage
 from target.iceberg_lake import IcebergLake
 from target.loading import record, schema
 from target_spark_lake.config.settings import TargetSettings

@@ -14,7 +14,7 @@ from singer_spark.errors import StorageError
 from target.iceberg_lake import IcebergLake
 from target.loading import record, schema
 from target.table_readers import rows_by_spark
-from target_spark_lake.cli import spark_lake
+from target_spark_lake.ops import spark_lake
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("without_jvm")]
 

@@ -6,8 +6,8 @@ import pytest
 
 from target import loading
 from target_spark_lake.columns import lake_parquet, stored_group
-from target_spark_lake.formats.merging import arrow_merge, spark_merge
-from target_spark_lake.staging import arrow_staging
+from target_spark_lake.formats import arrow_merge, spark_merge
+from target_spark_lake.stage import arrow_staging
 
 
 @pytest.fixture(params=["local", "local in pieces", "spark", "spark in pieces"])

@@ -16,7 +16,7 @@ import pytest
 from singer_spark.errors import StorageError
 from target import loading
 from target.loading import Lake, record, schema
-from target_spark_lake.formats.merging.rules import Verdicts
+from target_spark_lake.formats.rules import Verdicts
 
 INT = {"type": ["integer", "null"]}
 TEXT = {"type": ["string", "null"]}

@@ -27,7 +27,7 @@ from target.columns.hive_folders import (
     seen,
 )
 from target.loading import Lake
-from target_spark_lake.cli.spark_lake import command
+from target_spark_lake.ops.spark_lake import command
 
 __all__ = ["lake"]
 

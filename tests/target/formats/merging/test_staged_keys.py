@@ -15,10 +15,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from target_spark_lake.formats.merging import staged_keys as module
-from target_spark_lake.formats.merging.staged_keys import StagedKeys, staged_keys
-from target_spark_lake.tables.file_statistics import ColumnRange, FileStatistics, statistics_of
-from target_spark_lake.tables.table_index import TableIndex
+from target_spark_lake.formats import staged_keys as module
+from target_spark_lake.formats.staged_keys import StagedKeys, staged_keys
+from target_spark_lake.table.file_statistics import ColumnRange, FileStatistics, statistics_of
+from target_spark_lake.table.table_index import TableIndex
 
 UTC = dt.UTC
 TYPES: dict[str, tuple[pa.DataType, st.SearchStrategy[Any]]] = {

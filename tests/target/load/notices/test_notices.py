@@ -9,7 +9,7 @@ import pytest
 
 from servers.webhook import Webhook
 from singer_spark.errors import RecordError, StorageError
-from singer_spark.storage.storage import Storage
+from singer_spark.store.storage import Storage
 from target.load.notices.told_runs import ALL, ID, LINES, fail, journals, succeed
 from target.loading import Lake, record, schema, state
 from target_spark_lake.columns.partitioning import Partitioning
@@ -17,7 +17,7 @@ from target_spark_lake.commit import pipeline_run
 from target_spark_lake.commit.pipeline_run import open_run
 from target_spark_lake.layout import Layout
 from target_spark_lake.load.notices import without_values
-from target_spark_lake.tables.changes import Commit
+from target_spark_lake.table.changes import Commit
 
 pytestmark = pytest.mark.usefixtures("without_jvm")
 

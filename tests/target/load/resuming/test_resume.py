@@ -12,7 +12,7 @@ from singer_spark.errors import ProtocolError
 from target.increment import INT, TEXT, WHOLE, assert_as_before, assert_exact, increment
 from target.load.resuming.dying_taps import AFTER_ALL_RECORDS, AFTER_THE_SECOND_STATE, die
 from target.loading import JSON, Lake, record, schema, state, to_bytes
-from target_spark_lake.cli import spark_lake
+from target_spark_lake.ops import spark_lake
 
 pytestmark = pytest.mark.usefixtures("without_jvm")
 

@@ -27,14 +27,14 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from datetime import datetime
 
-    from singer_spark.singer.lake_type import Struct
-    from singer_spark.storage.storage import Storage
+    from singer_spark.core.lake_type import Struct
+    from singer_spark.store.storage import Storage
+    from target_spark_lake.table.changes import TableChange
+    from target_spark_lake.table.expendable import Expendable
+    from target_spark_lake.table.table_record import TableRecord
+    from target_spark_lake.table.taking_back import Fate
     from target_spark_lake.table_logs.delta_log.log_entry import DeltaCommit
     from target_spark_lake.table_logs.delta_log.snapshot import DeltaSnapshot
-    from target_spark_lake.tables.changes import TableChange
-    from target_spark_lake.tables.expendable import Expendable
-    from target_spark_lake.tables.table_record import TableRecord
-    from target_spark_lake.tables.taking_back import Fate
 
 # delta-rs and programs built on its kernel take `%2F` in a table's path for a slash.
 UNREADABLE = "%"

@@ -18,23 +18,23 @@ from urllib.parse import unquote
 
 from singer_spark.errors import StorageError
 from singer_spark.state.run_log import time_of
-from singer_spark.storage.at_once import each
+from singer_spark.store.at_once import each
 from target_spark_lake.config.config_schema import DELTA
 from target_spark_lake.layout import is_data_file, written_by
+from target_spark_lake.table.expendable import Expendable
 from target_spark_lake.table_logs.delta_log.snapshot import (
     LOG_FOLDER,
     open_table,
     read_snapshot,
     reading,
 )
-from target_spark_lake.tables.expendable import Expendable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from singer_spark.storage.files import FileInfo
-    from singer_spark.storage.storage import Storage
-    from target_spark_lake.tables.table_record import TableRecord
+    from singer_spark.store.files import FileInfo
+    from singer_spark.store.storage import Storage
+    from target_spark_lake.table.table_record import TableRecord
 
 RETENTION = "delta.deletedFileRetentionDuration"
 _RUN_ID = re.compile(r"\d{8}T\d{12}Z-[0-9a-f]{8}(?=-)")

@@ -10,16 +10,18 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, unquote
 
+from singer_spark.core.exact_json import Spelled, to_json
+from singer_spark.core.lake_type import Array, Scalar, Struct, columns_from_text
 from singer_spark.errors import ConfigurationError, RecordError, SchemaError
-from singer_spark.singer.exact_json import Spelled, to_json
-from singer_spark.singer.lake_type import Array, Scalar, Struct, columns_from_text
-from singer_spark.storage.parquet_footer import open_parquet
+from singer_spark.store.parquet_footer import open_parquet
 from target_spark_lake.columns.partitioning import (
     LONGEST_FOLDER,
     Part,
     check_unchanged,
     folder_names,
 )
+from target_spark_lake.table.file_statistics import ColumnRange
+from target_spark_lake.table.table_index import file_statistics
 from target_spark_lake.table_logs.delta_log.log_entry import DeltaChange, DeltaCommit
 from target_spark_lake.table_logs.delta_log.schema import (
     check_names,
@@ -29,18 +31,16 @@ from target_spark_lake.table_logs.delta_log.schema import (
     required_columns,
     schema_after,
 )
-from target_spark_lake.tables.file_statistics import ColumnRange
-from target_spark_lake.tables.table_index import file_statistics
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from singer_spark.singer.lake_type import LakeType
-    from singer_spark.storage.storage import Storage
+    from singer_spark.core.lake_type import LakeType
+    from singer_spark.store.storage import Storage
+    from target_spark_lake.table.changes import StagedFile, TableChange
+    from target_spark_lake.table.file_statistics import FileStatistics
+    from target_spark_lake.table.table_record import TableRecord
     from target_spark_lake.table_logs.delta_log.snapshot import AddedFile, DeltaSnapshot
-    from target_spark_lake.tables.changes import StagedFile, TableChange
-    from target_spark_lake.tables.file_statistics import FileStatistics
-    from target_spark_lake.tables.table_record import TableRecord
 
 
 # As many as other writers of Delta describe.

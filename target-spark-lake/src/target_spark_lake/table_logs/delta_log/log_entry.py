@@ -20,8 +20,8 @@ from target_spark_lake.table_logs.delta_log.snapshot import AddedFile, log_spell
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from target_spark_lake.table.changes import StagedFile, TableChange
     from target_spark_lake.table_logs.delta_log.snapshot import DeltaSnapshot
-    from target_spark_lake.tables.changes import StagedFile, TableChange
 
 LEGACY_WRITER_FEATURES = ("appendOnly", "invariants")
 ENGINE = "target-spark-lake"

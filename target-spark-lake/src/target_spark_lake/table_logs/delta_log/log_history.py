@@ -9,7 +9,7 @@ from singer_spark.errors import StorageError, UnpublishableError
 from target_spark_lake.table_logs.delta_log.snapshot import LOG_FOLDER, log_file, read_snapshot
 
 if TYPE_CHECKING:
-    from singer_spark.storage.storage import Storage
+    from singer_spark.store.storage import Storage
     from target_spark_lake.table_logs.delta_log.log_entry import DeltaCommit
     from target_spark_lake.table_logs.delta_log.snapshot import DeltaSnapshot
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 from singer_spark.errors import StorageError, UnpublishableError
+from target_spark_lake.table.taking_back import as_unpublishable
 from target_spark_lake.table_logs.delta_log.files import columns_with_null
 from target_spark_lake.table_logs.delta_log.log_entry import log_entry
 from target_spark_lake.table_logs.delta_log.log_history import (
@@ -27,12 +28,11 @@ from target_spark_lake.table_logs.delta_log.snapshot import (
     plain,
     read_snapshot,
 )
-from target_spark_lake.tables.taking_back import as_unpublishable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from singer_spark.storage.storage import Storage
+    from singer_spark.store.storage import Storage
     from target_spark_lake.table_logs.delta_log.log_entry import DeltaCommit
     from target_spark_lake.table_logs.delta_log.snapshot import AddedFile, DeltaSnapshot
 

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any
 
+from singer_spark.core.lake_type import Array, Field, LakeType, Scalar, Struct, parse_type
 from singer_spark.errors import SchemaError
-from singer_spark.singer.lake_type import Array, Field, LakeType, Scalar, Struct, parse_type
 
 # Not allowed in names without column mapping, which fewer readers support.
 _FORBIDDEN = re.compile(r"[ ,;{}()\n\t=]")

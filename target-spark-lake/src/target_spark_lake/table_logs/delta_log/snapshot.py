@@ -11,24 +11,24 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, unquote
 
+from singer_spark.core.lake_type import columns_to_text
 from singer_spark.errors import SchemaError, StorageError
-from singer_spark.singer.lake_type import columns_to_text
-from singer_spark.storage.files import FileInfo
+from singer_spark.store.files import FileInfo
 from target_spark_lake.columns.partitioning import Part, folder_names, folder_values, folders_of
+from target_spark_lake.table.table_record import with_logged_columns
 from target_spark_lake.table_logs.delta_log.schema import (
     TIMESTAMP_NTZ,
     columns_of_log,
     rules_of_columns,
 )
-from target_spark_lake.tables.table_record import with_logged_columns
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from deltalake import DeltaTable
 
-    from singer_spark.storage.storage import Storage
-    from target_spark_lake.tables.table_record import TableRecord
+    from singer_spark.store.storage import Storage
+    from target_spark_lake.table.table_record import TableRecord
 
 LOG_FOLDER = "_delta_log"
 # Table features that this program can handle.

@@ -9,14 +9,14 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from singer_spark.errors import StorageError, UnpublishableError
+from target_spark_lake.table.taking_back import Fate, as_unpublishable
 from target_spark_lake.table_logs.delta_log.log_entry import log_entry
 from target_spark_lake.table_logs.delta_log.log_history import last_transaction, transactions
 from target_spark_lake.table_logs.delta_log.log_publish import is_another, next_version
 from target_spark_lake.table_logs.delta_log.snapshot import check_known, read_snapshot
-from target_spark_lake.tables.taking_back import Fate, as_unpublishable
 
 if TYPE_CHECKING:
-    from singer_spark.storage.storage import Storage
+    from singer_spark.store.storage import Storage
     from target_spark_lake.table_logs.delta_log.log_entry import DeltaCommit
     from target_spark_lake.table_logs.delta_log.snapshot import DeltaSnapshot
 

@@ -23,9 +23,9 @@ from pyiceberg.types import (
 )
 from pyiceberg.utils.truncate import truncate_upper_bound_text_string
 
+from target_spark_lake.table.table_index import file_statistics
 from target_spark_lake.table_logs.iceberg_log.partitions import partition_values
 from target_spark_lake.table_logs.iceberg_log.schema import lake_columns
-from target_spark_lake.tables.table_index import file_statistics
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from pyiceberg.schema import Schema
     from pyiceberg.types import NestedField
 
-    from singer_spark.storage.storage import Storage
-    from target_spark_lake.tables.file_statistics import Bound, FileStatistics
+    from singer_spark.store.storage import Storage
+    from target_spark_lake.table.file_statistics import Bound, FileStatistics
 
 # As many columns as other writers of Iceberg describe, and as many letters of a text.
 MOST_COLUMNS, LETTERS = 100, 16

@@ -18,8 +18,8 @@ from pyiceberg.table.update import AssertRefSnapshotId, RemoveSnapshotsUpdate
 
 from singer_spark.errors import StorageError
 from target_spark_lake.config.config_schema import ICEBERG
+from target_spark_lake.table.expendable import Expendable
 from target_spark_lake.table_logs.iceberg_log.lake_catalog import catalog_errors, opened, spellings
-from target_spark_lake.tables.expendable import Expendable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from pyiceberg.table import Table
     from pyiceberg.table.metadata import TableMetadata
 
-    from singer_spark.storage.files import FileInfo
-    from singer_spark.storage.storage import Storage
+    from singer_spark.store.files import FileInfo
+    from singer_spark.store.storage import Storage
     from target_spark_lake.config.iceberg_catalog import IcebergCatalog
     from target_spark_lake.table_logs.iceberg_log.lake_catalog import LakeCatalog
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, cast
 
 from pyiceberg.io import FileIO, InputFile, OutputFile, OutputStream
 
-from singer_spark.storage.local_files import LocalFiles
-from singer_spark.storage.storage import SCRATCH, Storage
+from singer_spark.store.local_files import LocalFiles
+from singer_spark.store.storage import SCRATCH, Storage
 from target_spark_lake.table_logs.iceberg_log.lake_catalog import STORAGE
 
 if TYPE_CHECKING:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
+from singer_spark.core.lake_type import columns_from_text
 from singer_spark.errors import ConfigurationError, RecordError, SchemaError
-from singer_spark.singer.lake_type import columns_from_text
-from singer_spark.storage.parquet_footer import open_parquet
+from singer_spark.store.parquet_footer import open_parquet
 from target_spark_lake.columns.partitioning import folders_of
+from target_spark_lake.table.table_index import TableIndex
 from target_spark_lake.table_logs.iceberg_log.lake_catalog import opened
 from target_spark_lake.table_logs.iceberg_log.promotion import is_promotable
 from target_spark_lake.table_logs.iceberg_log.table_commit import IcebergChange, IcebergCommit
-from target_spark_lake.tables.table_index import TableIndex
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 
     from pyiceberg.schema import Schema
 
-    from singer_spark.singer.lake_type import Struct
-    from singer_spark.storage.storage import Storage
+    from singer_spark.core.lake_type import Struct
+    from singer_spark.store.storage import Storage
     from target_spark_lake.config.iceberg_catalog import IcebergCatalog
+    from target_spark_lake.table.changes import StagedFile, TableChange
+    from target_spark_lake.table.expendable import Expendable
+    from target_spark_lake.table.table_record import TableRecord
+    from target_spark_lake.table.taking_back import Fate
     from target_spark_lake.table_logs.iceberg_log.snapshot import IcebergSnapshot
-    from target_spark_lake.tables.changes import StagedFile, TableChange
-    from target_spark_lake.tables.expendable import Expendable
-    from target_spark_lake.tables.table_record import TableRecord
-    from target_spark_lake.tables.taking_back import Fate
 
 
 class IcebergTables:
@@ -68,7 +68,7 @@ class IcebergTables:
         """
         import pyarrow.parquet
 
-        from singer_spark.singer.arrow_schema import columns_of_arrow
+        from singer_spark.core.arrow_schema import columns_of_arrow
 
         with open_parquet(self._storage, path) as file:
             source = pyarrow.parquet.ParquetFile(file)
@@ -174,7 +174,7 @@ class IcebergTables:
 
     def _with_field_ids(self, change: TableChange, schema: Schema) -> TableChange:
         """The change, with field ids added to its new files."""
-        from singer_spark.storage.at_once import each
+        from singer_spark.store.at_once import each
         from target_spark_lake.table_logs.iceberg_log.field_ids import with_field_ids
         from target_spark_lake.table_logs.iceberg_log.schema import field_ids_of
 
@@ -222,8 +222,8 @@ class IcebergTables:
 
     def _check_values(self, change: TableChange, schema: Schema) -> None:
         """Refuse NULLs that the table's owner does not allow."""
+        from target_spark_lake.table.table_index import file_statistics
         from target_spark_lake.table_logs.iceberg_log.schema import required_columns
-        from target_spark_lake.tables.table_index import file_statistics
 
         required = required_columns(schema)
         if any(required.values()):

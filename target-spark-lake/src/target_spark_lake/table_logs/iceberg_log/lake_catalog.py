@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from singer_spark.errors import ConfigurationError, SingerSparkError, StorageError, one_line
-from singer_spark.storage.local_files import private_file
+from singer_spark.store.local_files import private_file
 from target_spark_lake.layout import LAKE_FOLDER
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
     from pyiceberg.table import Table
 
-    from singer_spark.storage.storage import Storage
+    from singer_spark.store.storage import Storage
     from target_spark_lake.config.iceberg_catalog import IcebergCatalog
 
 CATALOG_FILE = f"{LAKE_FOLDER}/catalog.db"

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from pyiceberg.schema import Schema
 
-    from singer_spark.singer.lake_type import Struct
+    from singer_spark.core.lake_type import Struct
 
 _EPOCH = date(1970, 1, 1).toordinal()
 

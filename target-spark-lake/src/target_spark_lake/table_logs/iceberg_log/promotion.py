@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from singer_spark.singer.lake_type import Array, Field, LakeType, Scalar, Struct
+from singer_spark.core.lake_type import Array, Field, LakeType, Scalar, Struct
 
 _INT = Scalar("int")
 _PROMOTED = {("int", "bigint"), ("float", "double")}

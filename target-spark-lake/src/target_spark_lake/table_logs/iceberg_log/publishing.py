@@ -28,6 +28,7 @@ from pyiceberg.table.update import (
 )
 
 from singer_spark.errors import ConfigurationError, StorageError, UnpublishableError
+from target_spark_lake.table.taking_back import as_unpublishable
 from target_spark_lake.table_logs.iceberg_log.data_files import DescribedFile, data_file
 from target_spark_lake.table_logs.iceberg_log.lake_catalog import opened
 from target_spark_lake.table_logs.iceberg_log.producer import RunTransaction, stage_snapshot
@@ -39,7 +40,6 @@ from target_spark_lake.table_logs.iceberg_log.snapshot import (
     IcebergSnapshot,
     joined_schema,
 )
-from target_spark_lake.tables.taking_back import as_unpublishable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from pyiceberg.manifest import DataFile
     from pyiceberg.table import Table, Transaction
 
-    from singer_spark.storage.storage import Storage
+    from singer_spark.store.storage import Storage
     from target_spark_lake.config.iceberg_catalog import IcebergCatalog
     from target_spark_lake.table_logs.iceberg_log.lake_catalog import LakeCatalog
     from target_spark_lake.table_logs.iceberg_log.table_commit import IcebergCommit

@@ -28,8 +28,8 @@ from pyiceberg.types import (
     TimestamptzType,
 )
 
+from singer_spark.core.lake_type import Array, Field, LakeType, Scalar, Struct, columns_from_text
 from singer_spark.errors import SchemaError
-from singer_spark.singer.lake_type import Array, Field, LakeType, Scalar, Struct, columns_from_text
 from target_spark_lake.table_logs.iceberg_log.promotion import as_iceberg, is_promotable
 
 if TYPE_CHECKING:

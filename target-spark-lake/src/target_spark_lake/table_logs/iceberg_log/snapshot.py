@@ -11,11 +11,11 @@ from urllib.parse import urlsplit
 from pyiceberg.schema import Schema
 
 from singer_spark.errors import SchemaError, StorageError, UnpublishableError
-from singer_spark.storage.files import FileInfo
+from singer_spark.store.files import FileInfo
+from target_spark_lake.table.table_record import with_logged_columns
 from target_spark_lake.table_logs.iceberg_log.lake_catalog import catalog_errors, spellings
 from target_spark_lake.table_logs.iceberg_log.partitions import spec_of
 from target_spark_lake.table_logs.iceberg_log.schema import field_ids_of, is_same, logged_texts
-from target_spark_lake.tables.table_record import with_logged_columns
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from pyiceberg.table import Table
     from pyiceberg.table.metadata import TableMetadata
 
-    from singer_spark.storage.storage import Storage
+    from singer_spark.store.storage import Storage
+    from target_spark_lake.table.table_record import TableRecord
     from target_spark_lake.table_logs.iceberg_log.table_commit import IcebergCommit
-    from target_spark_lake.tables.table_record import TableRecord
 
 # Table properties: the columns' field ids when our files were written, and the last run that
 # changed the table. The latter only grows, so that a publisher suspended through later runs and its

@@ -13,7 +13,7 @@ from target_spark_lake.config.config_schema import ICEBERG
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from target_spark_lake.tables.changes import StagedFile, TableChange
+    from target_spark_lake.table.changes import StagedFile, TableChange
 
 FileBody = dict[str, Any]
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from pyiceberg.table.update import AssertCurrentSchemaId, SetCurrentSchemaUpdate
 
 from singer_spark.errors import ConfigurationError, StorageError, UnpublishableError
+from target_spark_lake.table.taking_back import Fate, as_unpublishable
 from target_spark_lake.table_logs.iceberg_log.lake_catalog import opened
 from target_spark_lake.table_logs.iceberg_log.producer import stage_snapshot
 from target_spark_lake.table_logs.iceberg_log.publishing import (
@@ -19,13 +20,12 @@ from target_spark_lake.table_logs.iceberg_log.publishing import (
     next_snapshot,
 )
 from target_spark_lake.table_logs.iceberg_log.snapshot import RUN_ID, IcebergSnapshot
-from target_spark_lake.tables.taking_back import Fate, as_unpublishable
 
 if TYPE_CHECKING:
     from pyiceberg.manifest import DataFile
     from pyiceberg.table import Table, Transaction
 
-    from singer_spark.storage.storage import Storage
+    from singer_spark.store.storage import Storage
     from target_spark_lake.config.iceberg_catalog import IcebergCatalog
     from target_spark_lake.table_logs.iceberg_log.lake_catalog import LakeCatalog
     from target_spark_lake.table_logs.iceberg_log.table_commit import IcebergCommit

@@ -1,0 +1,1 @@
+"""What both programs are made of: settings, secrets, processes, signals and Singer messages."""

@@ -1,0 +1,220 @@
+"""Types of lake columns as plain values, in Spark's notation:
+`struct<id:bigint,tags:array<string>>`.
+
+A table's columns are one `Struct`. Nothing here needs Spark.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Container, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from singer_spark.core.sql_type import MAX_DECIMAL_PRECISION
+
+# Spark's names of each type, the one it prints first.
+_NAMES = {
+    "boolean": ("boolean", "bool"),
+    "tinyint": ("tinyint", "byte"),
+    "smallint": ("smallint", "short"),
+    "int": ("int", "integer"),
+    "bigint": ("bigint", "long"),
+    "float": ("float", "real"),
+    "double": ("double",),
+    "string": ("string", "text", "varchar"),
+    "binary": ("binary", "bytes"),
+    "date": ("date",),
+    "timestamp": ("timestamp", "timestamp_ltz", "timestamptz"),
+    "timestamp_ntz": ("timestamp_ntz",),
+}
+_SCALARS = {spelling: name for name, spellings in _NAMES.items() for spelling in spellings}
+_TOKEN = re.compile(r"\s*(?:`((?:[^`]|``)*)`|([<>,:()])|([^<>,:()`]+))")
+_PLAIN_NAME = re.compile(r"[^\W]+")
+
+
+@dataclass(frozen=True)
+class Scalar:
+    """A type without parts.
+
+    Attributes:
+        name: As printed by Spark: `bigint`, `timestamp_ntz`, `decimal`.
+        precision: Digits of a decimal, else 0.
+        scale: Digits of a decimal after the point, else 0.
+    """
+
+    name: str
+    precision: int = 0
+    scale: int = 0
+
+    def __str__(self) -> str:
+        return f"decimal({self.precision},{self.scale})" if self.name == "decimal" else self.name
+
+
+@dataclass(frozen=True)
+class Array:
+    """An array; its elements may be NULL."""
+
+    element: LakeType
+
+    def __str__(self) -> str:
+        return f"array<{self.element}>"
+
+
+@dataclass(frozen=True)
+class Field:
+    """A member of a struct, or a column of a table; it may be NULL."""
+
+    name: str
+    type: LakeType
+
+
+@dataclass(frozen=True)
+class Struct:
+    """Members in order, or the columns of a table.
+
+    Attributes:
+        types: Name to type, in order.
+    """
+
+    fields: tuple[Field, ...]
+    types: Mapping[str, LakeType] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        """Fill `types`: a cached property's lock could not be sent to executors."""
+        object.__setattr__(self, "types", {each.name: each.type for each in self.fields})
+
+    @classmethod
+    def of(cls, columns: Mapping[str, LakeType]) -> Struct:
+        """A struct from a mapping, in its order."""
+        return cls(tuple(Field(name, kind) for name, kind in columns.items()))
+
+    def without(self, names: Container[str]) -> Struct:
+        """The struct without some members."""
+        return Struct(tuple(each for each in self.fields if each.name not in names))
+
+    def __iter__(self) -> Iterator[Field]:
+        return iter(self.fields)
+
+    def __str__(self) -> str:
+        return f"struct<{','.join(f'{_quoted(each.name)}:{each.type}' for each in self.fields)}>"
+
+
+LakeType = Scalar | Array | Struct
+STRING = Scalar("string")
+FLOATING_TYPES = (Scalar("float"), Scalar("double"))
+
+
+def columns_from_text(columns: Mapping[str, str]) -> Struct:
+    """The columns of a table from their names and types as text.
+
+    Raises:
+        ValueError: a text is not a type.
+    """
+    return Struct.of({name: parse_type(text) for name, text in columns.items()})
+
+
+def columns_to_text(columns: Struct) -> dict[str, str]:
+    """Name and type as text, in the columns' order."""
+    return {each.name: str(each.type) for each in columns}
+
+
+def parse_type(text: str) -> LakeType:
+    """Parse a type; case is ignored, and Spark's other spellings (`long`, `integer`) are accepted.
+
+    Raises:
+        ValueError: no lake column can have this type.
+    """
+    reader = _Reader(text)
+    found = reader.type()
+    reader.end()
+    return found
+
+
+class _Reader:
+    """Parses a type's text from left to right."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._position = 0
+
+    def _fail(self) -> ValueError:
+        return ValueError(
+            f"{self._text!r} is not a type; use {', '.join(_NAMES)}, decimal(12,2), array<…> or "
+            "struct<a:…>"
+        )
+
+    def _next(self) -> tuple[str, bool]:
+        """The next word or sign, and whether it was in backquotes."""
+        match = _TOKEN.match(self._text, self._position)
+        if not match:
+            raise self._fail()
+        self._position = match.end()
+        quoted, sign, word = match.groups()
+        return (
+            (quoted.replace("``", "`"), True)
+            if quoted is not None
+            else (sign or word.strip(), False)
+        )
+
+    def _expect(self, sign: str) -> None:
+        if self._next() != (sign, False):
+            raise self._fail()
+
+    def _follows(self, sign: str) -> bool:
+        """Consume the sign if it comes next."""
+        before = self._position
+        if self._text[before:].strip() and self._next() == (sign, False):
+            return True
+        self._position = before
+        return False
+
+    def end(self) -> None:
+        if self._text[self._position :].strip():
+            raise self._fail()
+
+    def type(self) -> LakeType:
+        word = self._next()[0].lower()
+        if word == "array":
+            self._expect("<")
+            element = self.type()
+            self._expect(">")
+            return Array(element)
+        if word == "struct":
+            return self._struct()
+        if word in ("decimal", "numeric", "dec"):
+            return self._decimal()
+        if word not in _SCALARS:
+            raise self._fail()
+        return Scalar(_SCALARS[word])
+
+    def _struct(self) -> Struct:
+        fields: list[Field] = []
+        self._expect("<")
+        while not self._follows(">"):
+            if fields:
+                self._expect(",")
+            name = self._next()[0]
+            self._expect(":")
+            fields.append(Field(name, self.type()))
+        if not fields or len({each.name for each in fields}) < len(fields):
+            raise self._fail()
+        return Struct(tuple(fields))
+
+    def _decimal(self) -> Scalar:
+        self._expect("(")
+        precision = self._number()
+        scale = self._number() if self._follows(",") else 0
+        self._expect(")")
+        if not (0 < precision <= MAX_DECIMAL_PRECISION and scale <= precision):
+            raise self._fail()
+        return Scalar("decimal", precision, scale)
+
+    def _number(self) -> int:
+        word = self._next()[0]
+        if not word.isdecimal():
+            raise self._fail()
+        return int(word)
+
+
+def _quoted(name: str) -> str:
+    return name if _PLAIN_NAME.fullmatch(name) else "`" + name.replace("`", "``") + "`"

@@ -1,0 +1,1 @@
+"""Spark: the JVM, sessions and tasks."""

@@ -1,0 +1,138 @@
+"""Python functions in Spark tasks: these packages' code is sent along, so executors need not have
+them installed.
+"""
+
+from __future__ import annotations
+
+import copyreg
+import dataclasses
+import os
+import pickle
+import sys
+import warnings
+from contextlib import contextmanager
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from pyspark import SparkContext, cloudpickle
+
+import singer_spark
+from singer_spark.engine.cluster import is_local, is_remote
+from singer_spark.engine.spark_versions import answer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+    from types import ModuleType
+
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+
+R = TypeVar("R")
+
+
+def send_along(session: SparkSession, package: ModuleType) -> None:
+    """Let tasks of the session call functions of this package, and of `singer_spark`."""
+    _by_value(package)
+    if not is_remote(session):
+        _settle(session.sparkContext)
+
+
+def in_task(context: SparkContext, package: ModuleType, work: Callable[[], R]) -> R:
+    """Run a package's function in a task; needs no session."""
+    _by_value(package)
+    _settle(context)
+    # The JVM's own `collect`, as PySpark's leaves open the socket from which it reads results.
+    (found,) = context.parallelize([0], 1).map(lambda _: work())._jrdd.collect()
+    result: R
+    (result,) = pickle.loads(found)
+    return result
+
+
+def in_remote_task(session: SparkSession, package: ModuleType, work: Callable[[], R]) -> R:
+    """Run a package's function in a task of Spark Connect."""
+    _by_value(package)
+
+    def worked(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import pyarrow as pa
+
+        for _ in batches:
+            yield pa.RecordBatch.from_pydict({"result": [pickle.dumps(work())]})
+
+    result: R = result_of(session.range(0, 1, 1, 1).mapInArrow(worked, "result binary"))
+    return result
+
+
+def result_of(rows: DataFrame) -> Any:
+    """The pickled value that is the only row of a task's result."""
+    (result,) = values(rows)
+    return pickle.loads(result)
+
+
+def values(rows: DataFrame) -> list[bytes]:
+    """The values of a single column, all at once; of Spark Connect by one request."""
+    if is_remote(rows.sparkSession):
+        table, _ = answer(rows)
+        found: list[bytes] = table.column(0).to_pylist()
+        return found
+    # One row, or a slice on its way to standard output, whose size is bounded.
+    with _no_warnings():
+        return [row[0] for row in rows.collect()]
+
+
+def small_values(rows: DataFrame) -> list[bytes]:
+    """The values of a single column, as `values`, and in several threads at once."""
+    if is_remote(rows.sparkSession):
+        return values(rows)
+    # The JVM's own `collect`, as in `in_task`: warnings can't be silenced for one thread alone.
+    return [bytes(row.get(0)) for row in rows._jdf.collectAsList()]
+
+
+def values_in_pieces(rows: DataFrame, pieces: int) -> Iterator[bytes]:
+    """The values of a single column, which executors keep on their disks in so many pieces, one
+    piece after another.
+    """
+    found = rows.hint("rebalance", pieces).toLocalIterator()
+    try:
+        for row in found:
+            yield row[0]
+    finally:
+        with _no_warnings():
+            del found
+
+
+@contextmanager
+def _no_warnings() -> Iterator[None]:
+    # PySpark leaves the sockets of its results to the garbage collector.
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        yield
+
+
+def _by_value(package: ModuleType) -> None:
+    for each in (package, singer_spark):
+        # PySpark's copy of cloudpickle has no types.
+        cloudpickle.register_pickle_by_value(each)  # type: ignore[no-untyped-call]
+
+
+def _cached(function: Callable[[Any], Any], name: str) -> cached_property[Any]:
+    made = cached_property(function)
+    made.__set_name__(object, name)
+    return made
+
+
+# In a class that is sent along; Python 3.11's own has a lock.
+copyreg.pickle(cached_property, lambda each: (_cached, (each.func, each.attrname)))
+# Fields of a dataclass that is sent along: the cloudpickle of PySpark 3.5 makes another mark there,
+# and none is found.
+copyreg.pickle(type(dataclasses._FIELD), lambda each: (getattr, (dataclasses, each.name)))  # type: ignore[attr-defined]
+
+
+def _settle(context: SparkContext) -> None:
+    conf = context.getConf()
+    ours = sys.executable if is_local(conf.get("spark.master")) else "python3"
+    context.pythonExec = str(
+        conf.get("spark.pyspark.python", os.environ.get("PYSPARK_PYTHON", ours))
+    )
+    # The run itself reports a JVM that is gone; the accumulator server would also print a
+    # traceback.
+    context._accumulatorServer.handle_error = lambda *_: None  # type: ignore[method-assign]

@@ -1,0 +1,1 @@
+"""Buckets of every store, and the files in them."""

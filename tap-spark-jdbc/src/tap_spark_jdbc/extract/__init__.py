@@ -1,0 +1,1 @@
+"""What is read of a stream: bounds, slices, the snapshot, the boundary, resume and budget."""

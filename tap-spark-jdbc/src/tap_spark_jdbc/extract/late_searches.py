@@ -1,0 +1,247 @@
+"""How rows that were committed late are looked for in each stream of a run, by one statement for
+many (PostgreSQL).
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from singer_spark.errors import ConnectionLostError, SourceError
+from tap_spark_jdbc.extract.shared_snapshot import LOCK_TIMEOUT
+from tap_spark_jdbc.plan.late_rows import LateSearch
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from singer_spark.core.bookmark import KeyType
+    from tap_spark_jdbc.extract.server import SnapshotServer
+    from tap_spark_jdbc.plan.stream_plan import StreamPlan
+    from tap_spark_jdbc.source.database import Database
+
+logger = logging.getLogger("tap-spark-jdbc")
+
+DAY = 86_400
+NUMBERS = 1_000_000
+_UNWRITTEN = (
+    "its rows don't say who wrote them (a view, query or foreign table, or not all of it "
+    "may be read)"
+)
+_BEGIN = ("BEGIN ISOLATION LEVEL READ COMMITTED READ ONLY", LOCK_TIMEOUT, "SET LOCAL jit = off")
+_ASKED = """
+WITH RECURSIVE named AS (
+  SELECT v.place, CAST(pg_catalog.to_regclass(v.relation) AS oid) AS oid, v.key
+  FROM (VALUES {named}) v (place, relation, key)
+), tree AS (
+  SELECT n.place, n.key, c.oid, c.relkind, c.relam FROM named n
+    JOIN pg_catalog.pg_class c ON c.oid = n.oid
+  UNION
+  SELECT tree.place, tree.key, c.oid, c.relkind, c.relam
+  FROM tree JOIN pg_catalog.pg_inherits i ON i.inhparent = tree.oid
+    JOIN pg_catalog.pg_class c ON c.oid = i.inhrelid
+), every AS (
+  SELECT tree.place, tree.relkind = 'p' OR (tree.relkind = 'r' AND m.amname = 'heap') AS written,
+    CASE WHEN tree.relkind = 'r' THEN pg_catalog.pg_relation_size(tree.oid) ELSE 0 END AS bytes,
+    tree.relkind = 'p' OR EXISTS (
+      SELECT 1 FROM pg_catalog.pg_index i JOIN pg_catalog.pg_class x ON x.oid = i.indexrelid
+      JOIN pg_catalog.pg_am b ON b.oid = x.relam AND b.amname = 'btree'
+      WHERE i.indrelid = tree.oid AND i.indkey[0] = a.attnum AND i.indisvalid AND i.indisready
+        AND i.indpred IS NULL
+    ) AS indexed, s.step, s.cached
+  FROM tree LEFT JOIN pg_catalog.pg_am m ON m.oid = tree.relam
+  LEFT JOIN pg_catalog.pg_attribute a ON a.attrelid = tree.oid AND a.attname = tree.key
+    AND NOT a.attisdropped
+  LEFT JOIN LATERAL (
+    SELECT pg_catalog.max(pg_catalog.abs(q.seqincrement)) AS step,
+      pg_catalog.max(CASE WHEN q.seqcache > 1 THEN q.seqcache * pg_catalog.abs(q.seqincrement)
+        END) AS cached
+    FROM (
+      SELECT d.objid AS oid FROM pg_catalog.pg_depend d
+      WHERE d.classid = CAST('pg_catalog.pg_class' AS regclass) AND d.refclassid = d.classid
+        AND d.refobjid = tree.oid AND d.refobjsubid = a.attnum AND d.deptype IN ('a', 'i')
+      UNION ALL
+      SELECT d.refobjid FROM pg_catalog.pg_attrdef f JOIN pg_catalog.pg_depend d
+        ON d.classid = CAST('pg_catalog.pg_attrdef' AS regclass) AND d.objid = f.oid
+        AND d.refclassid = CAST('pg_catalog.pg_class' AS regclass)
+      WHERE f.adrelid = tree.oid AND f.adnum = a.attnum
+    ) used JOIN pg_catalog.pg_sequence q ON q.seqrelid = used.oid
+  ) s ON TRUE
+)
+SELECT CAST(n.place AS text) AS place, CASE WHEN pg_catalog.bool_and(e.written)
+    AND pg_catalog.bool_and(pg_catalog.has_table_privilege(n.oid, 'SELECT')) THEN '1'
+      ELSE '0' END AS written,
+  CAST(pg_catalog.sum(e.bytes) /
+    CAST(pg_catalog.current_setting('block_size') AS int) AS text) AS pages,
+  CASE WHEN pg_catalog.bool_and(e.indexed) THEN '1' ELSE '0' END AS indexed,
+  CAST(pg_catalog.max(e.step) AS text) AS step,
+  CAST(pg_catalog.max(e.cached) *
+    CAST(pg_catalog.current_setting('max_connections') AS int) AS text) AS cached
+FROM named n JOIN every e ON e.place = n.place GROUP BY n.place
+"""
+# By an index of the key its greatest value is the first row; without one, all rows are sorted.
+_GREATEST = "EXPLAIN SELECT {key} FROM {table} ORDER BY {key} DESC LIMIT 1"
+
+
+class LateSearches:
+    """The search of each stream of a run: how its rows that were committed late are found."""
+
+    def __init__(self, database: Database, server: SnapshotServer) -> None:
+        self._database = database
+        self._server = server
+        self._known: dict[str, LateSearch] = {}
+
+    def beside(self, database: Database, server: SnapshotServer) -> LateSearches:
+        """The same searches over another connection: what is known is not queried again."""
+        other = LateSearches(database, server)
+        other._known = self._known
+        return other
+
+    def described(self, plans: Iterable[StreamPlan]) -> dict[str, str]:
+        """How late rows are found in each of these streams, for users.
+
+        Asked about all of them at once.
+        """
+        if not self._database.source.dialect.shares_snapshots:
+            return {}
+        guarded = [
+            each for each in plans if each.replication_key is not None and each.end_value is None
+        ]
+        guarded = [each for each in guarded if not each.is_log_based]
+        if not guarded or not self._server.has_snapshots:
+            return {}
+        connection = self._database.connection
+        if connection.holds:
+            connection.within(*_BEGIN)
+        try:
+            self._ask_all(guarded)
+        finally:
+            connection.within()
+        return {
+            each.stream: self._known[each.stream].told
+            for each in guarded
+            if each.stream in self._known
+        }
+
+    def known(self, plan: StreamPlan) -> LateSearch | None:
+        """The search of a stream; None: its table was locked when it was asked for."""
+        return self._known.get(plan.stream)
+
+    def of(self, plan: StreamPlan) -> LateSearch:
+        """The search of a stream."""
+        if plan.stream not in self._known:
+            self._ask([plan])
+        return self._known[plan.stream]
+
+    def _ask_all(self, plans: Sequence[StreamPlan]) -> None:
+        """Ask about all but those whose tables somebody has locked, which are asked in their own
+        turn.
+        """
+        try:
+            self._ask(plans)
+        except ConnectionLostError:
+            raise
+        except SourceError as error:
+            if len(plans) == 1:
+                logger.debug(
+                    "stream %s: how late rows are found is asked in its turn: %s",
+                    plans[0].stream,
+                    error,
+                )
+                return
+            self._ask_all(plans[: len(plans) // 2])
+            self._ask_all(plans[len(plans) // 2 :])
+
+    def _ask(self, plans: Sequence[StreamPlan]) -> None:
+        dialect, named = self._database.source.dialect, []
+        for place, plan in enumerate(plans):
+            if plan.replication_key is None or (
+                plan.table.query is not None and plan.table.computed_key is None
+            ):
+                continue
+            name = dialect.string(dialect.table(replace(plan.table, query=None)))
+            named.append(f"({place}, {name}, {dialect.string(plan.replication_key.column.name)})")
+        found = (
+            self._database.connection.rows(_ASKED.replace("{named}", ", ".join(named)))
+            if named
+            else []
+        )
+        facts = {int(place or 0): rest for place, *rest in found}
+        for place, plan in enumerate(plans):
+            search = self._known[plan.stream] = self._search(plan, facts.get(place))
+            if search.missing_index:
+                logger.warning("stream %s: %s", plan.stream, search.missing_index)
+
+    def _search(self, plan: StreamPlan, facts: Sequence[str | None] | None) -> LateSearch:
+        if facts is None or facts[0] != "1":
+            return LateSearch("none", why=_UNWRITTEN)
+        _, pages, indexed, step, cached = facts
+        if plan.late_rows == "open":
+            return LateSearch("open", why="as set by late_rows")
+        is_small = float(pages or 0) <= plan.late_pages
+        if plan.late_rows == "all" or (plan.late_rows == "auto" and is_small):
+            return LateSearch("all")
+        key = plan.replication_key
+        assert key is not None
+        if not key.key_type.has_distance:
+            kind = str(key.key_type)
+            search = LateSearch(
+                "open",
+                why=f"its key is of type {kind}, which has no distances; late_rows: all finds all",
+            )
+        elif indexed == "1" or (plan.table.computed_key is not None and self._sorts_by_index(plan)):
+            return LateSearch(
+                "window", *_width(plan, key.key_type, int(step or 1), int(cached or 0))
+            )
+        else:
+            search = LateSearch(
+                "open", why="no usable index on its key", missing_index=self._missing(plan)
+            )
+        return LateSearch("all") if is_small else search
+
+    def _sorts_by_index(self, plan: StreamPlan) -> bool:
+        """Whether a computed key has an index."""
+        dialect, key = self._database.source.dialect, plan.replication_key
+        assert key is not None
+        name = dialect.column_of(plan.table, key.column.name)
+        query = _GREATEST.replace("{key}", name).replace("{table}", dialect.table(plan.table))
+        lines = [str(line) for (line,) in self._database.connection.rows(query)]
+        return not any("Sort" in line or "Seq Scan" in line for line in lines)
+
+    def _missing(self, plan: StreamPlan) -> str:
+        """What to do about a key without an index."""
+        dialect, key = self._database.source.dialect, plan.replication_key
+        assert key is not None
+        name = (
+            dialect.quote(key.column.name)
+            if plan.table.computed_key is None
+            else f"({plan.table.computed_key})"
+        )
+        table = dialect.table(replace(plan.table, query=None))
+        return (
+            "no usable index on its replication key, so rows that are committed late are found "
+            "only if their "
+            "transactions were open at the last run (or by late_rows: all, which scans the table): "
+            f"CREATE INDEX CONCURRENTLY ON {table} ({name})"
+        )
+
+
+def _width(plan: StreamPlan, kind: KeyType, step: int, cached: int) -> tuple[float, str]:
+    """How far a window reaches below the bookmark, and the same for users.
+
+    Each session holds a block of a sequence's CACHE, and the server has up to `max_connections`
+    sessions.
+    """
+    if kind.is_moment:
+        seconds = DAY if plan.late_window is None else plan.late_window
+        return seconds, _span(seconds)
+    width = NUMBERS * step + cached if plan.late_window is None else plan.late_window
+    return width, f"{width:,}"
+
+
+def _span(seconds: float) -> str:
+    for unit, name in ((DAY, "day"), (3600, "hour"), (60, "minute")):
+        if seconds >= unit and not seconds % unit:
+            count = int(seconds // unit)
+            return f"{count} {name}{'' if count == 1 else 's'}"
+    return f"{seconds:g} s"

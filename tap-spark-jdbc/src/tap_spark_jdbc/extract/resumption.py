@@ -1,0 +1,164 @@
+"""Whether a run continues one that died: the checkpoint must be of the same extraction (plain
+Python).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+from dataclasses import fields, is_dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from singer_spark.core.setting_problems import SDK_SETTINGS
+from singer_spark.errors import StateError
+from tap_spark_jdbc.extract.extraction import split_key
+from tap_spark_jdbc.extract.run_state import RESUME_FORMAT_VERSION, bookmark_of, checked_state
+from tap_spark_jdbc.extract.stream_progress import StreamProgress
+from tap_spark_jdbc.source.jdbc_source import url_without_login
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from singer_spark.state.checkpoint import Checkpoint
+    from tap_spark_jdbc.config.settings import TapSettings
+    from tap_spark_jdbc.dialects import Dialect
+    from tap_spark_jdbc.plan.stream_plan import StreamPlan
+
+logger = logging.getLogger("tap-spark-jdbc")
+
+
+def fingerprint(
+    plans: Sequence[StreamPlan], settings: TapSettings, config: Mapping[str, Any], dialect: Dialect
+) -> str:
+    """The SHA-256 of all in plans, settings and raw config that decides which records are sent, and
+    in which order.
+    """
+    decides = {
+        "source": url_without_login(settings.jdbc_url),
+        "safety_lag_seconds": settings.safety_lag_seconds or 0,
+        "mapping": {name: config[name] for name in SDK_SETTINGS if config.get(name)},
+        "streams": [_of_stream(plan, dialect) for plan in plans],
+    }
+    if settings.safety_lag_rows is not None:
+        decides["safety_lag_rows"] = settings.safety_lag_rows
+    if settings.has_budget:
+        # A table announced as whole may be sent in part.
+        decides["has_budget"] = True
+    return hashlib.sha256(json.dumps(decides, sort_keys=True, default=_plain).encode()).hexdigest()
+
+
+def continued(
+    checkpoint: Checkpoint | None, plans: Sequence[StreamPlan], wanted: str, dialect: Dialect
+) -> dict[str, StreamProgress] | None:
+    """The progress of each stream that the dead run began.
+
+    None: this run starts anew, and the log says why.
+
+    A checkpoint whose fingerprint is not `wanted` is not continued either.
+
+    Raises:
+        StateError: a newer version of the tap wrote the checkpoint.
+    """
+    if checkpoint is None:
+        return None
+    version = checkpoint.resume.get("format_version")
+    if isinstance(version, int) and version > RESUME_FORMAT_VERSION:
+        raise StateError(
+            f"the checkpoint of run {checkpoint.run_id} has a resume format version {version}, "
+            "this tap knows "
+            f"{RESUME_FORMAT_VERSION}: upgrade the tap, or start anew with --no-resume"
+        )
+    if checkpoint.resume.get("fingerprint") != wanted:
+        logger.info(
+            "the config or the tables changed since run %s, which died: starting anew instead of "
+            "continuing it",
+            checkpoint.run_id,
+        )
+        return None
+    try:
+        streams = _streams(checkpoint, plans, dialect)
+    except (ValueError, StateError) as error:
+        logger.warning(
+            "the checkpoint of run %s is damaged (%s): starting anew", checkpoint.run_id, error
+        )
+        return None
+    begun = [
+        name for name in streams if (checkpoint.state["bookmarks"].get(name) or {}).get("reading")
+    ]
+    if begun:
+        # Rows of a second snapshot would come again from the log.
+        logger.info(
+            "run %s died while it first read the table of LOG_BASED %s: starting anew, as that "
+            "takes one snapshot",
+            checkpoint.run_id,
+            ", ".join(begun),
+        )
+        return None
+    logger.info("%s; --no-resume starts anew", account(checkpoint.run_id, streams))
+    return streams
+
+
+def account(run_id: str, streams: Mapping[str, StreamProgress]) -> str:
+    """A sentence for users on what the dead run has already sent."""
+    rows = sum(progress.rows for progress in streams.values())
+    complete = sum(progress.complete for progress in streams.values())
+    return (
+        f"continuing run {run_id}, which died: {rows} rows of {len(streams)} stream(s) are there "
+        "already, "
+        f"{complete} of them complete"
+    )
+
+
+def _streams(
+    checkpoint: Checkpoint, plans: Sequence[StreamPlan], dialect: Dialect
+) -> dict[str, StreamProgress]:
+    """Parse the whole checkpoint before the run commits to continuing.
+
+    ValueError or StateError: it is malformed.
+    """
+    state = checked_state(checkpoint.state, "its state")
+    entries = checkpoint.resume.get("streams")
+    if not isinstance(entries, dict) or not all(
+        isinstance(entry, dict) for entry in entries.values()
+    ):
+        raise ValueError("its streams are not an object of objects")
+    by_name = {plan.stream: plan for plan in plans}
+    unknown = [name for name in entries if name not in by_name]
+    if unknown:
+        raise ValueError(f"it has streams {', '.join(unknown)}, which this run does not have")
+    for plan in plans:
+        bookmark_of(state, plan)
+    return {
+        name: StreamProgress.from_json(
+            entry, by_name[name].replication_key, split_key(by_name[name], dialect)
+        )
+        for name, entry in entries.items()
+    }
+
+
+def _of_stream(plan: StreamPlan, dialect: Dialect) -> dict[str, Any]:
+    columns = [
+        replace(each, mask=each.mask.without_key) if each.mask else each for each in plan.columns
+    ]
+    table = [plan.table.schema, plan.table.name, plan.table.query]
+    # How late rows are looked for may change: as it was before there were windows.
+    said = {
+        name: value
+        for name, value in _plain(plan).items()
+        if name not in ("late_window", "late_pages", "kept")
+    }
+    said["late_rows"] = "open" if plan.late_rows == "open" else "all"
+    # As before there were renamed columns.
+    said = {name: value for name, value in said.items() if value or name != "renamed"}
+    return {**said, "columns": columns, "table": table, "split": split_key(plan, dialect)}
+
+
+def _plain(value: object) -> Any:
+    """What JSON has no form for.
+
+    Values inside follow by themselves: `asdict` copies them all, 10 ms a stream.
+    """
+    if is_dataclass(value) and not isinstance(value, type):
+        return {each.name: getattr(value, each.name) for each in fields(value)}
+    return str(value)

@@ -1,0 +1,238 @@
+"""A PostgreSQL server's support for snapshots, queried once a run."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from singer_spark.errors import SourceError
+from tap_spark_jdbc.plan.late_rows import ALL_JOINED, NONE_JOINED, K, LateRows
+
+if TYPE_CHECKING:
+    from singer_spark.core.transaction_snapshot import TransactionSnapshot
+    from tap_spark_jdbc.dialects.tables import Table
+    from tap_spark_jdbc.source.database import Database
+
+logger = logging.getLogger("tap-spark-jdbc")
+
+# The first version that shows snapshots, and the transactions they include, by numbers that don't
+# wrap around.
+_OLDEST = 13
+# With distinct names: Spark can't read two columns of the same name.
+_VERSION = (
+    "SELECT pg_catalog.current_setting('server_version_num') AS number, "
+    "pg_catalog.current_setting('server_version') AS version"
+)
+_SERVER = """
+SELECT CASE WHEN pg_catalog.pg_is_in_recovery() THEN '1' ELSE '0' END AS recovers,
+  CASE WHEN pg_catalog.has_function_privilege('pg_catalog.pg_control_system()', 'EXECUTE') THEN
+    CASE WHEN pg_catalog.has_function_privilege('pg_catalog.pg_control_checkpoint()', 'EXECUTE')
+      AND pg_catalog.has_function_privilege('pg_catalog.pg_control_recovery()', 'EXECUTE') THEN '2'
+        ELSE '1' END
+    ELSE '0' END AS may_ask,
+  CAST(pg_catalog.pg_current_snapshot() AS text) AS snapshot
+"""
+_SYSTEM = (
+    "SELECT CAST(system_identifier AS text) AS system, {timeline} AS timeline FROM "
+    "pg_catalog.pg_control_system(){more}"
+)
+# A promoted server's own timeline is in its control file at once, in that of the last checkpoint a
+# moment later.
+_TIMELINE = {
+    "{timeline}": "CAST(greatest(c.timeline_id, r.min_recovery_end_timeline) AS text)",
+    "{more}": ", pg_catalog.pg_control_checkpoint() c, pg_catalog.pg_control_recovery() r",
+}
+# Only rows of heaps have a writer: not those of views or foreign tables, nor of partitions that are
+# foreign tables.
+_HEAPS = """
+WITH RECURSIVE tree AS (
+  SELECT c.oid, c.relkind, c.relam, FALSE AS joined
+  FROM pg_catalog.pg_class c WHERE c.oid = pg_catalog.to_regclass({table})
+  UNION
+  SELECT c.oid, c.relkind, c.relam, tree.joined OR ({joined})
+  FROM tree JOIN pg_catalog.pg_inherits i ON i.inhparent = tree.oid
+  JOIN pg_catalog.pg_class c ON c.oid = i.inhrelid
+)
+SELECT CASE WHEN pg_catalog.bool_and(tree.relkind = 'p' OR (tree.relkind = 'r'
+  AND m.amname = 'heap'))
+  AND pg_catalog.has_table_privilege(pg_catalog.to_regclass({table}), 'SELECT') THEN '1'
+    ELSE '0' END AS written,
+  CAST(CAST(pg_catalog.to_regclass({table}) AS oid) AS text) AS relation,
+  (SELECT pg_catalog.string_agg(CAST(tree.oid AS text), ',') FROM tree
+    WHERE tree.joined) AS added{more}
+FROM tree LEFT JOIN pg_catalog.pg_am m ON m.oid = tree.relam
+"""
+
+_JOINED = "CAST(CAST(i.xmin AS text) AS bigint)"
+
+# A heap's rows lie in pages, which this version and later can find by number; a parent's rows lie
+# in other tables.
+_PAGES = """
+SELECT CAST(pg_catalog.pg_relation_size(c.oid) /
+  CAST(pg_catalog.current_setting('block_size') AS int) AS text)
+FROM pg_catalog.pg_class c JOIN pg_catalog.pg_am m ON m.oid = c.relam AND m.amname = 'heap'
+WHERE c.oid = pg_catalog.to_regclass({table}) AND c.relkind IN ('r', 'm') AND NOT c.relhassubclass
+  AND CAST(pg_catalog.current_setting('server_version_num') AS int) >= 140000
+"""
+
+
+@dataclass(frozen=True)
+class Heaps:
+    """A table whose rows have a writer, by its object identifier, and those of its parts that were
+    added to it.
+    """
+
+    relation: int
+    added: tuple[int, ...]
+
+    def joined(self, last: TransactionSnapshot) -> str:
+        """The condition for rows of tables that were no part of the stream when the last run read
+        it.
+        """
+        if last.relation not in (None, self.relation):
+            return ALL_JOINED
+        return f"tableoid IN ({','.join(map(str, self.added))})" if self.added else NONE_JOINED
+
+
+class SnapshotServer:
+    """The server behind a database connection."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def beside(self, database: Database) -> SnapshotServer:
+        """The same server over another connection.
+
+        What is known is not queried, or logged, again.
+        """
+        other = SnapshotServer(database)
+        found = ("has_snapshots", "has_unicode_text", "_answers", "_identity")
+        other.__dict__ |= {name: self.__dict__[name] for name in found if name in self.__dict__}
+        return other
+
+    @cached_property
+    def has_snapshots(self) -> bool:
+        """Whether the server has snapshots: one that speaks PostgreSQL's protocol may not."""
+        try:
+            ((number, version),) = self._database.connection.rows(_VERSION)
+            if int(number or 0) < _OLDEST * 10_000:
+                logger.warning(
+                    "PostgreSQL %s is older than %d: slices are not read in one snapshot, and rows "
+                        "that are committed "
+                    "late are found by safety_lag_seconds alone",
+                    version, _OLDEST,
+                )  # fmt: skip
+                return False
+            if self.is_standby:
+                warn(
+                    "this is a standby, which does not show the transactions that are open on its "
+                    "primary"
+                )
+            if self._database.connection.holds:
+                # It is too late to ask within a transaction, which a refusal would end.
+                _ = self.system
+        except SourceError as error:
+            warn(f"this server has no transaction snapshots ({error})")
+            return False
+        return True
+
+    @property
+    def is_standby(self) -> bool:
+        """Whether it follows a primary: a long-held snapshot would stop its replay."""
+        return self._answers[0] == "1"
+
+    @property
+    def system(self) -> str:
+        """The server's system identifier; empty if it is not accessible."""
+        return self._identity[0]
+
+    @property
+    def timeline(self) -> int | None:
+        """The server's timeline, which a failover and a restore to an earlier state move on.
+
+        None: not accessible.
+        """
+        return self._identity[1]
+
+    @cached_property
+    def _identity(self) -> tuple[str, int | None]:
+        may_ask, query = self._answers[1], _SYSTEM
+        if may_ask == "0":
+            return "", None
+        for slot, text in _TIMELINE.items():
+            query = query.replace(
+                slot,
+                text if may_ask == "2" else "CAST(NULL AS text)" if slot == "{timeline}" else "",
+            )
+        ((system, timeline),) = self._database.connection.rows(query)
+        return str(system), None if timeline is None else int(timeline)
+
+    @cached_property
+    def has_unicode_text(self) -> bool:
+        """Whether every text of the database is certain to be Unicode."""
+        ((encoding,),) = self._database.connection.rows(
+            "SELECT pg_catalog.current_setting('server_encoding') AS encoding"
+        )
+        return encoding != "SQL_ASCII"
+
+    def snapshot(self) -> str:
+        """The server's text of a snapshot taken now."""
+        return str(
+            self._database.connection.rows("SELECT CAST(pg_catalog.pg_current_snapshot() AS text)")[
+                0
+            ][0]
+        )
+
+    def heaps(self, table: Table, late: LateRows[K] | None = None) -> Heaps | None:
+        """A table whose rows have a writer, with what was added to it that the last run could not
+        see.
+
+        None: they don't, as those of views, queries and foreign tables.
+        """
+        query = self.heaps_query(table, late)
+        if query is None:
+            return None
+        ((written, relation, added),) = self._database.connection.rows(query)
+        if written != "1" or relation is None:
+            return None
+        return Heaps(int(relation), tuple(int(oid) for oid in added.split(",")) if added else ())
+
+    def heaps_query(
+        self, table: Table, late: LateRows[K] | None = None, *, more: str = ""
+    ) -> str | None:
+        """SQL of `heaps` (`written`, `relation`, `added`, and `more` of its `tree`).
+
+        None: its rows have no writer.
+        """
+        if table.query is not None and table.computed_key is None:
+            return None
+        dialect = self._database.source.dialect
+        name = dialect.string(dialect.table(replace(table, query=None)))
+        joined = NONE_JOINED if late is None else late.unseen(_JOINED)
+        return _HEAPS.replace("{joined}", joined).replace("{table}", name).replace("{more}", more)
+
+    def pages(self, table: Table) -> int:
+        """The number of physical pages by which a table can be cut; 0: it can't be."""
+        if table.query is not None:
+            return 0
+        dialect = self._database.source.dialect
+        found = self._database.connection.rows(
+            _PAGES.replace("{table}", dialect.string(dialect.table(table)))
+        )
+        return int(found[0][0] or 0) if found else 0
+
+    @cached_property
+    def _answers(self) -> tuple[str, str]:
+        ((recovers, may_ask, _),) = self._database.connection.rows(_SERVER)
+        return str(recovers), str(may_ask)
+
+
+def warn(why: str) -> None:
+    """Warn that slices share no snapshot."""
+    logger.warning(
+        "%s: slices are not read in one snapshot; a row that is committed meanwhile may come again "
+        "in the next run",
+        why,
+    )

@@ -1,0 +1,173 @@
+"""One snapshot of the database for several connections, one after the other (PostgreSQL).
+
+A separate connection holds it. That connection touches no table, so it keeps no lock that DDL would
+wait for; readers use the snapshot in transactions that are as short as one query, or one slice. If
+another session waits for one of these nevertheless, they are ended (`lock_watch`); and DDL in
+between is detected after each slice (`relation_shapes`), before anything of it is sent.
+"""
+
+from __future__ import annotations
+
+import logging
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from singer_spark.errors import DisturbedError, SourceError
+from tap_spark_jdbc.extract.lock_watch import LockWatch
+from tap_spark_jdbc.extract.relation_shapes import RelationShapes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tap_spark_jdbc.source.database import Database
+    from tap_spark_jdbc.source.jdbc_connection import JdbcConnection
+    from tap_spark_jdbc.source.jdbc_source import JdbcSource
+
+logger = logging.getLogger("tap-spark-jdbc")
+
+_ISOLATION = "ISOLATION LEVEL REPEATABLE READ READ ONLY"
+# A transaction that waits for slices to be read must not be ended for waiting.
+_WAITS = """
+SELECT count(pg_catalog.set_config(name, '0', true)) FROM pg_catalog.pg_settings
+WHERE name IN ('idle_in_transaction_session_timeout', 'transaction_timeout')
+"""
+# A reader may be gone before the server sends it any rows; from version 14 on, on Linux, the server
+# checks for that.
+_LOOKS_AFTER_READERS = (
+    "DO 'BEGIN PERFORM pg_catalog.set_config(name, ''10s'', true) FROM pg_catalog.pg_settings "
+    "WHERE name = ''client_connection_check_interval'' AND pg_catalog.version() LIKE ''%linux%''; "
+    "END'"
+)
+# No statement within a snapshot waits longer than this for a lock.
+LOCK_TIMEOUT = "SET LOCAL lock_timeout = '1s'"
+_AGAIN = "run again: that goes on where this run stopped"
+
+
+@dataclass(frozen=True)
+class Undisturbed:
+    """Reading within a snapshot, checked for DDL by other sessions.
+
+    The holder sees the present; its own transaction keeps the snapshot. Another connection,
+    `within`, queries in it.
+    """
+
+    stream: str
+    shapes: RelationShapes
+    holder: JdbcConnection
+    within: JdbcConnection
+    watch: LockWatch
+
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        """Wrap all reading of rows.
+
+        DisturbedError: they are invalid, as DDL has come in between, or is waiting.
+        """
+        try:
+            yield
+        except SourceError as error:
+            if disturbance := self._given_way() or self._changed_for_sure():
+                raise DisturbedError(disturbance) from error
+            raise
+        if disturbance := self._given_way() or self._changed():
+            raise DisturbedError(disturbance)
+
+    def _given_way(self) -> str | None:
+        if self.watch.waiter is None:
+            return None
+        return (
+            f"stream {self.stream}: another session (process {self.watch.waiter}) is waiting for a "
+            "lock that reading "
+            f"blocks, as for ALTER or TRUNCATE, and this run gave way to it; {_AGAIN}"
+        )
+
+    def _changed(self) -> str | None:
+        change = self.shapes.change(self.holder, self.within)
+        return (
+            None
+            if change is None
+            else f"stream {self.stream}: {change} while it was read; {_AGAIN}"
+        )
+
+    def _changed_for_sure(self) -> str | None:
+        try:
+            return self._changed()
+        except SourceError as error:
+            logger.debug("stream %s: can't ask whether it has changed: %s", self.stream, error)
+            return None
+
+
+class SharedSnapshot:
+    """The snapshot in which the connection for bounds, and each reader, sees the database.
+
+    Attributes:
+        identifier: The server's name for it, while it is held.
+    """
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._watch: LockWatch | None = None
+        self.identifier: str | None = None
+
+    @property
+    def source(self) -> JdbcSource:
+        """The source as readers open it: within the snapshot, while there is one."""
+        source = self._database.source
+        if self.identifier is None or self._watch is None:
+            return source
+        begin = (f"SET TRANSACTION {_ISOLATION}", *self._entered(self.identifier, self._watch))
+        begin = (*begin, _LOOKS_AFTER_READERS)
+        return replace(source, transaction=begin, snapshot=self.identifier)
+
+    def begin(self) -> str:
+        """Take a snapshot and share it until `end`; returns the server's text of it."""
+        holder, connection = self._database.snapshot_connection, self._database.connection
+        self._watch = LockWatch(holder)
+        holder.execute(f"BEGIN ISOLATION LEVEL READ COMMITTED READ ONLY; {self._watch.mark}")
+        holder.execute(_WAITS)
+        ((identifier, snapshot),) = holder.rows(
+            "SELECT pg_catalog.pg_export_snapshot(), CAST(pg_catalog.pg_current_snapshot() AS text)"
+        )
+        connection.within(f"BEGIN {_ISOLATION}", *self._entered(str(identifier), self._watch))
+        connection.rows("SELECT 1")
+        self.identifier = identifier
+        self._watch.start()
+        return str(snapshot)
+
+    def undisturbed(self, stream: str, source: str) -> Undisturbed | None:
+        """A guard for reading a stream, given its `FROM` and `WHERE`.
+
+        None if no snapshot is held.
+        """
+        if self._watch is None or self.identifier is None:
+            return None
+        connection = self._database.connection
+        shapes = RelationShapes.of(connection, source)
+        return Undisturbed(
+            stream, shapes, self._database.snapshot_connection, connection, self._watch
+        )
+
+    def unwatch(self) -> None:
+        """Stop the watch at the run's end, before the connections are closed."""
+        if self._watch is not None:
+            self._watch.stop()
+
+    def end(self) -> None:
+        """Release the snapshot, whatever became of its transaction; never raises."""
+        self.identifier = None
+        watch, self._watch = self._watch, None
+        if watch is None:
+            return
+        watch.stop()
+        try:
+            self._database.connection.within()
+            self._database.snapshot_connection.execute("ROLLBACK")
+        except SourceError as error:
+            # The next snapshot is held by a new connection.
+            logger.debug("the transaction of the snapshot ended with its connection: %s", error)
+            self._database.close_snapshot()
+
+    def _entered(self, identifier: str, watch: LockWatch) -> tuple[str, ...]:
+        snapshot = self._database.source.dialect.string(identifier)
+        return f"SET TRANSACTION SNAPSHOT {snapshot}", LOCK_TIMEOUT, watch.mark

@@ -1,0 +1,221 @@
+"""Bounds of slices, queried from the database: the greatest key, the key a number of rows further
+on, counts.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from singer_spark.core.bookmark import Bookmark, KeyType, KeyValue
+from singer_spark.errors import SourceError
+from tap_spark_jdbc.dialects.dialect import text_form
+from tap_spark_jdbc.plan.slices import Range, Slice
+from tap_spark_jdbc.plan.stream_sql import Point, StreamSql, range_condition
+
+if TYPE_CHECKING:
+    from singer_spark.core.sql_type import SqlType
+    from tap_spark_jdbc.dialects.tables import Column, Key
+    from tap_spark_jdbc.plan.stream_plan import StreamPlan
+    from tap_spark_jdbc.source.jdbc_connection import JdbcConnection
+
+# A hop reads the rows that it passes; two look-ups of a key read none.
+LONG_HOP = 50_000
+# Of so many times as many numbers as there are rows.
+DENSE = 1.5
+# Rows are sampled before the first slice is cut if a column may be at least this long.
+LONG_BYTES = 1_000
+LOOKED_AT = 50
+# Assumed row width where rows may be long and nothing better is known.
+CAREFUL_BYTES = 32_000
+
+
+@dataclass(frozen=True)
+class ColumnBounds:
+    """Bounds along one key column of a stream (`slices.BoundsSource`).
+
+    If it `only_cuts`, a value that no state can hold (infinity, a zero date) ends the cuts; the
+    rest is one slice.
+    """
+
+    connection: JdbcConnection
+    sql: StreamSql
+    key: Key
+    key_range: Range[Point] | None = None
+    only_cuts: bool = False
+
+    def greatest(self, within: Range[Point]) -> Point | None:
+        """The greatest value of the range, NULLs aside; None if the range is empty."""
+        return self._one(f"{self._inside(within)} ORDER BY {self._name} DESC", 0)
+
+    def at(self, within: Range[Point], offset: int) -> Point | None:
+        """See `slices.BoundsSource.at`.
+
+        Of unique whole numbers, most of which exist, one with fewer rows below.
+        """
+        if offset >= LONG_HOP and (estimate := self._unique_numbers) is not None:
+            first, last = within.lower or self._hop(within, 0), self.greatest(within)
+            if first is None or last is None:
+                return None
+            low, high = int(first.value.text), int(last.value.text)
+            if high - low < offset:
+                return None
+            if high - low < DENSE * estimate:
+                return self.point_of(KeyValue(KeyType.INTEGER, str(low + offset)))
+        return self._hop(within, offset)
+
+    def next_above(self, value: Point, within: Range[Point]) -> Point | None:
+        """See `slices.BoundsSource.next_above`."""
+        return self.at(Range(value, within.upper, within.closed, after=True), 0)
+
+    def inside(self, key: Range[Point]) -> ColumnBounds:
+        """The bounds along this column among the rows of a range of the replication key."""
+        return replace(self, key_range=key)
+
+    def point(self, raw: str) -> Point:
+        """A point from a value as the database printed it; SourceError: no bookmark can hold it."""
+        try:
+            value = self.key.parse(raw)
+        except ValueError as error:
+            raise SourceError(
+                f"stream {self.sql.plan.stream}: key column {self.key.column.name!r} holds "
+                f"{raw!r}, which no bookmark "
+                f"can hold: {error}; leave such rows out by `where` in the stream's "
+                "`stream_options`"
+            ) from error
+        return Point(self.sql.dialect.literal(self.key, value, raw=raw), value, raw)
+
+    def point_of(self, value: KeyValue, raw: str | None = None) -> Point:
+        """A point from a value of a bookmark or a setting."""
+        wants_form = raw is None and self.key.textual
+        if wants_form:
+            raw = text_form(value, self._text(self._inside(Range())))
+        return Point(self.sql.dialect.literal(self.key, value, raw=raw), value, raw)
+
+    def point_of_bookmark(self, bookmark: Bookmark) -> Point:
+        """The point of a bookmark."""
+        return self.point_of(bookmark.value, bookmark.raw)
+
+    def known(self, point: Point, earlier: Point | None) -> Point:
+        """`earlier` if the database compares both as equal (a collation that ignores case does),
+        else `point`.
+        """
+        if earlier is None or earlier == point or self.key.key_type is not KeyType.STRING:
+            return point
+        name = self.sql.dialect.operand(self.key.column)
+        same = f"{name} = {point.literal} AND {name} = {earlier.literal}"
+        found = self.connection.rows(
+            f"SELECT 1 AS n {self.sql.source} AND {same} "
+            f"{self.sql.dialect.limited(1, ordered=False)}"
+        )
+        return earlier if found else point
+
+    def has_nulls(self) -> bool:
+        """Whether any row's key is NULL."""
+        page = self.sql.dialect.limited(1, ordered=False)
+        return bool(
+            self.connection.rows(f"SELECT 1 AS n {self.sql.source} AND {self._name} IS NULL {page}")
+        )
+
+    @property
+    def _unique_numbers(self) -> int | None:
+        """About how many rows there are, if each has a whole number of its own.
+
+        None: unknown, or they have not.
+        """
+        plan, column = self.sql.plan, self.key.column
+        alone = plan.table.primary_key == (column.name,) and not column.nullable
+        plain = plan.where is None and self.key_range is None
+        return (
+            plan.table.row_estimate
+            if alone and plain and self.key.key_type is KeyType.INTEGER
+            else None
+        )
+
+    def _hop(self, within: Range[Point], offset: int) -> Point | None:
+        return self._one(f"{self._inside(within)} ORDER BY {self._name}", offset)
+
+    @property
+    def _name(self) -> str:
+        return self.sql.dialect.quote(self.key.column.name)
+
+    def _inside(self, within: Range[Point]) -> str:
+        condition = (
+            f"{self.sql.source} AND "
+            f"{range_condition(self.sql.dialect.operand(self.key.column), within)}"
+        )
+        return (
+            condition
+            if self.key_range is None
+            else f"{condition} AND {self.sql.condition(Slice(self.key_range))}"
+        )
+
+    def _one(self, ordered: str, offset: int) -> Point | None:
+        raw = self._text(ordered, offset)
+        try:
+            return None if raw is None else self.point(raw)
+        except SourceError:
+            if self.only_cuts:
+                return None
+            raise
+
+    def _text(self, condition: str, offset: int = 0) -> str | None:
+        # The cast is applied to the one row wanted, not to all those the offset skips.
+        one = f"SELECT {self._name} {condition} {self.sql.dialect.limited(1, offset)}"
+        found = self.connection.rows(
+            f"SELECT {self.sql.dialect.key_text(self.key)} FROM ({one}) one"
+        )
+        return found[0][0] if found else None
+
+
+def first_width(connection: JdbcConnection, sql: StreamSql) -> float | None:
+    """Approximate bytes a row, from the table's first rows.
+
+    None if no column is long by its type.
+    """
+    table, template = sql.plan.table, sql.dialect.width
+    long = long_columns(sql.plan)
+    if not long:
+        return None
+    if template is None or table.is_view or table.query is not None:
+        return CAREFUL_BYTES
+    widths = []
+    for column in long:
+        if column.reading.read_as in ("STRING", "BINARY"):
+            read, name = sql.dialect.select(column), sql.dialect.quote(column.name)
+            widths.append(f"COALESCE({template.replace('{s}', read).replace('{c}', name)}, 0)")
+    page = sql.dialect.limited(LOOKED_AT, ordered=False)
+    few = f"SELECT {' + '.join(widths) or '0'} AS w FROM {sql.dialect.table(table)} {page}"
+    ((width,),) = connection.rows(f"SELECT AVG(w) AS w FROM ({few}) few")
+    return float(width or 0)
+
+
+def row_width(plan: StreamPlan, long: float | None) -> float:
+    """Approximate bytes a row at most, by the columns' types and the width of those that may be
+    `long`.
+    """
+    short = [column.sql_type for column in plan.columns if not _may_be_long(column.sql_type)]
+    return (long or 0) + sum(
+        kind.precision or 8 if kind.name in ("CHAR", "VARCHAR") else 8 for kind in short
+    )
+
+
+def long_columns(plan: StreamPlan) -> list[Column]:
+    """The columns whose types may hold long values."""
+    return [column for column in plan.columns if _may_be_long(column.sql_type)]
+
+
+def _may_be_long(kind: SqlType) -> bool:
+    if kind.name in ("CHAR", "VARCHAR"):
+        return kind.precision is None or kind.precision > LONG_BYTES
+    return kind.name in (
+        "TEXT",
+        "JSON",
+        "VARBINARY",
+        "GEOMETRY",
+        "ARRAY",
+        "LIST",
+        "STRUCT",
+        "MAP",
+        "UNION",
+    )

@@ -1,0 +1,151 @@
+"""A stream's progress beyond its bookmark, kept beside the STATE value so that a later run can
+continue.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from singer_spark.core.bookmark import Bookmark
+from singer_spark.core.transaction_snapshot import TransactionSnapshot
+from singer_spark.errors import StateError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tap_spark_jdbc.dialects.tables import Key
+
+JSON = dict[str, Any]
+Extent = Literal["full", "delta"]
+
+
+@dataclass(frozen=True)
+class SplitPosition:
+    """A position among rows that are cut along the split column.
+
+    Attributes:
+        next: The first value of the split column whose rows are still to be sent.
+        until: Exclusive upper bound of these rows' replication keys; None: the run's upper bound,
+            inclusive.
+        upper: The upper bound of the run that died, with the rows at it that were sent so far;
+            None: there is no key.
+    """
+
+    next: Bookmark
+    until: Bookmark | None = None
+    upper: Bookmark | None = None
+
+
+@dataclass(frozen=True)
+class TableMoment:
+    """The moment at which a whole table was read: with it, a later run can prove that its rows are
+    still the same.
+
+    Attributes:
+        snapshot: The snapshot in which it was read.
+        relations: A digest of the relations it was read from (`RelationShapes.digest`).
+    """
+
+    snapshot: TransactionSnapshot
+    relations: str
+
+
+@dataclass(frozen=True)
+class StreamProgress:
+    """What all runs since the last commit have sent of a stream.
+
+    Attributes:
+        extent: What the first of these runs announced that it sends of the stream.
+        complete: Everything was sent; never set for a stream that its bookmark can continue.
+        nulls_sent: The rows without replication key were sent.
+        lower: The replication key at which the rest begins, if the bookmark does not say so.
+        split: The position among rows that the replication key can't tell apart.
+        moment: The moment that the rows sent so far show; None: unknown, or the stream has a
+            replication key.
+    """
+
+    extent: Extent
+    rows: int = 0
+    complete: bool = False
+    nulls_sent: bool = False
+    lower: Bookmark | None = None
+    split: SplitPosition | None = None
+    moment: TableMoment | None = None
+
+    @property
+    def begun(self) -> bool:
+        """Whether anything of the stream was sent."""
+        return self.rows > 0 or self.complete or self.nulls_sent or self.split is not None
+
+    def to_json(self) -> JSON:
+        """The stream's entry, without absent members."""
+        entry: JSON = {"extent": self.extent, "rows": self.rows}
+        entry |= {name: True for name in ("complete", "nulls_sent") if getattr(self, name)}
+        if self.lower is not None:
+            entry["lower"] = self.lower.to_json()
+        if self.split is not None:
+            values = {"next": self.split.next, "until": self.split.until, "upper": self.split.upper}
+            entry["split"] = {
+                name: value.to_json() for name, value in values.items() if value is not None
+            }
+        if self.moment is not None:
+            entry["moment"] = {
+                "snapshot": self.moment.snapshot.to_json(),
+                "relations": self.moment.relations,
+            }
+        return entry
+
+    @classmethod
+    def from_json(
+        cls, entry: Mapping[str, Any], key: Key | None, split: Key | None
+    ) -> StreamProgress:
+        """Parse the result of `to_json`, for a replication key and a split column.
+
+        ValueError: it is malformed.
+        """
+        extent, rows = entry.get("extent"), entry.get("rows")
+        if extent not in ("full", "delta") or not isinstance(rows, int):
+            raise ValueError(f"extent {extent!r} with {rows!r} rows")
+        place, moment = entry.get("split"), entry.get("moment")
+        return cls(
+            extent,
+            rows,
+            complete=entry.get("complete") is True,
+            nulls_sent=entry.get("nulls_sent") is True,
+            lower=_bookmark(entry.get("lower"), key),
+            split=None if place is None else _position(place, key, split),
+            moment=None if moment is None else _moment(moment),
+        )
+
+
+def _moment(entry: Any) -> TableMoment:
+    if not isinstance(entry, dict) or not isinstance(entry.get("relations"), str):
+        raise ValueError(f"moment is {entry!r}")
+    return TableMoment(TransactionSnapshot.from_json(entry.get("snapshot")), entry["relations"])
+
+
+def _position(place: Any, key: Key | None, split: Key | None) -> SplitPosition:
+    if not isinstance(place, dict):
+        raise ValueError(f"split is {place!r}")
+    following, until, upper = (
+        _bookmark(place.get(name), column)
+        for name, column in (("next", split), ("until", key), ("upper", key))
+    )
+    if following is None or (upper is None) != (key is None):
+        raise ValueError("split lacks a bound")
+    return SplitPosition(following, until, upper)
+
+
+def _bookmark(entry: Any, key: Key | None) -> Bookmark | None:
+    if entry is None:
+        return None
+    if not isinstance(entry, dict) or key is None:
+        raise ValueError(f"{entry!r} is not a key's value")
+    try:
+        found = Bookmark.from_json("", entry, key.column.name, key.key_type, aware=key.aware)
+    except StateError as error:
+        raise ValueError(f"{entry!r} is not a value of column {key.column.name!r}") from error
+    if found is None:
+        raise ValueError(f"{entry!r} has no value")
+    return found

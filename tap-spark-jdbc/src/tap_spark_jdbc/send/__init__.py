@@ -1,0 +1,1 @@
+"""What goes into the pipe: the sink, prefetched streams and STATE."""

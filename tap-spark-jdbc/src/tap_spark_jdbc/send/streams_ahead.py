@@ -1,0 +1,160 @@
+"""Begin streams before their turn: query bounds and make first slices while the streams before are
+being sent.
+
+A stream is begun once all slices of the one before it are cut. So small tables don't wait for each
+other's jobs, and none holds a snapshot for as long as a large one before it takes. Streams are sent
+in order, and an error is raised when its stream's turn has come.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from contextlib import contextmanager
+from dataclasses import replace
+from threading import RLock
+from typing import TYPE_CHECKING, Any
+
+from singer_spark.errors import ConnectionLostError
+from tap_spark_jdbc.source.lost_connection import again
+from tap_spark_jdbc.supply.slices_ahead import Lane, result_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+    from concurrent.futures import Future
+
+    from tap_spark_jdbc.plan.stream_plan import StreamPlan
+    from tap_spark_jdbc.send.stream_reading import StreamReading
+
+logger = logging.getLogger("tap-spark-jdbc")
+
+# Beyond the stream being sent; each has a connection for its bounds, and on PostgreSQL another for
+# its snapshot.
+MOST_AHEAD = 3
+# Of a stream that waits for its turn; the second slice shows whether it has more than one.
+SLICES_AHEAD = 2
+
+
+class ReadAhead:
+    """The streams of a run, in order; a context manager around all of them."""
+
+    def __init__(
+        self,
+        plans: Iterable[StreamPlan],
+        make: Callable[[StreamPlan, Lane], StreamReading[Any]],
+        lane: Lane,
+        *,
+        alone: bool = False,
+    ) -> None:
+        """Nothing is begun yet.
+
+        If the lane's `n_jobs` is 1, or with `alone`, no stream is begun before its turn.
+        """
+        n_jobs = lane.database.n_jobs
+        self._waiting = deque(plans)
+        self._make = make
+        most = 1 + min(n_jobs, MOST_AHEAD) if n_jobs > 1 and not alone else 1
+        self._most = min(most, lane.database.streams_at_once or most)
+        self._lanes = [replace(lane, on_cut=self._go_on, on_trouble=self._withdraw)]
+        self._free = list(self._lanes)
+        self._begun: deque[tuple[StreamReading[Any], Future[None]]] = deque()
+        self._lock = RLock()
+        self._over = False
+
+    @contextmanager
+    def turn(self) -> Iterator[StreamReading[Any]]:
+        """The next stream, which has its turn while the context lasts.
+
+        SourceError: it can't be begun.
+        """
+        with self._lock:
+            if not self._begun:
+                self._begin()
+            reading, begun = self._begun[0]
+        try:
+            try:
+                result_of(begun)
+            except ConnectionLostError:
+                if len(self._lanes) == 1:
+                    raise
+                reading, begun = self._anew()
+                result_of(begun)
+            yield reading
+        finally:
+            with self._lock:
+                if self._begun and self._begun[0][0] is reading:
+                    self._let_go(self._begun.popleft()[0])
+                self._go_on()
+
+    def __enter__(self) -> ReadAhead:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        """Begin nothing more; work under way is only awaited after a success."""
+        with self._lock:
+            self._over = True
+            for reading, _begun in self._begun:
+                reading.give_up()
+        for executor in (*(each.planner for each in self._lanes), self._lanes[0].makers):
+            executor.shutdown(wait=kind is None, cancel_futures=kind is not None)
+        for lane in self._lanes:
+            lane.snapshots.unwatch()
+
+    def _go_on(self) -> None:
+        """Begin streams as long as all slices of those before are cut."""
+        with self._lock:
+            while not self._over and self._waiting and len(self._begun) < self._most:
+                if self._begun and not self._begun[-1][0].cut:
+                    return
+                self._begin()
+
+    def _begin(self, *, patiently: bool = False) -> None:
+        """Begin the next stream; the lock is held."""
+        if not self._free:
+            self._free.append(self._lanes[0].beside())
+            self._lanes.append(self._free[-1])
+        # The lane that was used last has its connections already.
+        lane = self._free.pop()
+        reading = self._make(self._waiting.popleft(), lane)
+        self._begun.append((reading, lane.planner.submit(_prepare, reading, patiently=patiently)))
+
+    def _let_go(self, reading: StreamReading[Any]) -> None:
+        """Release the lane: its next work is queued after the end of the snapshot."""
+        reading.give_up()
+        reading.lane.planner.submit(reading.lane.snapshots.end)
+        self._free.append(reading.lane)
+
+    def _withdraw(self, keep: int = 1) -> list[Future[None]]:
+        """Free the connections of all but the first streams: one broke, perhaps because the server
+        has no more.
+        """
+        with self._lock:
+            if self._over:
+                return []
+            if self._most > 1:
+                logger.warning(
+                    "from here on each stream begins after the one before, over as few connections "
+                    "as possible"
+                )
+            self._most = 1
+            while len(self._begun) > keep:
+                reading, _ = self._begun.pop()
+                self._waiting.appendleft(reading.plan)
+                self._let_go(reading)
+            return [each.planner.submit(each.database.disconnect) for each in self._free]
+
+    def _anew(self) -> tuple[StreamReading[Any], Future[None]]:
+        """Begin the first stream once more, alone."""
+        for closing in self._withdraw(keep=0):
+            result_of(closing)
+        with self._lock:
+            # A server takes a moment to notice that a connection was closed.
+            self._begin(patiently=True)
+            return self._begun[0]
+
+
+def _prepare(reading: StreamReading[Any], *, patiently: bool) -> None:
+    if patiently:
+        again(reading.lane.database.connect)
+    reading.begin()
+    reading.start(SLICES_AHEAD)

@@ -1,0 +1,1 @@
+"""Suppliers of record batches: ADBC, ConnectorX and JDBC."""

@@ -1,0 +1,120 @@
+"""The location of a run's batch files, and their names in messages (plain Python)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from threading import Lock
+from typing import TYPE_CHECKING
+
+from singer_spark.errors import ConfigurationError, StorageError
+from singer_spark.state.run_log import folder_name, new_run_id
+
+if TYPE_CHECKING:
+    from singer_spark.store.storage import Storage
+    from tap_spark_jdbc.config.batch_settings import BatchSettings
+    from tap_spark_jdbc.extract.fingerprints import Found
+
+
+@dataclass(frozen=True)
+class BatchFile:
+    """A complete file, alone in its folder (relative to the root), and its size in bytes.
+
+    Messages name it by its URL; local ones are `file:///…` without percent-encoding, as fsspec
+    reads them.
+    """
+
+    url: str
+    rows: int
+    size: int
+    folder: str
+
+
+@dataclass(frozen=True)
+class Written:
+    """The result of writing a slice; the file may be empty.
+
+    Attributes:
+        width: Approximate bytes of a row as it was read; None if not measured.
+    """
+
+    found: Found
+    file: BatchFile
+    width: float | None = None
+
+
+class BatchPlace:
+    """The folder of one run's batch files, with a subfolder for each slice of each stream."""
+
+    def __init__(self, settings: BatchSettings, storage: Storage, *, metadata: bool = True) -> None:
+        """Nothing is created yet; the run starts now.
+
+        `metadata`: files that have columns get metadata columns.
+
+        Raises:
+            ConfigurationError: the prefix leads out of the root.
+        """
+        self.settings = settings
+        self.storage = storage
+        self.started = datetime.now(UTC)
+        self.metadata = metadata and settings.format == "parquet"
+        self.folder = f"{settings.prefix.lstrip('/')}{new_run_id(self.started)}"
+        if {".", "..", ""} & set(self.folder.split("/")):
+            raise ConfigurationError(
+                f"batch_config.storage.prefix: {settings.prefix!r} must not have '.', '..' or '//' "
+                "in it"
+            )
+        self._named = False
+        self._counts: Counter[str] = Counter()
+        self._open: set[str] = set()
+        self._lock = Lock()
+
+    def new_folder(self, stream: str) -> str:
+        """A folder for one attempt to write a slice, relative to the root.
+
+        No other attempt uses it.
+        """
+        with self._lock:
+            folder = f"{self.folder}/{folder_name(stream)}/{self._counts[stream]:06d}"
+            self._counts[stream] += 1
+            self._open.add(folder)
+        return folder
+
+    def file(self, folder: str, rows: int, name: str) -> BatchFile:
+        """The file of this name in a written folder, unless it has no rows.
+
+        StorageError: it is not there.
+        """
+        if rows == 0:
+            return BatchFile(self.storage.url, 0, 0, folder)
+        # A Spark task that was begun twice may have left another one.
+        file = next(
+            (each for each in self.storage.list(folder) if each.path.rpartition("/")[2] == name),
+            None,
+        )
+        if file is None:
+            raise StorageError(
+                f"{self.storage.url}/{folder}/{name} was written, and is not there; run it again"
+            )
+        place = f"{self.storage.url}/{file.path}"
+        return BatchFile(
+            f"file://{place}" if self.storage.local else place, rows, file.size, folder
+        )
+
+    def name(self, file: BatchFile) -> None:
+        """Note that a message names the file: from now on it belongs to the message's reader."""
+        self._named = True
+        with self._lock:
+            self._open.discard(file.folder)
+
+    def discard(self, folder: str) -> None:
+        """Remove a folder whose file no message names."""
+        self.storage.delete_all(folder)
+        with self._lock:
+            self._open.discard(folder)
+
+    def finish(self) -> None:
+        """End the run, once nothing is written any more: remove the files that no message names."""
+        for folder in sorted(self._open) if self._named else [self.folder]:
+            self.storage.delete_all(folder)

@@ -1,0 +1,161 @@
+"""Rows read over JDBC: the Spark SQL of their columns, and how a sink takes them, here or in a
+Spark task.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Iterable, Iterator
+from copy import deepcopy
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+import pyarrow as pa
+
+from tap_spark_jdbc.extract.fingerprints import WindowSums
+from tap_spark_jdbc.plan.stream_sql import Edge
+from tap_spark_jdbc.supply.columnar_query import Counted, Outcome, Unwritable, unwritten
+from tap_spark_jdbc.supply.columnar_source import lake_schema
+from tap_spark_jdbc.supply.edge_rows import edge_of, fingerprints, has_older, numbered
+from tap_spark_jdbc.supply.read_columns import ReadColumns
+
+if TYPE_CHECKING:
+    from tap_spark_jdbc.plan.stream_sql import StreamSql
+    from tap_spark_jdbc.source.jdbc_source import JdbcSource
+    from tap_spark_jdbc.supply.columnar_query import Sink
+
+Take = Callable[[pa.RecordBatch], None]
+R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
+
+
+@dataclass(frozen=True)
+class JdbcRows:
+    """The columns of one stream, in the batches that the JVM makes: those of the stream, and
+    `edge`.
+
+    Attributes:
+        schema: The stream's columns with the types of the lake, or with those of JSON.
+        base64: Whether each of them is read as the base64 text of its bytes.
+    """
+
+    schema: pa.Schema
+    base64: tuple[bool, ...]
+
+    @classmethod
+    def of(cls, sql: StreamSql, *, as_json: bool) -> JdbcRows:
+        """A stream's columns; `as_json`: bytes are read in their JSON form."""
+        fields = lake_schema(sql.plan)
+        base64 = tuple(as_json and pa.types.is_binary(each.type) for each in fields)
+        schema = pa.schema(
+            [
+                each.with_type(pa.string()) if text else each
+                for each, text in zip(fields, base64, strict=True)
+            ]
+        )
+        return cls(schema, base64)
+
+    def selected(self, sql: StreamSql, source: JdbcSource) -> list[str]:
+        """Spark SQL of the batches' columns, over the columns as they are read."""
+        values = ReadColumns(sql, source).lake_values()
+        selected = [
+            f"{f'base64({value})' if as_text else value} AS {alias}"
+            for value, as_text, (alias, _) in zip(values, self.base64, sql.aliased, strict=True)
+        ]
+        return [*selected, "edge"]
+
+    def take(self, batch: pa.RecordBatch, sink: Counted) -> None:
+        """Pass on a batch as the JVM made it."""
+        count = len(self.schema)
+        columns = [
+            column if column.type.equals(kind) else column.cast(kind)
+            for column, kind in zip(batch.columns[:count], self.schema.types, strict=True)
+        ]
+        sink.add(
+            pa.RecordBatch.from_arrays(columns, schema=self.schema), numbered(batch.column(count))
+        )
+
+
+class Work(Protocol[R_co]):
+    """What becomes of a slice's rows, in this process or in a Spark task, to which it is sent."""
+
+    def begin(self) -> tuple[Sink, Callable[[], R_co]]:
+        """The sink of the rows, and what it found once they are taken: plain values."""
+
+
+def done(rows: JdbcRows, work: Work[R], send: Callable[[Take], None]) -> tuple[Outcome, R]:
+    """Do the work with all batches of a slice; `send` calls a function with each."""
+    sink, found = work.begin()
+    counted = Counted(sink)
+    try:
+        send(lambda batch: rows.take(batch, counted))
+        outcome = counted.outcome()
+    except Unwritable as error:
+        outcome = unwritten(error)
+    return outcome, found()
+
+
+def pickled(
+    rows: JdbcRows, work: Work[R], batches: Iterable[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """`done` in a Spark task, as one row.
+
+    The outcome as fields, since its class is another one there.
+    """
+
+    def send(take: Take) -> None:
+        for batch in batches:
+            take(batch)
+
+    outcome, found = done(rows, work, send)
+    yield pa.RecordBatch.from_pydict({"result": [pickle.dumps((asdict(outcome), found))]})
+
+
+@dataclass(frozen=True)
+class InSink:
+    """Nothing but to pass the rows to a sink, which can't be sent to a task."""
+
+    sink: Sink
+
+    def begin(self) -> tuple[Sink, Callable[[], None]]:
+        """As `Work.begin`."""
+        return self.sink, lambda: None
+
+
+@dataclass(frozen=True)
+class BucketWork:
+    """Count rows and sum up their fingerprints, by bucket."""
+
+    def begin(self) -> tuple[Sink, Callable[[], tuple[WindowSums, WindowSums | None]]]:
+        """As `Work.begin`.
+
+        The sums, and those of older fingerprints if some rows have such (see `fingerprints`).
+        """
+        sums = _BucketSums()
+        return sums, lambda: (sums.present, sums.older)
+
+
+@dataclass
+class _BucketSums:
+    present: WindowSums = field(default_factory=lambda: ({}, {}))
+    older: WindowSums | None = None
+
+    def add(self, rows: pa.RecordBatch, edge: pa.Array) -> None:
+        """As `Sink.add`."""
+        edges, hashes = edge_of(edge).to_pylist(), fingerprints(rows)
+        if self.older is None and has_older(rows):
+            self.older = deepcopy(self.present)
+        if self.older is not None:
+            _add(self.older, edges, fingerprints(rows, older=True))
+        _add(self.present, edges, hashes)
+
+    def close(self) -> int:
+        """As `Sink.close`."""
+        return sum(count for count, _ in self.present[0].values())
+
+
+def _add(sums: WindowSums, edges: list[int], hashes: list[bytes]) -> None:
+    for at, hashed in zip(edges, hashes, strict=True):
+        for each in sums if at == Edge.BOTH else sums[:1]:
+            count, total = each.get(hashed[0], (0, 0))
+            each[hashed[0]] = count + 1, total + int.from_bytes(hashed, "big")

@@ -1,0 +1,1 @@
+"""Changes from PostgreSQL's write-ahead log."""

@@ -1,0 +1,215 @@
+"""The changes of one stream as RECORD lines, each with its position in the log's order."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from singer_spark.core.exact_json import to_json
+from singer_spark.core.metadata_columns import DELETED_AT, LOG_PLACE, UNCHANGED
+from tap_spark_jdbc.wal.pending_lines import PendingLines
+from tap_spark_jdbc.wal.pgoutput import DELETE, INSERT, NEW, OLD, UPDATE
+from tap_spark_jdbc.wal.position import lost
+from tap_spark_jdbc.wal.row_columns import RowColumn, Rows, rows_at
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    import numpy.typing as npt
+
+    from tap_spark_jdbc.wal.column_values import LogValues
+    from tap_spark_jdbc.wal.pgoutput import Messages, Numbers, Relation, Transactions
+
+    Order = npt.NDArray[np.int64]
+
+_INSTANT = pa.timestamp("us", tz="UTC")
+
+
+@dataclass(frozen=True)
+class Changes:
+    """Row messages of one stream, of any kind.
+
+    Attributes:
+        messages: All messages, including those of other streams.
+        rows: Numbers of the stream's row messages.
+        transactions: The transaction of each message.
+    """
+
+    messages: Messages
+    rows: Numbers
+    transactions: Transactions
+
+    def of(self, *kinds: int) -> Numbers:
+        """The numbers of the row messages of these kinds."""
+        return self.rows[np.isin(self.messages.kinds[self.rows], kinds)]
+
+
+@dataclass
+class ChangeLines(PendingLines):
+    """Makes lines from a stream's changes.
+
+    Attributes:
+        key: The record's key.
+        sent_as: The names under which columns are sent.
+        has_unchanged: Whether a record has named columns whose values are not in the log.
+    """
+
+    stream: str
+    values: LogValues
+    key: Sequence[str]
+    sent_as: Callable[..., Sequence[str]]
+    has_unchanged: bool = False
+
+    def add(self, changes: Changes, relation: Relation) -> None:
+        """Add the lines of some changes.
+
+        StateError: the log identifies their rows by another key.
+        """
+        if not relation.key.issuperset(self.key):
+            raise lost(
+                self.stream,
+                f"its key {', '.join(self.key)} is not what the log names older rows by",
+            )
+        content, begins = changes.messages.bytes, changes.messages.begins
+        names, added = relation.columns, changes.of(INSERT)
+        news = [(added, rows_at(content, begins[added] + 6, names))]
+        updated = changes.of(UPDATE)
+        tags = content[begins[updated] + 5]
+        plain = updated[tags == NEW]
+        news.append((plain, rows_at(content, begins[plain] + 6, names)))
+        # An insert lacks values only if the publication's row filter turned an update into it.
+        keyed, moves = updated[tags != NEW], added
+        if len(keyed):
+            old = rows_at(content, begins[keyed] + 6, names)
+            new = rows_at(content, old.ends + 1, names)
+            whole = content[begins[keyed] + 5] == OLD
+            new = Rows(
+                {
+                    name: column.filled(
+                        old.columns[name], (whole | (name in relation.key)) & column.unchanged
+                    )
+                    for name, column in new.columns.items()
+                },
+                new.ends,
+            )
+            moved = np.flatnonzero(self._moved(old, new))
+            self._add_deletes(keyed[moved], old.take(moved), whole[moved], changes, relation)
+            news.append((keyed, new))
+            moves = np.concatenate([added, keyed[moved]])
+        deleted = changes.of(DELETE)
+        if len(deleted):
+            old = rows_at(content, begins[deleted] + 6, names)
+            self._add_deletes(deleted, old, content[begins[deleted] + 5] == OLD, changes, relation)
+        rows, order = (
+            _joined([new for _, new in news]),
+            np.concatenate([place for place, _ in news]),
+        )
+        for unchanged, some in _by_pattern(
+            rows, [name for name in names if name in self.values.columns]
+        ):
+            has_moved = np.isin(order[some], moves) if unchanged else np.zeros(len(some), np.bool_)
+            stayed, gone = some[~has_moved], some[has_moved]
+            self._add(order[stayed], rows.take(stayed), changes, unchanged=unchanged)
+            self._add(order[gone], rows.take(gone), changes, looked_up=unchanged)
+
+    def _moved(self, old: Rows, new: Rows) -> npt.NDArray[np.bool_]:
+        """Which rows have a different key than before."""
+        found = np.zeros(len(new.ends), np.bool_)
+        for name in self.key:
+            before, after = old.columns[name].texts(), new.columns[name].texts()
+            same = pc.fill_null(pc.equal(before, after), False)
+            if self.values.columns[name].has_key_text and not pc.all(same, min_count=0).as_py():
+                same = pc.equal(*(self.values.of({name: texts})[name] for texts in (before, after)))
+            found |= ~np.asarray(pc.fill_null(same, False))
+        return found
+
+    def _add_deletes(
+        self,
+        places: Numbers,
+        old: Rows,
+        whole: npt.NDArray[np.bool_],
+        changes: Changes,
+        relation: Relation,
+    ) -> None:
+        for is_whole in (False, True):
+            some = np.flatnonzero(whole == is_whole)
+            known = (
+                relation.columns
+                if is_whole
+                else [name for name in relation.columns if name in relation.key]
+            )
+            rows = old.take(some)
+            kept = Rows({name: rows.columns[name] for name in known}, rows.ends)
+            self._add(places[some], kept, changes, deleted=True)
+
+    def _add(
+        self,
+        places: Numbers,
+        rows: Rows,
+        changes: Changes,
+        *,
+        deleted: bool = False,
+        unchanged: Sequence[str] = (),
+        looked_up: Sequence[str] = (),
+    ) -> None:
+        if not len(places):
+            return
+        lacking = (*unchanged, *looked_up)
+        sent = [
+            name for name in self.values.columns if name in rows.columns and name not in lacking
+        ]
+        columns = self.values.of({name: rows.columns[name].texts() for name in sent})
+        if looked_up:
+            # A row whose key changed has its large values under the key to be deleted: they are
+            # read from the table.
+            columns |= self.values.looked_up(
+                looked_up, {name: rows.columns[name].texts() for name in self.key}
+            )
+        columns = dict(zip(self.sent_as(*columns), columns.values(), strict=True))
+        transactions = changes.transactions.take(places)
+        columns[LOG_PLACE] = pa.array(transactions.lsn)
+        moments = pa.array(transactions.moment).cast(pa.timestamp("us")).cast(_INSTANT)
+        columns[DELETED_AT] = moments if deleted else pa.nulls(len(places), _INSTANT)
+        if unchanged:
+            self.has_unchanged = True
+            columns[UNCHANGED] = pa.repeat(to_json([*self.sent_as(*unchanged)]), len(places))
+        # A row's old key is deleted before the row is sent with its new one.
+        self._append(self.stream, columns, places * 2 + (not deleted))
+
+
+def _joined(parts: Sequence[Rows]) -> Rows:
+    columns = {
+        name: RowColumn(
+            column.content,
+            *(
+                np.concatenate([getattr(part.columns[name], each) for part in parts])
+                for each in ("kinds", "begins", "sizes")
+            ),
+        )
+        for name, column in parts[0].columns.items()
+    }
+    return Rows(columns, np.concatenate([part.ends for part in parts]))
+
+
+def _by_pattern(
+    rows: Rows, names: Sequence[str]
+) -> Iterator[tuple[tuple[str, ...], npt.NDArray[np.int64]]]:
+    """The rows grouped by the columns whose values are not in the log.
+
+    Almost always there are none.
+    """
+    with_gaps = {name: rows.columns[name].unchanged for name in names}
+    with_gaps = {name: gaps for name, gaps in with_gaps.items() if gaps.any()}
+    if not with_gaps:
+        yield (), np.arange(len(rows.ends))
+        return
+    patterns, which = np.unique(
+        np.stack(list(with_gaps.values()), axis=1), axis=0, return_inverse=True
+    )
+    for place, pattern in enumerate(patterns):
+        gaps = tuple(name for name, gap in zip(with_gaps, pattern, strict=True) if gap)
+        yield gaps, np.flatnonzero(which.reshape(-1) == place)

@@ -1,0 +1,252 @@
+"""The log in one run: the streams read from it, the single reading of the slot, and their
+bookmarks.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from singer_spark.program.amounts import size_text
+from tap_spark_jdbc.extract.stream_progress import StreamProgress
+from tap_spark_jdbc.wal.change_log import ChangeLog, Outlook
+from tap_spark_jdbc.wal.log_start import LogStart
+from tap_spark_jdbc.wal.position import LogBookmark, bookmarks_of, lost, lsn_text
+from tap_spark_jdbc.wal.position_check import check_bookmark, check_end, check_partitions
+from tap_spark_jdbc.wal.publication import Published, restricted
+from tap_spark_jdbc.wal.published_tables import LogTable, log_table
+from tap_spark_jdbc.wal.slot import LogSlot, opened
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from singer_spark.program.progress import Progress
+    from tap_spark_jdbc.extract.run_budget import RunBudget
+    from tap_spark_jdbc.extract.run_state import RunState
+    from tap_spark_jdbc.extract.stream_snapshot import StreamSnapshots
+    from tap_spark_jdbc.plan.stream_plan import StreamPlan
+    from tap_spark_jdbc.source.database import Database
+    from tap_spark_jdbc.wal.log_sink import LogSink, LogStream
+
+logger = logging.getLogger("tap-spark-jdbc")
+# The server decodes this much log in less time than it takes to load Arrow and the columnar driver
+# here.
+_LITTLE = 16 * 2**20
+
+
+class LogRun(ChangeLog[LogBookmark]):
+    """The streams of a run that are read from PostgreSQL's log, or will be."""
+
+    def __init__(
+        self, database: Database, snapshots: StreamSnapshots, state: RunState, pipeline: str
+    ) -> None:
+        """Nothing is queried yet."""
+        super().__init__(database, state)
+        self._system = snapshots.server
+        self._pipeline = pipeline
+        self._begun: dict[str, LogBookmark] = {}
+        self._tables: dict[str, LogTable] = {}
+        self._slot: LogSlot | None = None
+        self._until = 0
+
+    def prepare(self, plans: Sequence[StreamPlan]) -> None:
+        """Create or check publication and slot, and check for each stream that its bookmark or its
+        table can be read.
+
+        Raises:
+            ConfigurationError: the log of this database, or of a table, can't be read.
+            SourceError: changes are lost, or rights are missing.
+        """
+        slot = self._slot = self._opened()
+        # Before the tables are inspected, so that nothing read from the log is newer than what is
+        # known of them.
+        self._until = slot.end_of_log()
+        self._tables = {plan.stream: log_table(self._database, plan) for plan in plans}
+        there = slot.look()
+        for stream, table in self._tables.items():
+            bookmark = self.bookmark(stream)
+            if bookmark is not None:
+                check_bookmark(table, bookmark, slot, self._system.system, there=there)
+                check_end(stream, bookmark, self._until)
+                check_partitions(self._database, table, bookmark)
+                self._bookmarks[stream] = bookmark
+        published = slot.publication.publish(
+            list(self._tables.values()), going_on=self._bookmarks, slot=slot.slot if there else None
+        )
+        for stream, bookmark in self._bookmarks.items():
+            if bookmark.published not in ("", published[stream].entry):
+                raise lost(stream, "its table was taken out of the publication for a while")
+        # The entry of a stream that is read anew is not needed, and may be malformed.
+        saved = bookmarks_of(self._state.committed_entries(), replaced=self._tables)
+        if there:
+            slot.publication.wait_for_writers(self._joining(slot, published, saved))
+        else:
+            slot.make()
+        self._advance(slot, saved)
+        for plan in plans:
+            stream, table, entry = plan.stream, self._tables[plan.stream], published[plan.stream]
+            self.plans[stream] = restricted(plan, table, entry)
+            self._begun[stream] = begun = LogBookmark(
+                slot.confirmed, slot.slot, self._system.system, table.oid, entry.entry,
+                reading=True, timeline=slot.timeline, partitions=table.partitions, key=table.key,
+            )  # fmt: skip
+            if stream not in self._bookmarks:
+                self.starts[stream] = LogStart(begun, self._database, plan)
+
+    def _joining(
+        self, slot: LogSlot, published: Mapping[str, Published], saved: Mapping[str, LogBookmark]
+    ) -> list[LogTable]:
+        """The tables to be read for which no run has yet waited for earlier writers to finish."""
+        joining = []
+        for stream, table in self._tables.items():
+            known = (LogBookmark.from_json(stream, self._state.entry(stream)), saved.get(stream))
+            places = {
+                (each.slot, each.system, each.published) for each in known if each is not None
+            }
+            ours = (slot.slot, self._system.system, published[stream].entry)
+            if stream not in self._bookmarks and ours not in places:
+                joining.append(table)
+        return joining
+
+    def check(self, plan: StreamPlan) -> None:
+        """Raise ConfigurationError if a stream's table can't be read from the log."""
+        log_table(self._database, plan)
+
+    def outlook(self, plan: StreamPlan) -> Outlook | None:
+        """As `ChangeLog.outlook`.
+
+        A server without such a log is an error of the run, not of a stream.
+        """
+        self._opened()
+        return super().outlook(plan)
+
+    def overview(self) -> str:
+        """As `ChangeLog.overview`: the slot."""
+        slot = self._opened()
+        held = slot.held_back()
+        if held is None:
+            return f"slot {slot.slot} is not there yet; the first run makes it"
+        return f"slot {slot.slot} holds back {size_text(held)}"
+
+    def drop(self) -> list[str]:
+        """As `ChangeLog.drop`: slot and publication."""
+        return self._opened().drop()
+
+    def _parsed(self, stream: str, entry: Mapping[str, Any] | None) -> LogBookmark | None:
+        return LogBookmark.from_json(stream, entry)
+
+    def _text(self, bookmark: LogBookmark) -> str:
+        return lsn_text(bookmark.lsn)
+
+    def _check_place(self, plan: StreamPlan, bookmark: LogBookmark) -> None:
+        slot = self._opened()
+        there = slot.look(waits=False)
+        table = log_table(self._database, plan)
+        check_bookmark(table, bookmark, slot, self._system.system, there=there)
+        check_partitions(self._database, table, bookmark)
+
+    def _ahead(self, bookmark: LogBookmark) -> str:
+        slot = self._opened()
+        return f"slot {slot.slot} holds back {slot.held_back()} bytes"
+
+    def send(self, budget: RunBudget, progress: Progress) -> None:
+        """Send the changes of all streams that have a bookmark, in commit order."""
+        plans, slot = self._announced(), self._slot
+        if not plans or slot is None:
+            return
+        until = self._until
+        places = [self._bookmarks[plan.stream].lsn for plan in plans]
+        if until == min(places):
+            return
+        if until - slot.confirmed <= _LITTLE and not slot.has_changes(until):
+            self._move({}, until)
+            return
+        streams = self._streams(plans)
+        behind = any(place != slot.confirmed for place in places)
+        most = None if behind else budget.rows_left()
+        sink = self._read(slot, until, most, streams, budget, progress)
+        if sink.stopped or (most is not None and sink.count >= most):
+            end = sink.committed or min(places)
+            logger.info(
+                "the log is read up to %s (%s); the next run goes on there",
+                lsn_text(end),
+                "the run's budget",
+            )
+        else:
+            end = max(until, sink.committed or 0)
+        self._move(streams, end)
+
+    def _opened(self) -> LogSlot:
+        return opened(self._database, self._pipeline, self._state.entries())
+
+    def _advance(self, slot: LogSlot, saved: Mapping[str, LogBookmark]) -> None:
+        """Advance the slot to what is committed in the lake, by the saved state, for all streams of
+        the slot.
+        """
+        saved = {stream: each for stream, each in saved.items() if each.slot in (None, slot.slot)}
+        last = min(saved, key=lambda stream: saved[stream].lsn, default=None)
+        if last is None or saved[last].lsn > self._until:
+            return
+        if last not in self._tables and not self._state.is_part:
+            logger.warning(
+                "stream %s is not part of this run, and its bookmark keeps the server's log from "
+                    "%s on: remove it by "
+                "`spark-lake state reset --stream %s`, if it does not come back",
+                last, lsn_text(saved[last].lsn), last,
+            )  # fmt: skip
+        slot.advance(saved[last].lsn)
+
+    def _streams(self, plans: Sequence[StreamPlan]) -> dict[str, LogStream]:
+        from tap_spark_jdbc.wal.log_reading import log_stream
+
+        streams = {}
+        for plan in plans:
+            announce = partial(self._announce, plan)
+            stream = log_stream(
+                plan,
+                self._tables[plan.stream],
+                self._bookmarks[plan.stream],
+                self._database,
+                announce,
+            )
+            stream.lines.version = self._resumed_version(plan.stream)
+            streams[plan.stream] = stream
+        return streams
+
+    def _read(
+        self,
+        slot: LogSlot,
+        until: int,
+        most: int | None,
+        streams: Mapping[str, LogStream],
+        budget: RunBudget,
+        progress: Progress,
+    ) -> LogSink:
+        from tap_spark_jdbc.wal.log_reading import read_log
+        from tap_spark_jdbc.wal.log_sink import LogSink
+
+        by_table = {int(self._tables[name].oid): stream for name, stream in streams.items()}
+        sink = LogSink(by_table, budget, progress, lambda lsn: self._move(streams, lsn))
+        read_log(self._database, slot, until, most, sink)
+        return sink
+
+    def _move(self, streams: Mapping[str, LogStream], lsn: int) -> None:
+        """Move all bookmarks to the end of a transaction, or of the run: streams without changes
+        move, too.
+        """
+        for name, bookmark in self._bookmarks.items():
+            plan, stream = self.plans[name], streams.get(name)
+            place, moment = max(lsn, bookmark.lsn), bookmark.moment
+            if moment is not None and moment.lsn <= place:
+                moment = None
+            version = self._resumed_version(name) if stream is None else stream.lines.version
+            before = self._state.progress(plan) or StreamProgress("delta")
+            sent = 0 if stream is None else stream.lines.take_count()
+            self._state.advance(plan, None, replace(before, rows=before.rows + sent))
+            moved = replace(
+                self._begun[name], lsn=place, moment=moment, version=version, reading=False
+            )
+            self._state.note(name, moved.to_json())
+        self._state.write()

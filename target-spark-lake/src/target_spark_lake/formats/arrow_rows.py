@@ -1,0 +1,185 @@
+"""Reading of rows with their places in this process, some of a row group at a time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import IO, TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from singer_spark.core.arrow_schema import arrow_type
+from singer_spark.store.parquet_footer import open_parquet
+from target_spark_lake.columns.arrow_columns import fitted
+from target_spark_lake.columns.lake_parquet import BATCH_ROWS, batches, footer_for, opened_parquet
+from target_spark_lake.columns.partitioning import value_of
+from target_spark_lake.columns.staged_metadata import POSITION
+from target_spark_lake.columns.stored_group import stored_groups
+from target_spark_lake.formats.rules import PLACE, ROW_BITS
+from target_spark_lake.table.file_statistics import (
+    ColumnRange,
+    FileStatistics,
+    column_places,
+    group_range,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from pyarrow.parquet import ParquetFile
+
+    from singer_spark.core.lake_type import Struct
+    from singer_spark.store.storage import Storage
+    from target_spark_lake.columns.stored_group import StoredGroup
+    from target_spark_lake.formats.placed_files import PlacedFile
+
+
+@dataclass(frozen=True)
+class ArrowRows:
+    """Reads rows with their places."""
+
+    storage: Storage
+
+    def read(
+        self,
+        file: PlacedFile,
+        columns: Struct,
+        may_hold: Callable[[FileStatistics], bool] | None = None,
+    ) -> Iterator[pa.RecordBatch]:
+        """Read these columns of the rows, widened if the file is older, and `PLACE`.
+
+        Row groups of which `may_hold` is false, by their statistics of these columns, are left out.
+        """
+        for group in self.groups(file):
+            if may_hold is None or may_hold(group.statistics(columns)):
+                yield from group.read(columns)
+
+    def groups(self, file: PlacedFile) -> Iterator[PlacedGroup]:
+        """The row groups of a file; each is read before the next one is taken."""
+        with open_parquet(self.storage, file.path) as source:
+            opened = _OpenFile(file, source, opened_parquet(source))
+            first = 0
+            for number in range(opened.parquet.metadata.num_row_groups):
+                group = PlacedGroup(opened, number, first)
+                yield group
+                first += group.rows
+
+    def table(self, files: list[PlacedFile], columns: Struct) -> pa.Table:
+        """All rows of several files, with these columns and `PLACE`."""
+        schema = pa.schema(
+            [*(pa.field(each.name, arrow_type(each.type)) for each in columns), (PLACE, pa.int64())]
+        )
+        return pa.Table.from_batches(
+            [rows for file in files for rows in self.read(file, columns)], schema
+        )
+
+
+@dataclass(frozen=True)
+class _OpenFile:
+    placed: PlacedFile
+    source: IO[bytes]
+    parquet: ParquetFile
+
+    @cached_property
+    def present(self) -> frozenset[str]:
+        return frozenset(self.parquet.schema_arrow.names)
+
+    @cached_property
+    def leaves(self) -> dict[str, int | None]:
+        return column_places(self.parquet.metadata)
+
+    @cached_property
+    def stored(self) -> dict[Struct, list[StoredGroup | None]]:
+        """The row groups to be copied, by the columns of the new file."""
+        return {}
+
+    def names(self, columns: Struct) -> list[str]:
+        """Those of the columns that are inside the file."""
+        placed = self.placed
+        inside = (each.name for each in placed.columns if each.name in columns.types)
+        return [name for name in inside if name not in placed.folder_texts and name in self.present]
+
+
+@dataclass(frozen=True)
+class PlacedGroup:
+    """A row group of an open file; `first` is the number of its first row in the file."""
+
+    _file: _OpenFile
+    number: int
+    first: int
+
+    @property
+    def rows(self) -> int:
+        """Number of rows."""
+        return int(self._file.parquet.metadata.row_group(self.number).num_rows)
+
+    @property
+    def spans(self) -> list[tuple[int, int]]:
+        """The least and the greatest place of its rows, in each part of the file."""
+        numbers = self._file.placed.numbers
+        ends = [begun for begun, _ in numbers[1:]] + [self.first + self.rows]
+        parts = [
+            (max(begun, self.first), min(end, self.first + self.rows), (number << ROW_BITS) - begun)
+            for (begun, number), end in zip(numbers, ends, strict=True)
+        ]
+        return [(low + shift, high - 1 + shift) for low, high, shift in parts if low < high]
+
+    def statistics(self, columns: Struct) -> FileStatistics:
+        """What its footer knows about the columns."""
+        metadata, found = self._file.parquet.metadata, {}
+        for name in self._file.names(columns):
+            leaf = self._file.leaves.get(name)
+            found[name] = (
+                ColumnRange() if leaf is None else group_range(metadata, self.number, leaf)
+            )
+        return FileStatistics(self.rows, 0, found)
+
+    def stored(self, columns: Struct) -> StoredGroup | None:
+        """The row group as it is stored, to be copied into a file with these columns.
+
+        None if it must be decoded.
+        """
+        file = self._file
+        if file.placed.positioned:
+            return None
+        if columns not in file.stored:
+            file.stored[columns] = stored_groups(
+                file.source, footer_for(columns), file.placed.folders
+            )
+        return file.stored[columns][self.number] if file.stored[columns] else None
+
+    def read(self, columns: Struct) -> Iterator[pa.RecordBatch]:
+        """Its rows, with these columns and `PLACE`."""
+        file, names = self._file.placed, self._file.names(columns)
+        wanted = [*names, POSITION] if file.positioned else names
+        start = self.first
+        for rows in self._batches(wanted):
+            last = start + rows.num_rows
+            positions = rows.column(POSITION) if file.positioned else pa.arange(start, last)
+            for name in (name for name in file.folder_texts if name in columns.types):
+                kind = file.columns.types[name]
+                value = pa.scalar(value_of(file.folder_texts[name], kind), arrow_type(kind))
+                rows = rows.append_column(name, pa.repeat(value, rows.num_rows))
+            yield fitted(rows, columns).append_column(PLACE, _places(file.numbers, positions))
+            start = last
+
+    def _batches(self, names: list[str]) -> Iterator[pa.RecordBatch]:
+        if names:
+            for rows in batches(self._file.parquet, self.number, names):
+                yield rows.select(names)
+            return
+        # Of a file that has none of the columns, the number of rows is all that counts.
+        for start in range(0, self.rows, BATCH_ROWS):
+            yield pa.record_batch({PLACE: pa.nulls(min(BATCH_ROWS, self.rows - start), pa.int64())})
+
+
+def _places(numbers: Sequence[tuple[int, int]], positions: pa.Array) -> pa.Array:
+    """The places of rows at these positions in a file with these parts."""
+    (begun, number), *others = numbers
+    places = pc.add(positions, (number << ROW_BITS) - begun)
+    for row, number in others:
+        places = pc.if_else(
+            pc.greater_equal(positions, row), pc.add(positions, (number << ROW_BITS) - row), places
+        )
+    return places

@@ -1,0 +1,246 @@
+"""Rewriting of files with the rows that stay, in bounded memory: the same function here and in
+Spark's tasks.
+
+Row groups without changed rows are copied as they are stored; only the others are decoded.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from singer_spark.core.lake_type import Struct
+from singer_spark.core.metadata_columns import DELETED_AT
+from target_spark_lake.columns.partitioning import folder_values
+from target_spark_lake.columns.stored_group import StoredGroup
+from target_spark_lake.formats.arrow_rows import ArrowRows
+from target_spark_lake.formats.completion import completed, filled_in, last_values
+from target_spark_lake.formats.rules import (
+    DELETE,
+    FILL,
+    LAST_VALUES,
+    MARK,
+    PLACE,
+    VALUES,
+    VERDICT,
+)
+from target_spark_lake.stage.arrow_staging import stage_rows
+from target_spark_lake.stage.place import StagingPlace
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from datetime import datetime
+    from pathlib import Path
+
+    from singer_spark.store.storage import Storage
+    from target_spark_lake.columns.partitioning import Partitioning
+    from target_spark_lake.formats.placed_files import PlacedFile
+    from target_spark_lake.table.changes import StagedFile
+
+
+@dataclass(frozen=True)
+class Rewrite:
+    """The files that become new ones.
+
+    Attributes:
+        opened: The table's files of which some rows stay.
+        brought: The run's files that can't be published as they are.
+        replaced: All of the table's files that are replaced.
+        keys: The key's columns.
+        foreign: Columns that the stream lacks: their values are taken from the rows of the same
+            keys in `replaced`.
+        types: All columns of the rows.
+        columns: The columns of the new files.
+        marked_at: The time set on deleted rows.
+        folder: The staging folder, unique per stream.
+        codec: Parquet codec.
+        file_bytes: About the size of a new file.
+        partitioning: The table's hive folders, if any.
+        others: Files written again elsewhere, of which only the rows that complete others are read.
+    """
+
+    opened: Sequence[PlacedFile]
+    brought: Sequence[PlacedFile]
+    replaced: Sequence[PlacedFile]
+    keys: tuple[str, ...]
+    foreign: Sequence[str]
+    types: Struct
+    columns: Struct
+    marked_at: datetime
+    folder: str
+    codec: str
+    file_bytes: int
+    partitioning: Partitioning | None
+    others: Sequence[PlacedFile] = ()
+
+
+def staged_files(
+    storage: Storage, rewrite: Rewrite, verdicts: pa.Table | None, scratch: Path
+) -> list[StagedFile]:
+    """Stage new files; without verdicts with all rows. `scratch` is an unused local path.
+
+    Raises:
+        RecordError: a value can't be the name of a hive folder.
+        ConfigurationError: there are too many hive folders.
+        StorageError: files can't be read or written.
+    """
+    place, names = StagingPlace.of(storage, rewrite.folder, scratch), list(rewrite.columns.types)
+    rows = _new_rows(ArrowRows(storage), rewrite, verdicts)
+    selected = (each if isinstance(each, StoredGroup) else each.select(names) for each in rows)
+    stage_rows(
+        selected, place, rewrite.columns, rewrite.codec, rewrite.partitioning, rewrite.file_bytes
+    )
+    return [file for file in place.bring(rewrite.partitioning) if file.rows]
+
+
+def _new_rows(
+    read: ArrowRows, rewrite: Rewrite, verdicts: pa.Table | None
+) -> Iterator[pa.RecordBatch | StoredGroup]:
+    brought = _brought(read, rewrite)
+    if verdicts is None:
+        yield from brought
+        return
+    set_aside: dict[str, list[pa.RecordBatch]] = {
+        name: [] for name in (FILL, VALUES, DELETE, LAST_VALUES)
+    }
+    decided = _ByFile(verdicts)
+    for file in rewrite.opened:
+        stored_alike = _stored_alike(file, rewrite)
+        for group in read.groups(file):
+            alike = (
+                None
+                if stored_alike is None or decided.hold(group.spans)
+                else group.stored(stored_alike)
+            )
+            if alike is not None:
+                yield alike
+                continue
+            for rows in group.read(rewrite.types):
+                yield from decided.kept(rows, rewrite, set_aside, (VALUES, LAST_VALUES))
+    for file in rewrite.others:
+        for group in read.groups(file) if decided.hold(file.spans) else ():
+            if file.positioned or decided.hold(group.spans):
+                for rows in group.read(rewrite.types):
+                    decided.put_aside(rows, set_aside, (VALUES, LAST_VALUES))
+    for rows in brought:
+        yield from decided.kept(rows, rewrite, set_aside, tuple(set_aside))
+    aside = {name: pa.Table.from_batches(rows) for name, rows in set_aside.items() if rows}
+    for lacking, before, complete in (
+        (FILL, VALUES, completed),
+        (DELETE, LAST_VALUES, last_values),
+    ):
+        if lacking in aside:
+            known = aside.get(before, aside[lacking].slice(0, 0))
+            yield from complete(aside[lacking], known, rewrite.keys).to_batches()
+
+
+def _stored_alike(file: PlacedFile, rewrite: Rewrite) -> Struct | None:
+    """The columns inside new files for this file's rows.
+
+    None if its folders are not those of the new files.
+    """
+    if rewrite.partitioning is None:
+        return rewrite.columns
+    names = {part.name for part in rewrite.partitioning.parts}
+    return (
+        rewrite.partitioning.inside(rewrite.columns)
+        if set(folder_values(file.folders)) == names
+        else None
+    )
+
+
+def _each(read: ArrowRows, files: Sequence[PlacedFile], types: Struct) -> Iterator[pa.RecordBatch]:
+    for file in files:
+        yield from read.read(file, types)
+
+
+def _brought(read: ArrowRows, rewrite: Rewrite) -> Iterator[pa.RecordBatch]:
+    """The run's rows, with the values of columns that the stream lacks."""
+    if not (rewrite.foreign and rewrite.replaced):
+        yield from _each(read, rewrite.brought, rewrite.types)
+        return
+    keys = rewrite.keys
+    wanted = [*keys, *rewrite.foreign]
+    columns = Struct.of({name: rewrite.types.types[name] for name in wanted})
+    sent = read.table(
+        list(rewrite.brought), Struct.of({name: columns.types[name] for name in keys})
+    )
+    known = [
+        rows.filter(pc.is_in(rows.column(keys[0]), value_set=pc.unique(sent[keys[0]])))
+        for rows in _each(read, rewrite.replaced, columns)
+    ]
+    before = pa.Table.from_batches(known)
+    for rows in _each(read, rewrite.brought, rewrite.types):
+        filled = filled_in(pa.Table.from_batches([rows]), before, keys, rewrite.foreign)
+        yield from filled.to_batches()
+
+
+class _ByFile:
+    """Verdicts, found by the places of rows."""
+
+    def __init__(self, decided: pa.Table) -> None:
+        """Take verdicts in the order of their places."""
+        self._places = decided[PLACE].combine_chunks()
+        self._verdicts = decided[VERDICT].combine_chunks()
+
+    def hold(self, spans: Sequence[tuple[int, int]]) -> bool:
+        """Whether there is a verdict on a row at a place in these spans."""
+        return any(self._between(*span) for span in spans)
+
+    def kept(
+        self,
+        rows: pa.RecordBatch,
+        rewrite: Rewrite,
+        set_aside: dict[str, list[pa.RecordBatch]],
+        wanted: Sequence[str],
+    ) -> Iterator[pa.RecordBatch]:
+        """The rows that stay, marked if they are to be.
+
+        Those with the `wanted` verdicts are set aside.
+        """
+        verdicts = self.put_aside(rows, set_aside, wanted)
+        if verdicts is None:
+            yield rows
+            return
+        marked = pc.fill_null(pc.equal(verdicts, MARK), False)
+        if pc.any(marked).as_py():
+            place = rows.schema.get_field_index(DELETED_AT)
+            moment = pa.scalar(rewrite.marked_at, rows.schema.field(place).type)
+            rows = rows.set_column(
+                place, rows.schema.field(place), pc.if_else(marked, moment, rows.column(place))
+            )
+        stays = rows.filter(pc.or_(marked, pc.is_null(verdicts)))
+        if stays.num_rows:
+            yield stays
+
+    def put_aside(
+        self,
+        rows: pa.RecordBatch,
+        set_aside: dict[str, list[pa.RecordBatch]],
+        wanted: Sequence[str],
+    ) -> pa.Array | None:
+        """Set aside the rows with the `wanted` verdicts.
+
+        Returns the verdict on each row, None if there is none.
+        """
+        bounds = pc.min_max(rows.column(PLACE)).as_py()
+        decided = self._between(bounds["min"], bounds["max"]) if rows.num_rows else range(0)
+        if not decided:
+            return None
+        first, last = decided.start, decided.stop
+        found = pc.index_in(rows.column(PLACE), value_set=self._places.slice(first, last - first))
+        verdicts = self._verdicts.slice(first, last - first).take(found)
+        for name in wanted:
+            is_meant = pc.fill_null(pc.equal(verdicts, name), False)
+            if pc.any(is_meant).as_py():
+                set_aside[name].append(rows.filter(is_meant))
+        return verdicts
+
+    def _between(self, low: int, high: int) -> range:
+        """Which verdicts are on rows at places from `low` to `high`."""
+        every, at = range(len(self._places)), lambda number: self._places[number].as_py()
+        return range(bisect_left(every, low, key=at), bisect_right(every, high, key=at))

@@ -1,0 +1,284 @@
+"""Merging in Spark: its tasks read, decide and rewrite by the functions that this process uses.
+
+Keys and verdicts pass between tasks; rows and verdicts never come to the driver.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections import defaultdict
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark import StorageLevel
+from pyspark.sql import functions as F
+
+import target_spark_lake
+from singer_spark.core.lake_type import Struct, columns_from_text
+from singer_spark.core.metadata_columns import DELETED_AT
+from singer_spark.engine.lake_columns import spark_columns
+from singer_spark.engine.python_tasks import send_along
+from singer_spark.engine.spark_versions import repartitioned, sent_rows
+from target_spark_lake.columns.arrow_columns import fitted
+from target_spark_lake.formats.arrow_rows import ArrowRows
+from target_spark_lake.formats.conflicts import (
+    PRESENT,
+    RUN,
+    SIDE,
+    TABLE,
+    contenders,
+    key_names,
+    resolve,
+)
+from target_spark_lake.formats.placed_files import divided
+from target_spark_lake.formats.rewriting import Rewrite, staged_files
+from target_spark_lake.formats.rules import (
+    DELETED,
+    DELETED_AT_COLUMN,
+    GONE,
+    LAST_VALUES,
+    PLACE,
+    ROW_BITS,
+    TAKER,
+    VALUES,
+    VERDICT,
+    Verdicts,
+)
+from target_spark_lake.stage.spark_staging import staged_by_tasks
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from pathlib import Path
+
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+    from singer_spark.store.storage import Storage
+    from target_spark_lake.formats.merge_engine import Contest
+    from target_spark_lake.formats.placed_files import PlacedFile
+    from target_spark_lake.formats.rules import MergeRules
+    from target_spark_lake.table.changes import StagedFile
+    from target_spark_lake.table.file_statistics import FileStatistics
+
+    MayHold = Callable[[FileStatistics], bool]
+
+# A task holds this many of the keys that it compares.
+KEYS_OF_A_TASK = 500_000
+_VERDICTS = columns_from_text(
+    {PLACE: "bigint", VERDICT: "string", GONE: "boolean", DELETED: "boolean", TAKER: "bigint"}
+)
+_OWN = columns_from_text(
+    {
+        "version": "bigint",
+        "is_marked": "boolean",
+        "partial": "boolean",
+        PLACE: "bigint",
+        SIDE: "tinyint",
+    }
+)
+# A task that rewrites files, and the number above the row's bits in the places of rows that it
+# needs.
+_TASK, _NUMBER = "task", "number"
+
+
+@dataclass(frozen=True)
+class SparkMerge:
+    """The engine in Spark, for one stream; a task reads or writes about `file_bytes`."""
+
+    session: SparkSession
+    storage: Storage
+    file_bytes: int
+
+    def __post_init__(self) -> None:
+        """Let the session's tasks call this package."""
+        send_along(self.session, target_spark_lake)
+
+    def resolve(self, contest: Contest) -> Verdicts:
+        """What becomes of each row; the result is persisted, as it is read several times."""
+        rules = contest.rules
+        may_hold = None if rules.examines_all else contest.keys.may_be_in
+        rows = self._contenders(contest, contest.brought, RUN)
+        if contest.candidates:
+            rows = rows.unionByName(self._contenders(contest, contest.candidates, TABLE, may_hold))
+        if contest.present is not None:
+            rows = rows.unionByName(self._contenders(contest, contest.present, PRESENT))
+        count = sum(
+            file.rows for file in (*contest.brought, *contest.candidates, *(contest.present or ()))
+        )
+        by_key = rows.repartition(max(1, -(-count // KEYS_OF_A_TASK)), *key_names(rules))
+        decided = by_key.mapInArrow(partial(_resolved, rules), spark_columns(_VERDICTS))
+        decided = decided.persist(StorageLevel.MEMORY_AND_DISK)
+        with warnings.catch_warnings():
+            # PySpark leaves the socket of a `collect` to the garbage collector.
+            warnings.simplefilter("ignore", ResourceWarning)
+            sums = (
+                F.count("*").alias("rows"),
+                F.count_if(GONE).alias("gone"),
+                F.count_if(DELETED).alias("deleted"),
+            )
+            counts = decided.groupBy(_number(PLACE), VERDICT).agg(*sums).collect()
+        by_number: dict[int, dict[str, int]] = {}
+        for row in counts:
+            by_number.setdefault(row[_NUMBER], {})[row[VERDICT]] = row["rows"]
+        gone, deleted = (sum(row[name] for row in counts) for name in ("gone", "deleted"))
+        return Verdicts(decided, by_number, gone, deleted)
+
+    def _contenders(
+        self,
+        contest: Contest,
+        files: Sequence[PlacedFile],
+        side: int,
+        may_hold: MayHold | None = None,
+    ) -> DataFrame:
+        rules = contest.rules
+        columns = contest.columns(rules.keys if side == PRESENT else rules.columns)
+        shape = _contender_columns(rules, contest.types)
+        return self._read(files, columns, partial(_contending, rules, side, shape), shape, may_hold)
+
+    def undeleted(self, files: Sequence[PlacedFile]) -> int:
+        """Number of rows that are not marked as deleted."""
+        rows = self._read(
+            files, DELETED_AT_COLUMN, partial(fitted, columns=DELETED_AT_COLUMN), DELETED_AT_COLUMN
+        )
+        return int(rows.where(F.col(DELETED_AT).isNull()).count())
+
+    def _read(
+        self,
+        files: Sequence[PlacedFile],
+        columns: Struct,
+        made: Callable[[pa.RecordBatch], pa.RecordBatch],
+        shape: Struct,
+        may_hold: MayHold | None = None,
+    ) -> DataFrame:
+        """What a function makes of these columns of the rows."""
+        groups = divided(files, self.file_bytes)
+        read = partial(_made, self.storage, groups, columns, made, may_hold)
+        return self._tasks(len(groups)).mapInArrow(read, spark_columns(shape))
+
+    def _tasks(self, count: int) -> DataFrame:
+        """The number of each task, in a partition of its own."""
+        return self.session.range(0, count, 1, max(1, count)).withColumnRenamed("id", _TASK)
+
+    def rewrite(self, rewrite: Rewrite, verdicts: Verdicts | None) -> list[StagedFile]:
+        """Stage new files; each task writes some files again."""
+        parts = _parts(rewrite, verdicts)
+        rows = self._tasks(len(parts))
+        if verdicts is not None:
+            rows = self._of_tasks(parts, verdicts.rows).unionByName(rows, allowMissingColumns=True)
+            rows = repartitioned(rows, len(parts), _TASK)
+        return staged_by_tasks(rows, partial(_rewritten, self.storage, parts), rewrite.partitioning)
+
+    def _of_tasks(self, parts: Sequence[Rewrite], verdicts: DataFrame) -> DataFrame:
+        """The verdicts that each task needs: on the rows of its files, and on those that complete
+        some of them.
+        """
+        tasks: dict[int, set[int]] = defaultdict(set)
+        for task, part in enumerate(parts):
+            for file in (*part.opened, *part.brought):
+                for _, number in file.numbers:
+                    tasks[number].add(task)
+        pairs = [(task, number) for number, some in tasks.items() for task in some]
+        columns = {_TASK: [task for task, _ in pairs], _NUMBER: [number for _, number in pairs]}
+        known = F.broadcast(sent_rows(self.session, columns))
+        own = verdicts.select(_number(PLACE), PLACE, VERDICT)
+        taken = verdicts.where(F.col(TAKER).isNotNull()).select(_number(TAKER), PLACE, VERDICT)
+        # A row that completes one of its own file is there twice, which changes nothing.
+        return own.unionByName(taken).join(known, _NUMBER).select(_TASK, PLACE, VERDICT)
+
+    def release(self, verdicts: Verdicts) -> None:
+        """Let the session forget the verdicts."""
+        verdicts.rows.unpersist()
+
+
+def _number(place: str) -> Column:
+    return F.shiftright(place, ROW_BITS).alias(_NUMBER)
+
+
+def _contender_columns(rules: MergeRules, types: Struct) -> Struct:
+    cursors = {f"cursor{number}": types.types[name] for number, name in enumerate(rules.cursor)}
+    keys = {name: types.types[key] for name, key in zip(key_names(rules), rules.keys, strict=True)}
+    return Struct.of({**keys, **cursors, **_OWN.types})
+
+
+def _contending(
+    rules: MergeRules, side: int, shape: Struct, rows: pa.RecordBatch
+) -> pa.RecordBatch:
+    return fitted(contenders(rows, rules, side), shape)
+
+
+def _made(
+    storage: Storage,
+    groups: Sequence[Sequence[PlacedFile]],
+    columns: Struct,
+    made: Callable[[pa.RecordBatch], pa.RecordBatch],
+    may_hold: MayHold | None,
+    batches: Iterator[pa.RecordBatch],
+) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        for task in batch.column(0).to_pylist():
+            for file in groups[task]:
+                yield from map(made, ArrowRows(storage).read(file, columns, may_hold))
+
+
+def _resolved(rules: MergeRules, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    found = list(batches)
+    if found:
+        yield from resolve(pa.Table.from_batches(found), rules).to_batches()
+
+
+def _parts(rewrite: Rewrite, verdicts: Verdicts | None) -> list[Rewrite]:
+    """What each task writes again: files of about the size of a new one, those of a hive folder
+    together.
+    """
+    brought = {file.path for file in rewrite.brought}
+    files = [*sorted(rewrite.opened, key=lambda file: file.folders), *rewrite.brought]
+    counts = {
+        file.path: {} if verdicts is None else verdicts.of_file(file.numbers) for file in files
+    }
+    givers = [
+        file for file in files if VALUES in counts[file.path] or LAST_VALUES in counts[file.path]
+    ]
+    parts = []
+    for number, group in enumerate(divided(files, rewrite.file_bytes)):
+        own = {file.path for file in group}
+        came = [file for file in group if file.path in brought]
+        parts.append(
+            replace(
+                rewrite,
+                opened=[file for file in group if file.path not in brought],
+                brought=came,
+                # Only rows of the run take values from others.
+                replaced=rewrite.replaced if came else (),
+                others=[file for file in givers if file.path not in own] if came else (),
+                folder=f"{rewrite.folder}/{number:05d}",
+            )
+        )
+    return parts
+
+
+def _rewritten(
+    storage: Storage,
+    parts: Sequence[Rewrite],
+    batches: Iterator[pa.RecordBatch],
+    scratch: Path,
+    attempt: str,
+) -> list[StagedFile]:
+    """Rewrite the files of the tasks whose numbers and verdicts these are.
+
+    Where Spark can, of one.
+    """
+    found = list(batches)
+    if not found:
+        return []
+    rows, files = pa.Table.from_batches(found), []
+    for task in pc.unique(rows[_TASK]).to_pylist():
+        verdicts = None
+        if PLACE in rows.column_names:
+            verdicts = rows.filter((pc.field(_TASK) == task) & pc.field(PLACE).is_valid()).sort_by(
+                PLACE
+            )
+        part = replace(parts[task], folder=f"{parts[task].folder}-{attempt}")
+        files += staged_files(storage, part, verdicts, scratch.with_name(f"{scratch.name}-{task}"))
+    return files

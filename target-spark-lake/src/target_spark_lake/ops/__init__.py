@@ -1,0 +1,1 @@
+"""The command `spark-lake`: commands, verify, report and init."""

@@ -1,0 +1,111 @@
+"""`spark-lake check`."""
+
+from __future__ import annotations
+
+import importlib
+import logging
+from argparse import ArgumentParser, Namespace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from singer_spark.core.config_file import usual_config
+from singer_spark.errors import SingerSparkError, redact, redact_logs
+from singer_spark.program.finding import NOTE, OK, PROBLEM, Finding
+from target_spark_lake.ops.command import JSON, Command, Lake, read_config, show, tap_config
+from target_spark_lake.ops.lake_check import java_finding, lake_findings
+from target_spark_lake.ops.source_tables import suggestions, tables_of
+
+# By name only: neither package imports the other.
+SOURCE_MODULE = "tap_spark_jdbc.verify.source_check"
+MARKS = {OK: "✓", NOTE: "!", PROBLEM: "✗"}
+NO_PIPELINE = "-"
+
+
+def _flags(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "--tap-config",
+        action="append",
+        metavar="FILE",
+        help="tap.json (or .yml) if not given; repeatable, or ENV",
+    )
+
+
+def _run(chosen: Namespace) -> int:
+    logging.basicConfig(level="DEBUG" if chosen.log_level == "debug" else "ERROR")
+    redact_logs()
+    findings: list[Finding] = []
+    target: JSON | None = None
+    try:
+        target = read_config(chosen.config)
+        lake = Lake.of(chosen)
+    except SingerSparkError as error:
+        findings.append(Finding("settings", str(error), PROBLEM))
+    else:
+        findings += lake_findings(lake)
+        target = {**target, "pipeline": lake.layout.pipeline}
+    found, streams = _source(chosen, target)
+    findings = [*found, *findings]
+    keys = suggestions(tables_of(streams))
+    shown = {"findings": [asdict(each) for each in findings], "suggested_keys": keys}
+    show(chosen, shown, lambda each: redact("\n".join(lines_of(each))))
+    return int(any(each.outcome == PROBLEM for each in findings))
+
+
+def _source(
+    chosen: Namespace, target: JSON | None
+) -> tuple[list[Finding], Sequence[Mapping[str, Any]]]:
+    """What was found in the source, and the streams of its catalog."""
+    try:
+        if chosen.tap_config is None and not Path(usual_config("tap")).exists():
+            text = (
+                "there is no tap.json here: the source was not looked at; name its config by "
+                "--tap-config"
+            )
+            return [Finding("database", text, NOTE), java_finding()], ()
+        chosen.tap_config = chosen.tap_config or [usual_config("tap")]
+        config, from_environment = tap_config(chosen)
+        named = target if target and target.get("bucket") and target.get("pipeline") else None
+        checked = importlib.import_module(SOURCE_MODULE).check_source(
+            config, named, from_environment=from_environment
+        )
+    except ModuleNotFoundError as error:
+        if not (error.name or "").startswith(SOURCE_MODULE.partition(".")[0]):
+            raise
+        text = "tap-spark-jdbc is not installed beside this program: the source was not looked at"
+        return [Finding("database", text, NOTE), java_finding()], ()
+    except SingerSparkError as error:
+        return [Finding("settings", str(error), PROBLEM)], ()
+    return list(checked.findings), checked.streams
+
+
+def lines_of(report: JSON) -> list[str]:
+    """The report's lines, for people: problems last, where they are seen."""
+    found = [Finding(**each) for each in report["findings"]]
+    order = (OK, NOTE, PROBLEM)
+    found.sort(key=lambda each: order.index(each.outcome))
+    lines = [f"{MARKS[each.outcome]} {each.about}: {each.text}" for each in found]
+    if report["suggested_keys"]:
+        lines.append(
+            f"{MARKS[NOTE]} keys: these tables are read whole by each run; to read only what is "
+            "new:"
+        )
+        lines += [f"    {each}" for each in report["suggested_keys"]]
+    problems = sum(each.outcome == PROBLEM for each in found)
+    ending = (
+        f"{problems} problem{'s' if problems > 1 else ''}: see above"
+        if problems
+        else "A run can start."
+    )
+    return [*lines, ending]
+
+
+CHECK = Command(
+    "check",
+    "look at database, rights, keys, log, bucket and disk before a run; exit code 1 when one keeps "
+    "it from working",
+    ("check", "check --tap-config tap-books.json --config target-books.json", "check --json"),
+    _run,
+    _flags,
+)

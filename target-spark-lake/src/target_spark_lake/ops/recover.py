@@ -1,0 +1,100 @@
+"""`spark-lake recover | unlock`."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
+
+from target_spark_lake.commit.recovery import free
+from target_spark_lake.ops.command import CONFIG, JSON, Command, Lake, show
+
+
+def _recover_flags(parser: ArgumentParser) -> None:
+    parser.set_defaults(force=False)
+    parser.add_argument(
+        "--give-up-publishing",
+        metavar="RUN",
+        help="for a committed run whose files are gone, or whose Delta table someone changed: take "
+        "back what it "
+        "published and return to the state before it",
+    )
+
+
+def _unlock_flags(parser: ArgumentParser) -> None:
+    parser.set_defaults(give_up_publishing=None)
+    parser.add_argument(
+        "--force", action="store_true", help="from a living holder too: its run can't commit then"
+    )
+
+
+def _run(chosen: Namespace) -> None:
+    lake, giving_up = Lake.of(chosen), chosen.give_up_publishing
+    ttl = lake.settings.lock_ttl_seconds
+    done = free(lake.storage, lake.layout, lake.store, ttl, force=chosen.force, giving_up=giving_up)
+    report: JSON = {
+        "pipeline": lake.layout.pipeline,
+        "finished": done.finished,
+        "rolled_back": list(done.rolled_back),
+    }
+    if giving_up:
+        report["given_up"] = done.given_up
+    if done.checkpoint is not None:
+        report["can_continue"] = done.checkpoint.run_id
+    newest = done.last.run_id if done.last else None
+    show(chosen, report, lambda shown: _text(shown) + _given_up_text(shown, newest))
+
+
+def _text(report: JSON) -> str:
+    finished = [f"finished run {report['finished']}"] if report["finished"] else []
+    undone = [f"undid run {run_id}" for run_id in report["rolled_back"]]
+    done = ", ".join([*finished, *undone]) or "nothing was left to do"
+    kept = (
+        f" The next run goes on from what run {report['can_continue']} staged."
+        if "can_continue" in report
+        else ""
+    )
+    return f"Pipeline {report['pipeline']} is free: {done}.{kept}"
+
+
+def _given_up_text(report: JSON, newest: str | None) -> str:
+    """The losses by stream, if a run was to be given up; `newest` is the last committed run."""
+    if "given_up" not in report:
+        return ""
+    given_up = report["given_up"]
+    if given_up is None:
+        return "\nNothing was given up: the run could be published, so it was."
+    by, is_newest = given_up["by"], given_up["by"] == newest
+    then = (
+        "the state before it counts again"
+        if is_newest
+        else f"others have followed, run {newest} last"
+    )
+    lines = [f"\nRun {given_up['run_id']} is given up, by run {by}; {then}. {given_up['reason']}"]
+    if given_up["streams"] is None:
+        lines.append(f"  What was lost is not known any more: the journal of run {by} was removed.")
+    for stream, loss in (given_up["streams"] or {}).items():
+        gone = f"{loss['lost_rows']:,} rows in {loss['lost_files']:,} file(s) lost"
+        back = (
+            f"{loss['taken_back_rows']:,} rows in {loss['taken_back_files']:,} file(s) taken back"
+        )
+        lines.append(f"  {stream}: {gone}, {back}")
+    if is_newest:
+        lines.append(
+            "The next run starts from the state before, and brings what its source still has."
+        )
+    return "\n".join(lines)
+
+
+RECOVER = Command(
+    "recover",
+    "finish or undo what a dead run left",
+    (f"recover {CONFIG}", f"recover --give-up-publishing RUN {CONFIG}"),
+    _run,
+    _recover_flags,
+)
+UNLOCK = Command(
+    "unlock",
+    "free the pipeline from a dead holder, and finish or undo its run",
+    (f"unlock {CONFIG}", f"unlock --force {CONFIG}"),
+    _run,
+    _unlock_flags,
+)

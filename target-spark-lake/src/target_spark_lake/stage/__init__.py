@@ -1,0 +1,1 @@
+"""Staged Parquet files of a run."""

@@ -1,0 +1,168 @@
+"""Staging of files by Spark's tasks, and of a batch's lines, which they convert and write as this
+process does.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import tempfile
+from dataclasses import astuple
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+import pyarrow as pa
+
+import target_spark_lake
+from singer_spark.core.lake_type import Field, Scalar, Struct
+from singer_spark.core.shortage import shortage
+from singer_spark.engine.python_tasks import send_along, small_values
+from singer_spark.errors import ConfigurationError, RecordError, ResourceError, StorageError
+from target_spark_lake.columns.staged_metadata import POSITION
+from target_spark_lake.stage.arrow_staging import stage_rows
+from target_spark_lake.stage.line_rows import rows_of
+from target_spark_lake.stage.place import StagingPlace
+from target_spark_lake.table.changes import StagedFile
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from singer_spark.store.storage import Storage
+    from target_spark_lake.columns.partitioning import Partitioning
+    from target_spark_lake.stage.batch_plan import BatchPlan
+    from target_spark_lake.stage.shared_lines import SharedLines
+
+    # Given a task's batches, an unused local path, and a name that no other attempt has.
+    Stage = Callable[[Iterator[pa.RecordBatch], Path, str], list[StagedFile]]
+
+# Errors of the data, the config or the disk, which another attempt would find again.
+_REFUSALS = {each.__name__: each for each in (RecordError, ConfigurationError, ResourceError)}
+_PLACE = Field(POSITION, Scalar("bigint"))
+
+
+def stage_pieces(
+    session: SparkSession, storage: Storage, lines: SharedLines, folder: str, plan: BatchPlan
+) -> tuple[StagedFile, ...]:
+    """Stage the rows of all lines that are certainly valid.
+
+    For a merge with their positions in the batch.
+    """
+    stage = partial(_staged, storage, lines, folder, plan)
+    return tuple(staged_by_tasks(_numbers(session, lines), stage, plan.partitioning))
+
+
+def staged_by_tasks(
+    rows: DataFrame, stage: Stage, partitioning: Partitioning | None
+) -> list[StagedFile]:
+    """The files that a function stages in each task, in the order of their paths.
+
+    Each attempt stages in a folder of its own; files of an attempt whose result was not used are in
+    no list.
+    """
+    found: list[StagedFile] = []
+    for result in small_values(rows.mapInArrow(partial(_answered, stage), "result binary")):
+        files, refusal = pickle.loads(result)
+        if refusal is not None:
+            name, text = refusal
+            raise _REFUSALS[name](text)
+        found += (StagedFile(*each) for each in files)
+    if partitioning is not None:
+        partitioning.refuse_many(len({file.partition for file in found}))
+    return sorted(found, key=lambda file: file.path)
+
+
+def _answered(stage: Stage, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    # Spark removes its own folder, also where a worker was killed.
+    folder = os.environ.get("SPARK_LOCAL_DIRS", "").partition(",")[0] or None
+    with tempfile.TemporaryDirectory(dir=folder) as scratch:
+        result: tuple[list[tuple[Any, ...]], tuple[str, str] | None]
+        try:
+            result = (
+                [astuple(file) for file in stage(batches, Path(scratch, "staged"), uuid4().hex)],
+                None,
+            )
+        except (RecordError, ConfigurationError) as error:
+            result = [], (type(error).__name__, str(error))
+        except (OSError, StorageError) as error:
+            if (lacking := shortage(error, "the bucket")) is None:
+                raise
+            result = [], (type(lacking).__name__, str(lacking))
+    yield pa.RecordBatch.from_pydict({"result": [pickle.dumps(result)]})
+
+
+def _staged(
+    storage: Storage,
+    lines: SharedLines,
+    folder: str,
+    plan: BatchPlan,
+    numbers: Iterator[pa.RecordBatch],
+    scratch: Path,
+    attempt: str,
+) -> list[StagedFile]:
+    place = StagingPlace.of(storage, f"{folder}/lines-{attempt}", scratch)
+    stage_rows(
+        _right_rows(lines, plan, numbers),
+        place,
+        staged_columns(plan),
+        plan.codec,
+        plan.partitioning,
+    )
+    return [file for file in place.bring(plan.partitioning) if file.rows]
+
+
+def doubtful_lines(session: SparkSession, lines: SharedLines, plan: BatchPlan) -> list[int]:
+    """The positions of all other lines, as sorted line numbers of the batch."""
+    found = _numbers(session, lines).mapInArrow(partial(_doubtful, lines, plan), "positions binary")
+    return sorted(place for places in small_values(found) for place in pickle.loads(places))
+
+
+def staged_columns(plan: BatchPlan) -> Struct:
+    """The columns of rows that are not kept in their order."""
+    return Struct((*plan.staged, _PLACE)) if plan.merging else plan.staged
+
+
+def _numbers(session: SparkSession, lines: SharedLines) -> DataFrame:
+    """The numbers of the pieces, one a task."""
+    send_along(session, target_spark_lake)
+    count = len(lines.firsts)
+    return session.range(0, count, 1, count)
+
+
+def _right_rows(
+    lines: SharedLines, plan: BatchPlan, numbers: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    for first, part in _parts(lines, plan, numbers):
+        if isinstance(part, pa.RecordBatch):
+            yield (
+                with_positions(part, range(first, first + part.num_rows)) if plan.merging else part
+            )
+
+
+def _doubtful(
+    lines: SharedLines, plan: BatchPlan, numbers: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    for first, part in _parts(lines, plan, numbers):
+        if isinstance(part, bytes):
+            positions = range(first, first + part.count(b"\n"))
+            yield pa.RecordBatch.from_pydict({"positions": [pickle.dumps(positions)]})
+
+
+def _parts(
+    lines: SharedLines, plan: BatchPlan, numbers: Iterator[pa.RecordBatch]
+) -> Iterator[tuple[int, pa.RecordBatch | bytes]]:
+    """The converted parts of pieces, each with the number of its first line."""
+    for batch in numbers:
+        for number in batch.column(0).to_pylist():
+            position = lines.firsts[number]
+            for part in rows_of(lines.piece(number), plan):
+                yield position, part
+                position += part.count(b"\n") if isinstance(part, bytes) else part.num_rows
+
+
+def with_positions(rows: pa.RecordBatch, positions: range | list[int]) -> pa.RecordBatch:
+    """The rows with their positions in the batch."""
+    return rows.append_column(POSITION, pa.array(positions, pa.int64()))

@@ -1,0 +1,1 @@
+"""A table of the lake: its record, files, partitions and index."""

@@ -1,0 +1,181 @@
+"""The plain values of a commit: what a run staged, and its changes to the lake."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from target_spark_lake.table.expendable import Expendable
+    from target_spark_lake.table.table_index import TableIndex
+    from target_spark_lake.table.table_record import TableRecord
+
+
+@dataclass(frozen=True)
+class StagedFile:
+    """A complete data file not yet visible to readers.
+
+    Attributes:
+        path: Its path, relative to the bucket.
+        rows: Number of rows.
+        bytes: Its size.
+        partition: Hive folders between the table and the file, `day=2026-11-21`, or empty.
+        positioned: Whether its rows are out of order and carry their position
+            (`staged_metadata.POSITION`), which no
+            reader may see.
+        late: Whether its rows were committed late: each is as new as the newest row of its key that
+            came before it.
+        place: Prefix of its final name if its rows are as old as those of a file that it replaces
+            (`layout.file_place`); empty if they are the run's own.
+        codec: Its compression, if it differs from the run's; else empty.
+        order: Its `row_order`, staged too, if its name doesn't tell when its rows were received.
+    """
+
+    path: str
+    rows: int
+    bytes: int
+    partition: str = ""
+    positioned: bool = False
+    place: str = ""
+    late: bool = False
+    codec: str = ""
+    order: StagedFile | None = None
+
+
+def with_orders(files: Iterable[StagedFile]) -> Iterator[StagedFile]:
+    """The files, each followed by its `row_order` if it has one."""
+    for file in files:
+        yield file
+        if file.order is not None:
+            yield file.order
+
+
+@dataclass(frozen=True)
+class StagedBatch:
+    """The result of one batch: its rows, and the file of its quarantined records, if any, one per
+    line.
+    """
+
+    files: tuple[StagedFile, ...]
+    rejected: StagedFile | None = None
+
+
+@dataclass(frozen=True)
+class PublishedFile:
+    """One move of a commit: from its staged path to its final one, both relative to the bucket."""
+
+    staged: str
+    final: str
+    rows: int
+    bytes: int
+
+
+class LogChange(Protocol):
+    """A change of a table's own log, apart from the run and the names of its files."""
+
+    @property
+    def format(self) -> str:
+        """The table's format."""
+
+    def commit(
+        self, pipeline: str, run_id: str, change: TableChange, final: Mapping[str, str]
+    ) -> Any:
+        """The run's commit to the log (`table_log.LogCommit`), given the final paths of the
+        change's staged files.
+        """
+
+
+@dataclass(frozen=True)
+class TableChange:
+    """A run's changes to one table; empty for a stream without records.
+
+    Attributes:
+        stream: Name of the stream as Singer spells it.
+        table: Folder of the table, relative to the bucket (`Layout.table`).
+        staged: New files, published before anything is retired.
+        retire: Files that the new ones replace, relative to the bucket.
+        record: Owner and columns of the table after this run; None leaves the record as it is.
+        extension: End of the final names, `zstd.parquet`.
+        records: Number of the run's records in this change; None for the number of staged rows.
+        index: Saves the next merge from reading footers; None if nothing is known.
+        log: Change of the table's own log; None if it has none, or nothing changes.
+        rewritten: Files with rows of retired ones, rewritten with the table's new columns;
+            published too.
+        joined: Files with the unchanged rows of small ones; published too.
+        joined_from: Those small files, to be removed.
+        deleted: Number of rows that were removed from the table, or marked as deleted, beside those
+            that were replaced.
+    """
+
+    stream: str
+    table: str
+    staged: tuple[StagedFile, ...] = ()
+    retire: tuple[str, ...] = ()
+    record: TableRecord | None = None
+    extension: str = "zstd.parquet"
+    records: int | None = None
+    index: TableIndex | None = None
+    log: LogChange | None = None
+    rewritten: tuple[StagedFile, ...] = ()
+    joined: tuple[StagedFile, ...] = ()
+    joined_from: tuple[str, ...] = ()
+    deleted: int = 0
+
+    @property
+    def published(self) -> tuple[StagedFile, ...]:
+        """All files that readers see after the commit but not before, those with older rows first.
+
+        They are named in this order, and the order of names tells which row was received last.
+        """
+        return self.rewritten + self.joined + self.staged
+
+
+@dataclass(frozen=True)
+class StreamReport:
+    """A run's results for one stream: records loaded, files published, their bytes, records
+    rejected, rows deleted.
+    """
+
+    records: int = 0
+    files: int = 0
+    bytes: int = 0
+    rejected: int = 0
+    deleted: int = 0
+
+    def plus(self, change: TableChange) -> StreamReport:
+        """The report with another table of the stream added."""
+        return StreamReport(
+            self.records
+            + (
+                change.records
+                if change.records is not None
+                else sum(file.rows for file in change.staged)
+            ),
+            self.files + len(change.staged),
+            self.bytes + sum(file.bytes for file in change.staged),
+            self.rejected,
+            self.deleted + change.deleted,
+        )
+
+
+@dataclass(frozen=True)
+class Commit:
+    """All changes of a run, made at once.
+
+    Attributes:
+        changes: One for each table that the run touched.
+        state: The Singer STATE value to save; None if no STATE came, which leaves the saved one as
+            it is.
+        rejected: Stream to the file of its quarantined records, one per line.
+        expendable: Files to remove because they are no longer needed.
+        shapes: Stream to what determines its table (`StreamSink.shape`), of the streams of this
+            run.
+    """
+
+    changes: tuple[TableChange, ...] = ()
+    state: Mapping[str, Any] | None = field(default=None)
+    rejected: Mapping[str, StagedFile] = field(default_factory=dict)
+    expendable: tuple[Expendable, ...] = ()
+    shapes: Mapping[str, str] = field(default_factory=dict)

@@ -1,0 +1,1 @@
+"""Validation of records by their stream's JSON Schema."""

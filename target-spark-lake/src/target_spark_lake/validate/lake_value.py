@@ -1,0 +1,170 @@
+"""Converts a JSON value to the value of a lake column, or says why the column can't hold it."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+from collections.abc import Mapping
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from typing import Any
+
+from singer_spark.core.exact_json import to_json
+from singer_spark.core.lake_type import Array, LakeType, Struct
+
+_INTEGER_BYTES = {"tinyint": 1, "smallint": 2, "int": 4, "bigint": 8}
+# Up to here a text is not an infinity; the shortest text of the greatest float is above that float.
+_GREATEST = {"float": Decimal("3.4028235677973366e38"), "double": Decimal("1.7976931348623157e308")}
+_NON_FINITE = ("NaN", "Infinity", "-Infinity")
+# A time zone may be whole hours, as PostgreSQL writes it and some taps pass it on.
+MOMENT = re.compile(
+    r"(\d{4}-\d\d-\d\d)[Tt "
+    r"]((?:[01]\d|2[0-3]):[0-5]\d:[0-6]\d)(?:\.(\d+))?([Zz]|[+-]\d\d(?::\d\d)?)?",
+    re.ASCII,
+)
+_UTC = ("Z", "z", "+00:00", "-00:00", "+00", "-00")
+
+
+class UnholdableError(ValueError):
+    """Why a column can't hold a value.
+
+    Attributes:
+        path: Position within the value: names of members and indexes of elements.
+    """
+
+    path: tuple[str | int, ...] = ()
+
+
+def lake_value(value: Any, lake: LakeType) -> Any:
+    """The Python value from which Arrow builds the column's type, from parsed JSON with numbers as
+    int or Decimal.
+
+    Raises:
+        UnholdableError: the column can't hold the value without loss.
+    """
+    if value is None:
+        return None
+    if isinstance(lake, Array):
+        _expect(value, isinstance(value, list), "it is not an array")
+        return [_inner(number, each, lake.element) for number, each in enumerate(value)]
+    if isinstance(lake, Struct):
+        _expect(value, isinstance(value, Mapping), "it is not an object")
+        return {
+            name: _inner(name, value[name], kind)
+            for name, kind in lake.types.items()
+            if name in value
+        }
+    if lake.name == "string":
+        return value if isinstance(value, str) else to_json(value)
+    if lake.name == "boolean":
+        return _expect(value, isinstance(value, bool), "it is not a boolean")
+    if lake.name in _INTEGER_BYTES:
+        return _integer(value, _INTEGER_BYTES[lake.name])
+    if lake.name in _GREATEST:
+        return _floating(value, _GREATEST[lake.name])
+    if lake.name == "decimal":
+        return _decimal(value, lake.precision, lake.scale)
+    _expect(value, isinstance(value, str), "it is not a text")
+    if lake.name == "date":
+        return _date(value)
+    return (
+        _binary(value)
+        if lake.name == "binary"
+        else _moment(value, naive=lake.name == "timestamp_ntz")
+    )
+
+
+def _inner(part: str | int, value: Any, lake: LakeType) -> Any:
+    try:
+        return lake_value(value, lake)
+    except UnholdableError as error:
+        error.path = (part, *error.path)
+        raise
+
+
+def _expect(value: Any, holds: bool, reason: str) -> Any:
+    if not holds:
+        raise UnholdableError(reason)
+    return value
+
+
+def _number(value: Any) -> Decimal:
+    _expect(
+        value,
+        isinstance(value, int | Decimal) and not isinstance(value, bool),
+        "it is not a number",
+    )
+    return Decimal(value)
+
+
+def _integer(value: Any, size: int) -> int:
+    number = _number(value)
+    _expect(number, number == number.to_integral_value(), "it has a fraction")
+    bound = 2 ** (8 * size - 1)
+    _expect(number, -bound <= number < bound, f"it needs more than {size} byte(s)")
+    return int(number)
+
+
+def _floating(value: Any, greatest: Decimal) -> float:
+    if value in _NON_FINITE and isinstance(value, str):
+        return float(value)
+    _expect(value, _number(value).copy_abs() <= greatest, "it is too large")
+    return float(value)
+
+
+def _decimal(value: Any, precision: int, scale: int) -> Decimal:
+    sign, digits, exponent = _number(value).as_tuple()
+    # Digit by digit: Decimal's own arithmetic rounds to 28 of them.
+    significant = "".join(map(str, digits)).rstrip("0")
+    power = int(exponent) + len(digits) - len(significant)
+    significant = significant.lstrip("0")
+    if not significant:
+        return Decimal(0)
+    _expect(value, -power <= scale, f"it has more than {scale} digits behind the point")
+    before = len(significant) + power
+    _expect(
+        value,
+        before <= precision - scale,
+        f"it has more than {precision - scale} digits before the point",
+    )
+    return Decimal(format(Decimal((sign, tuple(map(int, significant)), power)), "f"))
+
+
+def _date(text: str) -> date:
+    try:
+        return date.fromisoformat(text)
+    except ValueError as error:
+        raise UnholdableError(f"{error}") from error
+
+
+def _binary(text: str) -> bytes:
+    try:
+        return base64.b64decode(text, validate=True)
+    except binascii.Error as error:
+        raise UnholdableError(f"it is not base64 ({error})") from error
+
+
+def _moment(text: str, *, naive: bool) -> datetime:
+    match = MOMENT.fullmatch(text)
+    if not match:
+        raise UnholdableError("it is not a date and time")
+    day, clock, fraction, zone = match.groups()
+    _expect(text, not (fraction or "")[6:].strip("0"), "it is finer than a microsecond")
+    _expect(
+        text,
+        not zone or (zone[1:] <= "18:00" and zone[4:] < "60"),
+        "its time zone is more than 18 hours from UTC",
+    )
+    _expect(text, not naive or not zone or zone in _UTC, "it has a time zone, the column has none")
+    try:
+        moment = datetime.fromisoformat(f"{day}T{clock}.{(fraction or '')[:6]:0<6}")
+        if zone and zone not in _UTC:
+            moment -= timedelta(hours=int(zone[1:3]), minutes=int(zone[4:] or 0)) * (
+                -1 if zone[0] == "-" else 1
+            )
+    except ValueError as error:
+        raise UnholdableError(str(error)) from error
+    except OverflowError as error:
+        raise UnholdableError("it is not of the years 1 to 9999 in UTC") from error
+    return moment if naive else moment.replace(tzinfo=UTC)
