@@ -27,11 +27,6 @@ from singer_spark.store import storage
 from singer_spark.store.local_files import LocalFiles
 from target_spark_lake import __main__ as target
 from target_spark_lake import target as command  # noqa: F401
-from target_spark_lake.formats import (  # noqa: F401
-    auto_compaction,  # noqa: F401
-    parquet,
-    table_changes,
-)
 from target_spark_lake.intake import line_reader  # noqa: F401
 from target_spark_lake.stage import arrow_staging, line_rows, stager  # noqa: F401
 

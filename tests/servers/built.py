@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from singer_spark.engine.java_trust import trusted_bundle
+from singer_spark.engine.java import trusted_bundle
 
 BUILD_SECONDS = 1800
 START_SECONDS = 60

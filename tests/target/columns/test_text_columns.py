@@ -22,8 +22,7 @@ from singer_spark.core.exact_json import from_json, to_json
 from target.delta_lake import DeltaLake
 from target.iceberg_lake import IcebergLake
 from target.loading import Lake, record, schema
-from target_spark_lake.columns.arrow_json import fraction_texts
-from target_spark_lake.columns.value_text import value_text
+from target_spark_lake.columns.arrow_json import fraction_texts, value_text
 
 ID = {"type": ["integer", "null"]}
 NUMBER = {"type": ["number", "null"]}

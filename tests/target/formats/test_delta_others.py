@@ -20,10 +20,10 @@ from target.batch_making import BatchRun
 from target.delta_lake import DeltaLake
 from target.formats.foreign_schemas import fields, give_column, not_null, rewrite_schema
 from target.loading import record, schema
+from target_spark_lake.table_logs.delta_log.delta_tables import take_back
 from target_spark_lake.table_logs.delta_log.log_entry import DeltaCommit
 from target_spark_lake.table_logs.delta_log.log_publish import write_checkpoint
 from target_spark_lake.table_logs.delta_log.snapshot import AddedFile, read_snapshot
-from target_spark_lake.table_logs.delta_log.take_back import take_back
 
 INT = {"type": ["integer", "null"]}
 TEXT = {"type": ["string", "null"]}

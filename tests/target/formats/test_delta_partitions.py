@@ -34,7 +34,7 @@ from target.formats.partitioned_delta import (
 from target.loading import JSON, Lake, record, schema
 from target_spark_lake.columns.partitioning import Partitioning
 from target_spark_lake.config.config_schema import DELTA
-from target_spark_lake.ops.snapshot_view import SPARK, SnapshotView
+from target_spark_lake.ops.view import SPARK, SnapshotView
 from target_spark_lake.table_logs.delta_log.log_entry import AddedFile, DeltaCommit
 from target_spark_lake.table_logs.delta_log.log_publish import publish_commit
 

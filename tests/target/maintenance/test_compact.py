@@ -19,7 +19,7 @@ from target.maintenance.written_tables import COLUMNS, LARGE, LAYOUT, Tables, kn
 from target.plain_readers import seen_by_all
 from target_spark_lake.commit.pipeline_run import open_run
 from target_spark_lake.config.settings import TargetSettings
-from target_spark_lake.formats import file_joiner
+from target_spark_lake.formats import table_joining
 from target_spark_lake.formats.compaction import compact
 from target_spark_lake.layout import Layout
 from target_spark_lake.ops.spark_lake import command
@@ -73,7 +73,7 @@ def test_a_row_group_is_read_in_parts_so_that_memory_stays_flat(
         seen.append(batch.nbytes)
         return batch
 
-    monkeypatch.setattr(file_joiner, "fitted", fitted)
+    monkeypatch.setattr(table_joining, "fitted", fitted)
     tables = Tables(tmp_path)
     compressible = pa.table(
         {"id": range(300_000), "note": ["x" * 100] * 300_000}, schema=rows(1).schema

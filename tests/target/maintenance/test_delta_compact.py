@@ -27,7 +27,7 @@ from singer_spark.store.storage import Storage
 from target.delta_lake import DeltaLake
 from target.loading import record, schema
 from target_spark_lake.formats.compaction_plan import planned_joins
-from target_spark_lake.formats.file_joiner import FileJoiner
+from target_spark_lake.formats.table_joining import FileJoiner
 from target_spark_lake.layout import Layout
 from target_spark_lake.ops import spark_lake
 from target_spark_lake.table.table_record import read_record, write_record

@@ -31,7 +31,7 @@ from singer_spark.store.thrift_compact import (
     struct_bytes,
 )
 from target.plain_readers import seen_by_all
-from target_spark_lake.stage.parquet_tail import null_columns_tail
+from target_spark_lake.stage.table_rewriter import null_columns_tail
 
 OLD = columns_from_text({"id": "int", "o": "struct<a:int,l:array<string>>"})
 NEW_TYPES = {

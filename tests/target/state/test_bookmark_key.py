@@ -7,7 +7,7 @@ from __future__ import annotations
 import pytest
 
 from singer_spark.core.key_value import KeyType
-from target_spark_lake.commit.bookmark_key import key_of_bookmark, key_of_column, key_of_type
+from target_spark_lake.commit.bookmarks import key_of_bookmark, key_of_column, key_of_type
 
 UUID = "123e4567-e89b-12d3-a456-426614174000"
 

@@ -3,8 +3,8 @@ reading them each time.
 
 One has the classes of a session, the other those of a JVM that only answers queries and reads rows,
 as a JVM keeps most of its archive in memory. They use the JDK's class-data sharing (JEP 350).
-`python -m singer_spark.engine.class_archive` builds them, as `make setup` does. If one is missing, or
-was made for another Java or Spark, the first successful run of the tap has it built in the
+`python -m singer_spark.engine.class_archive` builds them, as `make setup` does. If one is missing,
+or was made for another Java or Spark, the first successful run of the tap has it built in the
 background. A start without it is slower and otherwise the same. `SPARK_LAKE_CLASS_ARCHIVE=off`
 disables them.
 """

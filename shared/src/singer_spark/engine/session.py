@@ -22,7 +22,6 @@ from singer_spark.engine.command import with_jars
 from singer_spark.engine.connect_session import connect
 from singer_spark.engine.kept_jvm import started_or_kept
 from singer_spark.engine.session_conf import SparkOptions, hadoop_conf, remote_conf, session_conf
-from singer_spark.engine.session_jvm import command_for, grace_seconds, own_variables
 from singer_spark.errors import (
     ConfigurationError,
     ResourceError,
@@ -34,6 +33,119 @@ from singer_spark.errors import (
 if TYPE_CHECKING:
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
+import hashlib
+import os
+
+from singer_spark.core.scratch import scratch_folder
+from singer_spark.core.whole_file import write_whole
+from singer_spark.engine import class_archive
+from singer_spark.engine.class_archive import ROWS, SESSION
+from singer_spark.engine.command import JAVA_OPTIONS, JvmCommand, jvm_command, spark_home
+from singer_spark.engine.java import cache_folder, find_java_home
+
+SECONDS_TO_CLEAN_UP = 5
+# A program's JVM lives for seconds or minutes, so it compiles later than a server's; code that runs
+# often enough is still compiled soon.
+COMPILER_OPTIONS = (
+    "-XX:Tier3InvocationThreshold=1000 -XX:Tier3MinInvocationThreshold=500 "
+    "-XX:Tier3CompileThreshold=5000 "
+    "-XX:Tier4InvocationThreshold=20000 -XX:Tier4MinInvocationThreshold=3000 "
+    "-XX:Tier4CompileThreshold=60000 "
+    "-XX:Tier4BackEdgeThreshold=160000"
+)
+# With only its first compiler, a JVM has room for 48 MB of compiled code, and stops compiling when
+# they are full.
+CODE_CACHE_OPTIONS = "-XX:ReservedCodeCacheSize=240m"
+# A heap that begins small grows with live data, not with garbage.
+HEAP_OPTIONS = "-Xms224m -XX:NewSize=112m"
+SMALL_HEAP_OPTIONS = "-Xms64m -XX:NewSize=16m"
+# Drivers log a URL that they can't parse, or pieces of it; the connection's error has the same,
+# redacted.
+DRIVERS = (
+    "org.postgresql org.mariadb.jdbc com.mysql oracle.jdbc oracle.net com.microsoft.sqlserver "
+    "com.ibm.db2 org.h2 "
+    "org.apache.derby org.sqlite org.duckdb net.snowflake"
+).split()
+LOGGING = """\
+rootLogger.level = {level}
+rootLogger.appenderRef.stderr.ref = console
+# Spark takes itself for a shell here: it announces the level of this logger where it differs from the root's.
+logger.shell.name = org.apache.spark.api.python.PythonGatewayServer
+logger.shell.level = {level}
+appender.console.type = Console
+appender.console.name = console
+appender.console.target = SYSTEM_ERR
+appender.console.layout.type = PatternLayout
+appender.console.layout.pattern = %d{{HH:mm:ss}} %p %c{{1}}: %m%n%ex
+"""  # noqa: E501
+
+
+def command_for(options: SparkOptions) -> JvmCommand:
+    """The command that starts the JVM for these options.
+
+    Raises:
+        ConfigurationError: there is no Java.
+    """
+    java_home = find_java_home()
+    os.environ["JAVA_HOME"] = str(java_home)
+    os.environ["SPARK_HOME"] = str(spark_home())
+    os.environ.pop("_JAVA_OPTIONS", None)
+    level = options.log_level or ("WARN" if wants_traceback(options.app_name) else "OFF")
+    conf = {
+        "spark.master": master_url(options.master),
+        "spark.app.name": options.app_name,
+        **session_conf(options),
+    }
+    java_options = [
+        # A JVM out of memory may hang instead of failing; in front, so that the user's own options
+        # win.
+        "-XX:+ExitOnOutOfMemoryError",
+        COMPILER_OPTIONS,
+        CODE_CACHE_OPTIONS,
+        HEAP_OPTIONS if options.rows else SMALL_HEAP_OPTIONS,
+        f'-Djava.io.tmpdir="{scratch_folder()}"',
+        f'-XX:ErrorFile="{scratch_folder()}/jvm-failure.log"',
+        conf[JAVA_OPTIONS],
+        f"-Dlog4j2.configurationFile={_log_configuration(level).as_uri()}",
+        *class_archive.java_options(java_home, ROWS if options.only_jvm else SESSION),
+    ]
+    return jvm_command(java_home, conf, " ".join(java_options), options.jars)
+
+
+def own_variables(options: SparkOptions) -> dict[str, str]:
+    """Environment variables of the JVM alone."""
+    # Spark's launcher is a JVM too: where it can't start, it must not leave a report in the user's
+    # folder.
+    launcher = (
+        f"{os.environ.get('SPARK_LAUNCHER_OPTS', '')} "
+        f"-XX:ErrorFile={scratch_folder()}/jvm-failure.log"
+    )
+    variables = {"SPARK_LAUNCHER_OPTS": launcher.strip()}
+    if is_local(options.master):
+        # Else Spark looks up the machine's own name, and fails where that does not resolve.
+        variables["SPARK_LOCAL_IP"] = os.environ.get("SPARK_LOCAL_IP", "127.0.0.1")
+    return variables
+
+
+def grace_seconds(options: SparkOptions) -> float:
+    """How long the JVM may clean up: 0 for a local one that only writes to our scratch folder."""
+    elsewhere = "spark.local.dir" in options.conf or "SPARK_LOCAL_DIRS" in os.environ
+    return 0 if is_local(options.master) and not elsewhere else SECONDS_TO_CLEAN_UP
+
+
+def _log_configuration(level: str) -> Path:
+    """The JVM's logging configuration file."""
+    text = LOGGING.format(level=level.lower())
+    text += "".join(
+        f"logger.driver{n}.name = {name}\nlogger.driver{n}.level = off\n"
+        for n, name in enumerate(DRIVERS)
+    )
+    path = cache_folder() / f"log4j2-{hashlib.sha256(text.encode()).hexdigest()[:12]}.properties"
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(path, text.encode())
+    return path
+
 
 _starting = threading.Lock()
 

@@ -16,8 +16,13 @@ from typing import TYPE_CHECKING
 from singer_spark.core.stderr import share_terminal
 from singer_spark.program.amounts import count_text, size_text, span_text
 from singer_spark.program.live_lines import LiveLines
-from singer_spark.program.logs import is_structured
-from singer_spark.program.metric_lines import RECORD_COUNT, SYNC_DURATION, OwnMetric, log_metric
+from singer_spark.program.logs import (
+    RECORD_COUNT,
+    SYNC_DURATION,
+    OwnMetric,
+    is_structured,
+    log_metric,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -9,16 +9,173 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from importlib.util import find_spec
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from singer_spark.errors import ConfigurationError, redact
+from singer_spark.core.exact_json import to_json
+from singer_spark.core.messages import timestamp_text
+from singer_spark.errors import ConfigurationError, StorageError, redact
 from singer_spark.state.database import StateDatabase
 from singer_spark.state.database_url import POSTGRESQL, WITHOUT_PACKAGE, DatabaseUrl, TableName
 from singer_spark.state.folder import FolderState
-from singer_spark.state.store import BucketState, StateStore, state_path
-from singer_spark.state.table import StateTable
+from singer_spark.state.run_log import FORMAT_VERSION
+from singer_spark.state.store import BucketState, Signature, StateStore, state_path, state_text
 from singer_spark.store.storage import Storage
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from singer_spark.state.database import StateDatabase, StateSession
+
+
+KEPT_STATES = 1000
+
+_CREATE = (
+    "CREATE TABLE IF NOT EXISTS {table} (pipeline VARCHAR(1000) NOT NULL PRIMARY KEY, state TEXT, "
+    "format_version INTEGER DEFAULT 1 NOT NULL, run_id VARCHAR(100), saved_at {moment}, lake TEXT)"
+)
+_CREATE_HISTORY = (
+    "CREATE TABLE IF NOT EXISTS {history} (pipeline VARCHAR(1000) NOT NULL, run_id VARCHAR(100) "
+    "NOT NULL, "
+    "state TEXT NOT NULL, format_version INTEGER DEFAULT 1 NOT NULL, saved_at {moment}, PRIMARY "
+    "KEY (pipeline, run_id))"
+)
+_READ = (
+    "SELECT CAST(state AS TEXT), format_version, CAST(run_id AS TEXT), CAST(lake AS TEXT) FROM "
+    "{table} "
+    "WHERE pipeline = :pipeline"
+)
+_REGISTER = (
+    "INSERT INTO {table} (pipeline, format_version, lake) VALUES (:pipeline, :version, :lake) "
+    "ON CONFLICT (pipeline) DO UPDATE SET lake = excluded.lake"
+)
+# Two conditions: exactly the text that was seen, and no other lake in between.
+_REPLACE = (
+    "UPDATE {table} SET state = :state, format_version = :version, run_id = :run_id, saved_at = "
+    ":saved_at "
+    "WHERE pipeline = :pipeline AND CAST(state AS TEXT) = :seen AND (lake IS NULL OR lake = :lake)"
+)
+_FIRST = (
+    "INSERT INTO {table} AS kept (pipeline, state, format_version, run_id, saved_at, lake) "
+    "VALUES (:pipeline, :state, :version, :run_id, :saved_at, :lake) "
+    "ON CONFLICT (pipeline) DO UPDATE SET state = excluded.state, format_version = "
+    "excluded.format_version, "
+    "run_id = excluded.run_id, saved_at = excluded.saved_at "
+    "WHERE kept.state IS NULL AND (kept.lake IS NULL OR kept.lake = excluded.lake)"
+)
+_REMEMBER = (
+    "INSERT INTO {history} (pipeline, run_id, state, format_version, saved_at) "
+    "VALUES (:pipeline, :run_id, :state, :version, :saved_at) "
+    "ON CONFLICT (pipeline, run_id) DO UPDATE SET state = excluded.state, saved_at = "
+    "excluded.saved_at"
+)
+_FORGET = (
+    "DELETE FROM {history} WHERE pipeline = :pipeline AND run_id <= (SELECT run_id FROM {history} "
+    "WHERE pipeline = :pipeline ORDER BY run_id DESC LIMIT 1 OFFSET :kept)"
+)
+
+
+class StateTable:
+    """The state of one pipeline in a table.
+
+    StorageError: its database can't be read, or written to.
+    """
+
+    place: str | None
+
+    def __init__(self, database: StateDatabase, pipeline: str, lake: str | None = None) -> None:
+        """Nothing is read or created yet.
+
+        `lake` is the bucket whose runs save it, None if it is only read.
+        """
+        self._database = database
+        self._pipeline = pipeline
+        self._lake = lake
+        self.place = database.place
+
+    @property
+    def origin(self) -> str:
+        """The place, as text for users."""
+        return f"{self.place}, pipeline {self._pipeline}"
+
+    def content(self) -> bytes | None:
+        """The state in the row as bytes, or None."""
+        with self._database.reading() as session:
+            return None if session is None else self._row(session)[0]
+
+    def signature(self) -> Signature | None:
+        """The owner of the row; None if there is no row."""
+        with self._database.reading() as session:
+            return None if session is None else self._row(session)[1]
+
+    def register(self) -> None:
+        """Record in the row which lake's runs save it; creates table and row if missing."""
+        with self._database.writing() as session:
+            session.create(_CREATE, _CREATE_HISTORY)
+            _, signature = self._row(session)
+            if signature is None or signature.lake != self._lake:
+                session.execute(_REGISTER, self._values())
+
+    def write(
+        self,
+        value: Mapping[str, Any],
+        seen: bytes | None,
+        run_id: str | None = None,
+        mark: str = "",
+    ) -> bool:
+        """Replace the content that was `seen`, and add the new one to the history for the run.
+
+        Returns:
+            False if someone else wrote meanwhile.
+
+        Raises:
+            StorageError: the database can't be written to; writing again shows whether it was done.
+        """
+        try:
+            seen_text = None if seen is None else seen.decode()
+        except UnicodeDecodeError:  # not written by a program: left to whoever did
+            return False
+        with self._database.writing() as session:
+            session.create(_CREATE, _CREATE_HISTORY)
+            text = (
+                f"{to_json(value, 2, ascii_only=True)}{mark}"
+                if session.is_ascii_only
+                else state_text(value, mark)
+            )
+            saved = timestamp_text(datetime.now(UTC))
+            new = {
+                **self._values(),
+                "state": text,
+                "run_id": run_id,
+                "saved_at": saved,
+                "seen": seen_text,
+            }
+            if not session.execute(_FIRST if seen is None else _REPLACE, new).rowcount:
+                # An answer may have been lost: the row may hold our own write.
+                return self._row(session) == (text.encode(), Signature(self._lake, run_id))
+            if run_id is not None:
+                session.execute(_REMEMBER, new)
+                session.execute(_FORGET, {**new, "kept": KEPT_STATES})
+            return True
+
+    def _values(self) -> dict[str, Any]:
+        return {"pipeline": self._pipeline, "version": FORMAT_VERSION, "lake": self._lake}
+
+    def _row(self, session: StateSession) -> tuple[bytes | None, Signature | None]:
+        row = session.execute(_READ, self._values()).fetchone()
+        if row is None:
+            return None, None
+        state, version, run_id, lake = row
+        if version != FORMAT_VERSION:
+            raise StorageError(
+                f"{self.origin} has format version {version}, this program knows {FORMAT_VERSION}: "
+                "upgrade this program"
+            )
+        return None if state is None else state.encode(errors="surrogateescape"), Signature(
+            lake, run_id
+        )
+
 
 DEFAULT_TABLE = "spark_lake_state"
 

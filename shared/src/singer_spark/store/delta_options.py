@@ -8,8 +8,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from singer_spark.store.opening import kind_of
-from singer_spark.store.option_names import AZURE, GOOGLE, S3
+from singer_spark.store.opening import AZURE, GOOGLE, S3, kind_of
 
 
 def delta_url(url: str) -> str:

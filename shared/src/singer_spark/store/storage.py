@@ -12,21 +12,49 @@ from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import IO, Any, BinaryIO, cast
+from urllib.parse import urlsplit
 
 from singer_spark.core.config_secrets import register_secrets
 from singer_spark.errors import ConfigurationError, StorageError
 from singer_spark.store.delta_options import delta_options, delta_url
 from singer_spark.store.files import FileInfo
-from singer_spark.store.hadoop_url import hadoop_url
 from singer_spark.store.local_files import LocalFiles
 from singer_spark.store.object_files import ObjectFiles
-from singer_spark.store.opening import kind_of, open_bucket
+from singer_spark.store.opening import AZURE, GOOGLE, S3, kind_of, open_bucket
 from singer_spark.store.storage_errors import (
     CONDITIONAL_WAY_OUT,
     error_code,
     missing_is_fine,
     storage_errors,
 )
+
+
+def hadoop_url(url: str, options: Mapping[str, Any]) -> str:
+    """A URL as Hadoop spells it: `s3a://…`, `gs://…`, `abfss://container@account.dfs.core.windows.net/…`."""
+    kind = kind_of(url)
+    _, _, place = url.partition("://")
+    if kind == AZURE:
+        return _abfs_url(url, options)
+    protocol = {S3: "s3a", GOOGLE: "gs"}.get(kind)
+    return f"{protocol}://{place}" if protocol else url
+
+
+def _abfs_url(url: str, options: Mapping[str, Any]) -> str:
+    """With the account's host, and without TLS if the endpoint has none."""
+    from singer_spark.store.azure_account import AzureAccount, container_and_host
+
+    account = AzureAccount.of(url, options)
+    container, _ = container_and_host(url)
+    _, _, path = url.partition("://")[2].partition("/")
+    endpoint = urlsplit(account.endpoint)
+    # The connector uses the Data Lake endpoint, which every account has.
+    host = f"{account.name}.dfs.core.windows.net"
+    if endpoint.netloc and not account.emulated:
+        host = endpoint.netloc.replace(".blob.", ".dfs.")
+    return f"{'abfs' if endpoint.scheme == 'http' else 'abfss'}://{container}@{host}/{path}".rstrip(
+        "/"
+    )
+
 
 __all__ = ["FileInfo", "Storage", "open_url"]
 

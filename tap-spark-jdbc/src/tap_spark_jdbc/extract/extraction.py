@@ -10,8 +10,13 @@ from typing import TYPE_CHECKING
 
 from singer_spark.errors import SourceError
 from tap_spark_jdbc.dialects.tables import Key
-from tap_spark_jdbc.extract.late_window import LateWindow, runs_until
-from tap_spark_jdbc.extract.settling import settled_end, warn_of_a_reload, warn_of_the_future
+from tap_spark_jdbc.extract.late_window import (
+    LateWindow,
+    runs_until,
+    settled_end,
+    warn_of_a_reload,
+    warn_of_the_future,
+)
 from tap_spark_jdbc.extract.slice_bounds import ColumnBounds
 from tap_spark_jdbc.extract.stream_progress import SplitPosition, StreamProgress, TableMoment
 from tap_spark_jdbc.plan.slices import Range, Slice, indexed_slices, split_slices, tie_slices

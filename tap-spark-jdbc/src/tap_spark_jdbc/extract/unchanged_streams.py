@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING
 
 from singer_spark.errors import ConnectionLostError, SourceError
 from tap_spark_jdbc.extract.extraction import Extraction, since_of, split_key, unbegun
-from tap_spark_jdbc.extract.late_window import LateWindow
-from tap_spark_jdbc.extract.settling import warn_of_the_future
+from tap_spark_jdbc.extract.late_window import LateWindow, warn_of_the_future
 from tap_spark_jdbc.extract.shared_snapshot import LOCK_TIMEOUT
 from tap_spark_jdbc.extract.slice_bounds import ColumnBounds
 from tap_spark_jdbc.plan.late_rows import FAR, WRITER, LateRows

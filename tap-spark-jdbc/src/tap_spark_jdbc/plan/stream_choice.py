@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from singer_spark.core.setting_problems import nearest
 from tap_spark_jdbc.config.settings import StreamOptions, TapSettings
-from tap_spark_jdbc.source.discovery_bounds import fits, is_pattern
-from tap_spark_jdbc.source.unknown_names import PERHAPS_HIDDEN
+from tap_spark_jdbc.source.discovery_bounds import PERHAPS_HIDDEN, fits, is_pattern
 
 if TYPE_CHECKING:
     from singer_spark.core.bookmark import KeyType

@@ -11,7 +11,7 @@ from tap_spark_jdbc.extract.slice_bounds import row_width
 from tap_spark_jdbc.extract.slice_size import SliceSize
 from tap_spark_jdbc.plan.slices import Slice, page_slices
 from tap_spark_jdbc.send.stream_reading import StreamReading
-from tap_spark_jdbc.supply.batch_columns import BatchColumns
+from tap_spark_jdbc.supply.batch_place import BatchColumns
 from tap_spark_jdbc.supply.reading_errors import reading_errors
 
 if TYPE_CHECKING:

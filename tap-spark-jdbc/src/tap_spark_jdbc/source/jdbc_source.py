@@ -11,11 +11,123 @@ from singer_spark.errors import redact
 from tap_spark_jdbc.config.settings import TapSettings
 from tap_spark_jdbc.dialects import Dialect, dialect_of
 from tap_spark_jdbc.source.drivers import cached_jars, local_jars
-from tap_spark_jdbc.source.iam_login import IamLogin
-from tap_spark_jdbc.source.tunnelled_url import first_server, through
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+import time
+from threading import Lock
+
+from singer_spark.errors import ConfigurationError, register_secret
+
+# By the names of dialects.
+PORTS = {
+    "postgresql": 5432,
+    "mariadb": 3306,
+    "sqlserver": 1433,
+    "oracle": 1521,
+    "db2": 50000,
+    "derby": 1527,
+}
+_URL = re.compile(
+    r"(?P<before>jdbc:oracle:thin:[^@]*@(?://)?|jdbc:[\w:+.-]*?://(?:[^/?;@]*@)?)(?P<servers>[^/?;@]*)(?P<after>.*)",
+    re.DOTALL,
+)
+# The short URL of a database on this machine, as PostgreSQL's driver accepts it.
+_SHORT = re.compile(r"jdbc:postgresql:(?P<database>[^/].*)?", re.DOTALL)
+_SERVER = re.compile(r"(?:\[(?P<six>[^]]+)\]|(?P<name>[\w.-]*))(?::(?P<port>\d+))?(?P<rest>:.+)?")
+
+
+def through(url: str, dialect: str, local: Callable[[str, int], tuple[str, int]]) -> str:
+    """The URL with each server replaced by `local(host, port)`.
+
+    Raises:
+        ConfigurationError: it names its servers in an unsupported way.
+    """
+    if short := _SHORT.fullmatch(url):
+        url = f"jdbc:postgresql://localhost/{short['database'] or ''}"
+    found = _URL.fullmatch(url)
+    if found is None:
+        raise ConfigurationError(
+            "jdbc_url names no server as //host:port, which ssh_tunnel and auth: aws-iam must know"
+        )
+    servers = [_local(server, dialect, local) for server in found["servers"].split(",")]
+    return f"{found['before']}{','.join(servers)}{found['after']}"
+
+
+def _local(server: str, dialect: str, local: Callable[[str, int], tuple[str, int]]) -> str:
+    # Oracle's `host:port:SID` is the only one with something after the port.
+    match = _SERVER.fullmatch(server)
+    port = None if match is None else match["port"] or PORTS.get(dialect)
+    if match is None or port is None or (not server and dialect != "postgresql"):
+        raise ConfigurationError(
+            "jdbc_url must name each server as host:port for ssh_tunnel and auth: aws-iam, not as "
+            f"{server!r}"
+        )
+    host, bound = local(match["six"] or match["name"] or "localhost", int(port))
+    return f"{f'[{host}]' if ':' in host else host}:{bound}{match['rest'] or ''}"
+
+
+def first_server(url: str, dialect: str) -> tuple[str, int]:
+    """Host and port of the first server; raises ConfigurationError like `through`."""
+    found: list[tuple[str, int]] = []
+
+    def local(host: str, port: int) -> tuple[str, int]:
+        found.append((host, port))
+        return host, port
+
+    through(url, dialect, local)
+    return found[0]
+
+
+# A token opens connections for fifteen minutes.
+FRESH_SECONDS = 600.0
+_REGION = re.compile(r"\.([a-z]{2}(?:-[a-z]+)+-\d)\.rds\.amazonaws\.com(?:\.cn)?$")
+
+
+class IamLogin:
+    """The login of one user at one server."""
+
+    def __init__(self, host: str, port: int, user: str) -> None:
+        """No token is made yet."""
+        self._place = host, port, user
+        self._making = Lock()
+        self._token = ""
+        self._made: float | None = None
+
+    def token(self) -> str:
+        """A token to use as password, valid for at least some minutes.
+
+        Raises:
+            ConfigurationError: boto3 is not installed, or finds no login or no region.
+        """
+        with self._making:
+            if self._made is None or time.monotonic() - self._made > FRESH_SECONDS:
+                self._token = _token(*self._place)
+                self._made = time.monotonic()
+                register_secret(self._token)
+            return self._token
+
+
+def _token(host: str, port: int, user: str) -> str:
+    try:
+        import boto3
+        from botocore.exceptions import BotoCoreError
+    except ImportError as error:
+        raise ConfigurationError(
+            "auth: aws-iam needs boto3, which is not installed: pip install "
+            "'tap-spark-jdbc[aws-secrets]'"
+        ) from error
+    # The server may have a custom host name; then the region is the login's.
+    found = _REGION.search(host)
+    try:
+        # A new session: the shared one keeps the first login that it found.
+        client = boto3.Session().client("rds", region_name=found[1] if found else None)
+        return str(client.generate_db_auth_token(DBHostname=host, Port=port, DBUsername=user))
+    except BotoCoreError as error:
+        raise ConfigurationError(
+            f"auth: aws-iam can't make a token for {user} at {host}: {error}"
+        ) from error
+
 
 _LOGIN = re.compile(
     r"(?i)(?<=[?&;])(?:user|username|uid|password|pwd|sslpassword|token|secret)=[^&;]*"  # a parameter  # noqa: E501

@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from tap_spark_jdbc.source.database import Database
-    from tap_spark_jdbc.supply.batch_columns import BatchColumns
     from tap_spark_jdbc.supply.batch_files import FileFound
+    from tap_spark_jdbc.supply.batch_place import BatchColumns
     from tap_spark_jdbc.supply.columnar_query import ColumnarQuery
     from tap_spark_jdbc.supply.columnar_source import ColumnarSource
     from tap_spark_jdbc.supply.jdbc_reader import JdbcReader

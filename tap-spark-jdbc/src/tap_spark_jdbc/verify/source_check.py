@@ -17,8 +17,7 @@ from singer_spark.core.singer_sdk_import import import_singer_sdk
 from singer_spark.errors import ConfigurationError, SingerSparkError, SourceError
 from singer_spark.program.amounts import span_text
 from singer_spark.program.finding import NOTE, PROBLEM, Finding
-from tap_spark_jdbc.extract.late_window import LateWindow
-from tap_spark_jdbc.extract.settling import database_clock
+from tap_spark_jdbc.extract.late_window import LateWindow, database_clock
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

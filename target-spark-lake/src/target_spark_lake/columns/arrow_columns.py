@@ -11,8 +11,7 @@ import pyarrow.compute as pc
 
 from singer_spark.core.arrow_schema import LAKE_SCALARS, arrow_schema, arrow_type
 from singer_spark.core.lake_type import Array, LakeType, Scalar, Struct
-from target_spark_lake.columns.arrow_json import fraction_texts
-from target_spark_lake.columns.value_text import value_text
+from target_spark_lake.columns.arrow_json import fraction_texts, value_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

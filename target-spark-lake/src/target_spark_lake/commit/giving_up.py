@@ -21,7 +21,7 @@ from target_spark_lake.commit.journal import GIVEN_UP_BY, GIVES_UP, Plan
 from target_spark_lake.commit.publish import WAY_OUT, lost_files, publish
 from target_spark_lake.commit.saving import cleared
 from target_spark_lake.layout import JOINED, Layout, is_order, table_of_file, table_of_record
-from target_spark_lake.table.taking_back import Fate
+from target_spark_lake.table.changes import Fate
 from target_spark_lake.table_logs.table_log import TableLogs
 
 if TYPE_CHECKING:

@@ -17,8 +17,13 @@ from singer_spark.state.choice import STATE_PLACE
 from singer_spark.state.run_log import ABORTED, COMMITTED, RunEntry, decode, encode, read_entry
 from singer_spark.store.at_once import each
 from target_spark_lake.layout import Layout, is_in_parts
-from target_spark_lake.table.changes import Commit, PublishedFile, StreamReport, TableChange
-from target_spark_lake.table.expendable import Expendable
+from target_spark_lake.table.changes import (
+    Commit,
+    Expendable,
+    PublishedFile,
+    StreamReport,
+    TableChange,
+)
 from target_spark_lake.table.table_record import TableRecord
 from target_spark_lake.table_logs.table_log import (
     LogCommit,

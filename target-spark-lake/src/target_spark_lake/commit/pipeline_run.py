@@ -35,7 +35,7 @@ from target_spark_lake.commit.publish import publish, remember_tables, verify_st
 from target_spark_lake.commit.recovery import Recovery, recover
 from target_spark_lake.commit.run_reports import source_of
 from target_spark_lake.commit.start_check import check_start
-from target_spark_lake.intake.batch_sweep import sweep_batches
+from target_spark_lake.intake.batch_places import sweep_batches
 from target_spark_lake.layout import Layout, is_data_file
 from target_spark_lake.table.changes import Commit, StreamReport, with_orders
 from target_spark_lake.table.table_record import (

@@ -32,8 +32,7 @@ if TYPE_CHECKING:
     from singer_spark.state.store import StateStore
     from singer_spark.store.storage import Storage
     from target_spark_lake.commit.lock import RunLock
-    from target_spark_lake.table.changes import Commit, PublishedFile, StagedFile
-    from target_spark_lake.table.expendable import Expendable
+    from target_spark_lake.table.changes import Commit, Expendable, PublishedFile, StagedFile
 
 logger = logging.getLogger(__name__)
 

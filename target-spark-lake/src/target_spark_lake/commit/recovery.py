@@ -27,7 +27,7 @@ from target_spark_lake.commit.giving_up import check_given_up, give_up, giving_u
 from target_spark_lake.commit.journal import ROLLED_BACK, aborted_body, decide, head, rewritten
 from target_spark_lake.commit.lock import RunLock, take_lock
 from target_spark_lake.commit.publish import publish, remove_late_copies
-from target_spark_lake.intake.batch_sweep import sweep_batches
+from target_spark_lake.intake.batch_places import sweep_batches
 from target_spark_lake.table.table_record import release_claims
 
 if TYPE_CHECKING:

@@ -2,6 +2,10 @@
 
 If that has a log of its own, files are made as for plain Parquet, and the log says which ones
 count.
+
+Changes of plain Parquet tables: sets of files to add and files to remove.
+
+Whatever the load method, all files of a table share one schema afterwards.
 """
 
 from __future__ import annotations
@@ -14,7 +18,6 @@ from singer_spark.core.metadata_columns import METADATA_COLUMNS
 from singer_spark.errors import StorageError
 from target_spark_lake.columns.evolution import EvolutionRules, evolve
 from target_spark_lake.commit.format_check import check_format
-from target_spark_lake.formats.parquet import parquet_changes
 
 if TYPE_CHECKING:
     from target_spark_lake.commit.pipeline_run import PipelineRun
@@ -22,6 +25,143 @@ if TYPE_CHECKING:
     from target_spark_lake.formats.table_writer import TableWriter
     from target_spark_lake.table.changes import TableChange
     from target_spark_lake.table_logs.table_log import TableLog
+import logging
+from typing import TYPE_CHECKING
+
+from singer_spark.core.lake_type import Struct
+from singer_spark.errors import SingerSparkError
+from target_spark_lake.columns.staged_metadata import merging_columns
+from target_spark_lake.formats.stream_load import refuse_shrink
+from target_spark_lake.layout import file_age, folder_name
+from target_spark_lake.stage.stager import spark_failure
+from target_spark_lake.stage.table_rewriter import TableRewriter
+from target_spark_lake.table.changes import TableChange
+from target_spark_lake.table.row_order import in_parts, own_parts, read_parts
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from target_spark_lake.commit.pipeline_run import PipelineRun
+    from target_spark_lake.formats.stream_load import StreamLoad
+    from target_spark_lake.formats.table_writer import TableWriter
+    from target_spark_lake.table.changes import StagedFile
+
+    KeepsFiles = Callable[[Struct, Struct], bool]
+
+
+logger = logging.getLogger("target-spark-lake")
+
+
+def parquet_changes(
+    writer: TableWriter, load: StreamLoad, keeps_files: KeepsFiles | None = None
+) -> tuple[TableChange, ...]:
+    """The changes to tables for a stream's load; touches nothing that readers can see.
+
+    `keeps_files` decides, given the columns before and after, whether readers find a file's rows
+    under both.
+    """
+    if not load.columns.fields:
+        return (TableChange(load.schema.stream, load.table),)
+    load = _uniform_load(writer, load)
+    return tuple(
+        _uniform_change(writer, change, load, keeps_files) for change in _by_method(writer, load)
+    )
+
+
+def _by_method(writer: TableWriter, load: StreamLoad) -> tuple[TableChange, ...]:
+    if load.schema.merges:
+        return _merged(writer, load)
+    staged = load.staged
+    replaces, limit = load.schema.method.replaces, writer.settings.max_shrink_percent
+    if replaces and limit is not None:
+        refuse_shrink(load.schema.stream, _stored_rows(writer, load.table), load.rows, limit)
+    if replaces and not staged:
+        staged = (writer.nothing(load.schema, load.columns),)
+    if load.schema.sent_since is not None and not replaces:
+        # Only here: a run without such rows reads no file of the table.
+        from target_spark_lake.formats.repeated_rows import without_repeated
+
+        staged = without_repeated(writer, load.schema, load.table, staged, load.columns)
+    retire = writer.run.table_files(load.table) if replaces else ()
+    return (writer.change(load, load.table, staged, retire, load.columns, load.record),)
+
+
+def _stored_rows(writer: TableWriter, table: str) -> int:
+    """Number of rows in a table's files, by their footers."""
+    # Only here: a run that limits nothing reads no footer.
+    from target_spark_lake.table.table_index import file_statistics
+
+    sizes = {file.path: file.size for file in writer.run.data_files(table)}
+    return sum(each.rows for each in file_statistics(writer.run.storage, sizes, ()).values())
+
+
+def _merged(writer: TableWriter, load: StreamLoad) -> tuple[TableChange, ...]:
+    # Only here: a run that merges nothing loads no more than it needs.
+    from target_spark_lake.formats.parquet_merge import merge_changes
+
+    try:
+        return merge_changes(writer, load)
+    except SingerSparkError:
+        raise
+    except Exception as error:
+        what = f"stream {load.schema.stream}: its records could not be merged into {load.table}"
+        raise spark_failure(
+            error, what, f"what the merge of stream {load.schema.stream} writes"
+        ) from error
+
+
+def _uniform_load(writer: TableWriter, load: StreamLoad) -> StreamLoad:
+    """The load with all staged files rewritten to the table's columns, some of which early ones may
+    lack.
+    """
+    if load.is_uniform:
+        return load
+    columns = merging_columns(load.columns) if load.schema.merges else load.columns
+    rewriter = _rewriter(writer, load.schema.stream, load.table, "staged", columns)
+    return replace(load, staged=rewriter.staged(load.staged), is_uniform=True)
+
+
+def _uniform_change(
+    writer: TableWriter, change: TableChange, load: StreamLoad, keeps_files: KeepsFiles | None
+) -> TableChange:
+    """The change; if it alters the table's columns, the remaining files are rewritten to match."""
+    run, stream, table, record = writer.run, change.stream, change.table, change.record
+    before = load.record if table == load.table else run.current_record(stream, table)
+    if record is None or before is None or before.columns == record.columns:
+        return change
+    if keeps_files is not None and keeps_files(
+        columns_from_text(before.columns), columns_from_text(record.columns)
+    ):
+        return change
+    stay = sorted(set(run.table_files(table)) - set(change.retire), key=file_age)
+    if stay:
+        logger.info(
+            "stream %s: %d file(s) of %s are brought to its new columns", stream, len(stay), table
+        )
+    replaced = _rewriter(writer, stream, table, "table", columns_from_text(record.columns)).table(
+        table, stay
+    )
+    rewritten = tuple(_in_order(run, table, stay, replaced))
+    return replace(change, rewritten=rewritten, retire=(*change.retire, *replaced))
+
+
+def _in_order(
+    run: PipelineRun, table: str, stay: Sequence[str], replaced: Mapping[str, StagedFile]
+) -> Iterator[StagedFile]:
+    """The rewritten files, with a `row_order` if the names of the old ones don't tell the order of
+    rows.
+    """
+    parts = read_parts(run.storage, run.layout, table, stay)
+    for path, file in replaced.items():
+        yield in_parts(run.storage, file, parts.get(path) or own_parts(path)) if parts else file
+
+
+def _rewriter(
+    writer: TableWriter, stream: str, table: str, name: str, columns: Struct
+) -> TableRewriter:
+    folder = f"{writer.run.staging_path(stream)}/uniform/{table}/{name}"
+    scratch = writer.scratch / "rewritten" / folder_name(stream)
+    return TableRewriter(writer.run.storage, columns, folder, scratch, writer.settings.compression)
 
 
 def table_changes(writer: TableWriter, load: StreamLoad) -> tuple[TableChange, ...]:

@@ -1,5 +1,9 @@
 """Joining of files of one table, for `spark-lake compact` and for runs that find many small
 files.
+
+Writes the rows of several files into fewer, in order: streamed by Arrow, without a JVM.
+
+Memory holds one row group being read and one being written, whatever the size of the table.
 """
 
 from __future__ import annotations
@@ -10,7 +14,6 @@ from singer_spark.core.lake_type import columns_from_text
 from singer_spark.errors import SchemaError, StorageError
 from target_spark_lake.columns.partitioning import folder_names, folder_values
 from target_spark_lake.formats.compaction_plan import Join, planned_joins
-from target_spark_lake.formats.file_joiner import FileJoiner
 from target_spark_lake.layout import JOINED, table_folders
 from target_spark_lake.table.row_order import read_parts
 
@@ -23,6 +26,170 @@ if TYPE_CHECKING:
     from target_spark_lake.config.settings import TargetSettings
     from target_spark_lake.table.changes import StagedFile
     from target_spark_lake.table.table_record import TableRecord
+from dataclasses import dataclass
+from itertools import count
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.parquet
+
+from singer_spark.core.arrow_schema import columns_of_arrow
+from singer_spark.core.lake_type import Array, LakeType, Struct
+from singer_spark.core.shortage import shortage
+from singer_spark.errors import SingerSparkError
+from singer_spark.store.parquet_footer import open_parquet
+from target_spark_lake.columns.arrow_columns import fitted
+from target_spark_lake.columns.lake_parquet import (
+    ROW_GROUP_BYTES,
+    LakeFile,
+    gathered,
+    opened_parquet,
+)
+from target_spark_lake.stage.place import StagingPlace
+from target_spark_lake.stage.table_rewriter import columns_inside
+from target_spark_lake.table.changes import StagedFile
+from target_spark_lake.table.row_order import Parts, cut_parts, in_parts, joined_parts
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    from singer_spark.store.storage import Storage
+    from target_spark_lake.formats.compaction_plan import Join
+
+
+BATCH_ROWS = 8192
+
+
+@dataclass(frozen=True)
+class FileJoiner:
+    """Joins files of one table, in a staging folder of the bucket.
+
+    `scratch` is an unused local folder.
+
+    With `may_drop`, columns missing from the table are left out; else such a file is refused.
+    """
+
+    storage: Storage
+    columns: Struct
+    folder: str
+    scratch: Path
+    codec: str
+    file_bytes: int
+    may_drop: bool = False
+
+    def joined(self, join: Join, name: str) -> tuple[StagedFile, ...]:
+        """Stage the new files in a folder of this name.
+
+        All but the last have at least half of the target size.
+        """
+        columns = columns_inside(self.columns, StagedFile("", 0, 0, join.partition))
+        what = join.files[0].path
+        rows: list[int] = []
+
+        def batches() -> Iterator[pa.RecordBatch]:
+            nonlocal what
+            for file in join.files:
+                what = file.path
+                rows.append(0)
+                for batch in self._batches(file.path, columns):
+                    rows[-1] += batch.num_rows
+                    yield fitted(batch, columns)
+
+        try:
+            files = tuple(self._written(gathered(batches(), self.group_bytes), columns, join, name))
+        except SingerSparkError:
+            raise
+        except (OSError, ValueError, pa.ArrowException) as error:
+            cause = " ".join(str(error).split())
+            failure = StorageError(
+                f"file {what} could not be joined with others of its table: {cause}"
+            )
+            raise shortage(error, f"the joined files in {self.folder}") or failure from error
+        if join.is_ordered_by_name:
+            return files
+        parts = joined_parts(zip(join.parts, rows, strict=True), join.stretches)
+        return tuple(self._in_parts(files, parts))
+
+    def _written(
+        self, groups: Iterator[pa.Table], columns: Struct, join: Join, name: str
+    ) -> Iterator[StagedFile]:
+        """Write at least one file.
+
+        A file ends before a further row group would make it too large.
+        """
+        place = StagingPlace.of(self.storage, self.folder, self.scratch)
+        group, wanted = next(groups, None), self.file_bytes
+        for number in count():
+            file = f"{name}/{number:05d}.parquet"
+            path, target = place.path(file), f"{self.folder}/{file}"
+            before = size = rows = 0
+            with LakeFile(path, columns, self.codec) as writer:
+                while (
+                    group is not None
+                    and size < wanted
+                    and (2 * size < wanted or 2 * size - before <= wanted)
+                ):
+                    writer.write(group)
+                    rows += group.num_rows
+                    before, size = size, writer.size
+                    del group  # before the next one is read
+                    group = next(groups, None)
+            size = path.stat().st_size
+            if place.local is not None:
+                self.storage.upload(path, target)
+                path.unlink()
+            yield StagedFile(target, rows, size, join.partition, place=join.place)
+            if group is None:
+                return
+
+    def _in_parts(self, files: Sequence[StagedFile], parts: Parts) -> Iterator[StagedFile]:
+        """The files with their row orders."""
+        start = 0
+        for file in files:
+            yield in_parts(self.storage, file, cut_parts(parts, start, file.rows))
+            start += file.rows
+
+    def _batches(self, path: str, columns: Struct) -> Iterator[pa.RecordBatch]:
+        with open_parquet(self.storage, path) as file:
+            source = opened_parquet(file)
+            if not self.may_drop:
+                _refuse_to_drop(path, columns_of_arrow(source.schema_arrow), columns)
+            metadata = source.metadata
+            size = sum(
+                metadata.row_group(group).total_byte_size
+                for group in range(metadata.num_row_groups)
+            )
+            a_row = max(1, size // max(1, metadata.num_rows))
+            yield from source.iter_batches(max(1, min(BATCH_ROWS, self.group_bytes // a_row)))
+
+    @property
+    def group_bytes(self) -> int:
+        """Size of a row group in Arrow's memory."""
+        return min(ROW_GROUP_BYTES, self.file_bytes)
+
+
+def _refuse_to_drop(path: str, found: Struct | None, columns: Struct) -> None:
+    """Refuse a file with unknown columns: another writer may have put it into the folder."""
+    unknown = ["a type that no column has"] if found is None else list(_unknown(found, columns, ""))
+    if unknown:
+        raise StorageError(
+            f"file {path} holds {', '.join(unknown)}, which its table does not have; take it out "
+            "of the table's folder"
+        )
+
+
+def _unknown(found: LakeType, known: LakeType, name: str) -> Iterator[str]:
+    """Names of the members, at any depth, that only the file has."""
+    if isinstance(found, Array) and isinstance(known, Array):
+        yield from _unknown(found.element, known.element, name)
+    elif isinstance(found, Struct) and isinstance(known, Struct):
+        for each in found:
+            inner = f"{name}.{each.name}".lstrip(".")
+            if each.name in known.types:
+                yield from _unknown(each.type, known.types[each.name], inner)
+            else:
+                yield inner
 
 
 def joins_of(

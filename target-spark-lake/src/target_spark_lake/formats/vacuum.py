@@ -25,9 +25,8 @@ from singer_spark.state.run_log import (
 )
 from singer_spark.store.at_once import each
 from target_spark_lake.commit.journal import FAILED
-from target_spark_lake.intake.batch_sweep import forgotten_batches, storage_time, sweep_batches
-from target_spark_lake.table.changes import Commit
-from target_spark_lake.table.expendable import Expendable
+from target_spark_lake.intake.batch_places import forgotten_batches, storage_time, sweep_batches
+from target_spark_lake.table.changes import Commit, Expendable
 from target_spark_lake.table.table_record import records_of
 from target_spark_lake.table_logs.table_log import TableLogs
 

@@ -16,9 +16,8 @@ from typing import TYPE_CHECKING
 from singer_spark.errors import StorageError
 from target_spark_lake.intake.batch_lines import json_lines
 from target_spark_lake.intake.batch_message import JSONL, BatchFile, BatchMessage
-from target_spark_lake.intake.batch_places import BatchPlace, BatchPlaces
+from target_spark_lake.intake.batch_places import BatchPlace, BatchPlaces, remove_batch_files
 from target_spark_lake.intake.batch_roots import BatchRoots
-from target_spark_lake.intake.batch_sweep import remove_batch_files
 
 if TYPE_CHECKING:
     from target_spark_lake.commit.pipeline_run import PipelineRun

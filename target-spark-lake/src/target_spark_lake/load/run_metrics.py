@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from singer_spark.core.whole_file import write_whole
-from singer_spark.program.metric_lines import OwnMetric, log_metric
+from singer_spark.program.logs import OwnMetric, log_metric
 from target_spark_lake.commit.watermark import lags_at
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from target_spark_lake.ops.command import CONFIG, JSON, Command, Lake, show, tab
 
 if TYPE_CHECKING:
     from target_spark_lake.formats.vacuum import Vacuumed
-    from target_spark_lake.table.expendable import Expendable
+    from target_spark_lake.table.changes import Expendable
 
 DEFAULT_AGE = "7d"
 LONGEST_AGE = timedelta(days=36_500)

@@ -187,8 +187,7 @@ class BatchJob:
         self, session: SparkSession, storage: Storage, rejected: RejectedRecords | None
     ) -> tuple[StagedFile, ...]:
         """Stage certainly valid lines by Spark, and the others in this process."""
-        from target_spark_lake.stage.shared_lines import shared_lines
-        from target_spark_lake.stage.spark_staging import doubtful_lines, stage_pieces
+        from target_spark_lake.stage.spark_staging import doubtful_lines, shared_lines, stage_pieces
 
         with shared_lines(session, storage, self.folder, self.batch.path) as lines:
             files = stage_pieces(session, storage, lines, self.folder, self.plan)

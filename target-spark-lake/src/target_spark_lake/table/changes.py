@@ -1,4 +1,18 @@
-"""The plain values of a commit: what a run staged, and its changes to the lake."""
+"""The plain values of a commit: what a run staged, and its changes to the lake.
+
+Files of a table that no kept version needs, with what its format must know about them.
+
+`spark-lake vacuum` calls each table's log twice:
+
+1. *Before its commit*, to find what is expendable (`TableLog.expendable`): every file needed by no
+   version that was current at some instant or later. Readers that opened the table after that
+   instant are not affected. The result is a plain value, which becomes part of the run's journal.
+   Nothing is changed yet.
+2. *After its commit*, to make the log or catalog forget these files and return those that may be
+   removed (`TableLog.forget`). If a process dies, another one finishes its work, perhaps days
+   later. So this may be called any number of times with the same value, and leaves out files that
+   are needed again by then (after a RESTORE).
+"""
 
 from __future__ import annotations
 
@@ -8,9 +22,74 @@ from typing import TYPE_CHECKING, Any, Protocol
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from target_spark_lake.table.expendable import Expendable
     from target_spark_lake.table.table_index import TableIndex
     from target_spark_lake.table.table_record import TableRecord
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from singer_spark.store.files import FileInfo
+from contextlib import contextmanager
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from singer_spark.errors import ConfigurationError, StorageError, UnpublishableError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+class Fate(Enum):
+    """The effect on a table of giving up the run that changed it."""
+
+    MADE = "its commit was made, and is undone"
+    NOT_MADE = (
+        "its commit was not made, and what is left with the table keeps it from being made later"
+    )
+    NO_TABLE = "the table that it was to make is made empty, so nobody makes it later"
+    LEFT = "someone else's table, or one that this program can't keep any more, stays as it is"
+
+
+@contextmanager
+def as_unpublishable() -> Iterator[None]:
+    """Convert refusals for a committed run's table, which need a person's decision, to
+    UnpublishableError.
+    """
+    try:
+        yield
+    except (ConfigurationError, StorageError) as refusal:
+        raise UnpublishableError(str(refusal)) from refusal
+
+
+@dataclass(frozen=True)
+class Expendable:
+    """Files that can be removed.
+
+    Attributes:
+        files: Their paths, relative to the bucket.
+        bytes: Their total size.
+        table: The table's folder; empty for files of no table.
+        format: The table's format, whose `forget` is called; empty for files removed directly.
+        details: What `forget` needs besides the files, as JSON values.
+    """
+
+    files: tuple[str, ...]
+    bytes: int
+    table: str = ""
+    format: str = ""
+    details: Mapping[str, Any] = field(default_factory=dict)
+
+    @staticmethod
+    def of(files: Sequence[FileInfo], table: str = "", format: str = "") -> Expendable:
+        """The value for files listed by a storage."""
+        paths, size = tuple(file.path for file in files), sum(file.size for file in files)
+        return Expendable(paths, size, table, format)
+
+    @staticmethod
+    def from_body(body: Mapping[str, Any]) -> Expendable:
+        """Read the result of `asdict` back."""
+        return Expendable(**{**body, "files": tuple(body["files"])})
 
 
 @dataclass(frozen=True)

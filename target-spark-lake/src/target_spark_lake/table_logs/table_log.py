@@ -21,10 +21,8 @@ if TYPE_CHECKING:
     from singer_spark.store.files import FileInfo
     from singer_spark.store.storage import Storage
     from target_spark_lake.layout import Layout
-    from target_spark_lake.table.changes import PublishedFile, TableChange
-    from target_spark_lake.table.expendable import Expendable
+    from target_spark_lake.table.changes import Expendable, Fate, PublishedFile, TableChange
     from target_spark_lake.table.table_record import TableRecord
-    from target_spark_lake.table.taking_back import Fate
 
 _COMMITS: dict[str, Any] = {DELTA: DeltaCommit, ICEBERG: IcebergCommit}
 

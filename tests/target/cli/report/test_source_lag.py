@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from singer_spark.core.scratch import scratch_folder
-from target_spark_lake.ops.source_lag import to_read
+from target_spark_lake.ops.status import to_read
 
 
 def test_the_targets_config_is_handed_on_in_no_file(

@@ -21,7 +21,6 @@ from target_spark_lake.table_logs.delta_log.log_publish import (
     write_checkpoint,
 )
 from target_spark_lake.table_logs.delta_log.snapshot import LOG_FOLDER, read_snapshot
-from target_spark_lake.table_logs.delta_log.take_back import fate, take_back
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -29,12 +28,134 @@ if TYPE_CHECKING:
 
     from singer_spark.core.lake_type import Struct
     from singer_spark.store.storage import Storage
-    from target_spark_lake.table.changes import TableChange
-    from target_spark_lake.table.expendable import Expendable
+    from target_spark_lake.table.changes import Expendable, Fate, TableChange
     from target_spark_lake.table.table_record import TableRecord
-    from target_spark_lake.table.taking_back import Fate
     from target_spark_lake.table_logs.delta_log.log_entry import DeltaCommit
     from target_spark_lake.table_logs.delta_log.snapshot import DeltaSnapshot
+from functools import partial
+from typing import TYPE_CHECKING
+
+from singer_spark.errors import StorageError, UnpublishableError
+from target_spark_lake.table.changes import Fate, as_unpublishable
+from target_spark_lake.table_logs.delta_log.log_entry import log_entry
+from target_spark_lake.table_logs.delta_log.log_history import last_transaction, transactions
+from target_spark_lake.table_logs.delta_log.log_publish import is_another, next_version
+from target_spark_lake.table_logs.delta_log.snapshot import check_known
+
+if TYPE_CHECKING:
+    from singer_spark.store.storage import Storage
+    from target_spark_lake.table_logs.delta_log.log_entry import DeltaCommit
+    from target_spark_lake.table_logs.delta_log.snapshot import DeltaSnapshot
+
+
+def take_back(storage: Storage, commit: DeltaCommit) -> int | None:
+    """Write the entry that undoes another run's, if that was made.
+
+    Else one that keeps it from being made later.
+
+    Either contains this run's transaction, so that a process still trying to publish the other run
+    finds a later one.
+
+    Returns:
+        The version; None if it already was one, or the other run has nothing in this table.
+
+    Raises:
+        UnpublishableError: another writer changed what the run had made; the text says the way out.
+    """
+    return next_version(storage, commit, partial(_entry, storage, commit))
+
+
+def fate(storage: Storage, commit: DeltaCommit) -> Fate:
+    """What becomes of the other run's entry; to be called before anything is decided."""
+    current = read_snapshot(storage, commit.table, commit.application, known=False)
+    if current is None:
+        return Fate.NO_TABLE if commit.makes_table else Fate.NOT_MADE
+    if not _was_made(storage, commit, current):
+        return Fate.LEFT if _is_left(commit, current) else Fate.NOT_MADE
+    _entry(storage, commit, current)
+    return Fate.MADE
+
+
+def _is_left(commit: DeltaCommit, current: DeltaSnapshot) -> bool:
+    """Whether a table without the other run's entry is left alone: it is another writer's, or can't
+    be written.
+    """
+    if commit.makes_table or is_another(commit, current):
+        return True
+    try:
+        check_known(current, commit.table)
+    except StorageError:
+        return True
+    return False
+
+
+def _entry(storage: Storage, commit: DeltaCommit, current: DeltaSnapshot | None) -> bytes | None:
+    if current is None:
+        # An older journal has no columns for it.
+        return (
+            log_entry(commit, None, commit.schema, (), ())
+            if commit.makes_table and commit.schema
+            else None
+        )
+    if not _was_made(storage, commit, current):
+        return None if _is_left(commit, current) else log_entry(commit, current, None, (), ())
+    with as_unpublishable():
+        check_known(current, commit.table)
+    version = _version_of(storage, commit, current.version)
+    after = None if version is None else read_snapshot(storage, commit.table, version=version)
+    before = read_snapshot(storage, commit.table, version=version - 1) if version else None
+    if version is None or after is None or (version > 0 and before is None):
+        raise UnpublishableError(_way_out(commit, "and its log of that time is gone"))
+    old = {} if before is None else before.files
+    added = {path: file for path, file in after.files.items() if path not in old}
+    gone = {path: file for path, file in old.items() if path not in after.files}
+    if not added.keys() <= current.files.keys() or gone.keys() & current.files.keys():
+        raise UnpublishableError(
+            _way_out(commit, f"after version {version}, in the files of that run")
+        )
+    lost = [
+        path for path, file in gone.items() if storage.size(f"{commit.table}/{path}") != file.size
+    ]
+    if lost:
+        raise UnpublishableError(
+            _way_out(commit, f"and VACUUM removed {lost[0]} ({len(lost)} file(s) in all)")
+        )
+    if before is None or (before.schema, before.partitioned) == (after.schema, after.partitioned):
+        return log_entry(commit, current, None, added.values(), gone.values())
+    if before.partitioned != after.partitioned and version < current.version:
+        raise UnpublishableError(
+            _way_out(commit, f"after version {version}, whose partitions that run changed")
+        )
+    # A table's columns are restored with its rows, unless they were changed since.
+    schema = before.schema if current.schema == after.schema else None
+    undoing = replace(commit, partitioned=before.partitioned)
+    return log_entry(undoing, current, schema, added.values(), gone.values())
+
+
+def _was_made(storage: Storage, commit: DeltaCommit, current: DeltaSnapshot) -> bool:
+    return last_transaction(storage, commit, current, commit.takes_back or 0) == commit.takes_back
+
+
+def _version_of(storage: Storage, commit: DeltaCommit, newest: int) -> int | None:
+    """The version that the other run made."""
+    versions = range(newest, -1 if commit.seen is None else commit.seen, -1)
+    return next(
+        (
+            each
+            for each in versions
+            if commit.takes_back in (transactions(storage, commit, each) or ())
+        ),
+        None,
+    )
+
+
+def _way_out(commit: DeltaCommit, what: str) -> str:
+    return (
+        f"what the run had made of Delta table {commit.table} can't be taken back: someone else "
+        f"changed it, {what}; "
+        "bring it back to that version (RESTORE TABLE …), then try again"
+    )
+
 
 # delta-rs and programs built on its kernel take `%2F` in a table's path for a slash.
 UNREADABLE = "%"

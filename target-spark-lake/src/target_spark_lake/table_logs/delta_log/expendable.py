@@ -21,7 +21,7 @@ from singer_spark.state.run_log import time_of
 from singer_spark.store.at_once import each
 from target_spark_lake.config.config_schema import DELTA
 from target_spark_lake.layout import is_data_file, written_by
-from target_spark_lake.table.expendable import Expendable
+from target_spark_lake.table.changes import Expendable
 from target_spark_lake.table_logs.delta_log.snapshot import (
     LOG_FOLDER,
     open_table,

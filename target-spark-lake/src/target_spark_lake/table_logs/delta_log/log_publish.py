@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 from singer_spark.errors import StorageError, UnpublishableError
-from target_spark_lake.table.taking_back import as_unpublishable
+from target_spark_lake.table.changes import as_unpublishable
 from target_spark_lake.table_logs.delta_log.files import columns_with_null
 from target_spark_lake.table_logs.delta_log.log_entry import log_entry
 from target_spark_lake.table_logs.delta_log.log_history import (

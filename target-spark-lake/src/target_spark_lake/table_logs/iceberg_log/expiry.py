@@ -18,7 +18,7 @@ from pyiceberg.table.update import AssertRefSnapshotId, RemoveSnapshotsUpdate
 
 from singer_spark.errors import StorageError
 from target_spark_lake.config.config_schema import ICEBERG
-from target_spark_lake.table.expendable import Expendable
+from target_spark_lake.table.changes import Expendable
 from target_spark_lake.table_logs.iceberg_log.lake_catalog import catalog_errors, opened, spellings
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from singer_spark.store.parquet_footer import open_parquet
 from target_spark_lake.columns.partitioning import folders_of
 from target_spark_lake.table.table_index import TableIndex
 from target_spark_lake.table_logs.iceberg_log.lake_catalog import opened
-from target_spark_lake.table_logs.iceberg_log.promotion import is_promotable
+from target_spark_lake.table_logs.iceberg_log.schema import is_promotable
 from target_spark_lake.table_logs.iceberg_log.table_commit import IcebergChange, IcebergCommit
 
 if TYPE_CHECKING:
@@ -23,10 +23,8 @@ if TYPE_CHECKING:
     from singer_spark.core.lake_type import Struct
     from singer_spark.store.storage import Storage
     from target_spark_lake.config.iceberg_catalog import IcebergCatalog
-    from target_spark_lake.table.changes import StagedFile, TableChange
-    from target_spark_lake.table.expendable import Expendable
+    from target_spark_lake.table.changes import Expendable, Fate, StagedFile, TableChange
     from target_spark_lake.table.table_record import TableRecord
-    from target_spark_lake.table.taking_back import Fate
     from target_spark_lake.table_logs.iceberg_log.snapshot import IcebergSnapshot
 
 

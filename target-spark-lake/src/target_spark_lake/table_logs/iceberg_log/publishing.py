@@ -28,7 +28,7 @@ from pyiceberg.table.update import (
 )
 
 from singer_spark.errors import ConfigurationError, StorageError, UnpublishableError
-from target_spark_lake.table.taking_back import as_unpublishable
+from target_spark_lake.table.changes import as_unpublishable
 from target_spark_lake.table_logs.iceberg_log.data_files import DescribedFile, data_file
 from target_spark_lake.table_logs.iceberg_log.lake_catalog import opened
 from target_spark_lake.table_logs.iceberg_log.producer import RunTransaction, stage_snapshot

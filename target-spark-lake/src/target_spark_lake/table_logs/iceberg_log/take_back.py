@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from pyiceberg.table.update import AssertCurrentSchemaId, SetCurrentSchemaUpdate
 
 from singer_spark.errors import ConfigurationError, StorageError, UnpublishableError
-from target_spark_lake.table.taking_back import Fate, as_unpublishable
+from target_spark_lake.table.changes import Fate, as_unpublishable
 from target_spark_lake.table_logs.iceberg_log.lake_catalog import opened
 from target_spark_lake.table_logs.iceberg_log.producer import stage_snapshot
 from target_spark_lake.table_logs.iceberg_log.publishing import (
