@@ -10,10 +10,10 @@ DRIVERS := postgresql mariadb sqlite
 # With SPARK=3.5 (4.0, 4.1, 4.2) `make test` and `make smoke` use that version, in an environment of its own: all else is as
 # locked. What they run depends on Spark, as one pipe after the other: what each version must be able to do.
 VENV := $(if $(SPARK),.venv-spark-$(SPARK),.venv)
-SMOKE := tests/shared/jvm/test_spark_versions.py tests/end_to_end/syncs/test_both_engines.py
-OF_SPARK := $(SMOKE) tests/end_to_end/syncs tests/tap/streams/test_engines.py tests/tap/columnar/test_spark_reader.py
-OF_SPARK += tests/tap/snapshot/late_commits/test_one_moment.py
-OF_SPARK += tests/target/formats/merging/test_newest_row.py tests/target/validation/test_values.py
+SMOKE := tests/shared/engine/test_spark_versions.py tests/end_to_end/syncs/test_both_engines.py
+OF_SPARK := $(SMOKE) tests/end_to_end/syncs tests/tap/send/test_engines.py tests/tap/supply/test_spark_reader.py
+OF_SPARK += tests/tap/extract/late_commits/test_one_moment.py
+OF_SPARK += tests/target/formats/merging/test_newest_row.py tests/target/validate/test_values.py
 # Processes that share the tests, a file each: every one has a Spark session and servers of its own.
 WORKERS ?= 2
 # The variable silences an advertisement.

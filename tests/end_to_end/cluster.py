@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 
 from end_to_end.pipe import Outcome, Pipe
 from servers.clusters.standalone import short_lived
-from tap.reading.test_retries import WAIT
+from tap.supply.test_retries import WAIT
 
 ORDERS = """
 create table orders (id bigint primary key, total numeric(12, 2), changed_at timestamp not null);

@@ -32,20 +32,20 @@ SHARED_FAULTS = (
         "            if not self.too_late:\n                self._stop(Stopped(number))\n          "
         "  self._say",
         "            self._say",
-        ("tests/shared/process/test_signals.py", "tests/shared/program/test_frame.py"),
+        ("tests/shared/core/test_signals.py", "tests/shared/program/test_frame.py"),
     ),
     Fault(
         "numbers of a state become floats",
         "shared:core/exact_json.py",
         "        return self.text\n",
         "        return super().__repr__()\n",
-        ("tests/tap/extraction/test_exact_states.py", "tests/shared/state/test_exact_states.py"),
+        ("tests/tap/extract/test_exact_states.py", "tests/shared/state/test_exact_states.py"),
     ),
     Fault(
         "a moment's zone is dropped",
         "shared:core/key_value.py",
         "        moment = _to_utc(moment, zone)\n",
         "        pass\n",
-        ("tests/shared/singer/test_key_value.py",),
+        ("tests/shared/core/test_key_value.py",),
     ),
 )

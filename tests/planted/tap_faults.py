@@ -27,14 +27,14 @@ TAP_FAULTS = (
         STREAM_SQL,
         'return f"({inside} OR {name} IS NULL)" if each.nulls else inside',
         "return inside",
-        ("tests/tap/streams/test_slices_and_state.py", "-k", "without_key"),
+        ("tests/tap/send/test_slices_and_state.py", "-k", "without_key"),
     ),
     Fault(
         "a change in a large group at the bookmark is skipped",
         "tap:extract/fingerprints.py",
         "saved[number] != present.get(number, (0, 0))[1] % 2**64",
         "False",
-        ("tests/tap/streams/test_slices_and_state.py", "-k", "tie_group"),
+        ("tests/tap/send/test_slices_and_state.py", "-k", "tie_group"),
     ),
     Fault(
         "a row that commits late is skipped",
@@ -48,6 +48,6 @@ TAP_FAULTS = (
         "tap:extract/late_window.py",
         "        return min(upper.minus(self.amount), base.minus(self.amount))",
         "        return None",
-        ("tests/tap/extraction/test_late_window.py", "-k", "arrives_once"),
+        ("tests/tap/extract/test_late_window.py", "-k", "arrives_once"),
     ),
 )

@@ -73,7 +73,7 @@ TARGET_FAULTS = (
         "            PublishedFile(file.path, layout.rejected(run_id, stream), file.rows, file.bytes)\n",
         "            *()\n",
         (
-            "tests/target/validation/test_quarantine.py",
+            "tests/target/validate/test_quarantine.py",
             "tests/faults/storage/test_quarantine_faults.py",
         ),
     ),
@@ -82,7 +82,7 @@ TARGET_FAULTS = (
         JOURNAL,
         "rejected=file.rows)",
         "rejected=0)",
-        ("tests/target/validation/test_quarantine.py",),
+        ("tests/target/validate/test_quarantine.py",),
     ),
     Fault(
         "two files of a run have one name",
@@ -97,7 +97,7 @@ TARGET_FAULTS = (
         '        "previous_state": previous_state,',
         '        "previous_state": None,',
         (
-            "tests/target/cli/test_state_commands.py",
+            "tests/target/ops/test_state_commands.py",
             "tests/faults/giving_up/test_giving_up.py",
             "tests/faults/giving_up/test_giving_up_asleep.py",
             "-k",
@@ -166,7 +166,7 @@ TARGET_FAULTS = (
         "target:table/table_record.py",
         "    if (record.pipeline, record.stream) == (pipeline, stream):\n",
         "    if True:\n",
-        ("tests/target/tables/test_table_record.py", *PIPELINE_RUN),
+        ("tests/target/table/test_table_record.py", *PIPELINE_RUN),
     ),
     Fault(
         "max_deletes_percent holds nothing back",

@@ -42,8 +42,8 @@ from servers.s3 import S3
 from servers.ssh import Ssh
 from servers.wire import relayed
 from tap.opened import login
-from tap.reading.test_retries import blocked, meanwhile
 from tap.source.mariadb_pipes import run
+from tap.supply.test_retries import blocked, meanwhile
 
 # PySpark asks for pandas where Python runs in its tasks.
 pytestmark = pytest.mark.usefixtures("with_pandas")

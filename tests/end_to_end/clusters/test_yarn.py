@@ -30,7 +30,7 @@ from servers.child import started
 from servers.clusters import yarn as yarn_server
 from servers.clusters.standalone import SPARK, short_lived
 from servers.clusters.yarn import Yarn
-from tap.reading.test_retries import blocked, meanwhile
+from tap.supply.test_retries import blocked, meanwhile
 
 # PySpark asks for pandas where Python runs in its tasks.
 pytestmark = pytest.mark.usefixtures("with_pandas")

@@ -22,7 +22,7 @@ import pytest
 
 from servers.processes import command_lines
 from servers.ssh import PASSPHRASE, Ssh
-from shared.config.test_secret_stores import serving
+from shared.core.test_secret_stores import serving
 
 PROGRAMS = Path(sys.executable).parent
 TIMEOUT_SECONDS = 200

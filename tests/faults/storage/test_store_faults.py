@@ -13,7 +13,7 @@ from servers.azure import AzureStore
 from servers.google import GoogleStore
 from servers.proxy import ANSWER_LOST, GONE, SILENT, SLOW_DOWN, TOO_MANY, Proxy, running
 from servers.s3 import S3
-from shared.storage.patience import never_again, short_of_patience
+from shared.store.patience import never_again, short_of_patience
 from singer_spark.core.identity import Process
 from singer_spark.errors import SingerSparkError
 

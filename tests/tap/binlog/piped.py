@@ -13,7 +13,7 @@ import pymysql
 
 from servers.mariadb import MariaDB
 from tap.dying import Pipe
-from tap.log.piped import committed, records, refused
+from tap.wal.piped import committed, records, refused
 
 __all__ = ["committed", "piped", "records", "refused", "rows_of", "run_script", "setting"]
 

@@ -16,8 +16,8 @@ from servers.postgresql import PostgreSQL
 from singer_spark.errors import SingerSparkError
 from tap.batch_output import JSON, batch_config, unbatched
 from tap.in_process import run_tap, tap_of
-from tap.log.piped import committed, piped, records
 from tap.opened import filled, login
+from tap.wal.piped import committed, piped, records
 
 pytestmark = pytest.mark.usefixtures("spark")
 PARENT = """

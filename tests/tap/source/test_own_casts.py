@@ -8,7 +8,7 @@ import pytest
 
 from servers.postgresql import PostgreSQL
 from tap.in_process import run_tap
-from tap.log.piped import committed, piped, records
+from tap.wal.piped import committed, piped, records
 
 CAST = """
 create type mood as enum ('sad', 'happy');

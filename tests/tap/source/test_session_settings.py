@@ -14,11 +14,11 @@ import pytest
 
 from servers.postgresql import Database, PostgreSQL
 from tap.batch_output import JSON, batch_config, unbatched
-from tap.columnar.arrow_runs import makers, noted_writers
 from tap.dying import Pipe
 from tap.in_process import run_tap
-from tap.log.piped import committed, records
 from tap.opened import login
+from tap.supply.arrow_runs import makers, noted_writers
+from tap.wal.piped import committed, records
 from tap_spark_jdbc.dialects.postgresql import POSTGRESQL
 
 pytestmark = pytest.mark.usefixtures("spark", "noted_writers")

@@ -1,5 +1,0 @@
-"""Fixtures of these tests."""
-
-from tap.columnar.arrow_runs import noted_writers, place, shop, tasks
-
-__all__ = ["noted_writers", "place", "shop", "tasks"]

@@ -1,0 +1,81 @@
+"""A run that goes on finds what was written late where the dead one had been."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tap.extract.late_commits.driven_source import TABLE, UNINDEXED
+
+
+@pytest.mark.parametrize(
+    ("script", "deaths"), [(TABLE, [2, 5]), (UNINDEXED, [3])], ids=["indexed", "unindexed"]
+)
+def test_a_run_that_goes_on_finds_what_was_committed_late_where_the_dead_one_had_been(
+    source, script, deaths
+):
+    # The second half of the rows has one key, and is cut along the primary key where the key has an
+    # index.
+    rows = "insert into t select n, least(n, 12), 'row' from generate_series(1, 24) n;"
+    it = source(script + rows)
+    for number in deaths:
+        it.database.execute(f"drop table t; {script} {rows}")
+        it.pipe.forget()
+        long = it.transaction(
+            "insert into t values (-5, 3, 'late')", "savepoint s", "update t set k = 1, v = 'late' "
+                "where id = 8",
+            "insert into t values (14, 12, 'late') on conflict (id) do update set v = 'late'",
+        )  # fmt: skip
+        other = it.transaction()
+        died = it.pipe.run().until(number)
+        assert 10 <= len(died.rows) < 24
+        it.pipe.die(died)
+        other.execute("insert into t values (-6, 4, 'later')")
+        other.commit()
+        it.database.execute("insert into t values (30, 40, 'new')")
+        goes_on = it.pipe.run()
+        it.pipe.save(goes_on.final)
+        long.commit()
+        news = it.pipe.run()
+
+        assert goes_on.start == "resume"
+        arrived = died.rows + goes_on.rows + news.rows
+        assert set(arrived.values()) == {1}, number
+        assert not it.rows() - arrived, number
+        assert {-5, 8} <= set(news.ids("public-t")), number
+
+
+@pytest.mark.parametrize(
+    ("script", "number"), [(TABLE, 5), (UNINDEXED, 3)], ids=["indexed", "unindexed"]
+)
+def test_a_run_that_goes_on_finds_rows_at_its_upper_bound_where_the_dead_one_had_been(
+    source, script, number
+):
+    it = source(
+        script + "insert into t select n, least(n, 12), 'row' from generate_series(1, 24) n;"
+    )
+    died = it.pipe.run().until(number)
+    gone = max(died.ids("public-t"))
+    assert 12 < gone < 24
+    it.pipe.die(died)
+    it.database.execute(
+        f"insert into t values (-1, 12, 'new'); update t set v = 'changed' where id = {gone}; "
+        "update t set v = 'changed' where id = 3"
+    )
+    goes_on = it.pipe.run()
+    assert goes_on.start == "resume"
+    # It may die again right behind these rows.
+    it.pipe.die(goes_on.until(1))
+    last = it.pipe.run()
+    it.pipe.save(last.final)
+
+    late = goes_on.until(1).rows
+    assert {json.loads(row)[1]["id"] for row in late} == {-1, 3, gone}
+    arrived = died.rows + late + last.rows
+    assert set(arrived.values()) == {1}
+    assert not it.rows() - arrived
+    assert it.ids() == []
+    it.pipe.saved["bookmarks"]["public-t"].pop("snapshot")
+    it.pipe.save(it.pipe.saved)
+    assert it.ids() == []

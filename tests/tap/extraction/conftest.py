@@ -1,5 +1,0 @@
-"""Fixtures of these tests."""
-
-from tap.extraction.resumed_pipes import postgres_pipe, sqlite_pipe
-
-__all__ = ["postgres_pipe", "sqlite_pipe"]

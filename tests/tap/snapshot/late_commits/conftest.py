@@ -1,5 +1,0 @@
-"""Fixtures of these tests."""
-
-from tap.snapshot.late_commits.driven_source import _impatient, source
-
-__all__ = ["_impatient", "source"]

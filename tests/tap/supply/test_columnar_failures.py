@@ -1,0 +1,208 @@
+"""The columnar reader while workers die, connections break, or a place takes no file: again, by
+JDBC, or one line.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import adbc_driver_manager
+import psycopg
+import pytest
+
+from tap.batch_output import JSON
+from tap.supply.arrow_runs import made_by, run, sent_ids
+from tap_spark_jdbc.supply import batch_files, columnar_query, columnar_source, columnar_task
+
+pytestmark = pytest.mark.usefixtures("spark")
+
+
+def nowhere(source: Any) -> str:
+    return "host=127.0.0.1 port=1 connect_timeout=2"
+
+
+def without_arrow() -> Any:
+    def told(*given: Any) -> None:
+        raise ModuleNotFoundError("No module named 'pyarrow'")
+
+    return told
+
+
+def test_a_driver_that_miscounts_its_connections_ends_no_run(
+    shop: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It counts without a lock, and complains when a connection whose rows were read is closed."""
+    database, _ = shop
+    closed: list[bool] = []
+
+    class Miscounting(adbc_driver_manager.AdbcConnection):
+        def close(self) -> None:
+            super().close()
+            closed.append(True)
+            raise adbc_driver_manager.InternalError(
+                "Open connection count underflowed",
+                status_code=adbc_driver_manager.AdbcStatusCode.INTERNAL,
+            )
+
+    monkeypatch.setattr(adbc_driver_manager, "AdbcConnection", Miscounting)
+    sent = run(database, tmp_path, reader="arrow", slice_rows=20).succeeded()
+    assert sent_ids(sent) == Counter(range(1, 52))
+    assert closed
+
+
+@pytest.mark.usefixtures("tasks")
+@pytest.mark.parametrize(
+    ("module", "part", "instead", "says"),
+    [
+        (columnar_source, "conninfo", nowhere, "can't read the database"),
+        # A nested function goes to the worker whole, where this module isn't.
+        (columnar_task, "outcome_fields", without_arrow(), "No module named 'pyarrow'"),
+    ],
+    ids=["no connection", "no Arrow"],
+)
+def test_workers_that_can_t_reach_the_database_leave_it_to_jdbc(
+    shop: Any,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    module: Any,
+    part: str,
+    instead: Any,
+    says: str,
+) -> None:
+    database, _ = shop
+    monkeypatch.setattr(module, part, instead)
+    sent = run(database, tmp_path, reader="auto", slice_rows=20).succeeded()
+    assert sent_ids(sent) == Counter(range(1, 52))
+    assert made_by(sent) == {"jdbc"}
+    assert caplog.text.count("read over JDBC from here on") == 1
+    assert says in run(database, tmp_path).failed()
+
+
+@pytest.mark.usefixtures("tasks")
+def test_a_worker_that_is_killed_in_mid_file_is_followed_by_another(
+    shop: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    database, _ = shop
+    begun = tmp_path / "begun"
+
+    def opened(url: str, options: JSON) -> Any:
+        Path(url).parent.mkdir(parents=True)
+        file = Path(url).open("wb")
+        if not begun.exists():
+            file.write(b"PAR1")
+            begun.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return file
+
+    monkeypatch.setattr(batch_files, "_opened", opened)
+    sent = run(database, tmp_path, slice_rows=20).succeeded()
+    assert sent_ids(sent) == Counter(range(1, 52))
+    assert begun.exists()
+    assert "Python worker exited unexpectedly" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("error", "says"),
+    [
+        (
+            PermissionError(errno.EACCES, "Access Denied"),
+            "stream public-t: a batch can't be written to ",
+        ),
+        (OSError(errno.ENOSPC, "No space left on device"), "no space left on the disk for "),
+    ],
+)
+def test_a_place_that_can_t_be_written_to_is_one_line(
+    shop: Any,
+    place: None,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    error: OSError,
+    says: str,
+) -> None:
+    database, _ = shop
+    number, text = error.errno, error.strerror
+
+    def opened(url: str, options: JSON) -> Any:
+        raise OSError(number, text)
+
+    monkeypatch.setattr(batch_files, "_opened", opened)
+    told = run(database, tmp_path).failed()
+    assert says in told
+    assert f"{tmp_path}/batches" in told
+    assert "Traceback" not in told
+
+
+def test_a_connection_that_breaks_between_two_batches_is_tried_again(
+    shop: Any,
+    place: None,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    database, connection = shop
+    connection.execute(
+        "insert into t select n, null, repeat('long ', 2000) from generate_series(100, 6000) n"
+    )
+    begun, dsn = tmp_path / "begun", database.dsn
+
+    def opened(url: str, options: JSON) -> Any:
+        Path(url).parent.mkdir(parents=True, exist_ok=True)
+        if not begun.exists():
+            begun.touch()
+            with psycopg.connect(dsn, autocommit=True) as killer:
+                killer.execute(
+                    "select pg_terminate_backend(pid) from pg_stat_activity where query like "
+                    "'COPY%'"
+                )
+        return Path(url).open("wb")
+
+    monkeypatch.setattr(batch_files, "_opened", opened)
+    monkeypatch.setattr(batch_files, "GROUP_BYTES", 1)
+    sent = run(database, tmp_path).succeeded()
+    assert sent_ids(sent) == Counter([*range(1, 52), *range(100, 6001)])
+    assert made_by(sent) == {"arrow"}
+    assert caplog.text.count("trying again in 0.2 s (1 of 6)") == 1
+    assert begun.exists()
+
+
+def test_a_server_that_is_away_for_a_moment_is_not_given_up_for_jdbc(
+    shop: Any,
+    place: None,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    database, _ = shop
+    calls, whole, away = tmp_path / "calls", columnar_query._connected, columnar_query.Unreachable
+
+    def connected(*given: Any) -> Any:
+        with calls.open("a") as file:
+            file.write("x")
+        if calls.read_text() == "xx":
+            raise away("the database system is starting up")
+        return whole(*given)
+
+    monkeypatch.setattr(columnar_query, "_connected", connected)
+    sent = run(database, tmp_path, reader="auto", slice_rows=20, n_jobs=1).succeeded()
+    assert sent_ids(sent) == Counter(range(1, 52))
+    assert made_by(sent) == {"arrow"}
+    assert caplog.text.count("trying again in 0.2 s (1 of 6)") == 1
+
+
+def test_a_statement_that_takes_too_long_says_what_to_set(shop: Any, tmp_path: Path) -> None:
+    database, connection = shop
+    connection.execute(
+        "create function slow(id int) returns int language plpgsql volatile as "
+        "$$ begin perform case when id = 40 then pg_sleep(5) end; return id; end $$; "
+        "create view held as select slow(id) as id from t"
+    )
+    connection.execute(f"alter database {database.name} set statement_timeout = 1500")
+    told = run(database, tmp_path, tables=["held"]).failed()
+    assert "canceling statement due to statement timeout" in told
+    assert "give the statement more time" in told

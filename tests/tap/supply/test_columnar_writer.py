@@ -1,0 +1,192 @@
+"""The columnar reader.
+
+The rows, bookmarks and refusals of JDBC, whichever of the two comes next.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tap.batch_output import JSON, paths_of, records_of
+from tap.supply.arrow_runs import made_by, run, sent_ids
+from tap_spark_jdbc.extract import slice_size
+from tap_spark_jdbc.send import stream_batches
+from tap_spark_jdbc.supply import columnar_query, columnar_task
+
+pytestmark = pytest.mark.usefixtures("spark")
+
+
+@pytest.mark.parametrize(
+    ("place", "readers"),
+    [("here", ("arrow", "jdbc")), ("tasks", ("jdbc", "arrow")), ("tasks", ("arrow", "arrow"))],
+    indirect=["place"],
+)
+def test_no_row_is_lost_or_repeated_at_the_bookmark_whichever_reader_comes_next(
+    shop: Any, place: None, tmp_path: Path, readers: tuple[str, str]
+) -> None:
+    database, connection = shop
+    settings: JSON = {"incremental_tables": ["t:at:timestamp"], "slice_rows": 20}
+    first = run(database, tmp_path, **settings, reader=readers[0]).succeeded()
+    assert sent_ids(first) == Counter(range(1, 52))
+    # 48 to 50 are at the bookmark.
+    connection.execute("insert into t values (60, '2026-01-01 00:00:12', 'tie')")
+    connection.execute("update t set note = 'changed' where id = 49")
+    connection.execute(
+        "insert into t select n, '2026-01-02', 'new' from generate_series(100, 170) n"
+    )
+    second = run(
+        database, tmp_path, first.final["value"], **settings, reader=readers[1]
+    ).succeeded()
+    assert sent_ids(second) == Counter([49, 51, 60, *range(100, 171)])
+    if readers[1] == "arrow":
+        assert "arrow" in made_by(second)
+    third = run(database, tmp_path, second.final["value"], **settings, reader="jdbc").succeeded()
+    assert sent_ids(third) == Counter([51])
+
+
+@pytest.mark.usefixtures("tasks")
+def test_a_table_is_read_whole_by_slices_and_the_jvm_sees_no_row(shop: Any, tmp_path: Path) -> None:
+    database, _ = shop
+    sent = run(database, tmp_path, slice_rows=20).succeeded()
+    assert sent_ids(sent) == Counter(range(1, 52))
+    assert len(paths_of(sent.messages)) == 3
+    assert made_by(sent) == {"arrow"}
+
+
+@pytest.mark.parametrize("reader", ["arrow", "jdbc"])
+def test_a_table_without_key_is_cut_by_its_pages_in_one_snapshot(
+    shop: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reader: str
+) -> None:
+    database, connection = shop
+    monkeypatch.setattr(stream_batches, "FEW_PAGES", 2)
+    monkeypatch.setattr(stream_batches, "MOST_PAGES", 4)
+    connection.execute(
+        "create table heap as select n as id, repeat('x', 400) as v from generate_series(1, 300) n"
+    )
+    connection.execute("create table part (id int) partition by range (id)")
+    connection.execute("create table part_1 partition of part for values from (0) to (9999)")
+    connection.execute("insert into part select id from heap")
+    connection.execute("create view seen as select id from heap")
+    moved: list[int] = []
+
+    def moving(self: Any, *given: Any) -> Any:
+        # What is written anew lies behind all others, where a slice has yet to be read.
+        connection.execute("update heap set v = 'moved' where id <= 50")
+        moved.append(1)
+        return whole(self, *given)
+
+    whole = stream_batches.BatchReading._make
+    monkeypatch.setattr(stream_batches.BatchReading, "_make", moving)
+    sent = run(
+        database, tmp_path, tables=["heap", "part", "seen"], reader=reader, n_jobs=1
+    ).succeeded()
+    files = Counter(each["stream"] for each in sent.messages if each["type"] == "BATCH")
+    assert files == {"public-heap": 5, "public-part": 1, "public-seen": 1}
+    assert sent_ids(sent) == Counter([*range(1, 301)] * 3)
+    assert len(moved) >= 7
+
+
+@pytest.mark.parametrize(
+    ("estimate", "sizes"), [(1000, [10, 250, 250, 250, 240]), (20, [10, *[100] * 9, 90])]
+)
+def test_slices_of_a_whole_table_are_even_and_an_old_estimate_makes_no_tiny_ones(
+    shop: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, estimate: int, sizes: list[int]
+) -> None:
+    database, connection = shop
+    monkeypatch.setattr(slice_size, "FIRST_SLICE_ROWS", 10)
+    monkeypatch.setattr(stream_batches, "MOST_ROWS", 300)
+    monkeypatch.setattr(stream_batches, "FEWEST_ROWS", 100)
+    connection.execute("create table many as select n::int as id from generate_series(1, 1000) n")
+    connection.execute("alter table many add primary key (id)")
+    connection.execute(f"update pg_class set reltuples = {estimate} where relname = 'many'")
+    sent = run(
+        database, tmp_path, tables=["many"], incremental_tables=["many:id:integer"], n_jobs=2
+    ).succeeded()
+    assert [
+        len(records_of(message)) for message in sent.messages if message["type"] == "BATCH"
+    ] == sizes
+
+
+@pytest.mark.parametrize(
+    ("kind", "least", "most", "beyond"),
+    [
+        (
+            "timestamp without time zone",
+            "0001-01-01",
+            "9999-12-31 23:59:59.999999",
+            [
+                "infinity",
+                "-infinity",
+                "10000-01-01 00:00:00",
+                "0001-12-31 23:59:59.999999 BC",
+                "4713-01-01 00:00:00 BC",
+            ],
+        ),
+        (
+            "timestamp with time zone",
+            "0001-01-01 00:00:00+00",
+            "9999-12-31 23:59:59.999999+00",
+            ["infinity", "-infinity", "10000-01-01 00:00:00+00"],
+        ),
+        (
+            "date",
+            "0001-01-01",
+            "9999-12-31",
+            ["infinity", "-infinity", "10000-01-01", "0001-12-31 BC", "5874897-12-31"],
+        ),
+        ("numeric(10,2)", "-99999999.99", "99999999.99", ["NaN"]),
+    ],
+)
+def test_a_value_that_no_lake_holds_is_refused_by_the_same_line(
+    shop: Any, tmp_path: Path, kind: str, least: str, most: str, beyond: list[str]
+) -> None:
+    database, connection = shop
+    connection.execute(f"alter table t add odd {kind} default '{least}'")
+    connection.execute("update t set odd = %s where id > 20", [most])
+    assert made_by(run(database, tmp_path, tables=["t"]).succeeded()) == {"arrow"}
+    told = dict[tuple[str, str], str]()
+    for value in beyond:
+        connection.execute("update t set odd = %s where id = 7", [value])
+        # By JDBC each value costs four times as much, and all have one line there.
+        for reader in ("arrow", "jdbc") if value == beyond[-1] else ("arrow",):
+            said = run(database, tmp_path, tables=["t"], reader=reader).failed()
+            assert f"column odd ({kind}) holds a value that is not a valid " in said
+            assert f"set its type_overrides to text: {value.split(' ')[0].split('+')[0]}" in said
+            told[value, reader] = said.replace(value, "{}")
+    assert len(set(told.values())) == 1, told
+
+
+def test_rows_at_an_edge_are_asked_for_only_in_slices_that_may_have_some(
+    shop: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = list[str]()
+    reading = columnar_task.read
+
+    def noted(query: columnar_query.ColumnarQuery, *given: Any) -> columnar_query.Outcome:
+        asked.append(query.sql)
+        return reading(query, *given)
+
+    database, connection = shop
+    monkeypatch.setattr(columnar_task, "read", noted)
+    settings: JSON = {"incremental_tables": ["t:id:integer"], "slice_rows": 10}
+    first = run(database, tmp_path, **settings).succeeded()
+    of_first = ["SELECT *" in sql for sql in asked]
+    connection.execute(
+        "insert into t select n, '2026-01-02', 'new' from generate_series(100, 129) n"
+    )
+    connection.execute("update t set note = 'changed' where id = 51")
+    asked.clear()
+    second = run(database, tmp_path, first.final["value"], **settings).succeeded()
+    assert sent_ids(first) + sent_ids(second) == Counter([*range(1, 52), 51, *range(100, 130)])
+    assert (of_first[0], of_first[-1]) == (False, True)
+    assert asked
+    assert ["SELECT *" in sql for sql in asked] == [True, *[False] * (len(asked) - 2), True]
+    asked.clear()
+    assert sent_ids(run(database, tmp_path, tables=["t"]).succeeded()) == Counter(
+        [*range(1, 52), *range(100, 130)]
+    )
+    assert all("SELECT *" not in sql for sql in asked)

@@ -1,0 +1,625 @@
+"""MariaDB's rows by ConnectorX: the rows, bookmarks and refusals of JDBC, and what the library
+itself does not do.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+
+from end_to_end.marked import until
+from servers.mariadb import MariaDatabase
+from servers.wire import relayed
+from singer_spark.errors import ConnectionLostError
+from tap.batch_output import JSON, batch_config
+from tap.in_process import Sent, run_tap
+from tap.opened import login, source_of
+from tap.supply.arrow_runs import made_by, sent_ids
+from tap_spark_jdbc.send import stream_reading
+from tap_spark_jdbc.source import lost_connection, server_watch
+from tap_spark_jdbc.source.jdbc_source import JdbcSource
+from tap_spark_jdbc.source.mariadb_login import MariaDbLogin, login_of
+from tap_spark_jdbc.supply import columnar_source, connectorx_rows, jdbc_reader
+from tap_spark_jdbc.supply.connectorx_rows import RowQuery, SupplyError
+
+pytestmark = pytest.mark.usefixtures("spark")
+TABLE = """
+    create table t (id int primary key, at datetime(6), price double, note text, picture blob,
+      key (at))
+    select seq as id, timestamp '2026-01-01 00:00:00' + interval seq div 4 second as at,
+      seq * 1e10 as price,
+        concat('row "', seq, '" \\\\ ', char(9)) as note, unhex(hex(seq)) as picture
+    from seq_1_to_50
+"""
+
+
+@pytest.fixture
+def shop(mariadb: Any) -> MariaDatabase:
+    database = mariadb.new_database()
+    execute(database, TABLE, "insert into t values (51, null, -0.0, 'without', '')")
+    return database
+
+
+@pytest.fixture
+def only_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No row comes over JDBC."""
+
+    def needless(*given: Any, **named: Any) -> None:
+        raise AssertionError("a slice was read over JDBC")
+
+    monkeypatch.setattr(jdbc_reader.JdbcReader, "read", needless)
+
+
+def execute(database: MariaDatabase, *statements: str) -> None:
+    with database.connect() as connection, connection.cursor() as cursor:
+        for statement in statements:
+            cursor.execute(statement)
+
+
+def run(database: MariaDatabase, state: JSON | None = None, **settings: Any) -> Sent:
+    config = {"tables": ["t"], "schemas": [database.name], "reader": "arrow", **settings}
+    return run_tap(login(database, **config), state)
+
+
+def records(sent: Sent) -> list[JSON]:
+    found = [each["record"] for each in sent.messages if each["type"] == "RECORD"]
+    return sorted(found, key=lambda each: each["id"])
+
+
+def query(database: MariaDatabase, sql: str, batch_rows: int = 1000, **changes: Any) -> RowQuery:
+    found = login_of(source_of(login(database)))
+    return RowQuery(replace(found, **changes), (), sql, batch_rows)
+
+
+def test_both_readers_send_the_same_records(
+    shop: MariaDatabase, only_here: None, monkeypatch: Any
+) -> None:
+    by_arrow = records(run(shop).succeeded())
+    monkeypatch.undo()
+    assert by_arrow == records(run(shop, reader="jdbc").succeeded())
+    assert len(by_arrow) == 51
+
+
+@pytest.mark.parametrize("readers", [("arrow", "jdbc"), ("jdbc", "arrow")])
+@pytest.mark.parametrize("batches", [False, True])
+def test_no_row_is_lost_or_repeated_at_the_bookmark_whichever_reader_comes_next(
+    shop: MariaDatabase, tmp_path: Path, readers: tuple[str, str], batches: bool
+) -> None:
+    settings: JSON = {"incremental_tables": ["t:at:timestamp"], "slice_rows": 20}
+    if batches:
+        settings["batch_config"] = batch_config(tmp_path / "batches")
+
+    def ids(sent: Sent) -> Counter[int]:
+        return sent_ids(sent) if batches else sent.values(f"{shop.name}-t", "id")
+
+    first = run(shop, **settings, reader=readers[0]).succeeded()
+    assert ids(first) == Counter(range(1, 52))
+    execute(
+        shop,
+        "insert into t values (60, '2026-01-01 00:00:12', 1e20, 'tie', null)",
+        "update t set note = 'changed' where id = 49",
+        "insert into t select seq, '2026-01-02', 0.1, 'new', null from seq_100_to_170",
+    )
+    second = run(shop, first.final["value"], **settings, reader=readers[1]).succeeded()
+    assert ids(second) == Counter([49, 51, 60, *range(100, 171)])
+    third = run(shop, second.final["value"], **settings, reader="jdbc").succeeded()
+    assert ids(third) == Counter([51])
+
+
+def test_auto_takes_it_where_there_are_rows_enough(
+    shop: MariaDatabase,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    settings: JSON = {"reader": "auto", "batch_config": batch_config(tmp_path / "batches")}
+    caplog.set_level("INFO")
+    assert made_by(run(shop, **settings).succeeded()) == {"jdbc"}
+    assert caplog.text.count("read over JDBC: fewer than 50,000 rows") == 1
+    monkeypatch.setattr(columnar_source, "FEW_ROWS", 10)
+    sent = run(shop, **settings).succeeded()
+    assert made_by(sent) == {"arrow"}
+    assert sent_ids(sent) == Counter(range(1, 52))
+    assert caplog.text.count(f"stream {shop.name}-t: read by connectorx") == 1
+
+
+def test_without_the_library_rows_are_read_over_jdbc(
+    shop: MariaDatabase, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    found = stream_reading.find_spec
+    monkeypatch.setattr(
+        stream_reading, "find_spec", lambda name: None if name == "connectorx" else found(name)
+    )
+    caplog.set_level("INFO")
+    assert len(records(run(shop, reader="auto").succeeded())) == 51
+    assert caplog.text.count("read over JDBC: connectorx is not installed") == 1
+    assert "connectorx is not installed" in run(shop).failed()
+
+
+def test_spark_s_engine_reads_over_jdbc(
+    shop: MariaDatabase, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    assert len(records(run(shop, reader="auto", engine="spark").succeeded())) == 51
+    assert "connectorx" not in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("parameters", "says"),
+    [
+        ("sslMode=verify-full", "sslmode"),
+        ("sslMode=trust", "sslmode"),
+        ("localSocket=/tmp/socket", "localsocket"),
+        ("keyStore=/tmp/keys", "keystore"),
+        ("sessionVariables=time_zone='%2B01:00'", "sessionVariables"),
+        ("socketTimeout=600", "sockettimeout"),
+        ("unheardOf=1", "unheardof"),
+    ],
+)
+def test_a_connection_that_only_the_jdbc_driver_can_make_is_left_to_it(
+    mariadb: Any, parameters: str, says: str
+) -> None:
+    """TLS is never weaker than asked for."""
+    config = login(
+        mariadb.database("shop"), jdbc_url=f"jdbc:mariadb://127.0.0.1:3306/shop?{parameters}"
+    )
+    with pytest.raises(ValueError, match=says):
+        login_of(source_of(config))
+
+
+def test_what_it_can_t_do_is_said_in_the_log_and_read_over_jdbc(
+    shop: MariaDatabase, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    url = f"{shop.jdbc_url}?socketTimeout=600000"
+    assert len(records(run(shop, reader="auto", jdbc_url=url).succeeded())) == 51
+    assert "read over JDBC: sockettimeout is set to what only the JDBC driver can do" in caplog.text
+    assert "sockettimeout" in run(shop, jdbc_url=url).failed()
+
+
+@pytest.mark.parametrize(
+    ("url", "place"),
+    [
+        ("jdbc:mariadb://db.example:3307/shop", ("db.example", 3307, "shop")),
+        ("jdbc:mysql://[::1]/", ("::1", 3306, "")),
+        ("jdbc:mariadb://127.0.0.1/a-b?sslMode=disable&user=me", ("127.0.0.1", 3306, "a-b")),
+    ],
+)
+def test_a_url_leads_where_jdbc_connects(url: str, place: tuple[str, int, str]) -> None:
+    found = login_of(source_of({"jdbc_url": url, "user": "me", "password": "p"}))
+    assert (found.host, found.port, found.database) == place
+    assert found.isolation == "SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ"
+
+
+@pytest.mark.parametrize("url", ["jdbc:mariadb://one,two/shop", "jdbc:mariadb:replication://a,b/x"])
+def test_several_servers_are_left_to_jdbc(url: str) -> None:
+    with pytest.raises(ValueError, match="names the server"):
+        login_of(source_of({"jdbc_url": url, "user": "me"}))
+
+
+def test_any_password_logs_in(shop: MariaDatabase, mariadb: Any, only_here: None) -> None:
+    password = "p@ss:w/ö?rd#%2F&=+ '\""
+    with mariadb.database("mysql").connect() as connection, connection.cursor() as cursor:
+        cursor.execute("create or replace user 'odd user'@'127.0.0.1' identified by %s", [password])
+        cursor.execute(f"grant select on {shop.name}.* to 'odd user'@'127.0.0.1'")
+    assert len(records(run(shop, user="odd user", password=password).succeeded())) == 51
+
+
+def test_a_refused_login_is_known_at_once_and_shows_no_password(shop: MariaDatabase) -> None:
+    with (
+        pytest.raises(SupplyError, match="Access denied") as caught,
+        rows_of(query(shop, "select 1", password="x!")),
+    ):
+        pass
+    assert (caught.value.state, caught.value.lost, caught.value.began) == ("28000", True, False)
+    assert "x!" not in repr(query(shop, "select 1", password="x!"))
+
+
+def test_a_refused_client_that_takes_its_leave_has_not_logged_in() -> None:
+    """The refusal is the error then, too, and not that the library has waited for a connection in
+    vain.
+    """
+    near, far = socket.socketpair()
+    waits = [sys.executable, "-c", "input()"]
+    with (
+        near, far, socket.create_server(("127.0.0.1", 0)) as listener,
+        subprocess.Popen(waits, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child,
+        connectorx_rows._Relay(near, listener, child, may_ask_key=True) as relay,
+        socket.create_connection(listener.getsockname()) as client,
+    ):  # fmt: skip
+        far.sendall(b"\x16\x00\x00\x02\xff\x15\x04#28000Access denied")
+        client.sendall(b"\x01\x00\x00\x00\x01")
+        client.shutdown(socket.SHUT_WR)
+        with pytest.raises(SupplyError, match="Access denied") as caught:
+            list(relay.batches())
+        child.kill()
+    assert (caught.value.state, caught.value.began) == ("28000", False)
+
+
+def test_an_address_that_the_library_can_t_read_shows_no_password() -> None:
+    order = {"conn": "mysql://me:secret@127.0.0.1:port/x", "query": "select 1"}
+    command = [sys.executable, "-m", "tap_spark_jdbc.supply.connectorx_child"]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as child:
+        assert child.stdin is not None
+        assert child.stderr is not None
+        child.stdin.write(json.dumps(order).encode() + b"\n")
+        child.stdin.flush()
+        said = child.stderr.read().decode()
+    assert said
+    assert "secret" not in said
+
+
+@contextmanager
+def rows_of(asked: RowQuery) -> Iterator[Iterator[Any]]:
+    with connectorx_rows.rows(asked) as batches:
+        yield islice(batches, 1)
+        list(batches)
+
+
+def test_an_unreachable_server_is_read_over_jdbc_from_then_on(
+    shop: MariaDatabase, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refused(login: MariaDbLogin) -> socket.socket:
+        raise SupplyError("no route", lost=True)
+
+    monkeypatch.setattr(connectorx_rows, "_connected", refused)
+    monkeypatch.setattr(columnar_source, "FEW_ROWS", 0)
+    assert len(records(run(shop, reader="auto").succeeded())) == 51
+    assert "as the columnar driver can't read the database: no route" in caplog.text
+    assert "can't read the database: no route" in run(shop).failed()
+
+
+@pytest.mark.parametrize("kill", ["kill connection", "kill query"])
+def test_rows_that_end_too_soon_are_an_error_and_never_the_end(
+    shop: MariaDatabase, kill: str
+) -> None:
+    """The library's stream ends where its thread does."""
+    asked = query(shop, "select seq as a, repeat('x', 1000) as b from seq_1_to_10000000")
+    with pytest.raises(SupplyError) as caught, connectorx_rows.rows(asked) as batches:
+        next(batches)
+        with shop.connect() as connection, connection.cursor() as cursor:
+            cursor.execute(
+                "select id from information_schema.processlist where info like 'select seq as a%'"
+            )
+            ((number,),) = cursor.fetchall()
+            cursor.execute(f"{kill} {number}")
+        list(batches)
+    assert (caught.value.lost, caught.value.state) in (
+        (True, "70100"),
+        (True, ""),
+        (False, "70100"),
+    )
+    assert caught.value.lost == (kill == "kill connection")
+
+
+def test_a_lost_connection_is_tried_again(
+    shop: MariaDatabase, only_here: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cuts = iter([True])
+    connected = connectorx_rows._connected
+
+    def cut(login: MariaDbLogin) -> socket.socket:
+        opened = connected(login)
+        if next(cuts, False):
+            opened.shutdown(socket.SHUT_RDWR)
+        return opened
+
+    sent = run(shop, incremental_tables=["t:at:timestamp"], slice_rows=20)
+    assert len(records(sent.succeeded())) == 51
+    works = columnar_source.ColumnarSource.__init__
+
+    def known(self: Any, *given: Any, **named: Any) -> None:
+        works(self, *given, **named)
+        self.works = True
+
+    monkeypatch.setattr(columnar_source.ColumnarSource, "__init__", known)
+    monkeypatch.setattr(connectorx_rows, "_connected", cut)
+    sent = run(shop, incremental_tables=["t:at:timestamp"], slice_rows=20)
+    assert sent.values(f"{shop.name}-t", "id") == Counter(range(1, 52))
+
+
+def test_a_panic_of_the_library_is_one_line_without_a_trace(
+    shop: MariaDatabase, capfd: Any
+) -> None:
+    asked = query(
+        shop,
+        "select cast(9 as decimal(65, 0)) * 1e0 as a, cast(repeat('9', 60) as decimal(65, 0)) as b",
+    )
+    with pytest.raises(SupplyError) as caught, connectorx_rows.rows(asked) as batches:
+        list(batches)
+    assert (caught.value.state, caught.value.lost) == ("", False)
+    assert "\n" not in str(caught.value)
+    assert "backtrace" not in str(caught.value).lower()
+    assert capfd.readouterr().err == ""
+
+
+def test_a_slice_on_which_it_panics_is_read_over_jdbc(
+    shop: MariaDatabase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def panics(*given: Any) -> Any:
+        raise SupplyError("it panicked")
+
+    monkeypatch.setattr(connectorx_rows, "_connected", panics)
+    sent = run(shop, batch_config=batch_config(tmp_path / "batches")).succeeded()
+    assert made_by(sent) == {"jdbc"}
+    assert sent_ids(sent) == Counter(range(1, 52))
+
+
+@pytest.mark.parametrize("value", ["0000-00-00", "2026-02-31", "0000-01-01"])
+@pytest.mark.parametrize("native_type", ["date", "datetime"])
+def test_a_moment_that_no_calendar_has_is_refused(
+    shop: MariaDatabase, native_type: str, value: str
+) -> None:
+    """The library panics on it, or its year is out of range.
+
+    JDBC's error names column and value.
+    """
+    execute(
+        shop,
+        "set sql_mode = 'ALLOW_INVALID_DATES'",
+        f"alter table t add d {native_type}",
+        f"update t set d = '{value}' where id = 50",
+    )
+    assert re.search(rf"column d \({native_type}\) .*type_overrides.*{value}", run(shop).failed())
+
+
+@pytest.mark.parametrize("masks", [{}, {"n": "redact"}])
+def test_a_panic_after_rows_were_sent_shows_no_value_where_a_column_is_masked(
+    shop: MariaDatabase, masks: dict[str, str]
+) -> None:
+    execute(
+        shop,
+        "set sql_mode = 'ALLOW_INVALID_DATES'",
+        "create table z (id int, d date)",
+        "insert into z values (40000, '2026-02-31')",
+        "create view late as select s.seq as n, coalesce(z.d, date '2026-01-01') as d "
+        "from seq_1_to_50000 s left join z on z.id = s.seq",
+    )
+    said = run(shop, tables=["late"], stream_options={"*": {"mask": masks}}).failed()
+    assert ("2026-02-31" in said) == (not masks)
+    assert "set reader to jdbc" in said
+
+
+def test_what_is_not_taken_is_not_read_on(shop: MariaDatabase) -> None:
+    """Memory stays flat: the library alone would queue the whole table."""
+    asked = query(shop, "select seq as a, repeat('x', 1000) as b from seq_1_to_300000", 1000)
+    with connectorx_rows.rows(asked) as batches:
+        first = next(batches)
+        child = psutil.Process().children()[-1]
+        sizes = [child.memory_info().rss for _ in islice(batches, 100)]
+        assert max(sizes) < 300 << 20
+        assert first.num_rows + 100 * 1000 + sum(each.num_rows for each in batches) == 300_000
+
+
+ODD = st.text(alphabet=st.sampled_from("a:b?'\"`\\#-/* \n{}%_;"), max_size=12)
+
+
+COMMENTS = ("", " /* it's :n */", " -- don't 'mind' :me\n")
+HARD = ["a:b?'\"`#-/*", " \n{}%_;:"]
+
+
+@settings(
+    max_examples=27, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(texts=st.lists(ODD, min_size=1, max_size=4), comment=st.sampled_from(COMMENTS))
+@example(HARD, COMMENTS[0])
+@example(HARD, COMMENTS[1])
+@example(HARD, COMMENTS[2])
+def test_literals_and_comments_mean_what_they_mean_to_the_server(
+    shop: MariaDatabase, texts: list[str], comment: str
+) -> None:
+    """The library looks for parameters like `:name` in a statement."""
+    parts = [f"{text_literal(each)} as c{place}" for place, each in enumerate(texts)]
+    sql = f"select {', '.join(parts)}{comment}"
+    asked = query(shop, sql)
+    asked = replace(asked, statements=("set sql_mode = 'NO_BACKSLASH_ESCAPES'",))
+    try:
+        with connectorx_rows.rows(asked) as batches:
+            assert [list(row.values()) for batch in batches for row in batch.to_pylist()] == [texts]
+    except SupplyError as error:
+        # The library asks for the types before the session is set: the slice is read over JDBC.
+        assert not error.lost
+        assert "\\" in sql
+
+
+def text_literal(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
+
+
+@pytest.mark.parametrize("when", ["silent", "reading"])
+def test_a_signal_ends_a_run_whose_server_says_nothing(
+    shop: MariaDatabase, tmp_path: Path, when: str
+) -> None:
+    execute(
+        shop,
+        "create or replace view t2 as select 1 as id, sleep(600) as b"
+        if when == "silent"
+        else "select 1",
+    )
+    execute(
+        shop, "create or replace view t3 as select seq as id, seq * 7 as b from seq_1_to_1000000000"
+    )
+    table = "t2" if when == "silent" else "t3"
+    with started_tap(shop, tmp_path, table) as tap:
+        wait_for_query(shop, table)
+        children = psutil.Process(tap.pid).children(recursive=True)
+        os.kill(tap.pid, signal.SIGTERM)
+        assert tap.wait(timeout=60) == 143
+        assert psutil.wait_procs(children, timeout=60)[1] == []
+
+
+@contextmanager
+def started_tap(
+    database: MariaDatabase, folder: Path, table: str, *, drained: bool = True
+) -> Iterator[subprocess.Popen[bytes]]:
+    config = folder / "config.json"
+    config.write_text(
+        json.dumps(login(database, tables=[table], schemas=[database.name], reader="arrow"))
+    )
+    with subprocess.Popen(
+        [Path(sys.executable).with_name("tap-spark-jdbc"), "--config", config],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    ) as tap:  # fmt: skip
+        if drained:
+            threading.Thread(target=drain, args=(tap.stdout,), daemon=True).start()
+        yield tap
+
+
+@pytest.mark.parametrize("victim", ["tap", "child"])
+def test_kill_9_leaves_no_process_and_no_half_result(
+    shop: MariaDatabase, tmp_path: Path, victim: str
+) -> None:
+    """The kernel ends the child with the tap.
+
+    The library would wait for a silent server for ever.
+    """
+    execute(shop, "create view slow as select seq as id, sleep(0.5) as b from seq_1_to_10")
+    with started_tap(shop, tmp_path, "slow") as tap:
+        while not (found := readers_of(tap)):
+            assert tap.poll() is None
+        wait_for_query(shop, "slow")
+        children, (reader,) = psutil.Process(tap.pid).children(recursive=True), found
+        assert shop.password not in " ".join(reader.cmdline())
+        os.kill(tap.pid if victim == "tap" else reader.pid, signal.SIGKILL)
+        code = tap.wait(timeout=60)
+        assert psutil.wait_procs(children, timeout=60)[1] == []
+        if victim == "tap":
+            assert code == -signal.SIGKILL
+        else:
+            assert tap.stderr is not None
+            errors = tap.stderr.read().decode()
+            assert (code, "sent 10 records" in errors) == (0, True), errors
+
+
+def test_a_process_that_dies_after_rows_were_sent_fails_the_run_and_blames_no_value(
+    shop: MariaDatabase, tmp_path: Path
+) -> None:
+    execute(shop, "create view endless as select seq as id, seq * 7 as b from seq_1_to_1000000000")
+    with started_tap(shop, tmp_path, "endless", drained=False) as tap:
+        assert tap.stdout is not None
+        assert tap.stderr is not None
+        while b'"RECORD"' not in tap.stdout.readline():
+            assert tap.poll() is None
+        threading.Thread(target=drain, args=(tap.stdout,), daemon=True).start()
+        (reader,) = readers_of(tap)
+        os.kill(reader.pid, signal.SIGKILL)
+        errors = tap.stderr.read().decode()
+        assert tap.wait(timeout=60) == 1
+    assert "ConnectorX's process ended without a word (signal 9); set reader to jdbc" in errors
+    assert "type_overrides" not in errors
+
+
+def test_a_silent_server_ends_the_run(shop: MariaDatabase, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While ConnectorX reads, too: where no row comes any more, the server is asked, and the run
+    ends if it is gone.
+    """
+    execute(
+        shop,
+        "create view slow as select seq as id, sleep(0.01) as b, repeat('x', 200) as c from "
+        "seq_1_to_100000",
+    )
+    for name, seconds in {"LOOK_SECONDS": 0.1, "QUIET_SECONDS": 0.4, "DEAD_SECONDS": 0.5}.items():
+        monkeypatch.setattr(server_watch, name, seconds)
+    monkeypatch.setattr(lost_connection, "PAUSES", ())
+    limited, found = JdbcSource.limited, list[Exception]()
+
+    def hasty(self: JdbcSource) -> JdbcSource:
+        assert self.dialect.alive is not None
+        alive = replace(
+            self.dialect.alive, properties={"connectTimeout": "500", "socketTimeout": "500"}
+        )
+        return limited(replace(self, dialect=replace(self.dialect, alive=alive)))
+
+    monkeypatch.setattr(JdbcSource, "limited", hasty)
+    with relayed(shop.host, shop.port) as wire:
+
+        def ended(error: Exception) -> None:
+            found.append(error)
+            wire.end()
+
+        def silence() -> None:
+            until(lambda: wire.bytes > 100_000 or over.is_set(), "rows")
+            wire.silence()
+
+        monkeypatch.setattr(server_watch, "stop_by_error", ended)
+        over, thread = threading.Event(), threading.Thread(target=silence, daemon=True)
+        thread.start()
+        url = f"jdbc:mariadb://127.0.0.1:{wire.port}/{shop.name}"
+        run(shop, tables=["slow"], jdbc_url=url).failed()
+        over.set()
+        thread.join()
+    assert isinstance(found[0], ConnectionLostError)
+
+
+def test_the_kernel_looks_at_its_connection(shop: MariaDatabase) -> None:
+    with connectorx_rows._connected(query(shop, "").login) as opened:
+        for level, option, value in server_watch.SOCKET_OPTIONS:
+            assert opened.getsockopt(level, option) == value
+
+
+def readers_of(tap: subprocess.Popen[bytes]) -> list[psutil.Process]:
+    with suppress(psutil.NoSuchProcess):
+        children = psutil.Process(tap.pid).children()
+        return [each for each in children if "connectorx_child" in " ".join(each.cmdline())]
+    return []
+
+
+def drain(file: Any) -> None:
+    while file.read(1 << 20):
+        pass
+
+
+def wait_for_query(database: MariaDatabase, table: str) -> None:
+    """Until the server executes what the library has prepared."""
+    with database.connect() as connection, connection.cursor() as cursor:
+        found = 0
+        while not found:
+            cursor.execute(
+                "select count(*) from information_schema.processlist where command = 'Execute' and "
+                "info like %s",
+                [f"%`{table}`%"],
+            )
+            ((found,),) = cursor.fetchall()
+
+
+def test_rows_too_wide_for_a_batch_are_left_to_jdbc(
+    shop: MariaDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connectorx_rows, "MOST_BYTES", 1 << 16)
+    execute(shop, "alter table t modify note longtext", "update t set note = repeat('w', 100000)")
+    with (
+        pytest.raises(SupplyError, match="too wide"),
+        connectorx_rows.rows(query(shop, "select * from t")) as batches,
+    ):
+        list(batches)
+    assert {len(each["note"]) for each in records(run(shop).succeeded())} == {100_000}
+
+
+def test_masks_are_those_of_jdbc(
+    shop: MariaDatabase, only_here: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options: JSON = {"*": {"mask": {"note": "hash", "price": "null"}}}
+    secret: JSON = {"stream_options": options, "mask_key": "k" * 32}
+    by_arrow = records(run(shop, **secret).succeeded())
+    monkeypatch.undo()
+    assert by_arrow == records(run(shop, **secret, reader="jdbc").succeeded())

@@ -1,0 +1,210 @@
+"""Where the log has less than the table: late writers, publications and bookmarks that others
+change, timelines.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+from servers.postgresql import PostgreSQL
+from tap.wal.piped import TABLE, committed, piped, records, refused
+from tap_spark_jdbc.wal import publication
+
+PUBLICATION = '"the tap\'s"'
+
+
+def other(connection: psycopg.Connection[Any]) -> psycopg.Connection[Any]:
+    return psycopg.connect(connection.info.dsn, password=connection.info.password)
+
+
+@pytest.mark.parametrize("by_superuser", [False, True])
+def test_who_wrote_before_a_table_was_published_is_waited_for_until_they_are_through(
+    spark: object,
+    postgresql: PostgreSQL,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    by_superuser: bool,
+) -> None:
+    """However often the run is tried, and whoever published the table."""
+    with piped(postgresql, tmp_path, TABLE + "create table items (id int primary key)") as (
+        pipe,
+        connection,
+    ):
+        pipe.config["tables"] = ["orders"]
+        committed(pipe)
+        pipe.config["tables"] = ["orders", "items"]
+        monkeypatch.setattr(publication, "WRITERS_SECONDS", 0)
+        with other(connection) as late:
+            late.execute("insert into items values (1)")
+            if by_superuser:
+                connection.execute(f"alter publication {PUBLICATION} add table items")
+            for _ in range(2):
+                assert "still open" in refused(pipe)
+            late.commit()
+        connection.execute("insert into items values (2)")
+        assert committed(pipe).ids("public-items") == {1: 1, 2: 1}
+        # That holds for the time to come: who writes now is in the log.
+        with other(connection) as late:
+            late.execute("insert into items values (3)")
+            assert pipe.run(full=True).ids("public-items") == {1: 1, 2: 1}
+            late.commit()
+        assert records(committed(pipe)) == [{"id": 3}]
+
+
+def test_a_bookmark_that_a_person_wrote_keeps_the_log(
+    spark: object, postgresql: PostgreSQL, tmp_path: Path
+) -> None:
+    with piped(postgresql, tmp_path, TABLE + "create table items (id int primary key)") as (
+        pipe,
+        connection,
+    ):
+        state = committed(pipe).final
+        by_hand = {
+            "replication_method": "LOG_BASED",
+            "lsn": state["bookmarks"]["public-items"]["lsn"],
+        }
+        state["bookmarks"]["public-items"] = by_hand
+        pipe.save(state)
+        connection.execute("insert into items values (1)")
+        pipe.config["tables"] = ["orders"]
+        committed(pipe)
+        committed(pipe)
+        pipe.config["tables"] = ["orders", "items"]
+        assert records(committed(pipe)) == [{"id": 1}]
+        committed(pipe)
+        assert pipe.saved is not None
+        # From then on it is like any other.
+        assert (
+            pipe.saved["bookmarks"]["public-items"].keys()
+            == pipe.saved["bookmarks"]["public-orders"].keys()
+        )
+
+
+@pytest.mark.parametrize(
+    ("made", "out", "back"),
+    [
+        (
+            f"create publication {PUBLICATION} for tables in schema public",
+            "drop tables in schema public",
+            True,
+        ),
+        (
+            f"create publication {PUBLICATION} for tables in schema public",
+            "drop tables in schema public",
+            False,
+        ),
+        (f"create publication {PUBLICATION} for table orders, items", "drop table orders", False),
+    ],
+)
+def test_a_table_that_was_out_of_the_publication_is_refused_however_it_was_in(
+    spark: object, postgresql: PostgreSQL, tmp_path: Path, made: str, out: str, back: bool
+) -> None:
+    script = (
+        f"{TABLE} create table items (id int primary key); {made} with "
+        "(publish_via_partition_root = true)"
+    )
+    with piped(postgresql, tmp_path, script, tables=["orders"]) as (pipe, connection):
+        committed(pipe)
+        connection.execute(f"alter publication {PUBLICATION} {out}")  # type: ignore[call-overload]
+        connection.execute("update orders set note = 'missed'")
+        if back:
+            again = out.replace("drop", "add")
+            connection.execute(f"alter publication {PUBLICATION} {again}")  # type: ignore[call-overload]
+        line = refused(pipe)
+        assert "publication" in line
+        assert "--full" in line
+        assert set(records(pipe.run(full=True))[0].values()) >= {"missed"}
+
+
+def test_a_publication_that_was_made_after_the_slot_is_refused_with_what_to_do(
+    spark: object, older_postgresql: PostgreSQL, tmp_path: Path
+) -> None:
+    """The server can't read what was logged before."""
+    with piped(older_postgresql, tmp_path, TABLE) as (pipe, connection):
+        committed(pipe)
+        connection.execute(f"drop publication {PUBLICATION}")
+        connection.execute("update orders set note = 'new'")
+        assert "spark-lake log drop" in refused(pipe)
+        assert not connection.execute("select * from pg_publication").fetchall()
+        connection.execute(
+            f"create publication {PUBLICATION} for table orders with (publish_via_partition_root = "
+            "true)"
+        )
+        assert "taken out of the publication" in refused(pipe)
+        pipe.save(pipe.run(full=True).final)
+        connection.execute("update orders set note = 'newer'")
+        assert "spark-lake log drop" in refused(pipe)
+
+
+def test_another_timeline_is_refused_unless_the_slot_has_all_from_the_bookmark_on(
+    spark: object, postgresql: PostgreSQL, tmp_path: Path
+) -> None:
+    with piped(postgresql, tmp_path, TABLE) as (pipe, connection):
+        committed(pipe)
+        connection.execute("update orders set note = 'new'")
+        state = committed(pipe).final
+        state["bookmarks"]["public-orders"]["timeline"] = "000000FF"
+        pipe.save(state)
+        line = refused(pipe)
+        assert "timeline 000000FF" in line
+        assert "--full" in line
+        connection.execute(
+            "select pg_replication_slot_advance(current_database(), %s)",
+            (state["bookmarks"]["public-orders"]["lsn"],),
+        )
+        connection.execute("insert into orders values (9)")
+        assert committed(pipe).ids("public-orders") == {9: 1}
+
+
+def test_a_bookmark_of_an_older_version_goes_on(
+    spark: object, postgresql: PostgreSQL, tmp_path: Path
+) -> None:
+    with piped(postgresql, tmp_path, TABLE) as (pipe, connection):
+        state = committed(pipe).final
+        bookmark = state["bookmarks"]["public-orders"]
+        for name in ("timeline", "published", "key"):
+            del bookmark[name]
+        pipe.save(state)
+        connection.execute("insert into orders values (9)")
+        assert committed(pipe).ids("public-orders") == {9: 1}
+        pipe.save(state)
+        connection.execute(f"alter publication {PUBLICATION} drop table orders")
+        assert "not in publication the tap's any more" in refused(pipe)
+
+
+def test_rows_that_the_log_names_by_another_key_are_refused_whatever_wrote_the_bookmark(
+    spark: object, postgresql: PostgreSQL, tmp_path: Path
+) -> None:
+    with piped(postgresql, tmp_path, TABLE) as (pipe, connection):
+        state = committed(pipe).final
+        del state["bookmarks"]["public-orders"]["key"]
+        pipe.save(state)
+        connection.execute("delete from orders where id = 1")
+        connection.execute("alter table orders rename id to number")
+        line = refused(pipe)
+        assert "key number is not what the log names older rows by" in line
+        assert "--full" in line
+        pipe.save(pipe.run(full=True).final)
+        connection.execute("delete from orders where number = 2")
+        assert records(committed(pipe)) == [{"number": 2, "deleted": True}]
+
+
+def test_a_malformed_bookmark_is_refused_and_a_full_run_needs_none(
+    spark: object, postgresql: PostgreSQL, tmp_path: Path
+) -> None:
+    with piped(postgresql, tmp_path, TABLE) as (pipe, connection):
+        state = committed(pipe).final
+        state["bookmarks"]["public-orders"]["lsn"] = "0/"
+        pipe.save(state)
+        assert "'0/' is not a position in the log" in refused(pipe)
+        whole = pipe.run(full=True)
+        assert whole.ids("public-orders") == {1: 1, 2: 1, 3: 1}
+        # Nor does what goes on after its death.
+        assert pipe.resumed(whole.until(1)).start == "resume"
+        pipe.save(whole.final)
+        connection.execute("insert into orders values (9)")
+        assert committed(pipe).ids("public-orders") == {9: 1}

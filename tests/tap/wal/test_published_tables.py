@@ -1,0 +1,147 @@
+"""Tables whose changes the log would have in part, or in another way than they are read: refused,
+with what to do.
+"""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import pytest
+
+from servers.postgresql import PostgreSQL
+from tap.wal.piped import committed, piped, records, refused
+from tap_spark_jdbc.dry_run import describe
+
+DEFERRED = "create table orders (id int primary key deferrable, note text)"
+PARTITIONED = """
+create table orders (id int primary key, note text) partition by range (id);
+create table low partition of orders for values from (0) to (100);
+create table high partition of orders for values from (100) to (200);
+"""
+
+
+@pytest.mark.parametrize(
+    ("script", "told"),
+    [
+        (
+            "create table orders (id int primary key); create table more () inherits (orders)",
+            "inherit from",
+        ),
+        (DEFERRED, "DEFERRABLE one"),
+        (f"{DEFERRED}; alter table orders replica identity full", "NOT DEFERRABLE"),
+        (f"{PARTITIONED} alter table orders replica identity full", "another REPLICA IDENTITY"),
+        (f"{PARTITIONED} alter table orders replica identity nothing", "REPLICA IDENTITY NOTHING"),
+        (
+            f"{PARTITIONED} create unique index other on orders (id, note); alter table orders "
+            "alter note set not null;"
+            "alter table orders replica identity using index other",
+            "another REPLICA IDENTITY",
+        ),
+        (f"{PARTITIONED} alter table high replica identity nothing", "REPLICA IDENTITY NOTHING"),
+        (
+            "create table orders (id int, note text) partition by range (id); alter table orders "
+            "replica identity full;"
+            "create table low partition of orders for values from (0) to (100); alter table low "
+            "add primary key (id)",
+            "another REPLICA IDENTITY",
+        ),
+        ("create table orders (id int primary key) partition by range (id)", "no partition yet"),
+        (
+            f"{PARTITIONED} create unlogged table more partition of orders for values from (200) "
+            "to (300)",
+            "more is a view, foreign, temporary or unlogged table",
+        ),
+    ],
+)
+def test_a_table_whose_log_is_not_its_rows_is_refused_before_it_is_published(
+    spark: object, postgresql: PostgreSQL, tmp_path: Path, script: str, told: str
+) -> None:
+    settings = {
+        "stream_options": {"*": {"replication_method": "LOG_BASED", "key_properties": ["id"]}}
+    }
+    with piped(postgresql, tmp_path, script, tables=["orders"]) as (pipe, connection):
+        pipe.config |= settings
+        line = refused(pipe)
+        assert told in line
+        assert line.startswith("stream public-orders: ")
+        assert not connection.execute("select * from pg_publication").fetchall()
+
+
+def test_an_heir_that_comes_later_is_refused_too(
+    spark: object, postgresql: PostgreSQL, tmp_path: Path
+) -> None:
+    with piped(
+        postgresql, tmp_path, "create table orders (id int primary key)", tables=["orders"]
+    ) as (
+        pipe,
+        connection,
+    ):
+        committed(pipe)
+        connection.execute("create table more () inherits (orders)")
+        assert "inherit from" in refused(pipe)
+
+
+def test_partitions_with_whole_old_rows_under_a_root_with_a_key_are_read(
+    spark: object, postgresql: PostgreSQL, tmp_path: Path
+) -> None:
+    script = (
+        f"{PARTITIONED} alter table low replica identity full; alter table high replica "
+        "identity full"
+    )
+    with piped(postgresql, tmp_path, script, tables=["orders"]) as (pipe, connection):
+        committed(pipe)
+        connection.execute("insert into orders values (1, 'a'), (2, 'b')")
+        connection.execute("update orders set id = 101 where id = 1")
+        connection.execute("delete from orders where id = 2")
+        assert records(committed(pipe)) == [
+            {"id": 1, "note": "a"},
+            {"id": 2, "note": "b"},
+            {"id": 1, "deleted": True},
+            {"id": 101, "note": "a"},
+            {"id": 2, "deleted": True},
+        ]
+
+
+def test_a_partition_that_is_attached_with_rows_is_refused_and_one_that_goes_is_said(
+    spark: object, postgresql: PostgreSQL, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING)
+    with piped(postgresql, tmp_path, PARTITIONED, tables=["orders"]) as (pipe, connection):
+        committed(pipe)
+        # Made as one, or attached empty: all its rows are in the log.
+        connection.execute("create table third partition of orders for values from (200) to (300)")
+        connection.execute("create table fourth (like orders including all)")
+        connection.execute(
+            "alter table orders attach partition fourth for values from (300) to (400)"
+        )
+        connection.execute("insert into orders values (201), (301)")
+        assert committed(pipe).ids("public-orders") == {201: 1, 301: 1}
+        assert not caplog.messages
+
+        connection.execute("create table fifth (like orders including all)")
+        connection.execute("insert into fifth values (401)")
+        before = pipe.saved
+        connection.execute(
+            "alter table orders attach partition fifth for values from (400) to (500)"
+        )
+        line = refused(pipe)
+        assert "partition fifth was attached with rows" in line
+        assert "--full" in line
+        # So says what `status` asks, before a run fails by it.
+        tap = pipe.tap()
+        assert f"can't go on: {line}" in describe(tap)
+        tap.database.close()
+        assert 401 in pipe.run(full=True).ids("public-orders")
+        pipe.save(before or {})
+
+        connection.execute("alter table orders detach partition fifth")
+        connection.execute("drop table third")
+        connection.execute("insert into orders values (302)")
+        assert committed(pipe).ids("public-orders") == {302: 1}
+        (warning,) = caplog.messages
+        assert "1 partition(s) were detached or dropped" in warning
+        caplog.clear()
+        connection.execute("insert into orders values (303)")
+        committed(pipe)
+        assert not caplog.messages

@@ -1,0 +1,141 @@
+"""What a server or a user lacks is said with the statement that helps, without a JVM."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import psycopg
+import pytest
+
+from servers.postgresql import PostgreSQL
+from singer_spark.errors import ConfigurationError, SourceError
+from tap.opened import filled
+from tap.wal.served import asked, served, slot_of
+from tap_spark_jdbc.wal import publication, slot
+from tap_spark_jdbc.wal.log_server import log_server
+from tap_spark_jdbc.wal.published_tables import LogTable
+from tap_spark_jdbc.wal.slot import LogSlot
+
+
+@pytest.fixture
+def reader(postgresql: PostgreSQL) -> Iterator[tuple[LogSlot, psycopg.Connection[Any]]]:
+    """The slot of a user who may only read, and a superuser's connection."""
+    with filled(postgresql, "create table orders (id int primary key)") as (database, connection):
+        user = f"Reader {database.name}"
+        connection.execute(
+            f'create role "{user}" login password \'x\'; grant select on orders to "{user}"'
+        )
+        parts = (
+            f"host={database.host} port={database.port} dbname={database.name} password=x "
+            f"user='{user}'"
+        )
+        try:
+            with asked(parts) as asking:
+                yield slot_of(asking, database.name), connection
+        finally:
+            connection.execute(
+                "select pg_drop_replication_slot(slot_name) from pg_replication_slots"
+            )
+            connection.execute(f'drop owned by "{user}"')
+            connection.execute(f'drop role "{user}"')
+
+
+@pytest.mark.slow
+def test_a_server_that_logs_too_little_is_refused() -> None:
+    with served(wal_level="replica") as dsn, asked(dsn) as database:
+        with pytest.raises(
+            ConfigurationError, match=r"has replica.*ALTER SYSTEM SET wal_level = 'logical', then"
+        ):
+            log_server(database)
+
+
+def test_a_user_without_rights_reads_which_statement_to_run(
+    reader: tuple[LogSlot, psycopg.Connection[Any]],
+) -> None:
+    ours, superuser = reader
+    user = f'"Reader {ours.slot}"'
+    ((oid,),) = superuser.execute("select cast(cast('orders' as regclass) as int)").fetchall()
+    orders = LogTable("public-orders", '"public"."orders"', str(oid))
+    with pytest.raises(SourceError) as raised:
+        ours.publication.publish([orders])
+    superuser.execute(str(raised.value).rpartition("run: ")[2])  # type: ignore[call-overload]
+    assert ours.publication.publish([orders])["public-orders"].columns == {"id"}
+
+    statement = f"ALTER ROLE {user} REPLICATION"
+    with pytest.raises(SourceError, match=r"could not be made: .*" + statement):
+        ours.make()
+    superuser.execute("select pg_create_logical_replication_slot(%s, 'pgoutput')", (ours.slot,))
+    assert ours.look()
+    superuser.execute("insert into orders values (1)")
+    with pytest.raises(SourceError, match=r"could not be moved: .*" + statement):
+        ours.advance(ours.end_of_log())
+    assert statement in str(ours.refused("read", "no"))
+
+    superuser.execute(statement)
+    allowed = LogSlot(ours._database, log_server(ours._database), ours.slot, ours.publication)
+    assert allowed.look()
+    allowed.advance(allowed.end_of_log())
+    assert "ALTER ROLE" not in str(allowed.refused("read", "no"))
+
+
+@pytest.mark.slow
+def test_a_slot_that_somebody_reads_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such as the server of a tap that was killed, or another program."""
+
+    def clock(wait: Callable[[float], None], *times: float) -> None:
+        left = iter(times)
+        monkeypatch.setattr(
+            slot, "time", SimpleNamespace(monotonic=lambda: next(left, 0.0), sleep=wait)
+        )
+
+    with served(max_wal_senders="2") as dsn, asked(dsn) as database:
+        ours = slot_of(database, "shared")
+        ours.make()
+        with psycopg.connect(f"{dsn}?replication=database", autocommit=True) as other:
+            options = "(proto_version '1', publication_names 'published')"
+            other.pgconn.exec_(f"START_REPLICATION SLOT shared LOGICAL 0/0 {options}".encode())
+            waited: list[float] = []
+            clock(waited.append, 0.0, 1.0, 61.0)
+            with pytest.raises(SourceError, match=r"in use by process .*log_slot of its own"):
+                ours.look()
+            assert len(waited) == 1
+            with pytest.raises(SourceError, match=r"could not be moved: .*log_slot of its own"):
+                ours.advance(ours.end_of_log() + 1)
+            clock(lambda seconds: other.close())
+            assert ours.look()
+
+
+def test_a_server_forgets_that_a_table_was_not_published_once_its_writers_are_through(
+    older_postgresql: PostgreSQL, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An old minor version would go on with what it remembers of the transaction that wrote
+    before.
+    """
+    with filled(older_postgresql, "create table orders (id int primary key)") as (
+        database,
+        connection,
+    ):
+        with asked(database.dsn) as asking, psycopg.connect(database.dsn) as late:
+            ours = slot_of(asking, database.name)
+            ((oid,),) = connection.execute(
+                "select cast(cast('orders' as regclass) as int)"
+            ).fetchall()
+            orders = LogTable("public-orders", '"public"."orders"', str(oid))
+            late.execute("insert into orders values (1)")
+            ours.publication.publish([orders])
+            options = (
+                "select xmin, pubinsert, pubupdate, pubdelete, pubtruncate, pubviaroot from "
+                "pg_publication"
+            )
+            (before,) = connection.execute(options).fetchall()
+            waits = SimpleNamespace(monotonic=lambda: 0.0, sleep=lambda seconds: late.commit())
+            monkeypatch.setattr(publication, "time", waits)
+            ours.publication.wait_for_writers([orders])
+            (after,) = connection.execute(options).fetchall()
+            assert after[0] != before[0]
+            assert after[1:] == before[1:]
+            # Nobody was waited for.
+            ours.publication.wait_for_writers([orders])
+            assert connection.execute(options).fetchall() == [after]

@@ -1,0 +1,208 @@
+"""A table that gets a small file a run stays one of few files where runs join them.
+
+Else `status` names it.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from faults.faulty import Counting
+from servers.s3 import S3
+from singer_spark.store.files import FileInfo
+from target.formats.fed_table import TABLE, Fed, few
+from target.loading import Lake, record, schema
+from target_spark_lake.config.config_schema import DELTA, ICEBERG, PARQUET
+from target_spark_lake.config.settings import TargetSettings
+from target_spark_lake.formats import auto_compaction, compaction_plan
+from target_spark_lake.formats.compaction_plan import (
+    MANY,
+    SMALL,
+    has_many,
+    oldest,
+    planned_joins,
+)
+from target_spark_lake.ops.spark_lake import command
+
+__all__ = ["few"]
+
+INT = {"type": ["integer", "null"]}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("table_format", "folders"), [(PARQUET, 3), (DELTA, 0)])
+def test_50_runs_of_a_row_leave_few_files_and_every_row_in_its_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, table_format: str, folders: int
+) -> None:
+    many, runs = 20, 50
+    monkeypatch.setattr(compaction_plan, "MANY", many)
+    lake = Fed(f"{tmp_path}/lake", tmp_path, table_format, folders=folders)
+    most = 0
+    for _ in range(runs):
+        lake.sync()
+        most = max(most, lake.record().small_files or 0)
+    assert most == many + 1
+    assert len(lake.paths()) == lake.record().small_files <= many + 1
+    assert lake.ids() == list(range(1, runs + 1))
+
+
+def test_a_run_that_has_nothing_to_join_makes_no_call_for_it(tmp_path: Path) -> None:
+    calls = []
+    for auto_compact in (False, True):
+        lake = Fed(f"{tmp_path}/{auto_compact}", tmp_path, auto_compact=auto_compact)
+        lake.sync()
+        counting = Counting()
+        lake.sync(lake.storage(counting))
+        calls.append(counting.calls)
+    assert calls[0] == calls[1]
+
+
+def test_small_files_that_cannot_be_joined_are_looked_at_only_once_as_many_more_have_come(
+    tmp_path: Path, few: int
+) -> None:
+    lake = Fed(f"{tmp_path}/lake", tmp_path, folders=1000)
+    looks = []
+    for _ in range(4 * few):
+        counting = Counting()
+        lake.sync(lake.storage(counting))
+        looks.append(counting.calls.count("list"))
+    found = [number for number, each in enumerate(looks) if number and each > min(looks[1:])]
+    assert found == [few + 1, 2 * few + 1, 3 * few + 1]
+    assert len(lake.paths()) == 4 * few
+
+
+def test_a_table_of_before_is_counted_once_and_joined(tmp_path: Path, few: int) -> None:
+    lake = Fed(f"{tmp_path}/lake", tmp_path, auto_compact=False)
+    for _ in range(few + 1):
+        lake.sync()
+    path = Path(lake.url) / f".dataspoc/tables/{TABLE}.json"
+    body = json.loads(path.read_text())
+    del body["small_files"], body["small_files_left"]
+    path.write_text(json.dumps(body))
+    assert lake.record().small_files is None
+    replace(lake, auto_compact=True).sync()
+    assert (len(lake.paths()), lake.record().small_files) == (2, 2)
+    assert lake.ids() == list(range(1, few + 3))
+
+
+def test_a_file_that_cannot_be_joined_does_not_fail_the_run(
+    tmp_path: Path, few: int, caplog: Any
+) -> None:
+    lake = Fed(f"{tmp_path}/lake", tmp_path)
+    for _ in range(few):
+        lake.sync()
+    pq.write_table(pa.table({"other": [1]}), Path(lake.url) / TABLE / "foreign.parquet")
+    lake.sync()
+    lake.sync()
+    assert (
+        "stream s: small files of raw/s stay as they are: file raw/s/foreign.parquet holds other"
+        in caplog.text
+    )
+    (Path(lake.url) / TABLE / "foreign.parquet").unlink()
+    assert lake.ids() == list(range(1, few + 3))
+
+
+def test_at_most_so_many_bytes_are_joined_the_oldest_first() -> None:
+    files = [
+        FileInfo(f"s/{n % 2 and 'b=1/'}{n:02d}.parquet".replace("s/0", "s/0", 1), 10)
+        for n in range(8)
+    ]
+    joins = planned_joins("s", files, 100, share=SMALL)
+    chosen = oldest(joins, 35)
+    assert sum(file.size for join in chosen for file in join.files) <= 35
+    assert [join.files[0].path for join in chosen] == [min(join.files[0].path for join in joins)]
+    assert sum(len(join.files) for join in oldest(joins, 1000)) == 8
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("table_format", [PARQUET, DELTA, ICEBERG])
+def test_a_run_that_may_not_join_all_small_files_joins_the_oldest_and_loses_none_of_the_others(
+    tmp_path: Path, few: int, monkeypatch: pytest.MonkeyPatch, table_format: str
+) -> None:
+    lake = Fed(f"{tmp_path}/lake", tmp_path, table_format)
+    for _ in range(few + 1):
+        lake.sync()
+    before = lake.paths()
+    largest = max(lake.storage().size(path) or 0 for path in before)
+    monkeypatch.setattr(auto_compaction, "MOST_BYTES", 3 * largest)
+    lake.sync()
+    assert lake.ids() == list(range(1, few + 3))
+    # Of three one, and the run's own.
+    assert len(set(before) - set(lake.paths())) == 3
+    assert len(lake.paths()) == lake.record().small_files == few + 1 - 3 + 1 + 1
+
+
+def test_the_setting_holds_for_delta_where_nothing_is_said_and_many_are_over_64() -> None:
+    told = {"bucket": "b", "pipeline": "p"}
+    assert [
+        TargetSettings.from_config({**told, "format": each}).joins_small_files
+        for each in (PARQUET, DELTA)
+    ] == [
+        False,
+        True,
+    ]
+    assert TargetSettings.from_config({**told, "auto_compact": True}).joins_small_files
+    assert [has_many(64), has_many(65), has_many(None)] == [False, True, True]
+    # Of those that could not be joined, 10, 40 and 500, as many more must have come, or 64.
+    assert [has_many(65, left=10), has_many(79, left=40), has_many(80, left=40)] == [
+        True,
+        False,
+        True,
+    ]
+    assert [has_many(563, left=500), has_many(564, left=500)] == [False, True]
+
+
+@pytest.mark.slow
+def test_a_table_with_many_small_files_is_named_by_status_and_one_run_with_the_setting_joins_them(
+    tmp_path: Path, capsys: Any
+) -> None:
+    lake = Fed(f"{tmp_path}/lake", tmp_path, auto_compact=False)
+    for _ in range(MANY + 1):
+        lake.sync()
+    config = tmp_path / "target.json"
+    config.write_text(json.dumps({"bucket": lake.url, "pipeline": "test"}))
+    assert command(["status", "--config", str(config)]) == 0
+    assert (
+        "pipeline test: raw/s has 65 small files; `spark-lake compact` joins them"
+        in capsys.readouterr().out
+    )
+    assert command(["status", "--json", "--config", str(config)]) == 0
+    assert json.loads(capsys.readouterr().out)[0]["streams"]["s"]["small_files"] == {"raw/s": 65}
+    # Through the target itself.
+    loaded = Lake(Path(lake.url))
+    message = schema("s", {"id": {**INT, "x-sql-datatype": "BIGINT"}})
+    loaded.load(message, record("s", id=66), auto_compact=True, add_record_metadata=False)
+    assert len(lake.paths()) == 2
+    assert lake.ids() == list(range(1, 67))
+    assert command(["status", "--json", "--config", str(config)]) == 0
+    assert "small_files" not in json.loads(capsys.readouterr().out)[0]["streams"]["s"]
+
+
+def test_a_table_on_s3_has_its_small_files_joined(s3: S3, tmp_path: Path, few: int) -> None:
+    lake = Fed(s3.new_bucket(), tmp_path, folders=2, options=s3.storage_options)
+    for _ in range(few + 2):
+        lake.sync()
+    assert len(lake.paths()) == 3
+    assert lake.ids() == list(range(1, few + 3))
+
+
+def test_current_rows_and_their_history_stay_exact_while_runs_join_their_files(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compaction_plan, "MANY", 1)
+    lake = Lake(tmp_path / "lake")
+    message = schema("s", {"id": INT, "note": INT}, ("id",))
+    for n in range(4):
+        records = record("s", id=n, note=n), record("s", id=0, note=n)
+        lake.load(message, *records, load_method="append-dedup", auto_compact=True)
+    assert lake.rows("s", "id, note") == [(0, 3), (1, 1), (2, 2), (3, 3)]
+    versions = sorted([(0, n) for n in range(4)] + [(n, n) for n in range(4)])
+    assert lake.rows("s__history", "id, note") == versions
+    assert len(list((lake.folder / "raw/s__history").glob("*.parquet"))) == 2

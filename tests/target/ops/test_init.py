@@ -1,0 +1,195 @@
+"""`spark-lake init`: what it writes runs (the pages of docs do that), and each value arrives as
+given.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+import subprocess
+import sys
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from end_to_end.page import cron_command
+from target.ops.init_command import SHOP, spark_lake
+from target_spark_lake.ops import init_pipeline as init_module
+from target_spark_lake.ops.init_pipeline import init
+from target_spark_lake.ops.new_pipeline import NewPipeline
+
+BIN = Path(sys.executable).parent
+HOSTILE = NewPipeline(
+    pipeline="Größe: 'x' #1 %d",
+    jdbc_url='jdbc:sqlite:a "b" {c}: #d.db',
+    user="- *me & $HOME \\$X",
+    bucket="./la ke's",
+    tables=("sys$X", "*", "null", "0x1F", "${TABLES}", "$${PLAIN}"),
+    incremental_tables=('"my.schema"."my:table":"c!":integer!upsert',),
+    cron="*/15 0-5 * jan,dec mon-fri",
+)
+
+
+def flags_of(new: NewPipeline) -> list[str]:
+    flags = [
+        "--jdbc-url",
+        new.jdbc_url,
+        "--bucket",
+        new.bucket,
+        f"--pipeline={new.pipeline}",
+        f"--user={new.user}",
+    ]
+    flags += ["--cron", str(new.cron), "--tables", *new.tables]
+    return flags + [
+        word for spec in new.incremental_tables for word in ("--incremental-table", spec)
+    ]
+
+
+@pytest.mark.slow
+def test_hostile_values_arrive_as_they_are_in_the_configs_and_through_meltano(
+    tmp_path: Path,
+) -> None:
+    """Quotes, colons, signs of YAML, of shells, of cron and of Meltano's variables."""
+    folder = tmp_path / 'it\'s 100% "here"'
+    done = spark_lake(*flags_of(HOSTILE), "--directory", str(folder), "--json", folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout)
+    tap, target = (json.loads((folder / name).read_text()) for name in ("tap.json", "target.json"))
+    assert (tap["jdbc_url"], tap["user"], tap["tables"]) == (
+        HOSTILE.jdbc_url,
+        HOSTILE.user,
+        list(HOSTILE.tables),
+    )
+    assert (target["bucket"], target["pipeline"]) == (str(folder / "la ke's"), HOSTILE.pipeline)
+    # The bucket is the target's.
+    assert tap["batch_config"] == {"encoding": {"format": "parquet"}}
+    assert report["variables"] == [tap["password"].strip("${}"), "TABLES"]
+    assert report["notes"] == [
+        "the connection was not tried: set GR_SSE_X_1_D_PASSWORD and TABLES, then run `spark-lake "
+        "check`"
+    ]
+
+    name = report["meltano"].removeprefix("meltano run ")
+    clean = {
+        k: v for k, v in os.environ.items() if not k.startswith(("MELTANO_", "TAP_", "TARGET_"))
+    }
+    variables = {**clean, "TABLES": "public.a", report["variables"][0]: "geheim$HOME"}
+    seen = subprocess.run(
+        [BIN / "meltano", "invoke", "--dump=config", f"tap-spark-jdbc--{name}"],
+        cwd=folder,
+        env={**variables, "NO_COLOR": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert seen.returncode == 0, seen.stderr
+    given_by_meltano = json.loads(seen.stdout)
+    assert {k: given_by_meltano[k] for k in tap} == {
+        **tap,
+        "batch_config": {
+            "encoding": {"format": "parquet"},
+            "storage": {"root": "./la ke's/.dataspoc/staging/batches"},
+        },
+        "tables": [*HOSTILE.tables[:4], "public.a", "$${PLAIN}"],
+        "password": "geheim$HOME",
+    }
+
+
+def test_bad_values_are_named_all_at_once_and_nothing_is_written(tmp_path: Path) -> None:
+    flags = [
+        "--jdbc-url",
+        "postgresql://h/db",
+        "--bucket",
+        "b",
+        "--pipeline",
+        "p\nq",
+        "--cron",
+        "61 5 * * *",
+    ]
+    done = spark_lake(
+        *flags,
+        "--path",
+        "../x",
+        "--incremental-table",
+        "orders",
+        "--load-method=upsert",
+        folder=tmp_path,
+    )
+    assert done.returncode == 1
+    (line,) = done.stderr.splitlines()
+    for problem in (
+        "pipeline: holds a line break",
+        "cron: '61 5 * * *'",
+        "'../x'",
+        "spec 'orders'",
+        "begin with jdbc:",
+    ):
+        assert problem in line
+    lacking = spark_lake("--user", "me", folder=tmp_path)
+    assert "--jdbc-url, --bucket, --pipeline must be given" in lacking.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.slow
+def test_the_configs_may_lie_anywhere_and_the_database_is_looked_for_where_the_tap_will_run(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "there").mkdir()
+    with closing(sqlite3.connect(tmp_path / "there/shop.db")) as shop:
+        shop.execute("CREATE TABLE t (id INTEGER PRIMARY KEY)")
+    flags = [
+        "--jdbc-url",
+        "jdbc:sqlite:shop.db",
+        "--bucket",
+        "lake",
+        "--pipeline",
+        "shop",
+        "--directory",
+        "there",
+    ]
+    done = spark_lake(*flags, "--config", f"{tmp_path}/target.json", folder=tmp_path)
+    assert (done.returncode, "was tried" in done.stdout) == (0, False), done.stdout
+    assert json.loads((tmp_path / "target.json").read_text())["pipeline"] == "shop"
+
+
+@pytest.mark.slow
+def test_rows_are_sent_as_files_unless_records_are_asked_for(tmp_path: Path) -> None:
+    flags = [
+        "--jdbc-url",
+        "jdbc:sqlite:none.db",
+        "--bucket",
+        "lake",
+        "--pipeline",
+        "shop",
+        "--force",
+    ]
+    for more, batches in (([], {"encoding": {"format": "parquet"}}), (["--records"], None)):
+        assert spark_lake(*flags, *more, folder=tmp_path).returncode == 0
+        assert json.loads((tmp_path / "tap.json").read_text()).get("batch_config") == batches
+
+
+def test_the_crontab_line_runs_as_cron_runs_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By `sh`, from another folder, with hardly a variable.
+
+    A percent sign is the line's end to cron.
+    """
+    programs = tmp_path / "bin %"
+    programs.mkdir()
+    (programs / "spark-lake").write_text('#!/bin/sh\necho "$0 $PWD $*"\n')
+    (programs / "spark-lake").chmod(0o755)
+    monkeypatch.setattr(init_module, "installed", lambda program: str(programs / program))
+    folder = tmp_path / "it's 100% here"
+    report = init(NewPipeline(**{**vars(SHOP), "user": "me", "cron": "0 5 * * *"}), folder)
+    assert report.crontab is not None
+    assert "\n" not in report.crontab
+    subprocess.run(
+        ["/bin/sh", "-c", cron_command(report.crontab)],
+        cwd="/",
+        env={"PATH": "/usr/bin:/bin"},
+        check=True,
+    )
+    assert (folder / "shop.log").read_text() == f"{programs}/spark-lake {folder} run\n"
