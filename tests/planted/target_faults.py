@@ -70,7 +70,8 @@ TARGET_FAULTS = (
     Fault(
         "rejected records of a run are dropped",
         JOURNAL,
-        "            PublishedFile(file.path, layout.rejected(run_id, stream), file.rows, file.bytes)\n",
+        "            PublishedFile(file.path, layout.rejected(run_id, stream), "
+        "file.rows, file.bytes)\n",
         "            *()\n",
         (
             "tests/target/validate/test_quarantine.py",
