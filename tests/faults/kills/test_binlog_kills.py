@@ -37,14 +37,14 @@ class Shop:
 
     def __init__(self, connection: pymysql.Connection, chance: random.Random) -> None:
         self.connection, self.chance = connection, chance
-        self.visits: Counter[tuple[Any, ...]] = Counter()
+        self.histories: list[Counter[tuple[Any, ...]]] = []
         self.version = 0
 
     def begin(self) -> None:
-        """The table was read: what came and went before is in no history."""
+        """The table may have been read now: then what came and went before is in no history."""
         with self.connection.cursor() as cursor:
             cursor.execute("select id, version from visits")
-            self.visits = Counter((*row, False) for row in cursor.fetchall())
+            self.histories.append(Counter((*row, False) for row in cursor.fetchall()))
 
     def change(self) -> None:
         """A few transactions, some of which are rolled back."""
@@ -66,7 +66,8 @@ class Shop:
                     f"delete from visits where id = {version} and version = {version} limit 1"
                 )
                 if kept := self.chance.random() < 0.8:
-                    self.visits.update({(version, version, False): 2, (version, version, True): 1})
+                    for history in self.histories:
+                        history.update({(version, version, False): 2, (version, version, True): 1})
                 cursor.execute("commit" if kept else "rollback")
 
     @property
@@ -109,14 +110,16 @@ def test_kills_over_the_binlog(request: pytest.FixtureRequest, tmp_path: Path, n
         killed = 0
         for number, kill in enumerate([*first, *later], start=1):
             killed += round_of(pipe, kill)
-            if number == len(first):
+            # The table was read by the run of the first commit, or by one that died before it and
+            # was continued: whether its checkpoint came before its death is a matter of time.
+            if number <= len(first):
                 shop.begin()
             shop.change()
         assert killed == 8
         round_of(pipe, Kill())
         assert pipe.rows(f"{prefix}-orders", "id, version, note") == shop.orders
         visits = pipe.rows(f"{prefix}-visits", "id, version, _sdc_deleted_at is not null")
-        assert Counter(visits) == shop.visits
+        assert Counter(visits) in shop.histories
 
 
 def round_of(pipe: Pipe, kill: Kill) -> bool:
