@@ -47,8 +47,7 @@ QUERY = "select count(*) as orders, sum(amount) as amount from 'lake/raw/public-
 NEXT_DAY = "spark-lake run   # the next day"
 COMMANDS = (
     f"spark-lake init --jdbc-url {SHOWN_URL} --user postgres --tables public.* --bucket ./lake "
-    "--pipeline shop "
-    "--incremental-table 'public.orders:updated_at:timestamp!upsert'",
+    "--pipeline shop --incremental-table 'public.orders:updated_at:timestamp!upsert'",
     "spark-lake run",
     NEXT_DAY,
     f'python -c "import duckdb; duckdb.sql(\\"{QUERY}\\").show()"',
@@ -99,9 +98,8 @@ def _fill(database: Database, first: int, last: int) -> None:
             )
         connection.execute("create index if not exists orders_updated_at on orders (updated_at)")
         connection.execute(
-            "insert into orders select n, n % 5000, n % 9973 / 100.0, timestamp '2026-01-01' + n * "
-            "interval '1 second' "
-            f"from generate_series({first}, {last}) n"
+            "insert into orders select n, n % 5000, n % 9973 / 100.0, timestamp '2026-01-01' + n "
+            f"* interval '1 second' from generate_series({first}, {last}) n"
         )
         connection.execute(
             "insert into customers select n, 'customer ' || n from generate_series(1, 5000) n on "
@@ -181,9 +179,8 @@ def _svg(frames: list[Frame]) -> str:
     font = f"font:{FONT}px ui-monospace,SFMono-Regular,Menlo,Consolas,monospace;white-space:pre"
     lines = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" '
-        f'height="{height}" '
-        'role="img" aria-label="A first run on PostgreSQL, the next one and a query, in a '
-        'terminal">',
+        f'height="{height}" role="img" aria-label="A first run on PostgreSQL, the next one and a '
+        'query, in a terminal">',
         f"<style>text{{{font}}}{''.join(styles)}</style>",
         '<rect width="100%" height="100%" rx="8" fill="#2e3440"/>',
         *groups,

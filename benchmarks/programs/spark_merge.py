@@ -37,9 +37,8 @@ def main() -> None:
     elif what == "delta":
         new.createOrReplaceTempView("changes")
         spark.sql(
-            f"MERGE INTO delta.`{table}` AS old USING changes AS new ON old.{KEY} = new.{KEY} "
-            "WHEN MATCHED AND new.clock >= old.clock THEN UPDATE SET * WHEN NOT MATCHED THEN "
-            "INSERT *"
+            f"MERGE INTO delta.`{table}` AS old USING changes AS new ON old.{KEY} = new.{KEY} WHEN "
+            "MATCHED AND new.clock >= old.clock THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
         )
     else:
         kept = spark.read.parquet(table).join(new.select(KEY), KEY, "left_anti")

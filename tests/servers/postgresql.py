@@ -113,8 +113,7 @@ def client_ports(connection: psycopg.Connection[Any]) -> set[int]:
     """Where the sessions of others in this database come from."""
     found = connection.execute(
         "select client_port from pg_stat_activity where datname = current_database() and "
-        "client_port > 0 "
-        "and pid <> pg_backend_pid()"
+        "client_port > 0 and pid <> pg_backend_pid()"
     )
     return {port for (port,) in found}
 

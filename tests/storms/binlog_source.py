@@ -92,8 +92,7 @@ class BinlogSource:
             ("update orders set body = %s, note = %s where id = %s", (big, text, number)),
             ("delete from orders where id = %s", (number,)),
             ("update orders set id = %s where id = %s and not exists (select * from (select id "
-                "from orders) o "
-             "where o.id = %s)", (number + 60, number, number + 60)),
+                "from orders) o where o.id = %s)", (number + 60, number, number + 60)),
             ("insert ignore into items values (%s, 1, %s, %s), (%s, 2, %s, null), (%s, 5, %s, '')",
              (number, text, big, number, text, number, text)),
             ("update items set what = %s where order_id = %s", (text, number)),

@@ -34,8 +34,7 @@ PLAIN_METHODS = ("append-only", "overwrite")
 RUNS = 12
 COLUMNS = (
     "tenant, id, coalesce(strftime(clock, '%Y-%m-%dT%H:%M:%S'), ''), note, _sdc_deleted_at IS NOT "
-    "NULL, "
-    "coalesce(_sdc_table_version, -1)"
+    "NULL, coalesce(_sdc_table_version, -1)"
 )
 BAD = Stream("bad", "append-only", keyed=False, cursor=False, bookmark=None)
 ENDINGS = ("good", "announced", "dead", "cut", "invalid", "unknown", "behind")

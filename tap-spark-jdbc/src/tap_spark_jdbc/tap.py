@@ -243,8 +243,7 @@ class TapSparkJdbc(Tap):
         if self.settings.batch_config is not None and self.settings.batch_config.root is None:
             raise ConfigurationError(
                 "batch_config.storage.root: is missing: start with --state-from target.json, then "
-                "the files go into "
-                "the bucket of that config, or name their folder"
+                "the files go into the bucket of that config, or name their folder"
             )
 
     def begin_session(self) -> None:
@@ -370,8 +369,7 @@ class TapSparkJdbc(Tap):
         if hidden := [plan.stream for plan in plans if plan.table.filtered]:
             logger.warning(
                 "row-level security applies to this user in %s: rows that its policies hide do not "
-                "arrive; a user with "
-                "BYPASSRLS sees all",
+                "arrive; a user with BYPASSRLS sees all",
                 _named(hidden),
             )
 
@@ -452,16 +450,14 @@ class TapSparkJdbc(Tap):
             if stream.plan.detect_deletes:
                 raise ConfigurationError(
                     f"stream {stream.name}: detect_deletes compares keys, which stream_maps or "
-                    "flattening may change; "
-                    "put these into the target's config"
+                    "flattening may change; put these into the target's config"
                 )
             if self.batches is not None:
                 raise ConfigurationError(
                     f"stream {stream.name}: batches (batch_config) are written by Spark, and "
-                    "stream_maps or flattening "
-                    "change records in Python; use rename, exclude_columns or mask in "
-                    "stream_options, put these into "
-                    "the target's config, or take batch_config out"
+                    "stream_maps or flattening change records in Python; use rename, "
+                    "exclude_columns or mask in stream_options, put these into the target's "
+                    "config, or take batch_config out"
                 )
 
 

@@ -126,9 +126,8 @@ class TargetSparkLake(Target):
             if other := place_of_another(os.environ, storage.url, settings.pipeline):
                 self.logger.warning(
                     "Meltano keeps the state as %s, this target as pipeline %s in %s: Meltano does "
-                        "not see what a "
-                    "pipe does there; let state_backend.uri and .lake.pipelines name the target's "
-                        "bucket and pipeline",
+                        "not see what a pipe does there; let state_backend.uri and "
+                        ".lake.pipelines name the target's bucket and pipeline",
                     other, settings.pipeline, storage.url,
                 )  # fmt: skip
             store = open_state_store(settings.state_backend, storage, settings.pipeline)

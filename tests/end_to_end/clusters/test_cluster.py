@@ -306,9 +306,8 @@ SHOP = [
     "seq) from seq_1_to_3000",
     "create table kept (code bigint primary key, line varchar(400) not null)",
     "insert into kept select seq, repeat(concat('note note ', seq), 20) from seq_1_to_2000",
-    "create function passed(code bigint) returns bigint no sql begin "
-    "if code = 1500 and get_lock('hold', 240) then do release_lock('hold'); end if; return code; "
-    "end",
+    "create function passed(code bigint) returns bigint no sql begin if code = 1500 and "
+    "get_lock('hold', 240) then do release_lock('hold'); end if; return code; end",
     "create view held as select passed(code) as code, line from kept",
 ]
 HELD = (

@@ -56,8 +56,7 @@ STRANGERS = {
         "create table nested as select '{{1,2},{3,4}}'::int[] as a; grant select on nested to "
         "reader",
         "reading failed: column a (integer[]) holds a value that is not a valid INTEGER ARRAY, set "
-        "its "
-        "type_overrides to text: {{1,2},{3,4}};",
+        "its type_overrides to text: {{1,2},{3,4}};",
     ),
     "closed-inside": (
         "create schema closed; create table closed.inside (id int); grant select on closed.inside "

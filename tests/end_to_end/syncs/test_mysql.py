@@ -27,9 +27,8 @@ def test_a_lake_of_mysql_is_in_step(spark: SparkSession, mysql: MySQL, tmp_path:
     run(
         database,
         "create table t (id bigint unsigned primary key, at datetime(6) not null, v varchar(20) "
-        "character set latin1, "
-        "twice bigint unsigned as (id * 2) virtual, hidden int invisible default 7, key (at)) "
-        "collate utf8mb4_0900_ai_ci",
+        "character set latin1, twice bigint unsigned as (id * 2) virtual, hidden int invisible "
+        "default 7, key (at)) collate utf8mb4_0900_ai_ci",
         "insert into t (id, at, v) select seq, '2026-01-01' + interval seq second, 'é' from "
         f"{counted(300)}",
         "create table plain (a varchar(9) character set utf8mb3, b varbinary(16), c set('x', 'y'))",

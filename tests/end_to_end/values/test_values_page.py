@@ -64,8 +64,7 @@ def test_the_page_of_types_says_what_postgresql_s_columns_become(
         # What the page does not name must be what it says of any other type.
         unnamed = connection.execute(
             "select array_agg(format_type(oid, null)) from pg_type where typtype in ('b', 'r', "
-            "'m') "
-            "and typnamespace in ('pg_catalog'::regnamespace, 'public'::regnamespace) and "
+            "'m') and typnamespace in ('pg_catalog'::regnamespace, 'public'::regnamespace) and "
             "typcategory <> 'Z'"
         ).fetchone()[0]
         # A bare `character` is one of length 1.

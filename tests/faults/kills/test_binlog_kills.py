@@ -25,9 +25,8 @@ TAP_9, TARGET_9 = Victim(TAP), Victim(TARGET)
 TABLES = (
     "create table orders (id int primary key, version int, note varchar(60)) character set latin1",
     "create table visits (id int, version int)",
-    "insert into orders select seq, 0, 'old é' from "
-    "(with recursive s(seq) as (select 1 union all select seq + 1 from s where seq < 300) select "
-    "seq from s) n",
+    "insert into orders select seq, 0, 'old é' from (with recursive s(seq) as (select 1 union all "
+    "select seq + 1 from s where seq < 300) select seq from s) n",
     "insert into visits select id, 0 from orders",
 )
 

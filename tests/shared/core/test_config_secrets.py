@@ -66,10 +66,8 @@ NAMED += [
     {"catalog": {name: "{s}"}}
     for name in (
         "header.Authorization header.Cookie adls.connection-string connectionString "
-        "kafka.sasl.jaas.config sas "
-        "fs.azure.sas.container.account.blob.core.windows.net OAuthPvtKey hexkey signing_key "
-        "hmac_key sig "
-        "X-Amz-Signature"
+        "kafka.sasl.jaas.config sas fs.azure.sas.container.account.blob.core.windows.net "
+        "OAuthPvtKey hexkey signing_key hmac_key sig X-Amz-Signature"
     ).split()
 ]
 IN_URLS = [

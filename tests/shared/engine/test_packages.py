@@ -43,9 +43,8 @@ def repository(tmp_path: Path) -> str:
         / "[artifact]-[revision].[ext]"
     )
     settings.write_text(
-        '<ivysettings><settings defaultResolver="here"/><resolvers>'
-        '<filesystem name="here"><artifact '
-        f'pattern="{pattern}"/></filesystem></resolvers></ivysettings>'
+        '<ivysettings><settings defaultResolver="here"/><resolvers><filesystem '
+        f'name="here"><artifact pattern="{pattern}"/></filesystem></resolvers></ivysettings>'
     )
     return str(settings)
 

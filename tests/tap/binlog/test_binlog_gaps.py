@@ -81,8 +81,7 @@ def test_cascades(own: MariaDB, tmp_path: Path) -> None:
     """A foreign key's own changes of rows are not in the log."""
     script = (
         "create table parents (id int primary key);\ncreate table t (id int primary key, parent "
-        "int, "
-        "foreign key (parent) references parents (id) on delete cascade)"
+        "int, foreign key (parent) references parents (id) on delete cascade)"
     )
     with piped(own, tmp_path, script) as (pipe, cursor):
         cursor.execute("select version()")
@@ -246,8 +245,7 @@ def follow(follower: pymysql.cursors.Cursor, facts: dict[str, Any], *, mysql: bo
         follower.execute(
             f"change replication source to source_host = {place}, source_port = {facts['port']}, "
             f"source_user = '{facts['user']}', source_password = '{facts['password']}', source_ssl "
-            "= 1, "
-            "source_auto_position = 1"
+            "= 1, source_auto_position = 1"
         )
     else:
         follower.execute(

@@ -67,8 +67,7 @@ class Writers:
             ("delete from orders where id = %s", (number,)),
             (
                 "update orders set id = %s where id = %s and not exists (select * from (select id "
-                "from orders) o "
-                "where o.id = %s)",
+                "from orders) o where o.id = %s)",
                 (number + 25, number, number + 25),
             ),
             (

@@ -171,8 +171,7 @@ def make_matrix(
         cursor.execute("drop table if exists matrix")
         cursor.execute(
             f"create table matrix (id int auto_increment primary key, {', '.join(described)}, "
-            f"{generated}) "
-            "character set utf8mb4 collate utf8mb4_bin"
+            f"{generated}) character set utf8mb4 collate utf8mb4_bin"
         )
         for row in range(length):
             given = [values[row] if row < len(values) else None for values, _ in types.values()]

@@ -59,8 +59,7 @@ def url(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> str:
         )
         connection.execute(
             "insert into other (r, l, b, f, n, x) values (3.4028235E38, 'long', cast(X'FF00' as "
-            "blob), X'010203', "
-            "-99999, xmlparse(document '<a>1</a>' preserve whitespace))"
+            "blob), X'010203', -99999, xmlparse(document '<a>1</a>' preserve whitespace))"
         )
         connection.execute("insert into other (r) values (null)")
     return url

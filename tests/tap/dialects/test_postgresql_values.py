@@ -134,8 +134,7 @@ def test_a_moment_of_any_year_leaves_with_its_very_microsecond(
     )
     made = " union all ".join(
         f"select (({first} + random()::numeric * ({last} - {first}))::numeric(20, 6) * "
-        "1000000)::bigint as m "
-        f"from generate_series(1, 50000)"
+        "1000000)::bigint as m from generate_series(1, 50000)"
         for first, last in spans
     )
     with psycopg.connect(database.dsn, autocommit=True) as connection:

@@ -104,8 +104,7 @@ def test_a_changed_config_starts_anew_and_says_so(dead, caplog, changed):
         "drop index t_k",
         "create table another (id integer primary key)",
         "alter table t rename to u; create table t (id integer primary key, k integer, other "
-        "integer, v integer);"
-        "create index t_k2 on t (k); drop table u",
+        "integer, v integer);create index t_k2 on t (k); drop table u",
     ],
 )
 def test_changed_tables_start_anew_and_say_so(dead, caplog, change):

@@ -80,8 +80,7 @@ def test_a_tie_group_larger_than_its_fingerprints_is_not_repeated(sqlite):
     values = ", ".join(f"({number}, 7, 'row {number}')" for number in range(count))
     tap, database = sqlite(
         "create table t (id integer primary key, k integer, v text); insert into t values "
-        f"{values};"
-        "create index t_k on t (k);",
+        f"{values};create index t_k on t (k);",
         incremental_tables=["t:k:integer"],
         slice_rows=MAX_BOUNDARY_HASHES,
     )

@@ -66,9 +66,8 @@ def shop(spark: SparkSession, tmp_path: Path) -> Iterator[sqlite3.Connection]:
     connection = sqlite3.connect(tmp_path / "shop.db", isolation_level=None)
     connection.executescript(
         "create table a (id integer primary key, k text, v text); insert into a values (1, '5', "
-        "1), (2, '100', 2);"
-        "create index a_k on a (k); create table b (id integer primary key); insert into b values "
-        "(1);"
+        "1), (2, '100', 2);create index a_k on a (k); create table b (id integer primary key); "
+        "insert into b values (1);"
     )
     yield connection
     connection.close()

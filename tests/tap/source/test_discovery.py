@@ -217,8 +217,7 @@ def test_three_queries_find_two_thousand_tables_and_named_ones_alone_are_asked(
     run(
         database,
         "do $$ begin for i in 1..2000 loop execute format('create table t%s (id int primary key, a "
-        "text)', i); "
-        "end loop; end $$",
+        "text)', i); end loop; end $$",
     )
     source = source_of(login(database))
     with closing(Recorded.open(spark.sparkContext._gateway, source)) as connection:

@@ -112,9 +112,8 @@ def test_views_partitions_keyless_and_empty_tables_of_mariadb(
     run(
         database,
         "create table parted (id int, day date, primary key (id, day)) partition by range "
-        "(to_days(day)) "
-        "(partition p0 values less than (to_days('2025-01-01')), partition p1 values less than "
-        "maxvalue)",
+        "(to_days(day)) (partition p0 values less than (to_days('2025-01-01')), partition p1 "
+        "values less than maxvalue)",
         "insert into parted values (1, '2024-05-05'), (2, '2025-05-05'), (3, '9999-12-31')",
         "create view shown as select id as number, day from parted where id > 1",
         "create table keyless (v varchar(5))",
@@ -290,9 +289,8 @@ def test_settings_of_a_server_change_nothing(database: MariaDatabase, pipe) -> N
     run(
         database,
         "create table t (id int primary key auto_increment, at timestamp(3), name varchar(20), "
-        "letters char(9), "
-        "amount decimal(20,4), single float, raw varbinary(9), doc json, bits bit(3)) character "
-        "set utf8mb4",
+        "letters char(9), amount decimal(20,4), single float, raw varbinary(9), doc json, bits "
+        "bit(3)) character set utf8mb4",
         *(
             f"insert into t values ({n}, '2026-01-01 00:00:0{n}.5', 'é\\\\ {n} ☃', 'ab', 1.5, 0.1, "
             "x'00ff', '[1]', 5)"

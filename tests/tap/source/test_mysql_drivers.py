@@ -130,16 +130,13 @@ def test_other_drivers_bring_the_same_rows(database: MySQLDatabase) -> None:
     """MariaDB's driver 4 and MySQL's own, which are chosen by `driver_package` alone."""
     run(
         database,
-        "create table t (id bigint unsigned primary key, b tinyint(1), y year, n decimal(10,2), "
-        "at datetime(6) not null, ts timestamp(6) null, h time(6), raw blob, note longtext, yes "
-        "bit(1), bits bit(9), "
-        "f float, d double, e enum('x','y'), doc json, day date, key (at))",
+        "create table t (id bigint unsigned primary key, b tinyint(1), y year, n decimal(10,2), at "
+        "datetime(6) not null, ts timestamp(6) null, h time(6), raw blob, note longtext, yes "
+        "bit(1), bits bit(9), f float, d double, e enum('x','y'), doc json, day date, key (at))",
         "insert into t values (18446744073709551615, 5, 2155, 1.50, '2025-03-30 02:30:00.000001', "
         "'2025-03-30 02:30:00.5', '-838:59:58', x'00ff', '😀\\\\', 1, 5, 1.1, "
-        "-2.2250738585072014e-308, 'x', "
-        "'{\"a\": 1}', '0001-01-01'), "
-        "(1, null, null, null, '2024-01-01', null, null, null, null, null, null, null, null, null, "
-        "null, null)",
+        "-2.2250738585072014e-308, 'x', '{\"a\": 1}', '0001-01-01'), (1, null, null, null, "
+        "'2024-01-01', null, null, null, null, null, null, null, null, null, null, null)",
     )
     config = login(
         database, schemas=[database.name], incremental_tables=[f"{database.name}.t:at:datetime"]
@@ -175,8 +172,7 @@ def test_own_driver_holds_a_part_of_the_rows(database: MySQLDatabase, tmp_path: 
         "set session cte_max_recursion_depth = 200000",
         "create table t (id int, note varchar(2000) character set ascii)",
         "insert into t with recursive s as (select 1 id union all select id + 1 from s where id < "
-        "200000) "
-        "select id, repeat(char(65 + id % 26 using ascii), 2000) from s",
+        "200000) select id, repeat(char(65 + id % 26 using ascii), 2000) from s",
     )
     cached_jars(OWN["driver_package"])
     batches = {"encoding": {"format": "parquet"}, "storage": {"root": str(tmp_path)}}

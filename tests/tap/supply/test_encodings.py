@@ -71,8 +71,7 @@ class Encoded(PostgreSQL):
             connection.execute(f"drop database {database.name}")
             connection.execute(
                 f"create database {database.name} encoding '{self.encoding}' template template0 "
-                "locale 'C' "
-                "locale_provider libc"
+                "locale 'C' locale_provider libc"
             )
         return database
 

@@ -54,10 +54,9 @@ def test_no_change_of_the_log_shows_what_is_masked(
         pipe.save(first.final)
         connection.execute(
             "INSERT INTO people VALUES (555205552, 'Grace Planted', '1906-12-09', "
-            "'5555666677778888', 'planted', 2);"
-            "UPDATE people SET plain = 3 WHERE id = 555105551;"
-            "UPDATE people SET id = 555305553 WHERE id = 555105551;"
-            "DELETE FROM people WHERE id = 555205552"
+            "'5555666677778888', 'planted', 2);UPDATE people SET plain = 3 WHERE id = "
+            "555105551;UPDATE people SET id = 555305553 WHERE id = 555105551;DELETE FROM people "
+            "WHERE id = 555205552"
         )
         later = pipe.run()
         connection.execute("SELECT pg_drop_replication_slot(%s)", (database.name,))

@@ -34,16 +34,14 @@ create table high partition of orders for values from (100) to (200);
         (f"{PARTITIONED} alter table orders replica identity nothing", "REPLICA IDENTITY NOTHING"),
         (
             f"{PARTITIONED} create unique index other on orders (id, note); alter table orders "
-            "alter note set not null;"
-            "alter table orders replica identity using index other",
+            "alter note set not null;alter table orders replica identity using index other",
             "another REPLICA IDENTITY",
         ),
         (f"{PARTITIONED} alter table high replica identity nothing", "REPLICA IDENTITY NOTHING"),
         (
             "create table orders (id int, note text) partition by range (id); alter table orders "
-            "replica identity full;"
-            "create table low partition of orders for values from (0) to (100); alter table low "
-            "add primary key (id)",
+            "replica identity full;create table low partition of orders for values from (0) to "
+            "(100); alter table low add primary key (id)",
             "another REPLICA IDENTITY",
         ),
         ("create table orders (id int primary key) partition by range (id)", "no partition yet"),

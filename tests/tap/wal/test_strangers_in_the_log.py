@@ -49,8 +49,7 @@ def test_a_table_that_the_user_may_not_publish_is_left_out(postgresql: Any, tmp_
         user = f"logger_of_{database.info.dbname}"
         database.execute(
             f"create role {user} login replication password 'logger-secret'; alter table orders "
-            f"owner to {user};"
-            f"grant create on database {database.info.dbname} to {user}"
+            f"owner to {user};grant create on database {database.info.dbname} to {user}"
         )
         pipe.config |= {"user": user, "password": "logger-secret"}
         committed(pipe)

@@ -198,6 +198,5 @@ def test_a_config_that_is_missing_is_one_clear_line(tmp_path: Path) -> None:
     assert (
         done.stderr
         == f"spark-lake: --config {tmp_path}/none.json: No such file or directory; name it by "
-        "--config, or let "
-        "`spark-lake init` write one\n"
+        "--config, or let `spark-lake init` write one\n"
     )

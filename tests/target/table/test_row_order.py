@@ -72,8 +72,7 @@ class Partitioned(Lake):
         with duckdb.connect() as connection:
             return connection.sql(
                 f"SELECT {COLUMNS} FROM read_parquet('{self.folder}/raw/s/**/*.parquet', "
-                "hive_partitioning = true) "
-                "ORDER BY ALL"
+                "hive_partitioning = true) ORDER BY ALL"
             ).fetchall()
 
     def upsert(self) -> None:

@@ -211,8 +211,7 @@ class Bookmark:
         if saved_key != replication_key:
             raise StateError(
                 f"stream {stream}: the saved bookmark is of replication key {saved_key!r}, the run "
-                "uses "
-                f"{replication_key!r}; run with --full, or set the bookmark anew"
+                f"uses {replication_key!r}; run with --full, or set the bookmark anew"
             )
         try:
             _check_type(value, key_type, aware=aware, ours="boundary" in entry)

@@ -241,8 +241,7 @@ def _members(properties: JSON, owner: str) -> Struct:
     if pair := twins(properties):
         raise SchemaError(
             f"{owner}: columns {pair[0]!r} and {pair[1]!r} differ only by case, which no reader of "
-            "the lake could "
-            "tell apart; deselect one of them, or rename it"
+            "the lake could tell apart; deselect one of them, or rename it"
         )
     return Struct.of(
         {name: lake_type(each, f"{owner}.{name}") for name, each in properties.items()}

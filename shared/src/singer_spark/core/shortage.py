@@ -43,8 +43,7 @@ _LIMITS = {
         r"Could not reserve enough space|Could not allocate (?:compressed class space|metaspace)|"
         r"insufficient memory for the Java Runtime|Cannot allocate memory"
     ): "the machine has too little memory for Java: free some, raise the limit (ulimit -v), or "
-    "lower "
-    "spark.driver.memory in `spark.conf`",
+    "lower spark.driver.memory in `spark.conf`",
 }
 
 

@@ -136,9 +136,8 @@ def _watch(context: SparkContext) -> None:
         if waited > LOOK_SECONDS:
             logger.warning(
                 "%s: no task has begun on %s for %d s; an executor is starting, or there is no "
-                    "core or memory for one: "
-                "then give it more, or ask for less (spark.dynamicAllocation.maxExecutors, "
-                    "spark.executor.memory)",
+                    "core or memory for one: then give it more, or ask for less "
+                    "(spark.dynamicAllocation.maxExecutors, spark.executor.memory)",
                 context.appName, context.master, waited,
             )  # fmt: skip
 

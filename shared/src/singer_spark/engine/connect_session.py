@@ -111,7 +111,6 @@ def check_zone(session: SparkSession) -> None:
     if wrong:
         raise ConfigurationError(
             f"the Spark Connect server runs in the zone {', '.join(wrong)}, in which times without "
-            "a zone may shift; "
-            "start it with -Duser.timezone=UTC in spark.driver.extraJavaOptions and "
-            "spark.executor.extraJavaOptions"
+            "a zone may shift; start it with -Duser.timezone=UTC in spark.driver.extraJavaOptions "
+            "and spark.executor.extraJavaOptions"
         )

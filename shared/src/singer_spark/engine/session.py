@@ -48,9 +48,8 @@ SECONDS_TO_CLEAN_UP = 5
 # often enough is still compiled soon.
 COMPILER_OPTIONS = (
     "-XX:Tier3InvocationThreshold=1000 -XX:Tier3MinInvocationThreshold=500 "
-    "-XX:Tier3CompileThreshold=5000 "
-    "-XX:Tier4InvocationThreshold=20000 -XX:Tier4MinInvocationThreshold=3000 "
-    "-XX:Tier4CompileThreshold=60000 "
+    "-XX:Tier3CompileThreshold=5000 -XX:Tier4InvocationThreshold=20000 "
+    "-XX:Tier4MinInvocationThreshold=3000 -XX:Tier4CompileThreshold=60000 "
     "-XX:Tier4BackEdgeThreshold=160000"
 )
 # With only its first compiler, a JVM has room for 48 MB of compiled code, and stops compiling when
@@ -63,8 +62,7 @@ SMALL_HEAP_OPTIONS = "-Xms64m -XX:NewSize=16m"
 # redacted.
 DRIVERS = (
     "org.postgresql org.mariadb.jdbc com.mysql oracle.jdbc oracle.net com.microsoft.sqlserver "
-    "com.ibm.db2 org.h2 "
-    "org.apache.derby org.sqlite org.duckdb net.snowflake"
+    "com.ibm.db2 org.h2 org.apache.derby org.sqlite org.duckdb net.snowflake"
 ).split()
 LOGGING = """\
 rootLogger.level = {level}

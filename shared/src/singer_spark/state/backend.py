@@ -37,14 +37,12 @@ _CREATE = (
 )
 _CREATE_HISTORY = (
     "CREATE TABLE IF NOT EXISTS {history} (pipeline VARCHAR(1000) NOT NULL, run_id VARCHAR(100) "
-    "NOT NULL, "
-    "state TEXT NOT NULL, format_version INTEGER DEFAULT 1 NOT NULL, saved_at {moment}, PRIMARY "
-    "KEY (pipeline, run_id))"
+    "NOT NULL, state TEXT NOT NULL, format_version INTEGER DEFAULT 1 NOT NULL, saved_at {moment}, "
+    "PRIMARY KEY (pipeline, run_id))"
 )
 _READ = (
     "SELECT CAST(state AS TEXT), format_version, CAST(run_id AS TEXT), CAST(lake AS TEXT) FROM "
-    "{table} "
-    "WHERE pipeline = :pipeline"
+    "{table} WHERE pipeline = :pipeline"
 )
 _REGISTER = (
     "INSERT INTO {table} (pipeline, format_version, lake) VALUES (:pipeline, :version, :lake) "
@@ -57,18 +55,16 @@ _REPLACE = (
     "WHERE pipeline = :pipeline AND CAST(state AS TEXT) = :seen AND (lake IS NULL OR lake = :lake)"
 )
 _FIRST = (
-    "INSERT INTO {table} AS kept (pipeline, state, format_version, run_id, saved_at, lake) "
-    "VALUES (:pipeline, :state, :version, :run_id, :saved_at, :lake) "
-    "ON CONFLICT (pipeline) DO UPDATE SET state = excluded.state, format_version = "
-    "excluded.format_version, "
-    "run_id = excluded.run_id, saved_at = excluded.saved_at "
-    "WHERE kept.state IS NULL AND (kept.lake IS NULL OR kept.lake = excluded.lake)"
+    "INSERT INTO {table} AS kept (pipeline, state, format_version, run_id, saved_at, lake) VALUES "
+    "(:pipeline, :state, :version, :run_id, :saved_at, :lake) ON CONFLICT (pipeline) DO UPDATE SET "
+    "state = excluded.state, format_version = excluded.format_version, run_id = excluded.run_id, "
+    "saved_at = excluded.saved_at WHERE kept.state IS NULL AND (kept.lake IS NULL OR kept.lake = "
+    "excluded.lake)"
 )
 _REMEMBER = (
-    "INSERT INTO {history} (pipeline, run_id, state, format_version, saved_at) "
-    "VALUES (:pipeline, :run_id, :state, :version, :saved_at) "
-    "ON CONFLICT (pipeline, run_id) DO UPDATE SET state = excluded.state, saved_at = "
-    "excluded.saved_at"
+    "INSERT INTO {history} (pipeline, run_id, state, format_version, saved_at) VALUES (:pipeline, "
+    ":run_id, :state, :version, :saved_at) ON CONFLICT (pipeline, run_id) DO UPDATE SET state = "
+    "excluded.state, saved_at = excluded.saved_at"
 )
 _FORGET = (
     "DELETE FROM {history} WHERE pipeline = :pipeline AND run_id <= (SELECT run_id FROM {history} "

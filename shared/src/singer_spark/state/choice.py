@@ -98,10 +98,8 @@ def kept_elsewhere(pipeline: str, store: StateStore, entry: RunEntry) -> Configu
     """
     return ConfigurationError(
         f"pipeline {pipeline} keeps its state in {place_of(entry) or IN_THE_BUCKET}, and this "
-        "config names "
-        f"{store.place or IN_THE_BUCKET}: give the target's config with its state_backend; if that "
-        "has changed, "
-        "the target's next run moves the state"
+        f"config names {store.place or IN_THE_BUCKET}: give the target's config with its "
+        "state_backend; if that has changed, the target's next run moves the state"
     )
 
 
@@ -118,10 +116,8 @@ def check_owner(storage: Storage, pipeline: str, store: StateStore) -> str | Non
     if read_entry(storage, runs_folder(pipeline), signature.run_id) is None:
         raise StateError(
             f"{store.origin} was saved by run {signature.run_id} of the lake {signature.lake}, "
-            f"which {storage.url} "
-            "knows nothing of: give one of the two lakes another pipeline or table_name; or remove "
-            "that state, if its "
-            "lake is gone"
+            f"which {storage.url} knows nothing of: give one of the two lakes another pipeline or "
+            "table_name; or remove that state, if its lake is gone"
         )
     return signature.run_id
 

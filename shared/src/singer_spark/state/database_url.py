@@ -17,8 +17,7 @@ from singer_spark.errors import ConfigurationError, register_secret
 SQLITE, POSTGRESQL = "sqlite", "postgresql"
 WITHOUT_PACKAGE = (
     "PostgreSQL needs a package that is not installed: pip install "
-    "'target-spark-lake[postgresql]', and "
-    "'tap-spark-jdbc[postgresql]' where only the tap is"
+    "'target-spark-lake[postgresql]', and 'tap-spark-jdbc[postgresql]' where only the tap is"
 )
 # PostgreSQL truncates names to 63 bytes; the history's table has a longer name.
 LONGEST_NAME = 63 - len("_history")

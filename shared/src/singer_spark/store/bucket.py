@@ -35,8 +35,7 @@ class NoLoginError(ExplainedError):
     def __init__(self) -> None:
         super().__init__(
             "there is no login for the store: no keys in storage_options or the environment, and "
-            "this machine has no "
-            "role",
+            "this machine has no role",
             "give key and secret in storage_options, or AWS_ACCESS_KEY_ID and "
             "AWS_SECRET_ACCESS_KEY, or AWS_PROFILE,",
         )

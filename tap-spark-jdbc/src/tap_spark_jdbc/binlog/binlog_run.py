@@ -146,8 +146,7 @@ class BinlogRun(ChangeLog[BinlogBookmark]):
             raise lost(
                 stream,
                 "the server does not have all transactions up to its bookmark (GTIDs "
-                f"{bookmark.gtids}): it was "
-                "restored, or fell behind in a failover",
+                f"{bookmark.gtids}): it was restored, or fell behind in a failover",
             )
 
     def check(self, plan: StreamPlan) -> None:
@@ -283,6 +282,5 @@ def _check_key(plan: StreamPlan) -> None:
     if not plan.key_properties and plan.load_method != "append-only":
         raise ConfigurationError(
             f"stream {plan.stream}: its table has no primary key, by which changes find their "
-            "rows: give it "
-            "key_properties, or the load_method append-only"
+            "rows: give it key_properties, or the load_method append-only"
         )

@@ -107,8 +107,7 @@ class BinlogServer:
             user = self.database.connection.rows("SELECT CURRENT_USER()")[0][0]
             raise ConfigurationError(
                 f"the server does not say where its log ends ({error}): run GRANT REPLICATION "
-                "CLIENT ON *.* TO "
-                f"{_quoted(str(user))}"
+                f"CLIENT ON *.* TO {_quoted(str(user))}"
             ) from error
 
 
@@ -129,10 +128,8 @@ def _check(known: Mapping[str, str]) -> None:
         if found.upper() != value:
             raise ConfigurationError(
                 f"LOG_BASED needs {name} {value or 'to be empty'}, and the server has {found}: run "
-                f"SET GLOBAL {name} = "
-                f"'{value}', and let applications connect again; then run the streams with --full, "
-                "as older changes "
-                "may be missing"
+                f"SET GLOBAL {name} = '{value}', and let applications connect again; then run the "
+                "streams with --full, as older changes may be missing"
             )
 
 

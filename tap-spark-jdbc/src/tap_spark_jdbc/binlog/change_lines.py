@@ -124,9 +124,8 @@ class BinlogStream(PendingLines):
             raise lost(
                 self.name,
                 f"rows in the log have other columns ({len(table.types)}) than its table: it was "
-                "altered in between, "
-                "and the server does not log the names of columns (SET GLOBAL binlog_row_metadata "
-                "= 'FULL' lets it)",
+                "altered in between, and the server does not log the names of columns (SET "
+                "GLOBAL binlog_row_metadata = 'FULL' lets it)",
             )
         return {
             number: each

@@ -115,8 +115,7 @@ class BinlogValues:
         except (pa.ArrowInvalid, ValueError, IndexError) as error:
             raise SourceError(
                 f"stream {self.stream}: column {name} ({logged.native}) holds a value in the log "
-                "that does not fit "
-                f"({error}); set its type_overrides to text"
+                f"that does not fit ({error}); set its type_overrides to text"
             ) from error
 
     def _texts(self, values: Values, kind: LoggedType, logged: LoggedColumn) -> pa.Array:

@@ -157,8 +157,7 @@ def _error(code: int, before: str, text: str) -> SingerSparkError:
     if code == _LOST:
         return StateError(
             f"{before}{text}; what comes behind the bookmarks can't be read any more: run the "
-            "LOG_BASED streams with "
-            "--full, so that their tables are read again"
+            "LOG_BASED streams with --full, so that their tables are read again"
         )
     return SourceError(f"{before}{text}")
 
@@ -174,8 +173,7 @@ _EVENT, _ERROR = 0x00, 0xFF
 _CHECKSUM_BYTES = 4
 _SESSION = (
     "SET @master_binlog_checksum = @@global.binlog_checksum, @source_binlog_checksum = "
-    "@@global.binlog_checksum, "
-    "@mariadb_slave_capability = 4, net_write_timeout = 600"
+    "@@global.binlog_checksum, @mariadb_slave_capability = 4, net_write_timeout = 600"
 )
 
 

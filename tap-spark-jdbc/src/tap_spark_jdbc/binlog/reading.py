@@ -261,8 +261,7 @@ class BinlogReading:
                 raise lost(
                     stream.name,
                     f"the log has a statement ({statement.verb}) in place of the rows that it "
-                    "changed: a session set "
-                    "binlog_format",
+                    "changed: a session set binlog_format",
                 )
         return sent
 

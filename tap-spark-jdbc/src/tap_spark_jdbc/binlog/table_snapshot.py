@@ -89,9 +89,8 @@ def _locked(holder: JdbcConnection, tables: str, plans: Sequence[StreamPlan]) ->
                 return False
     raise SourceError(
         f"streams {', '.join(plan.stream for plan in plans)}: transactions that write to their "
-        "tables have been open "
-        f"for over {_LOCK_SECONDS * _ATTEMPTS} seconds, so there is no moment to read them at; run "
-        "it again later"
+        f"tables have been open for over {_LOCK_SECONDS * _ATTEMPTS} seconds, so there is no "
+        "moment to read them at; run it again later"
     )
 
 
@@ -128,9 +127,8 @@ def _without_lock(
     if keeping:
         raise ConfigurationError(
             f"streams {', '.join(keeping)}: the server commits transactions without a pause, so "
-            "without a lock the tap "
-            "can't tell which of them the first reading contains: GRANT LOCK TABLES to the user "
-            "for the first run"
+            "without a lock the tap can't tell which of them the first reading contains: GRANT "
+            "LOCK TABLES to the user for the first run"
         )
     logger.info(
         "the server commits without a pause: some changes that the first reading contains will be "
@@ -146,10 +144,8 @@ def _check_no_one_waits(database: Database) -> None:
     if any(each.endswith(("source_status", "master_status")) for each in names):
         raise ConfigurationError(
             "the server commits only what a replica has (semi-synchronous replication) and has no "
-            "GTIDs, so where a "
-            "table's reading begins in the log is known under a lock alone: GRANT LOCK TABLES to "
-            "the user for the "
-            "first run, or set gtid_mode = ON"
+            "GTIDs, so where a table's reading begins in the log is known under a lock alone: "
+            "GRANT LOCK TABLES to the user for the first run, or set gtid_mode = ON"
         )
 
 

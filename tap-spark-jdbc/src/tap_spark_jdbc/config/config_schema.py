@@ -48,8 +48,7 @@ STREAM_OPTIONS = _object(
         "replication_key": _setting(
             KEY,
             "Column whose values grow with each change, makes the stream INCREMENTAL; or an SQL "
-            "expression with "
-            "parentheses, or a list of such a column and one that cuts its ties",
+            "expression with parentheses, or a list of such a column and one that cuts its ties",
         ),
         "replication_key_type": _setting(
             TEXT,
@@ -184,8 +183,7 @@ CONFIG_JSONSCHEMA: JSON = _object(
         "jdbc_url": _setting(
             TEXT,
             "JDBC URL of the database: `jdbc:postgresql://…`, `jdbc:mariadb://…`, `jdbc:sqlite:…`, "
-            "`jdbc:duckdb:…`, "
-            "`jdbc:h2:…`, … ([databases](databases.md))",
+            "`jdbc:duckdb:…`, `jdbc:h2:…`, … ([databases](databases.md))",
             secret=True,
         ),
         "user": _setting({"type": "string"}, "Database user"),
@@ -218,15 +216,13 @@ CONFIG_JSONSCHEMA: JSON = _object(
         "incremental_tables": _setting(
             TEXTS,
             "Specs `schema.table:column:type[:i|e][@start][!append|upsert]`; a table that no spec "
-            "names and that has "
-            "no default key is fully exported on each run",
+            "names and that has no default key is fully exported on each run",
             default=[],
         ),
         "default_replication_method": _setting(
             {"type": "string", "enum": ["FULL_TABLE", "INCREMENTAL"]},
             "Method of every table that has the default replication key: INCREMENTAL where such a "
-            "key is given, "
-            "else FULL_TABLE",
+            "key is given, else FULL_TABLE",
         ),
         "default_replication_key": _setting(
             TEXT, "Replication key of every table that has a column of this name"
@@ -245,15 +241,13 @@ CONFIG_JSONSCHEMA: JSON = _object(
         "safety_lag_seconds": _setting(
             SECONDS,
             "Each run reads rows again from this much below its bookmark, for rows that were "
-            "committed late, and sends "
-            "those that are new or changed; 300 where not given, on PostgreSQL 0; in units of a "
-            "key that is no time",
+            "committed late, and sends those that are new or changed; 300 where not given, on "
+            "PostgreSQL 0; in units of a key that is no time",
         ),
         "safety_lag_rows": _setting(
             {"type": "integer", "minimum": 0},
             "The same for keys of whole numbers, in keys; `safety_lag_seconds` or else 1,000 where "
-            "not given, on "
-            "PostgreSQL 0",
+            "not given, on PostgreSQL 0",
         ),
         "settle_seconds": _setting(
             SECONDS,
@@ -263,20 +257,17 @@ CONFIG_JSONSCHEMA: JSON = _object(
         "late_rows": _setting(
             {"type": "string", "enum": LATE_ROWS},
             "PostgreSQL: where rows below the bookmark that were committed late are looked for: in "
-            "the whole table "
-            "(`all`), in a window below the bookmark, by the key's index (`window`), or only for "
-            "transactions that "
-            "were open at the last run (`open`, which `all` and `window` include); `auto`: `all` "
-            "in a table of up to "
-            "`late_rows_pages`, else `window` ([late rows](postgresql.md#late-committed-rows))",
+            "the whole table (`all`), in a window below the bookmark, by the key's index "
+            "(`window`), or only for transactions that were open at the last run (`open`, which "
+            "`all` and `window` include); `auto`: `all` in a table of up to `late_rows_pages`, "
+            "else `window` ([late rows](postgresql.md#late-committed-rows))",
             default="auto",
         ),
         "late_window": _setting(
             SECONDS,
             "How far below the bookmark `window` reaches: seconds, or units of the key for "
-            "numbers; 86,400 (a day), or "
-            "1,000,000 for numbers (more if the key's sequence has a CACHE or an increment), where "
-            "not given",
+            "numbers; 86,400 (a day), or 1,000,000 for numbers (more if the key's sequence has a "
+            "CACHE or an increment), where not given",
         ),
         "late_rows_pages": _setting(
             {"type": "integer", "minimum": 0},
@@ -287,8 +278,7 @@ CONFIG_JSONSCHEMA: JSON = _object(
         "on_stream_error": _setting(
             {"type": "string", "enum": ["fail", "skip"]},
             "`skip`: the other streams arrive, the run says which did not and exits 3; so does a "
-            "run with `fail` whose "
-            "failing streams never arrived and are named by no setting",
+            "run with `fail` whose failing streams never arrived and are named by no setting",
             default="fail",
         ),
         "null_replication_key": _setting(
@@ -299,20 +289,16 @@ CONFIG_JSONSCHEMA: JSON = _object(
         "engine": _setting(
             {"type": "string", "enum": ["auto", "local", "spark"]},
             "What does the work: `local`, this process with its JVM, without a Spark session; "
-            "`spark`, tasks of a "
-            "session, on this machine too; `auto`: `spark` if `spark.master` or `spark.remote` "
-            "names a cluster, else "
-            "`local` ([engines](engines.md#the-engine))",
+            "`spark`, tasks of a session, on this machine too; `auto`: `spark` if `spark.master` "
+            "or `spark.remote` names a cluster, else `local` ([engines](engines.md#the-engine))",
             default="auto",
         ),
         "reader": _setting(
             {"type": "string", "enum": ["auto", "jdbc", "arrow"]},
             "By which driver rows are read: `jdbc`, any database; `arrow`, the database's columnar "
-            "driver (PostgreSQL: "
-            "binary COPY by ADBC, in the tap or, on a cluster, in Spark's Python workers; MariaDB "
-            "and MySQL: "
-            "ConnectorX, on the tap's machine); `auto`: `arrow` where the rows are the same "
-            "([readers](engines.md#readers))",
+            "driver (PostgreSQL: binary COPY by ADBC, in the tap or, on a cluster, in Spark's "
+            "Python workers; MariaDB and MySQL: ConnectorX, on the tap's machine); `auto`: "
+            "`arrow` where the rows are the same ([readers](engines.md#readers))",
             default="auto",
         ),
         "n_jobs": _setting(
@@ -323,14 +309,12 @@ CONFIG_JSONSCHEMA: JSON = _object(
         "max_connections": _setting(
             {"type": "integer", "minimum": 2},
             "Maximum number of a run's connections to the database at a time: limits `n_jobs`, and "
-            "how many streams "
-            "are begun before their turn",
+            "how many streams are begun before their turn",
         ),
         "statement_timeout": _setting(
             {"type": "number", "exclusiveMinimum": 0},
             "Seconds after which the database ends a statement, a slice's too (PostgreSQL, "
-            "MariaDB, MySQL); its own "
-            "limit where not given",
+            "MariaDB, MySQL); its own limit where not given",
         ),
         "max_run_minutes": _setting(
             {"type": "number", "exclusiveMinimum": 0},
@@ -346,8 +330,7 @@ CONFIG_JSONSCHEMA: JSON = _object(
         "log_slot": _setting(
             {"type": "string", "pattern": "^[a-z0-9_]{1,63}$"},
             "Replication slot of LOG_BASED streams; `spark_tap_` with the pipeline's name, or the "
-            "database's, where "
-            "not given ([log-based](log-based.md#postgresql))",
+            "database's, where not given ([log-based](log-based.md#postgresql))",
         ),
         "log_publication": _setting(TEXT, "Their publication; named like the slot where not given"),
         "batch_config": _setting(
@@ -367,10 +350,9 @@ CONFIG_JSONSCHEMA: JSON = _object(
         "ssh_tunnel": _setting(
             SSH_TUNNEL,
             "The database is reached through this machine: `host`, `port`, `username`, "
-            "`private_key` or "
-            "`private_key_path` (`private_key_password`) or `password`, `host_key` or "
-            "`known_hosts_path`, "
-            "`bind_address` ([tunnels](configuration.md#ssh-tunnels))",
+            "`private_key` or `private_key_path` (`private_key_password`) or `password`, "
+            "`host_key` or `known_hosts_path`, `bind_address` "
+            "([tunnels](configuration.md#ssh-tunnels))",
         ),
         "storage_options": _setting(
             OPTIONS, "fsspec's options, for `--state` and for batches", default={}, secret=True

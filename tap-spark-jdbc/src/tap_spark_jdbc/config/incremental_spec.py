@@ -142,6 +142,5 @@ class _Parser:
         at = self.position if position is None else position
         return ConfigurationError(
             f"spec {self.text!r} goes wrong at character {at + 1} "
-            f"({self.text[:at]}-->{self.text[at:]}): "
-            f"{problem}; a spec is {GRAMMAR}"
+            f"({self.text[:at]}-->{self.text[at:]}): {problem}; a spec is {GRAMMAR}"
         )

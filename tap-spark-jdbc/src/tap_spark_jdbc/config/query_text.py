@@ -31,8 +31,7 @@ def query_problems(jdbc_url: object, queries: Sequence[Mapping[str, Any]]) -> li
         if not dialect.takes_with and words[:1] == ["WITH"]:
             problems.append(
                 f"queries: {name!r}: {dialect.name} takes no statement as a table that begins with "
-                "WITH; make a view "
-                "of it, and name that in `tables`"
+                "WITH; make a view of it, and name that in `tables`"
             )
         elif not dialect.takes_order_by and _only_sorts(words):
             problems.append(

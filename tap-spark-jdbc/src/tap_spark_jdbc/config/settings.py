@@ -50,8 +50,7 @@ def database_problems(config: Mapping[str, Any]) -> list[str]:
     if isinstance(connections, int) and connections < fewest:
         problems.append(
             f"max_connections: must be at least {fewest} for {dialect.name}: "
-            f"{dialect.own_connections} for questions, "
-            f"and one that reads rows"
+            f"{dialect.own_connections} for questions, and one that reads rows"
         )
     if config.get("statement_timeout") and dialect.statement_timeout is None:
         problems.append(
@@ -325,8 +324,7 @@ def _part_composite(pattern: str, known: dict[str, Any], problems: list[str]) ->
     if rest and known.setdefault("partition_column", rest[0]) != rest[0]:
         problems.append(
             f"stream_options.{pattern}: partition_column is {known['partition_column']!r}, but the "
-            "second column of "
-            f"its replication_key is {rest[0]!r}; take one of them out"
+            f"second column of its replication_key is {rest[0]!r}; take one of them out"
         )
 
 

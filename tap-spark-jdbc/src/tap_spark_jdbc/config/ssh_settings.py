@@ -47,8 +47,7 @@ def ssh_problems(url: object, ssh: Mapping[str, Any], spark: Mapping[str, Any]) 
     if elsewhere and not ssh.get("bind_address"):
         problems.append(
             "ssh_tunnel.bind_address: executors elsewhere reach the database through this machine; "
-            "give its address, "
-            "as they know it"
+            "give its address, as they know it"
         )
     if isinstance(url, str) and url.startswith(("jdbc:sqlite:", "jdbc:duckdb:")):
         problems.append("ssh_tunnel: the database of jdbc_url is a file of this machine")

@@ -44,13 +44,12 @@ _SHAPE = (
 # A vector's bytes: to its own text the server gives six digits of a number. Four make a number, the
 # lowest first: its sign, its exponent and its fraction, from which a double has it exactly.
 _VECTOR = (
-    "transform(transform(sequence(0, CAST(length({c}) DIV 8 - 1 AS INT)), n -> CAST(conv(concat("
-    "substr({c}, 8 * n + 7, 2), substr({c}, 8 * n + 5, 2), substr({c}, 8 * n + 3, 2), "
-    "substr({c}, 8 * n + 1, 2)), 16, 10) AS BIGINT)), "
-    "b -> CAST(IF(b < 2147483648, 1D, -1D) * CASE shiftright(b, 23) & 255 "
-    "WHEN 0 THEN (b & 8388607) * pow(2D, -149) "
-    "WHEN 255 THEN IF(b & 8388607 = 0, double('Infinity'), double('NaN')) "
-    "ELSE (1D + (b & 8388607) / 8388608D) * pow(2D, (shiftright(b, 23) & 255) - 127) END AS FLOAT))"
+    "transform(transform(sequence(0, CAST(length({c}) DIV 8 - 1 AS INT)), n -> "
+    "CAST(conv(concat(substr({c}, 8 * n + 7, 2), substr({c}, 8 * n + 5, 2), substr({c}, 8 * n + 3, "
+    "2), substr({c}, 8 * n + 1, 2)), 16, 10) AS BIGINT)), b -> CAST(IF(b < 2147483648, 1D, -1D) * "
+    "CASE shiftright(b, 23) & 255 WHEN 0 THEN (b & 8388607) * pow(2D, -149) WHEN 255 THEN IF(b & "
+    "8388607 = 0, double('Infinity'), double('NaN')) ELSE (1D + (b & 8388607) / 8388608D) * "
+    "pow(2D, (shiftright(b, 23) & 255) - 127) END AS FLOAT))"
 )
 _DIGITS = r"(\(\d+\))?"
 # A suffix of dates and times in the storage format of older versions: `datetime /* mariadb-5.3 */`.
@@ -333,8 +332,7 @@ _DIALECT = Dialect(
         {"connectTimeout": "20000", "socketTimeout": "20000"},
         "getThreadId",
         "SELECT 1 FROM information_schema.PROCESSLIST p WHERE p.ID = {session} AND p.COMMAND = "
-        "'Sleep' "
-        "AND p.USER = SUBSTRING_INDEX(USER(), '@', 1)",
+        "'Sleep' AND p.USER = SUBSTRING_INDEX(USER(), '@', 1)",
     ),
     properties={
         # For every connection, including the one with which Spark queries the columns.

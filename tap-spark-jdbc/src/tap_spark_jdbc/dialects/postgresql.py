@@ -42,8 +42,7 @@ def _microseconds(kind: str, fits: str) -> str:
     quick = "CAST(pg_catalog.date_part('epoch', {c}) * 1000000 AS bigint)"
     exact = (
         "CAST(pg_catalog.date_part('epoch', pg_catalog.date_trunc('second', {c})) AS bigint) * "
-        "1000000 "
-        "+ CAST(pg_catalog.date_part('microseconds', {c}) AS bigint) % 1000000"
+        "1000000 + CAST(pg_catalog.date_part('microseconds', {c}) AS bigint) % 1000000"
     )
     return f"CASE WHEN {near} THEN {quick} ELSE {_guarded(f'{{c}} {fits}', exact, 'bigint')} END"
 
@@ -349,9 +348,8 @@ _SEARCH_PATH = (
 # some drivers parse ahead.
 _PINS = (
     "PERFORM pg_catalog.set_config(pin, pinned, false) FROM (VALUES "
-    f"{' '.join(_SETTINGS.split())}, "
-    f"('search_path', {_SEARCH_PATH})) AS pins (pin, pinned) WHERE pg_catalog.current_setting(pin, "
-    "true) IS NOT NULL;"
+    f"{' '.join(_SETTINGS.split())}, ('search_path', {_SEARCH_PATH})) AS pins (pin, pinned) WHERE "
+    "pg_catalog.current_setting(pin, true) IS NOT NULL;"
 )
 _PINNED = "DO '" + f"BEGIN {_PINS} END".replace("'", "''") + "'"
 
@@ -408,8 +406,7 @@ POSTGRESQL = Dialect(
         "getBackendPID",
         # A pooler's number is no process: by chance it may be another's.
         "SELECT 1 FROM pg_catalog.pg_stat_activity a WHERE a.pid = {session} AND a.state LIKE "
-        "'idle%' "
-        "AND a.application_name = pg_catalog.current_setting('application_name')",
+        "'idle%' AND a.application_name = pg_catalog.current_setting('application_name')",
     ),
     properties={
         "ApplicationName": "tap-spark-jdbc",

@@ -76,9 +76,8 @@ def _text_bytes(text: str) -> str:
 
 # The driver silently replaces invalid UTF-8, so texts are read as bytes.
 _TEXT_OF_BYTES = (
-    "CASE WHEN {c} IS NULL THEN NULL "
-    "WHEN startswith({c}, X'FFFE') OR startswith({c}, X'FEFF') THEN decode({c}, 'UTF-16') "
-    "WHEN is_valid_utf8(CAST({c} AS STRING)) THEN CAST({c} AS STRING) "
+    "CASE WHEN {c} IS NULL THEN NULL WHEN startswith({c}, X'FFFE') OR startswith({c}, X'FEFF') "
+    "THEN decode({c}, 'UTF-16') WHEN is_valid_utf8(CAST({c} AS STRING)) THEN CAST({c} AS STRING) "
     "ELSE CAST(raise_error(concat({no_text}, hex({c}))) AS STRING) END"
 )
 _AS_IT_IS = (

@@ -294,6 +294,5 @@ def _agreed(column: Column, natural: KeyType, wanted: KeyType) -> KeyType:
         return KeyType.DATETIME if wanted is KeyType.TIMESTAMP else wanted
     raise ValueError(
         f"column {column.name!r} is of type {column.native_type}, which can't be a key of type "
-        f"{wanted}; "
-        f"its key type is {natural}: name that one, or another column"
+        f"{wanted}; its key type is {natural}: name that one, or another column"
     )

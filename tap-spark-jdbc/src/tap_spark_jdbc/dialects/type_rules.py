@@ -103,8 +103,7 @@ def complaint_of_key(name: str, key_type: KeyType) -> str:
     """
     text = (
         f"key column {name} holds a value that is not a valid {key_type}, leave such rows out by "
-        "where, or take "
-        "another key: "
+        "where, or take another key: "
     )
     return text.replace("{", "{ ")
 

@@ -98,7 +98,6 @@ def _found(extraction: Extraction, late: LateRows[Point], sent: Slice[Point]) ->
     sql, unseen = extraction.sql, late.unseen(WRITER)
     ((rows, new),) = extraction.connection.rows(
         f"SELECT CAST(COUNT(*) AS text) AS n, CAST(COUNT(CASE WHEN {unseen} THEN 1 END) AS text) "
-        "AS added "
-        f"{sql.source} AND {sql.condition(sent)}"
+        f"AS added {sql.source} AND {sql.condition(sent)}"
     )
     return _Found(int(rows or 0) - int(new or 0), int(new or 0))

@@ -355,8 +355,7 @@ def _lower(bounds: ColumnBounds, bookmark: Bookmark | None, window: LateWindow) 
         return bounds.point_of_bookmark(bookmark)
     logger.info(
         "stream %s: rows from %s to the bookmark %s are sent once more (safety_lag_seconds, and "
-            "the bookmark does not "
-        "say which of them were sent)",
+            "the bookmark does not say which of them were sent)",
         plan.stream, lowered.text, bookmark.value.text,
     )  # fmt: skip
     return bounds.point_of(lowered)
@@ -396,7 +395,6 @@ def _look_for_nulls(bounds: ColumnBounds) -> None:
     if plan.null_policy == "error":
         raise SourceError(
             f"stream {plan.stream}: there are rows whose replication key {name!r} is NULL; give "
-            "them a value, or set "
-            "null_replication_key to include or exclude"
+            "them a value, or set null_replication_key to include or exclude"
         )
     logger.info("stream %s: rows whose replication key %r is NULL are left out", plan.stream, name)

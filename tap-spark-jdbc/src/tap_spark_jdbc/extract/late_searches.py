@@ -220,9 +220,8 @@ class LateSearches:
         table = dialect.table(replace(plan.table, query=None))
         return (
             "no usable index on its replication key, so rows that are committed late are found "
-            "only if their "
-            "transactions were open at the last run (or by late_rows: all, which scans the table): "
-            f"CREATE INDEX CONCURRENTLY ON {table} ({name})"
+            "only if their transactions were open at the last run (or by late_rows: all, which "
+            f"scans the table): CREATE INDEX CONCURRENTLY ON {table} ({name})"
         )
 
 

@@ -114,9 +114,8 @@ def warn_of_the_future(plan: StreamPlan, point: Point | None) -> None:
     if _is_ahead(point.value, datetime.now(UTC).replace(tzinfo=None)):
         logger.warning(
             "stream %s: the greatest replication key lies in the future: %s; once it is the "
-                "bookmark, rows below it "
-            "are not seen; settle_seconds leaves such rows out; a bookmark already there must be "
-                "lowered in the state",
+                "bookmark, rows below it are not seen; settle_seconds leaves such rows out; a "
+                "bookmark already there must be lowered in the state",
             plan.stream, point.value.text,
         )  # fmt: skip
 
@@ -139,10 +138,8 @@ def warn_of_a_reload(bounds: ColumnBounds, bookmark: Bookmark | None, upper: Poi
         return
     logger.warning(
         "stream %s: no key of the source reaches the bookmark %s, the greatest is %s; if the "
-            "source was loaded anew, "
-        "or a sequence started again, rows below the bookmark may be missed: run once with --full, "
-            "or "
-        "`spark-lake state reset --stream %s`",
+            "source was loaded anew, or a sequence started again, rows below the bookmark may be "
+            "missed: run once with --full, or `spark-lake state reset --stream %s`",
         stream, bookmark.value.text, greatest.value.text, stream,
     )  # fmt: skip
 
@@ -202,8 +199,7 @@ class LateWindow:
         if not found:
             return cls(
                 text="none: "
-                f"{'safety_lag_rows' if counts and rows is not None else 'safety_lag_seconds'} "
-                "is 0"
+                f"{'safety_lag_rows' if counts and rows is not None else 'safety_lag_seconds'} is 0"
             )
         unit = "s" if key.key_type.is_moment else "keys"
         return cls(found, amount is not None, f"window of {found:,g} {unit}")

@@ -105,8 +105,7 @@ def account(run_id: str, streams: Mapping[str, StreamProgress]) -> str:
     complete = sum(progress.complete for progress in streams.values())
     return (
         f"continuing run {run_id}, which died: {rows} rows of {len(streams)} stream(s) are there "
-        "already, "
-        f"{complete} of them complete"
+        f"already, {complete} of them complete"
     )
 
 

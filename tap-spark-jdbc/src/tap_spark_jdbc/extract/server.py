@@ -120,8 +120,7 @@ class SnapshotServer:
             if int(number or 0) < _OLDEST * 10_000:
                 logger.warning(
                     "PostgreSQL %s is older than %d: slices are not read in one snapshot, and rows "
-                        "that are committed "
-                    "late are found by safety_lag_seconds alone",
+                        "that are committed late are found by safety_lag_seconds alone",
                     version, _OLDEST,
                 )  # fmt: skip
                 return False

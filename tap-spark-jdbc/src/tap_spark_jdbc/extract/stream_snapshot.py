@@ -137,18 +137,15 @@ class StreamSnapshots:
             if is_open or last is not None:
                 logger.warning(
                     "stream %s: transactions are open, and its rows don't say who wrote them (a "
-                    "view, query or foreign "
-                    "table, or not all of it may be read): rows that are committed late are found "
-                    "by "
-                    "safety_lag_seconds alone",
+                    "view, query or foreign table, or not all of it may be read): rows that are "
+                    "committed late are found by safety_lag_seconds alone",
                     plan.stream,
                 )
             return extraction
         if is_open:
             logger.info(
                 "stream %s: transactions %s open that began before this run's upper bound was "
-                "fixed; the next run "
-                "looks for what they commit",
+                "fixed; the next run looks for what they commit",
                 plan.stream,
                 "may be" if self.server.is_standby else "are",
             )
@@ -231,26 +228,20 @@ class StreamSnapshots:
             )
             logger.warning(
                 "stream %s: this is another server than the last run's (upgraded, restored or "
-                    "failed over), whose "
-                "transactions say nothing here: %s up to the bookmark%s are sent again; an "
-                    "append-only table holds "
-                "those twice that it has%s",
+                    "failed over), whose transactions say nothing here: %s up to the bookmark%s "
+                    "are sent again; an append-only table holds those twice that it has%s",
                 stream, reach, at,
                 "" if search.kind == "all" else "; older ones that were committed around the move "
-                    "may be missing: "
-                f"`spark-lake verify --repair --stream {stream}` brings them",
+                    f"may be missing: `spark-lake verify --repair --stream {stream}` brings them",
             )  # fmt: skip
             return None
         logger.warning(
             "stream %s: this is another server than the last run's (upgraded, restored or failed "
-                "over), so this run "
-            "can't tell which rows at or below the bookmark%s were committed late around the move, "
-                "or written there "
-            "since: such rows may be missing; bring them by `spark-lake verify --repair --stream "
-                "%s` or a run with "
-            "--full, or lower the bookmark by `spark-lake state set --stream %s --value …`; rows "
-                "that are committed "
-            "late from now on are found again",
+                "over), so this run can't tell which rows at or below the bookmark%s were "
+                "committed late around the move, or written there since: such rows may be "
+                "missing; bring them by `spark-lake verify --repair --stream %s` or a run with "
+                "--full, or lower the bookmark by `spark-lake state set --stream %s --value …`; "
+                "rows that are committed late from now on are found again",
             stream, at, stream, stream,
         )  # fmt: skip
         if last.system != system or last.xmax > xmax:
@@ -390,8 +381,7 @@ class StreamSnapshots:
         if len(written.seen) == MAX_SEEN:
             logger.warning(
                 "stream %s: a transaction has been open so long that more than %d others wrote to "
-                    "the table since: "
-                "rows of the later ones may come again",
+                    "the table since: rows of the later ones may come again",
                 extraction.plan.stream, MAX_SEEN,
             )  # fmt: skip
         return written
@@ -401,10 +391,8 @@ def _warn_of_joined(stream: str, late: LateRows[Point]) -> None:
     if late.joined != NONE_JOINED:
         logger.warning(
             "stream %s: %s since the last run: all of its rows below the bookmark are sent, and "
-            "append-only tables may "
-            "hold some of them twice; rows that are gone with the tables before it stay in the "
-            "lake until a run with "
-            "--full",
+            "append-only tables may hold some of them twice; rows that are gone with the tables "
+            "before it stay in the lake until a run with --full",
             stream,
             "another table has taken its name"
             if late.joined == ALL_JOINED

@@ -39,8 +39,7 @@ def with_computed_key(
     if table.column(name) is not None:
         raise ConfigurationError(
             f"stream {table.stream}: replication_key {expression!r} would be a column {name!r}, "
-            "which the table has "
-            "already; make a stream of it by `queries`"
+            "which the table has already; make a stream of it by `queries`"
         )
     # Needed to find late rows.
     writer = ", t.xmin, t.tableoid" if dialect.shares_snapshots and not table.is_view else ""

@@ -166,19 +166,14 @@ def written_query(
     )
     return (
         "WITH written AS MATERIALIZED (SELECT w, joined, pg_catalog.bool_or(placed) AS "
-        f"placed{ends} FROM ({rows}) r "
-        f"GROUP BY w, joined) "
-        "SELECT (SELECT pg_catalog.string_agg(CAST(d AS text), ',' ORDER BY d) FROM (SELECT d "
-        "FROM "
-        f"(SELECT DISTINCT {distance} AS d FROM written WHERE {_within('w', xmin, xmax - xmin)}) "
-        "between_both "
-        f"WHERE pg_catalog.pg_visible_in_snapshot({number}, CAST({snapshot} AS pg_snapshot)) "
-        f"AND pg_catalog.pg_xact_status({number}) = 'committed' ORDER BY d LIMIT {MAX_SEEN}) seen) "
-        "AS distances, "
-        "(SELECT CASE WHEN pg_catalog.bool_or(placed) THEN '1' ELSE '0' END FROM written WHERE "
-        f"{unseen}) AS is_late, "
-        f"(SELECT CASE WHEN COUNT(*) > 0 THEN '1' ELSE '0' END FROM written WHERE {unseen}) AS "
-        f"is_new{texts}"
+        f"placed{ends} FROM ({rows}) r GROUP BY w, joined) SELECT (SELECT "
+        "pg_catalog.string_agg(CAST(d AS text), ',' ORDER BY d) FROM (SELECT d FROM (SELECT "
+        f"DISTINCT {distance} AS d FROM written WHERE {_within('w', xmin, xmax - xmin)}) "
+        f"between_both WHERE pg_catalog.pg_visible_in_snapshot({number}, CAST({snapshot} AS "
+        f"pg_snapshot)) AND pg_catalog.pg_xact_status({number}) = 'committed' ORDER BY d LIMIT "
+        f"{MAX_SEEN}) seen) AS distances, (SELECT CASE WHEN pg_catalog.bool_or(placed) THEN '1' "
+        f"ELSE '0' END FROM written WHERE {unseen}) AS is_late, (SELECT CASE WHEN COUNT(*) > 0 "
+        f"THEN '1' ELSE '0' END FROM written WHERE {unseen}) AS is_new{texts}"
     )
 
 

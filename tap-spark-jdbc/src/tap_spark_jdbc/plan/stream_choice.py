@@ -114,9 +114,8 @@ def _named_key(
         return named
     logger.info(
         "stream %s: other tables inherit from it, and its primary key %s does not hold for their "
-        "rows: it is sent "
-        "without a key; if the rows of all have different ones, name it in key_properties in "
-        "stream_options",
+        "rows: it is sent without a key; if the rows of all have different ones, name it in "
+        "key_properties in stream_options",
         *(table.stream, ", ".join(table.parent_key)),
     )
     return ()
@@ -196,14 +195,12 @@ def detects_deletes(stream: str, choice: Choice) -> bool:
     if choice.options.end_value is not None:
         raise ValueError(
             "detect_deletes compares the whole table, and with end_value the run is a backfill of "
-            "a range; take one of "
-            "the two out"
+            "a range; take one of the two out"
         )
     if choice.load_method == "append-only":
         raise ValueError(
             "detect_deletes needs a table with one row for each key, and append-only never removes "
-            "a row; ask for "
-            "load_method upsert or append-dedup"
+            "a row; ask for load_method upsert or append-dedup"
         )
     if choice.load_method == "overwrite":
         logger.info(

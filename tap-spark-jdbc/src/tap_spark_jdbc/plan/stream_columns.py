@@ -192,8 +192,7 @@ def renamed_columns(
         if renamed.keys() & {twin, column.name}:
             raise ValueError(
                 f"rename: columns {twin!r} and {column.name!r} would both be {sent!r} (in any "
-                "case); rename one of "
-                "them to another name, or leave it out by exclude_columns"
+                "case); rename one of them to another name, or leave it out by exclude_columns"
             )
         raise ValueError(
             f"columns {twin!r} and {column.name!r} differ only by case, which no reader of a lake "

@@ -257,12 +257,10 @@ class JdbcStream(Stream):
         if sent.late and is_keyed:
             why = (
                 "were sent again, as this is another server than the last run's: an append-only "
-                "table holds those "
-                "twice that it has"
+                "table holds those twice that it has"
                 if self.extraction.moved
                 else "that were written or committed since the last run were sent; after a dump "
-                "and restore these came "
-                "before, and an append-only table holds them twice"
+                "and restore these came before, and an append-only table holds them twice"
             )
             self.logger.info("stream %s: %d rows at or below the bookmark %s", self.name, rows, why)
 

@@ -307,8 +307,7 @@ class Database:
                 root._hidden = True
                 logger.info(
                     "this user may not see open transactions, so rows that are committed after "
-                        "more than the window "
-                    "are not found; run %s (%s)",
+                        "more than the window are not found; run %s (%s)",
                     dialect.open_transactions_grant.replace("{user}", self.settings.user or "the "
                         "user"), error,
                 )  # fmt: skip

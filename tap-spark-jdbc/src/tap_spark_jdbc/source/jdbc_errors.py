@@ -23,8 +23,7 @@ _HINTS = {
     "53400": "if it is the limit of replication slots, raise max_replication_slots, or drop a slot "
     "that is not needed",
     "55P03": "another session holds or awaits a lock on the table (ALTER, TRUNCATE, VACUUM FULL, "
-    "…); run again: that "
-    "goes on where this run stopped",
+    "…); run again: that goes on where this run stopped",
     "57014": "give the statement more time, or make slices smaller by slice_rows",
     "XJ004": "check the path in jdbc_url",
     "SQLITE_CANTOPEN": "check the path in jdbc_url",
@@ -40,13 +39,11 @@ _DEFINER = (
 # Hints by the message's text, where the SQLSTATE is not enough.
 _RSA = (
     "the server wants this password encrypted: put sslMode=verify-full (or trust) into jdbc_url, "
-    "or, where the network "
-    "is trusted, allowPublicKeyRetrieval=true"
+    "or, where the network is trusted, allowPublicKeyRetrieval=true"
 )
 _SELF_SIGNED = (
     "the server's certificate is not known here: name that of its authority by serverSslCert in "
-    "jdbc_url, or put "
-    "sslMode=trust there, which takes any"
+    "jdbc_url, or put sslMode=trust there, which takes any"
 )
 _HINTS_BY_WORDS = {
     "RSA public key is not available": _RSA,
@@ -54,8 +51,7 @@ _HINTS_BY_WORDS = {
     "Self signed certificates": _SELF_SIGNED,
     # MariaDB's driver 3 does not know MySQL's vectors.
     "org.mariadb.jdbc.client.DataType": "a column is of a type that the driver does not know: of a "
-    "vector, select "
-    "HEX(column) in the query",
+    "vector, select HEX(column) in the query",
     # The columnar driver gives no SQLSTATE between two batches.
     "canceling statement due to": _HINTS["57014"],
 }

@@ -88,8 +88,7 @@ class RemoteConnection(JdbcConnection):
     def _no_driver(self) -> ConfigurationError:
         return ConfigurationError(
             f"spark.remote: tables of {self._source.dialect.name} are found by asking its driver, "
-            "which Spark Connect "
-            "does not let a program do; use spark.master"
+            "which Spark Connect does not let a program do; use spark.master"
         )
 
     def _queried(self, sql: str) -> list[Row]:

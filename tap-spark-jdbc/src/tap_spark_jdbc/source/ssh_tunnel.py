@@ -189,9 +189,8 @@ async def _login(settings: SshSettings) -> asyncssh.SSHClientConnection:
     except asyncssh.HostKeyNotVerifiable as error:
         raise ConfigurationError(
             f"ssh_tunnel: the host key of {place} is not the one that is known ({error.reason}); "
-            "look at it by "
-            f"`ssh-keyscan -p {settings.port} {settings.host}`, and if it is the right one give it "
-            "in host_key"
+            f"look at it by `ssh-keyscan -p {settings.port} {settings.host}`, and if it is the "
+            "right one give it in host_key"
         ) from error
     except asyncssh.PermissionDenied as error:
         raise SourceError(
@@ -245,8 +244,7 @@ def _bare(line: str) -> str:
     if line.lstrip().startswith("@"):
         raise ConfigurationError(
             "ssh_tunnel.host_key: a line with a marker (@revoked, @cert-authority) is not a key to "
-            "trust; give a file "
-            "with such lines in known_hosts_path"
+            "trust; give a file with such lines in known_hosts_path"
         )
     words = line.split()
     first = next((place for place, word in enumerate(words) if _KEY_TYPE.fullmatch(word)), 0)

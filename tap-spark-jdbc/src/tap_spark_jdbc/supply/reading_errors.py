@@ -84,8 +84,7 @@ def unwritable(stream: str, place: str, reason: str) -> StorageError:
     """The error for a batch file that can't be written to its location."""
     return StorageError(
         f"stream {stream}: a batch can't be written to {place}: {cut(reason, 400)}; look at "
-        "`batch_config` and "
-        "`storage_options`"
+        "`batch_config` and `storage_options`"
     )
 
 

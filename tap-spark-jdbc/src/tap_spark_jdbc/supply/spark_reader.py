@@ -92,8 +92,7 @@ class SparkReader(JdbcReader):
                 if len(attempts) > 1:
                     raise DisturbedError(
                         f"stream {self.sql.plan.stream}: an executor was lost while its rows were "
-                        "fetched, and "
-                        "a second reading may contain other rows: run it again"
+                        "fetched, and a second reading may contain other rows: run it again"
                     )
                 for batch in batches:
                     take(batch.replace_schema_metadata(None))

@@ -35,10 +35,9 @@ NAMED = 5
 _MARK = "tap_spark_jdbc.checked"
 _POOLED = (
     "a pooler in transaction mode (pgBouncer, RDS Proxy) is between: the tap's time zone, date "
-    "style and search path "
-    "may be lost between two statements, and one connection sees another's settings and prepared "
-    "statements; name the "
-    "server's own port, or a pool in session mode, in jdbc_url"
+    "style and search path may be lost between two statements, and one connection sees another's "
+    "settings and prepared statements; name the server's own port, or a pool in session mode, in "
+    "jdbc_url"
 )
 
 
@@ -221,8 +220,7 @@ def _late_rows(tap: TapSparkJdbc, plans: Sequence[StreamPlan]) -> Iterator[Findi
             name = dialect.quote(plan.replication_key.column.name)
             missing[plan.stream] = (
                 "no index on its replication key, so each run reads the whole table; CREATE INDEX "
-                "... ON "
-                f"{dialect.table(plan.table)} ({name}) makes it cheap"
+                f"... ON {dialect.table(plan.table)} ({name}) makes it cheap"
             )
         by_text[told.get(plan.stream) or LateWindow.of(plan, tap.settings, dialect).text].append(
             plan.stream

@@ -60,8 +60,7 @@ def open_source(
     if changes:
         raise ConfigurationError(
             f"the tap's {' and '.join(changes)} change records in Python, so the lake's rows are "
-            "not the source's: "
-            "there is nothing to compare"
+            "not the source's: there is nothing to compare"
         )
     import_singer_sdk()
     from tap_spark_jdbc.tap import TapSparkJdbc

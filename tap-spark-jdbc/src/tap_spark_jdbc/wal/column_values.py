@@ -184,9 +184,8 @@ class LogValues:
     def _unfit(self, name: str, why: str) -> SourceError:
         return SourceError(
             f"stream {self.stream}: column {name} holds a value in the log that does not fit "
-            f"({why}); set its "
-            "type_overrides to text; where its type was changed since, read the stream anew with "
-            "--full"
+            f"({why}); set its type_overrides to text; where its type was changed since, read the "
+            "stream anew with --full"
         )
 
 

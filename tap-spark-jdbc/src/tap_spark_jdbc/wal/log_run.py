@@ -63,18 +63,16 @@ def check_bookmark(
         raise lost(
             stream,
             f"slot {slot.slot} begins at {lsn_text(slot.confirmed)}, behind its bookmark "
-            f"{lsn_text(bookmark.lsn)}: "
-            "the changes in between are gone (an older state was restored, or someone else moved "
-            "or remade the slot: "
-            "two pipelines that read one database need a log_slot each)",
+            f"{lsn_text(bookmark.lsn)}: the changes in between are gone (an older state was "
+            "restored, or someone else moved or remade the slot: two pipelines that read one "
+            "database need a log_slot each)",
         )
     if bookmark.timeline not in ("", slot.timeline) and bookmark.lsn > slot.confirmed:
         raise lost(
             stream,
             f"its bookmark is of the server's timeline {bookmark.timeline}, and this is "
-            f"{slot.timeline} (a failover, "
-            "or a return to an earlier moment): other changes than those that were read may lie "
-            "before it",
+            f"{slot.timeline} (a failover, or a return to an earlier moment): other changes than "
+            "those that were read may lie before it",
         )
     if bookmark.table and bookmark.table != table.oid:
         raise lost(stream, "its table was dropped and made anew")
@@ -89,8 +87,7 @@ def check_end(stream: str, bookmark: LogBookmark, until: int) -> None:
         raise lost(
             stream,
             f"its bookmark {lsn_text(bookmark.lsn)} lies behind the end of the server's log "
-            f"{lsn_text(until)}: the "
-            "server was restored to an earlier moment",
+            f"{lsn_text(until)}: the server was restored to an earlier moment",
         )
 
 
@@ -110,8 +107,7 @@ def check_partitions(database: Database, table: LogTable, bookmark: LogBookmark)
     if gone := len(bookmark.partitions - table.partitions):
         logger.warning(
             "stream %s: %d partition(s) were detached or dropped since the last run, which the log "
-            "does not say: their "
-            "rows stay in the lake; run with --full if they are to go",
+            "does not say: their rows stay in the lake; run with --full if they are to go",
             *(table.stream, gone),
         )
 

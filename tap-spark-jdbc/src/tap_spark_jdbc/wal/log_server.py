@@ -51,8 +51,7 @@ class LogServer:
             return ""
         return (
             f"; the user needs the right to use slots: as a superuser run ALTER ROLE {self.role} "
-            "REPLICATION (on a "
-            "managed server, grant the provider's role for it)"
+            "REPLICATION (on a managed server, grant the provider's role for it)"
         )
 
 
@@ -72,8 +71,7 @@ def log_server(database: Database) -> LogServer:
     if level != "logical":
         raise ConfigurationError(
             f"LOG_BASED needs wal_level logical, and the server has {level}: as a superuser run "
-            "ALTER SYSTEM SET "
-            "wal_level = 'logical', then restart the server (on a managed one set its parameter "
-            "for it)"
+            "ALTER SYSTEM SET wal_level = 'logical', then restart the server (on a managed one "
+            "set its parameter for it)"
         )
     return LogServer(int(version or 0), str(name), str(role), replicates == "1", str(encoding))

@@ -127,9 +127,8 @@ class Publication:
         """
         return SourceError(
             f"publication {self.name} is not there, or younger than the log that slot {slot} "
-            "keeps, and can't read "
-            "that: run `spark-lake log drop`, then the tap with --full; or name the "
-            "log_publication that was there"
+            "keeps, and can't read that: run `spark-lake log drop`, then the tap with --full; or "
+            "name the log_publication that was there"
         )
 
     def wait_for_writers(self, tables: Sequence[LogTable]) -> None:
@@ -166,8 +165,7 @@ class Publication:
                 processes = ", ".join(pid or "none: it is prepared" for pid in waited.values())
                 raise SourceError(
                     f"stream {table.stream}: a transaction that may have begun before the table "
-                    "was published is still "
-                    f"open (process {processes}); end it, or run again later"
+                    f"was published is still open (process {processes}); end it, or run again later"
                 )
             time.sleep(0.1)
             there = {row[0] for row in self._rows(question)}
@@ -196,8 +194,7 @@ class Publication:
         except SourceError as error:
             raise SourceError(
                 f"publication {self.name}: {error}; let a superuser, or the owner of the tables "
-                "with CREATE on "
-                f"the database, run: {statement}"
+                f"with CREATE on the database, run: {statement}"
             ) from error
 
     def _rows(self, sql: str) -> list[tuple[str | None, ...]]:

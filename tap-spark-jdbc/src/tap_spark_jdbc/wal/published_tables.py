@@ -109,16 +109,13 @@ def log_table(database: Database, plan: StreamPlan) -> LogTable:
     if kind == "p" and not leaves:
         raise ConfigurationError(
             f"stream {plan.stream}: table {name} has no rows of its own in the log, as it has no "
-            "partition yet; set "
-            "another replication_method"
+            "partition yet; set another replication_method"
         )
     if has_heirs == "1":
         raise ConfigurationError(
             f"stream {plan.stream}: other tables inherit from {name}, and their rows are read with "
-            "it, while the log "
-            "has their changes as their own: set another replication_method, or take the children "
-            "out (ALTER TABLE "
-            f"… NO INHERIT {name}) and run with --full"
+            "it, while the log has their changes as their own: set another replication_method, or "
+            f"take the children out (ALTER TABLE … NO INHERIT {name}) and run with --full"
         )
     for part in (root, *leaves):
         _check_identity(plan, part)
@@ -158,9 +155,8 @@ def _check_identity(plan: StreamPlan, part: Mapping[str, Any]) -> None:
     if lacking:
         raise ConfigurationError(
             f"stream {plan.stream}: the log names old rows of {table} by {', '.join(key)}, and its "
-            "key_properties have "
-            f"{', '.join(lacking)}, too: take that out, or ALTER TABLE {table} REPLICA IDENTITY "
-            "FULL"
+            f"key_properties have {', '.join(lacking)}, too: take that out, or ALTER TABLE {table} "
+            "REPLICA IDENTITY FULL"
         )
     immediate, deferred = (
         [set(each) for each in part[kind] or ()] for kind in ("immediate", "deferred")
@@ -169,9 +165,8 @@ def _check_identity(plan: StreamPlan, part: Mapping[str, Any]) -> None:
     if any(each <= ours for each in deferred) and not any(each <= ours for each in immediate):
         raise ConfigurationError(
             f"stream {plan.stream}: the key {', '.join(plan.key_properties)} of {table} is "
-            "DEFERRABLE, so two rows can "
-            "have it at one time within a transaction: make the constraint NOT DEFERRABLE, or name "
-            "other key_properties"
+            "DEFERRABLE, so two rows can have it at one time within a transaction: make the "
+            "constraint NOT DEFERRABLE, or name other key_properties"
         )
 
 
@@ -187,8 +182,6 @@ def _check_same_identity(
     if not whole or root["identity"] == "f":
         raise ConfigurationError(
             f"stream {plan.stream}: partition {part['name']} has another REPLICA IDENTITY than "
-            f"{root['name']}, so the "
-            "log can't say which row was changed: ALTER TABLE … REPLICA IDENTITY the same, of "
-            f"{root['name']} and of "
-            "each partition, then run with --full"
+            f"{root['name']}, so the log can't say which row was changed: ALTER TABLE … REPLICA "
+            f"IDENTITY the same, of {root['name']} and of each partition, then run with --full"
         )

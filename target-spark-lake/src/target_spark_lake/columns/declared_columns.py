@@ -146,8 +146,7 @@ def _declared_type(text: str) -> LakeType:
     except ValueError as error:
         raise ValueError(
             f"{text!r} is not a type; use {', '.join((*_AS_TEXT, *_LAKE_NAMES))}, DECIMAL(12,2), "
-            "one of them followed "
-            "by ARRAY, or struct<a:…> and array<…> as Spark prints them"
+            "one of them followed by ARRAY, or struct<a:…> and array<…> as Spark prints them"
         ) from error
 
 

@@ -64,9 +64,8 @@ def evolve(stream: str, table: Struct | None, incoming: Struct, rules: Evolution
     if rules.mode == FREEZE and (refused := [*changes, *_missing((), table, incoming)]):
         raise SchemaError(
             f"stream {stream}: its schema changed ({', '.join(refused)}) and schema_evolution is "
-            "freeze; nothing was "
-            "written. Give the stream its old columns in the tap, or set schema_evolution to "
-            "evolve or discard"
+            "freeze; nothing was written. Give the stream its old columns in the tap, or set "
+            "schema_evolution to evolve or discard"
         )
     return Evolution(columns, changes, tuple(join.left_out))
 
@@ -91,10 +90,9 @@ class _Join:
         )
         raise SchemaError(
             f"stream {stream}: {'; '.join(self._problems)}; nothing was written. Ways out: "
-            f"{remedies}give the column "
-            "its old type or another name in the tap, load it anew with load_method overwrite, or "
-            "load the stream into "
-            f"another table (`spark-lake state reset --stream {stream}`, then stream_options, path)"
+            f"{remedies}give the column its old type or another name in the tap, load it anew with "
+            "load_method overwrite, or load the stream into another table (`spark-lake state "
+            f"reset --stream {stream}`, then stream_options, path)"
         )
 
     def structs(self, path: Path, old: Struct, new: Struct, declared: Struct | None) -> Struct:
@@ -171,8 +169,7 @@ class _Join:
             if kind is not None and not may_become(kind, declared):
                 self._problems.append(
                     f"column {shown(path)} is {kind} in {where} and {declared} in stream_options "
-                    "(columns), which does "
-                    "not hold all of it"
+                    "(columns), which does not hold all of it"
                 )
         return declared
 

@@ -166,10 +166,9 @@ class Partitioning:
         """The error for a value that no folder name can hold."""
         return RecordError(
             f"stream {self.stream}: the value {value[:60]!r} of column {name} can't be the name of "
-            "a hive folder (an "
-            f"empty text would be read as NULL, a name has {LONGEST_FOLDER} bytes at most); take "
-            f"{name} out of "
-            "partition_by in stream_options, or correct the value at the source"
+            f"a hive folder (an empty text would be read as NULL, a name has {LONGEST_FOLDER} "
+            f"bytes at most); take {name} out of partition_by in stream_options, or correct the "
+            "value at the source"
         )
 
     def underflow(self, part: Part, value: str) -> RecordError:
@@ -180,10 +179,9 @@ class Partitioning:
         """
         return RecordError(
             f"stream {self.stream}: the value {value} of column {part.column} has no {part}, as "
-            "that is less than the "
-            f"least number of the column's type; take {part} out of partition_by in "
-            "stream_options, use a power of two "
-            "as its width, or correct the value at the source"
+            f"that is less than the least number of the column's type; take {part} out of "
+            "partition_by in stream_options, use a power of two as its width, or correct the "
+            "value at the source"
         )
 
     def refuse_many(self, folders: int) -> None:
@@ -195,9 +193,8 @@ class Partitioning:
         if folders > MOST_FOLDERS:
             raise ConfigurationError(
                 f"stream {self.stream}: partition_by {', '.join(self.texts)} makes {folders} "
-                "folders in one batch, "
-                f"more than {MOST_FOLDERS}; partition by what has fewer values, such as month() of "
-                "a time"
+                f"folders in one batch, more than {MOST_FOLDERS}; partition by what has fewer "
+                "values, such as month() of a time"
             )
 
 
@@ -269,10 +266,9 @@ def check_unchanged(stream: str, table: str, before: Sequence[str], now: Sequenc
     if tuple(before) != tuple(now):
         raise ConfigurationError(
             f"stream {stream}: table {table} is partitioned by {', '.join(before) or 'nothing'}, "
-            "partition_by says "
-            f"{', '.join(now) or 'nothing'}; set partition_by back, load it once with load_method "
-            "overwrite, or "
-            f"run `spark-lake state reset --stream {stream}` and give the stream another `path`"
+            f"partition_by says {', '.join(now) or 'nothing'}; set partition_by back, load it once "
+            f"with load_method overwrite, or run `spark-lake state reset --stream {stream}` and "
+            "give the stream another `path`"
         )
 
 

@@ -74,8 +74,7 @@ def check_given_up(
     if entry.phase == PUBLISHED:
         raise StateError(
             f"run {run_id} is published, so there is nothing to give up; `spark-lake state restore "
-            f"{run_id} --before` "
-            "makes the state before it the current one"
+            f"{run_id} --before` makes the state before it the current one"
         )
     if last is None or last.run_id != run_id:
         raise StateError(

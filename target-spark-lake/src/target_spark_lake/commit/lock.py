@@ -94,10 +94,8 @@ class RunLock:
         ttl = self.entry.ttl_seconds
         return LockedError(
             f"pipeline {self.layout.pipeline}: run {by.run_id} ({by.holder()}) took over, as this "
-            "run showed no sign "
-            f"of life for {ttl:g} s (lock_ttl_seconds) or was unlocked by force; nothing more of "
-            "it is published, "
-            "run it again"
+            f"run showed no sign of life for {ttl:g} s (lock_ttl_seconds) or was unlocked by "
+            "force; nothing more of it is published, run it again"
         )
 
     def _show_life(self) -> None:
@@ -224,8 +222,7 @@ def _check_pipeline(storage: Storage, layout: Layout, entry: LockEntry) -> None:
 def _held(layout: Layout, entry: LockEntry) -> str:
     return (
         f"pipeline {layout.pipeline} is held by {entry.holder()} (run {entry.run_id}); wait for "
-        "its end, "
-        "or end that process. Only if it is gone for good and its machine can't say so: "
+        "its end, or end that process. Only if it is gone for good and its machine can't say so: "
         "`spark-lake unlock --force`"
     )
 

@@ -126,8 +126,7 @@ class PipelineRun:
         if left is not None:
             raise LockedError(
                 f"pipeline {self.layout.pipeline}: run {left.run_id} died and the next run goes on "
-                "from what it "
-                f"staged, which {command} would throw away; {again} after that run"
+                f"from what it staged, which {command} would throw away; {again} after that run"
             )
 
     def write_checkpoint(
@@ -201,8 +200,7 @@ class PipelineRun:
         except (StorageError, LockedError) as error:
             raise StorageError(
                 f"run {self.run_id} is committed, but not all of it is published yet: the next "
-                "run, or `spark-lake "
-                f"recover`, finishes it ({error})"
+                f"run, or `spark-lake recover`, finishes it ({error})"
             ) from error
         remember_tables(self.storage, self.layout, commit, published)
         self._end()
@@ -239,8 +237,7 @@ class PipelineRun:
         if entry is None:
             raise LockedError(
                 f"pipeline {self.layout.pipeline}: another process took run {self.run_id} for dead "
-                "and undid it; "
-                "nothing of it happened, run it again"
+                "and undid it; nothing of it happened, run it again"
             )
         return entry
 

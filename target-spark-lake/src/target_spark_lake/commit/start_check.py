@@ -39,8 +39,7 @@ def check_start(
     who = f" (last committed run: {last})" if saved is not None and last else ""
     raise StateError(
         f"pipeline {pipeline}: the tap started from {read}, but saved is another one{who}; nothing "
-        "was changed, "
-        "run tap and target again"
+        "was changed, run tap and target again"
     )
 
 
@@ -58,13 +57,11 @@ def check_resumed(
     if checkpoint is None:
         raise StateError(
             f"pipeline {pipeline}: the tap goes on from a run that died, but what that run staged "
-            "is gone; nothing "
-            "was changed, run tap and target again, they start anew"
+            "is gone; nothing was changed, run tap and target again, they start anew"
         )
     if not (same_state(checkpoint.state, value) and same_state(checkpoint.resume, resume)):
         raise StateError(
             f"pipeline {pipeline}: the tap goes on from an older place than run "
-            f"{checkpoint.run_id} had staged; "
-            "nothing was changed, run tap and target again"
+            f"{checkpoint.run_id} had staged; nothing was changed, run tap and target again"
         )
     return checkpoint

@@ -74,6 +74,5 @@ def pipeline_problems(name: object, *, local: bool) -> list[str]:
         return []
     return [
         f"pipeline: its folders' names would have {size} bytes (letters outside of ASCII count "
-        "several times), and a "
-        f"file system takes {LONGEST_NAME} here; use a shorter name"
+        f"several times), and a file system takes {LONGEST_NAME} here; use a shorter name"
     ]

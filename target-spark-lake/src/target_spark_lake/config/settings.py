@@ -76,8 +76,7 @@ class TargetSettings:
     catalog: Mapping[str, Any] = _setting(
         "object",
         "Catalog of Iceberg tables, as in PyIceberg: name, type (sql, rest, glue, hive), uri, ...; "
-        "by default the "
-        "file .dataspoc/catalog.db of a bucket that is a directory.",
+        "by default the file .dataspoc/catalog.db of a bucket that is a directory.",
         secret=True,
     )
     namespace: str | None = _setting(
@@ -105,8 +104,7 @@ class TargetSettings:
     max_shrink_percent: float | None = _setting(
         "number",
         "A table that comes whole and would lose a larger part of its rows fails the run before "
-        "its commit; by default "
-        "there is no limit.",
+        "its commit; by default there is no limit.",
         minimum=0,
         maximum=100,
     )
@@ -119,10 +117,9 @@ class TargetSettings:
     engine: str = _setting(
         "string",
         "Who makes Parquet of records, decides merges and rewrites files: local (this process, by "
-        "Arrow), spark (Spark "
-        "tasks; a cluster's executors take the load), auto: spark on a cluster, else local, and "
-        "Spark for merges too "
-        "large for this process. Rows, types and rejects are the same.",
+        "Arrow), spark (Spark tasks; a cluster's executors take the load), auto: spark on a "
+        "cluster, else local, and Spark for merges too large for this process. Rows, types and "
+        "rejects are the same.",
         AUTO,
         enum=[AUTO, SPARK, LOCAL],
     )
@@ -141,24 +138,20 @@ class TargetSettings:
     auto_compact: bool | None = _setting(
         "boolean",
         "A run that finds over 64 small files in a table (below a quarter of target_file_mb) joins "
-        "the oldest of them, "
-        "at most 256 MB, in its own commit. By default true for delta and iceberg; false for "
-        "parquet, where a reader "
-        "may see a row twice while files are replaced.",
+        "the oldest of them, at most 256 MB, in its own commit. By default true for delta and "
+        "iceberg; false for parquet, where a reader may see a row twice while files are replaced.",
     )
     add_record_metadata: bool = _setting("boolean", "Adds the SDK's `_sdc_*` columns.", True)
     validate_records: bool = _setting(
         "boolean",
         "Checks each record against its stream's JSON Schema (Draft 7 with formats; date-time "
-        "takes a value without "
-        "zone too).",
+        "takes a value without zone too).",
         True,
     )
     on_invalid_record: str = _setting(
         "string",
         "What an invalid record does: it fails the run, or is left out and kept, with the reason, "
-        "below "
-        "`.dataspoc/rejected` (quarantine).",
+        "below `.dataspoc/rejected` (quarantine).",
         FAIL,
         enum=[FAIL, QUARANTINE],
     )
@@ -191,8 +184,7 @@ class TargetSettings:
     accept_unconditional_storage: bool = _setting(
         "boolean",
         "Accepts a bucket on a store that has no conditional puts, or ignores them; two runs of a "
-        "pipeline at once "
-        "may then both write.",
+        "pipeline at once may then both write.",
         False,
     )
     state_backend: StateBackend = _setting(  # noqa: RUF009
@@ -218,22 +210,19 @@ class TargetSettings:
     batch_roots: tuple[str, ...] | None = _setting(
         "array",
         "Folders or URLs from which BATCH messages may name files; by default the bucket. Files "
-        "elsewhere are "
-        "refused, http(s) always.",
+        "elsewhere are refused, http(s) always.",
         items=TEXT,
     )
     metrics_file: str | None = _setting(
         "string",
         "File for monitoring, in the OpenMetrics text format, rewritten at the end of each run: "
-        "rows, bytes, lag, "
-        "duration. One for each pipeline.",
+        "rows, bytes, lag, duration. One for each pipeline.",
     )
     notify: tuple[Receiver, ...] = _setting(
         "array",
         "Receivers of each run's outcome, notified by a POST of JSON: url (http or https), on "
-        "(failed, recovered, "
-        "succeeded, schema, lag; by default the first two). A failed notification does not affect "
-        "the run.",
+        "(failed, recovered, succeeded, schema, lag; by default the first two). A failed "
+        "notification does not affect the run.",
         (),
         items={
             **object_schema({"url": TEXT, "on": {"type": "array", "items": OUTCOME}}),
@@ -244,8 +233,7 @@ class TargetSettings:
     max_lag_minutes: float | None = _setting(
         "number",
         "Receivers of `notify` with `lag` are notified when a run ends at a replication key older "
-        "than this before it "
-        "has read all, or when no run has succeeded for so long.",
+        "than this before it has read all, or when no run has succeeded for so long.",
         exclusiveMinimum=0,
     )
     storage_options: Mapping[str, Any] = _setting(

@@ -232,6 +232,5 @@ def _check_new(run: PipelineRun, log: TableLog, change: TableChange, chosen: str
     if record is not None:
         raise StorageError(
             f"{log.missing_message(change.stream, change.table)}; or, to load it anew, remove its "
-            "folder and its "
-            f"record {run.layout.table_record(change.table)}"
+            f"folder and its record {run.layout.table_record(change.table)}"
         )

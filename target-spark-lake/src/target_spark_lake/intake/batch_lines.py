@@ -122,14 +122,12 @@ def _pieces(stream: str, name: str, place: BatchPlace, most_mb: int | None) -> I
                 if is_compressed and expanded > most:
                     raise ProtocolError(
                         f"stream {stream}: batch file {name} expands from {place.size} bytes to "
-                        "more than "
-                        f"{most // MEGABYTE} MB; nothing was published. If that is right, set "
-                        "batch_max_expanded_mb"
+                        f"more than {most // MEGABYTE} MB; nothing was published. If that is "
+                        "right, set batch_max_expanded_mb"
                     )
                 yield piece
         except (EOFError, gzip.BadGzipFile, zlib.error) as error:
             raise ProtocolError(
                 f"stream {stream}: batch file {name} is not a whole gzip file ({error}); nothing "
-                "was published, run "
-                "the tap again"
+                "was published, run the tap again"
             ) from error

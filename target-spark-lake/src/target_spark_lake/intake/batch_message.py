@@ -43,8 +43,7 @@ class BatchFile:
         if self.rows not in (None, rows):
             raise ProtocolError(
                 f"stream {stream}: batch file {self.shown} holds {rows} records, the tap wrote "
-                f"{self.rows}; nothing "
-                "was published, run the tap again"
+                f"{self.rows}; nothing was published, run the tap again"
             )
 
 

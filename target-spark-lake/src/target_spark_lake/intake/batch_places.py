@@ -97,8 +97,7 @@ class BatchPlaces:
                 if file.bytes not in (None, size):
                     raise ProtocolError(
                         f"stream {stream}: batch file {file.shown} has {size} bytes, the tap wrote "
-                        f"{file.bytes}: it is "
-                        "not whole; nothing was published, run the tap again"
+                        f"{file.bytes}: it is not whole; nothing was published, run the tap again"
                     )
                 inside = storage is self._bucket
                 ours = (inside and path.startswith(f"{BATCHES}/")) or _BATCH_FILE.fullmatch(
@@ -107,8 +106,7 @@ class BatchPlaces:
                 return BatchPlace(storage, path, size, inside, ours)
         raise refusal or StorageError(
             f"stream {stream}: batch file {file.shown} is missing (a run takes the files that it "
-            "loads, so none "
-            "comes twice); nothing was published, run the tap again"
+            "loads, so none comes twice); nothing was published, run the tap again"
         )
 
     def _name(self, storage: Storage, path: str, stream: str, url: str) -> None:
@@ -118,8 +116,7 @@ class BatchPlaces:
         if not is_new:
             raise ProtocolError(
                 f"stream {stream}: batch file {shown(url)} was named before in this run, its "
-                "records would come twice; "
-                "nothing was published"
+                "records would come twice; nothing was published"
             )
 
 

@@ -87,15 +87,13 @@ class BatchRoots:
         is_other = f"/{BATCHES}/" in url and self._bucket.url not in url
         way_out = (
             "The tap's config names another bucket than the target's: let "
-            "batch_config.storage.root (tap) and bucket "
-            "(target) name the same one"
+            "batch_config.storage.root (tap) and bucket (target) name the same one"
             if is_other
             else "If its tap may write there, add that folder to the target's batch_roots"
         )
         return (OtherBucketError if is_other else ProtocolError)(
             f"stream {stream}: batch file {shown(url)} is refused: {reason} (batch_roots: "
-            f"{roots}); it was not read, "
-            f"and nothing was published. {way_out}"
+            f"{roots}); it was not read, and nothing was published. {way_out}"
         )
 
     def _on_disk(self, path: str) -> tuple[Storage, str] | None:

@@ -86,10 +86,8 @@ class StreamMapping:
             if changed and fnmatch(keys_of, mapping.get("__source__", name)):
                 raise ConfigurationError(
                     f"stream {keys_of}: stream_maps change its key {', '.join(changed)}, so the "
-                    "keys that the tap "
-                    "sends for detect_deletes would fit no row; leave the key as it is, or take "
-                    "detect_deletes out of "
-                    "the tap's config"
+                    "keys that the tap sends for detect_deletes would fit no row; leave the key "
+                    "as it is, or take detect_deletes out of the tap's config"
                 )
         maps = [
             each

@@ -42,8 +42,7 @@ MOST_KNOWN = 16
 
 UNDECLARED = (
     "stream %s: its records have %s, which its SCHEMA does not declare: there is no column for it, "
-    "so it is left out; "
-    "declare it in the tap's catalog to load it"
+    "so it is left out; declare it in the tap's catalog to load it"
 )
 logger = logging.getLogger("target-spark-lake")
 
@@ -176,9 +175,8 @@ class Batches:
             if (keeper := histories.get(place)) is not None:
                 raise ConfigurationError(
                     f"stream {each.stream}: its table would be {place}, where stream "
-                    f"{keeper.stream} keeps its history "
-                    f"(load_method {keeper.load_method}); give one of them another `path` in "
-                    "stream_options"
+                    f"{keeper.stream} keeps its history (load_method {keeper.load_method}); give "
+                    "one of them another `path` in stream_options"
                 )
 
     def _follow(self, sink: StreamSink, schema: StreamSchema) -> None:

@@ -82,10 +82,8 @@ class Extents:
         )
         raise ConfigurationError(
             f"stream {schema.stream}: this run may send only what changed ({reason}), and "
-            "load_method "
-            f"{schema.load_method} would leave nothing else in the table; nothing was changed, use "
-            "upsert or "
-            f"append-only for it, or {anew}"
+            f"load_method {schema.load_method} would leave nothing else in the table; nothing was "
+            f"changed, use upsert or append-only for it, or {anew}"
         )
 
 
@@ -116,10 +114,8 @@ def replaced_streams(
     if how == ASK and filled:
         raise ConfigurationError(
             f"--full reads {', '.join(filled)} from the start, and the append-only table(s) have "
-            "those rows already: "
-            "nothing was changed; give --replace (each table becomes what the source is now) or "
-            "--append-again (all "
-            "rows are appended once more) beside --full"
+            "those rows already: nothing was changed; give --replace (each table becomes what the "
+            "source is now) or --append-again (all rows are appended once more) beside --full"
         )
     if filled:
         logger.info(

@@ -72,9 +72,8 @@ class LeftOut:
         if arrived:
             raise SourceError(
                 f"{', '.join(f'stream {each}' for each in arrived)}: the tap can't read it, its "
-                "own log says why, and "
-                "it arrived before; nothing was published: mend that, or set the tap's "
-                "on_stream_error to skip"
+                "own log says why, and it arrived before; nothing was published: mend that, or "
+                "set the tap's on_stream_error to skip"
             )
 
     def without(self, value: JSON | None, saved: Mapping[str, Any] | None) -> JSON | None:
@@ -96,8 +95,7 @@ class LeftOut:
         if self.reasons:
             raise SkippedStreamsError(
                 f"{len(self.reasons)} stream(s) did not arrive, their tables and bookmarks stay, "
-                "the others are "
-                f"committed (on_stream_error): {'; '.join(self.reasons.values())}"
+                f"the others are committed (on_stream_error): {'; '.join(self.reasons.values())}"
             )
 
     def _is_new_stranger(self, stream: str) -> bool:

@@ -135,8 +135,7 @@ def _checked(schema: StreamSchema, settings: TargetSettings) -> str | None:
     if problem and settings.validate_records:
         raise SchemaError(
             f"stream {schema.stream}: its JSON Schema is malformed: {problem}; correct it in the "
-            "tap or its catalog, "
-            "or set validate_records to false"
+            "tap or its catalog, or set validate_records to false"
         )
     return problem
 
@@ -181,8 +180,7 @@ def _table_before(
         if former not in ("", sink.table):
             logger.warning(
                 "stream %s: its table is %s from now on; %s, where its rows were so far, stays as "
-                "it is: remove it, or "
-                "set `path` back",
+                "it is: remove it, or set `path` back",
                 *(schema.stream, sink.table, former),
             )
     if schema.method.has_history:
@@ -194,10 +192,8 @@ def _table_before(
     if not keeps and before is not None and before == settings.load_method != schema.load_method:
         logger.warning(
             "stream %s: it comes whole, so from now on its table mirrors the source (overwrite); "
-            "until now it was %s, "
-            "by the setting load_method, which is for streams read by increments: to keep that, "
-            "set it in "
-            "stream_options",
+            "until now it was %s, by the setting load_method, which is for streams read by "
+            "increments: to keep that, set it in stream_options",
             *(schema.stream, before),
         )
     if record is None or not record.own_columns or not (keeps or sink.rules.mode != EVOLVE):
@@ -231,12 +227,10 @@ def _refuse_gap(sink: StreamSink, run: PipelineRun) -> None:
     if elsewhere:
         raise ConfigurationError(
             f"stream {stream}: this run may send only what changed since its bookmark, and its "
-            "rows so far are in "
-            f"table {elsewhere[0]}, not in {sink.table}; nothing was written: set `path` back, or "
-            "run `spark-lake "
-            f"state reset --stream {stream}` first, so that the next run loads all of it into "
-            f"{sink.table} (with "
-            "start_value in the tap, what is newer than that)"
+            f"rows so far are in table {elsewhere[0]}, not in {sink.table}; nothing was written: "
+            f"set `path` back, or run `spark-lake state reset --stream {stream}` first, so that "
+            f"the next run loads all of it into {sink.table} (with start_value in the tap, what is "
+            "newer than that)"
         )
 
 
@@ -257,8 +251,7 @@ def _keep_zones(sink: StreamSink, settings: TargetSettings, record: TableRecord 
     if sink.settled is None:
         logger.warning(
             "stream %s: column(s) %s keep their time zone; write TIMESTAMP WITH TIME ZONE in "
-            "stream_options (columns), "
-            "or timestamp_ntz for times without one",
+            "stream_options (columns), or timestamp_ntz for times without one",
             *(sink.schema.stream, ", ".join(zones)),
         )
     properties = read_as_declared(sink.schema.schema["properties"], zones)
@@ -283,11 +276,9 @@ def _warn_of_text_cursors(schema: StreamSchema, columns: Struct) -> None:
         if moments or admitted_types(of_column, schema.schema) - {"string", "null"}:
             logger.warning(
                 "stream %s: its cursor %s may hold values of several kinds, so it is kept and "
-                "compared as text, by "
-                "which 9 is after 10 and 00:00:00.5Z before 00:00:00Z: an older row may stay; "
-                "declare one type in the "
-                "tap's catalog, as a string with the format date-time, or name another cursor in "
-                "stream_options",
+                "compared as text, by which 9 is after 10 and 00:00:00.5Z before 00:00:00Z: an "
+                "older row may stay; declare one type in the tap's catalog, as a string with the "
+                "format date-time, or name another cursor in stream_options",
                 *(schema.stream, name),
             )
 
@@ -317,12 +308,10 @@ def _check_depth(stream: str, columns: Struct) -> None:
     if found := unopenable(deep):
         raise SchemaError(
             f"stream {stream}: column(s) {', '.join(found)} of its table are nested so deeply that "
-            "no reader opens "
-            f"their files ({cut(next(iter(found.values())), 120)}); nothing was written: load the "
-            "stream into another "
-            f"table (`spark-lake state reset --stream {stream}`, then stream_options, path), where "
-            "what is below "
-            f"{MOST_LEVELS} levels is JSON text"
+            f"no reader opens their files ({cut(next(iter(found.values())), 120)}); nothing was "
+            "written: load the stream into another table (`spark-lake state reset --stream "
+            f"{stream}`, then stream_options, path), where what is below {MOST_LEVELS} levels is "
+            "JSON text"
         )
 
 

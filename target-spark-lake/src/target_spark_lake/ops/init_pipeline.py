@@ -68,9 +68,8 @@ def init(
     if there and not force:
         raise ConfigurationError(
             f"nothing was written: {' and '.join(there)} {'is' if len(there) == 1 else 'are'} "
-            "there already; "
-            "name other files (--tap-config, --config), another --directory, or --force to write "
-            "over them"
+            "there already; name other files (--tap-config, --config), another --directory, or "
+            "--force to write over them"
         )
     programs = {program: _executable(program, directory) for program in (TAP, TARGET)}
     entry = MeltanoEntry(new.pipeline, new.tap_config, new.target_config, programs, new.cron)

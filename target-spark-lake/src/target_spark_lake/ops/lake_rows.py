@@ -63,8 +63,7 @@ class LakeTable:
                 cause = cut(" ".join(str(error).split()), 300)
                 raise StorageError(
                     f"stream {self.stream}: table {self.folder} can't be read, or changed "
-                    "meanwhile; run verify again "
-                    f"({cause})"
+                    f"meanwhile; run verify again ({cause})"
                 ) from error
 
 

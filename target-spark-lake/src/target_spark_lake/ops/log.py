@@ -51,8 +51,7 @@ def _removal() -> Any:
             raise
         raise ConfigurationError(
             "slot and publication are removed by tap-spark-jdbc, which is not installed for "
-            f"{sys.executable}: "
-            "install it beside the target"
+            f"{sys.executable}: install it beside the target"
         ) from error
 
 

@@ -119,14 +119,12 @@ class MeltanoEntry:
         if owner not in (None, self.pipeline):
             raise ConfigurationError(
                 f"{origin} has {self._name_in('loaders')} for the pipeline {owner}, and "
-                f"{self.pipeline} would be "
-                "called the same: choose another name"
+                f"{self.pipeline} would be called the same: choose another name"
             )
         if there and not replace:
             raise ConfigurationError(
                 f"{origin} has the pipeline {self.pipeline} already ({self._name_in(there[0])} in "
-                f"{there[0]}): "
-                "choose another name, or --force to write its entry anew"
+                f"{there[0]}): choose another name, or --force to write its entry anew"
             )
         for name, program in (("extractors", TAP), ("loaders", TARGET)):
             if _position(lists[name], program) is None:

@@ -14,8 +14,7 @@ def _recover_flags(parser: ArgumentParser) -> None:
         "--give-up-publishing",
         metavar="RUN",
         help="for a committed run whose files are gone, or whose Delta table someone changed: take "
-        "back what it "
-        "published and return to the state before it",
+        "back what it published and return to the state before it",
     )
 
 

@@ -188,17 +188,15 @@ class StreamRepair:
         if self._merges and not self.comparison.keys:
             raise UnrepairableError(
                 f"stream {stream}: not repaired: its table has no key, by which single rows could "
-                "be replaced; load it "
-                "anew with the tap's --full"
+                "be replaced; load it anew with the tap's --full"
             )
         types = self._columns.types
         other = [name for name, kind in self._sent.items() if not _fits(kind, types[name])]
         if other:
             raise UnrepairableError(
                 f"stream {stream}: not repaired: the lake keeps column(s) {', '.join(other)} as "
-                "another type than the "
-                "source, which only a run of the tap writes; load the rows again with the tap's "
-                "--full or a start_value"
+                "another type than the source, which only a run of the tap writes; load the rows "
+                "again with the tap's --full or a start_value"
             )
 
     def _brought(self, groups: pa.Table) -> Iterator[pa.RecordBatch]:
@@ -300,10 +298,9 @@ def _refuse_too_many_deletes(stream: str, counts: Mapping[str, int], most_percen
     if extra * 100 > living * most_percent:
         raise RecordError(
             f"stream {stream}: {extra} of the table's {living} rows are not at the source, and "
-            "max_deletes_percent is "
-            f"{most_percent:g}; nothing was changed. If they are gone, repair with a greater "
-            "max_deletes_percent; else "
-            "look at the tap's database and `where`"
+            f"max_deletes_percent is {most_percent:g}; nothing was changed. If they are gone, "
+            "repair with a greater max_deletes_percent; else look at the tap's database and "
+            "`where`"
         )
 
 

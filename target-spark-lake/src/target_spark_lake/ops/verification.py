@@ -276,8 +276,7 @@ def _refuse_mapping(config: Mapping[str, Any]) -> None:
     if wants_mapping(config):
         raise ConfigurationError(
             "stream_maps or flattening change records on their way, so the lake's rows are not the "
-            "source's: there is "
-            "nothing to compare"
+            "source's: there is nothing to compare"
         )
 
 

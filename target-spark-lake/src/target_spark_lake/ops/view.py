@@ -62,8 +62,7 @@ def snapshot_view(
     if not keys:
         raise ConfigurationError(
             f"stream {stream}: its primary key is not known, so it has no latest rows; give it "
-            "key_properties in "
-            "stream_options"
+            "key_properties in stream_options"
         )
     cursor = record.cursor if options.cursor is None else (options.cursor,)
     unknown = [name for name in (*keys, *cursor) if name not in record.columns]
@@ -75,8 +74,7 @@ def snapshot_view(
     if record.format != PARQUET and engine != SPARK:
         raise ConfigurationError(
             f"stream {stream}: {table} is {_KINDS[record.format]} table, and only Spark's SQL "
-            "shows the order of its "
-            "files; use --engine spark, or load_method upsert"
+            "shows the order of its files; use --engine spark, or load_method upsert"
         )
     theirs = _SPARK_NAMES.get(record.format, ("_metadata",)) if engine == SPARK else _DUCKDB_NAMES
     if taken := next((name for name in record.columns if name.lower() in theirs), None):
@@ -92,9 +90,8 @@ def snapshot_view(
     if folders and not cursor and not {part.column for part in folders.parts} <= set(keys):
         raise ConfigurationError(
             f"stream {stream}: table {table} is partitioned by {', '.join(folders.texts)}, so the "
-            "rows of a key may "
-            "lie in several folders, whose files don't tell which was received last; give it a "
-            "cursor in stream_options"
+            "rows of a key may lie in several folders, whose files don't tell which was received "
+            "last; give it a cursor in stream_options"
         )
     orders = f"{_literal(storage.url)}/{layout.row_order(table, '*')}"
     if engine == SPARK:

@@ -50,6 +50,5 @@ def check_reach(session: SparkSession, storage: Storage) -> None:
         cause = cut(causes[0] if causes else str(error), 300)
         raise ConfigurationError(
             f"the Spark Connect server does not reach {storage.url}: {cause}; its Python needs "
-            "pyarrow, fsspec and the "
-            "store's library, and its network a way to the store"
+            "pyarrow, fsspec and the store's library, and its network a way to the store"
         ) from error

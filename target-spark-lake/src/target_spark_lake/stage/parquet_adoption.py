@@ -145,8 +145,7 @@ class AdoptionJob:
         if sum(each.rows for each in staged) != file.judgement.rows:
             raise StorageError(
                 f"stream {self.stream}: the staged files do not hold all of the "
-                f"{file.judgement.rows} rows of batch "
-                f"file {file.url}; run it again"
+                f"{file.judgement.rows} rows of batch file {file.url}; run it again"
             )
         return staged
 

@@ -38,8 +38,7 @@ def _rows_of(storage: Storage, path: str) -> int:
         except (pa.ArrowException, OSError) as error:
             raise StorageError(
                 f"{storage.url}/{path}, which was just written, can't be opened "
-                f"({cut(str(error), 200)}); nothing was "
-                "published"
+                f"({cut(str(error), 200)}); nothing was published"
             ) from error
         return int(metadata.num_rows)
 

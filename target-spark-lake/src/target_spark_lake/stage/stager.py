@@ -268,8 +268,7 @@ def spark_failure(error: Exception, what: str, place: str) -> SingerSparkError:
         version = f"{sys.version_info.major}.{sys.version_info.minor}"
         return ConfigurationError(
             f"{what}: the executors lack Python {version} with pyarrow, which the engine Spark "
-            "runs there "
-            "(spark.pyspark.python names it); install it, or set engine to local: "
+            "runs there (spark.pyspark.python names it); install it, or set engine to local: "
             f"{cut(cause, 200)}"
         )
     return StorageError(f"{what}: {cut(cause, 400)}")

@@ -140,8 +140,7 @@ class RecordValidator:
             reason = f"column {name} ({kind}) can't hold {shown(value)}: {error}"
             raise InvalidRecordError(
                 f"stream {self._stream}: {reason}; name a type that holds it in stream_options "
-                "(columns), or correct "
-                "the column's type in the tap's schema",
+                "(columns), or correct the column's type in the tap's schema",
                 reason,
                 (name, *error.path),
             ) from error

@@ -289,8 +289,7 @@ def test_open_transactions_are_asked_for_with_the_clock() -> None:
     assert sqlserver.open_transactions == (
         "SELECT MAX(DATEDIFF_BIG(second, t.transaction_begin_time, SYSDATETIME())), "
         "DATEDIFF_BIG(second, '1970-01-01', SYSUTCDATETIME()) FROM sys.dm_tran_active_transactions "
-        "t "
-        "JOIN sys.dm_tran_session_transactions s ON s.transaction_id = t.transaction_id "
-        "WHERE t.transaction_type IN (1, 4) AND s.session_id <> @@SPID"
+        "t JOIN sys.dm_tran_session_transactions s ON s.transaction_id = t.transaction_id WHERE "
+        "t.transaction_type IN (1, 4) AND s.session_id <> @@SPID"
     )
     assert sqlserver.open_transactions_grant == "GRANT VIEW SERVER STATE TO {user}"

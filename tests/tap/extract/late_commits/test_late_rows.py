@@ -180,8 +180,7 @@ def test_without_a_shared_snapshot_nothing_is_skipped_and_the_log_says_so(source
     user = f"reader_{it.database.info.dbname}"
     it.database.execute(
         f"revoke execute on function pg_export_snapshot() from public; create role {user} login "
-        "password 'r';"
-        f"grant select on t to {user}"
+        f"password 'r';grant select on t to {user}"
     )
     it.pipe.config.update(user=user, password="r")
     long = it.transaction(

@@ -159,9 +159,8 @@ def test_a_run_of_many_slices_has_the_rows_of_one_moment(source, settings):
         n = next(steps)
         it.database.execute(
             f"insert into t values ({100 + n}, {n}, ''), ({-n}, {100 + n}, ''); delete from t "
-            f"where id = {40 - n};"
-            f"update t set id = {500 + n} where id = {20 - n}; update t set k = 500, v = '' where "
-            f"id = {n % 9 + 25}"
+            f"where id = {40 - n};update t set id = {500 + n} where id = {20 - n}; update t set k "
+            f"= 500, v = '' where id = {n % 9 + 25}"
         )
 
     it.pipe.output = lambda: Between(happens)

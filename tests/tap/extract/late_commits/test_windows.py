@@ -19,8 +19,7 @@ def test_a_late_row_within_the_window_arrives_once_whenever_its_transaction_bega
     assert it.ids() == list(range(1, 101))
     it.database.execute(
         "insert into t values (-1, 80, 'late'), (-2, 100, 'at the bookmark'), (-3, 79, 'below the "
-        "window');"
-        "update t set v = 'changed' where id in (90, 3)"
+        "window');update t set v = 'changed' where id in (90, 3)"
     )
     assert it.ids() == [-2, -1, 90]
     it.database.execute("insert into t values (101, 101, 'new'), (-4, 81, 'late')")
@@ -300,18 +299,16 @@ def _noting(looks):
 BLOCKS = "select heap_blks_read + heap_blks_hit from pg_statio_user_tables where relname = 't'"
 OTHERS = (
     "select count(*) from pg_stat_activity where datname = current_database() and pid <> "
-    "pg_backend_pid()"
-    " and backend_type in ('client backend', 'parallel worker')"
+    "pg_backend_pid() and backend_type in ('client backend', 'parallel worker')"
 )
 
 
 def test_an_increment_of_a_large_table_reads_a_small_part_of_it_and_an_idle_run_none(source):
     """Counted by the server: blocks of the table, read or found in its cache."""
     large = (
-        "create table t (id integer primary key, k timestamptz not null, v text not null)"
-        " with (autovacuum_enabled = false); create index t_k on t (k);"
-        "insert into t select n, now() - interval '20 s' * (400000 - n), repeat('x', 60)"
-        " from generate_series(1, 400000) n"
+        "create table t (id integer primary key, k timestamptz not null, v text not null) with "
+        "(autovacuum_enabled = false); create index t_k on t (k);insert into t select n, now() - "
+        "interval '20 s' * (400000 - n), repeat('x', 60) from generate_series(1, 400000) n"
     )
     options = {
         "incremental_tables": ["public.t:k:timestamp"],

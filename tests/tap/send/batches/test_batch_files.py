@@ -118,9 +118,8 @@ def test_parquet_batches_have_the_sdks_metadata_columns_unless_the_source_has_su
     sqlite: Any, tmp_path: Path
 ) -> None:
     tap, _ = sqlite(
-        "create table a (id integer); insert into a values (1); "
-        "create table b (id integer, _sdc_deleted_at timestamp); insert into b values (1, "
-        "'2025-01-01')"
+        "create table a (id integer); insert into a values (1); create table b (id integer, "
+        "_sdc_deleted_at timestamp); insert into b values (1, '2025-01-01')"
     )
     sent = run_tap({**tap.config, "batch_config": batch_config(tmp_path / "batches")}).succeeded()
 

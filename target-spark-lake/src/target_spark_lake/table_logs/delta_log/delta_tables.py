@@ -152,8 +152,7 @@ def _version_of(storage: Storage, commit: DeltaCommit, newest: int) -> int | Non
 def _way_out(commit: DeltaCommit, what: str) -> str:
     return (
         f"what the run had made of Delta table {commit.table} can't be taken back: someone else "
-        f"changed it, {what}; "
-        "bring it back to that version (RESTORE TABLE …), then try again"
+        f"changed it, {what}; bring it back to that version (RESTORE TABLE …), then try again"
     )
 
 

@@ -36,10 +36,8 @@ def last_transaction(
         if numbers is None and FORGETS in current.configuration:
             raise UnpublishableError(
                 f"Delta table {commit.table} has the property {FORGETS}, and its log does not "
-                "reach back to version "
-                f"{version}: whether it holds run {commit.run_id} can't be told; restore "
-                f"{LOG_FOLDER}, then "
-                "`spark-lake recover`"
+                f"reach back to version {version}: whether it holds run {commit.run_id} can't be "
+                f"told; restore {LOG_FOLDER}, then `spark-lake recover`"
             )
         found = max(found, *(numbers or [0]))
     return found
@@ -75,10 +73,8 @@ def planned_on(storage: Storage, commit: DeltaCommit) -> DeltaSnapshot:
         failure = error
     raise UnpublishableError(
         f"the log of Delta table {commit.table} has forgotten version {commit.seen}, on which run "
-        f"{commit.run_id} was "
-        "planned, so it is unknown what others changed since: restore what is missing from "
-        f"{LOG_FOLDER}, then "
-        "`spark-lake recover`"
+        f"{commit.run_id} was planned, so it is unknown what others changed since: restore what is "
+        f"missing from {LOG_FOLDER}, then `spark-lake recover`"
     ) from failure
 
 

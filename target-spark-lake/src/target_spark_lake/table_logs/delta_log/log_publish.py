@@ -130,8 +130,7 @@ def _other_table(commit: DeltaCommit, current: DeltaSnapshot | None) -> str:
     if commit.seen is None:
         return (
             f"in the folder of {commit.table}, which run {commit.run_id} makes, someone else made "
-            "a Delta table: move "
-            f"its {LOG_FOLDER} away, then `spark-lake recover`"
+            f"a Delta table: move its {LOG_FOLDER} away, then `spark-lake recover`"
         )
     found = f"the log of Delta table {commit.table} is gone"
     if current is not None:
@@ -155,9 +154,8 @@ def _check_owners_rules(commit: DeltaCommit, current: DeltaSnapshot) -> None:
     if commit.remove and commit.data_change and current.only_grows:
         raise UnpublishableError(
             f"someone else gave Delta table {commit.table} the property delta.appendOnly, and run "
-            f"{commit.run_id} "
-            "replaces rows of it: remove it (ALTER TABLE … UNSET TBLPROPERTIES), then `spark-lake "
-            "recover`"
+            f"{commit.run_id} replaces rows of it: remove it (ALTER TABLE … UNSET TBLPROPERTIES), "
+            "then `spark-lake recover`"
         )
 
 
@@ -202,10 +200,8 @@ def _schema(storage: Storage, commit: DeltaCommit, current: DeltaSnapshot) -> st
 def _way_out(commit: DeltaCommit, where: str) -> str:
     return (
         f"someone else changed Delta table {commit.table} after version {commit.seen}, {where}: "
-        "bring that version "
-        f"back (RESTORE TABLE … TO VERSION AS OF {commit.seen}), then `spark-lake recover`, then "
-        "make the other change "
-        "again"
+        f"bring that version back (RESTORE TABLE … TO VERSION AS OF {commit.seen}), then "
+        "`spark-lake recover`, then make the other change again"
     )
 
 

@@ -46,8 +46,7 @@ class IcebergTables:
         name = ".".join(self._catalog.identifier(table))
         return (
             f"stream {stream}: the catalog has no table {name} any more: register it again with "
-            "the newest of "
-            f"{table}/metadata/*.metadata.json"
+            f"the newest of {table}/metadata/*.metadata.json"
         )
 
     def check_place(self, stream: str, table: str, *, is_new: bool) -> None:
@@ -56,8 +55,7 @@ class IcebergTables:
             name = ".".join(self._catalog.identifier(table))
             raise ConfigurationError(
                 f"stream {stream}: the catalog has a table {name} that no pipeline of this lake "
-                "made; rename it, or "
-                "give this stream another `path` (stream_options)"
+                "made; rename it, or give this stream another `path` (stream_options)"
             )
 
     def other_columns(self, record: TableRecord, path: str) -> Sequence[str]:
@@ -228,9 +226,8 @@ class IcebergTables:
             inside = ", ".join(name for name, is_inside in required.items() if is_inside)
             raise SchemaError(
                 f"stream {change.stream}: in column(s) {inside} of Iceberg table {change.table} "
-                "someone else made "
-                "members required, which this program can't check; allow NULL there (ALTER COLUMN "
-                "… DROP NOT NULL)"
+                "someone else made members required, which this program can't check; allow NULL "
+                "there (ALTER COLUMN … DROP NOT NULL)"
             )
         if not required:
             return
@@ -240,10 +237,9 @@ class IcebergTables:
         if lacking:
             raise RecordError(
                 f"stream {change.stream}: column(s) {', '.join(lacking)} of Iceberg table "
-                f"{change.table} are NOT NULL, "
-                "and rows of this run have no value there; nothing was published. Give them values "
-                "in the tap, or "
-                "allow NULL (ALTER TABLE … ALTER COLUMN … DROP NOT NULL)"
+                f"{change.table} are NOT NULL, and rows of this run have no value there; nothing "
+                "was published. Give them values in the tap, or allow NULL (ALTER TABLE … ALTER "
+                "COLUMN … DROP NOT NULL)"
             )
 
     def has_run(self, commit: IcebergCommit) -> bool:

@@ -67,9 +67,8 @@ class LakeCatalog:
         if found.location().rstrip("/") not in spellings(self._storage, table):
             raise ConfigurationError(
                 f"the catalog's table {'.'.join(self.identifier(table))} lies in "
-                f"{found.location()}, and not in "
-                f"{self.location(table)}; give the stream another `path`, or set another "
-                "`namespace`"
+                f"{found.location()}, and not in {self.location(table)}; give the stream another "
+                "`path`, or set another `namespace`"
             )
 
     def make_namespace(self, table: str) -> None:
@@ -148,8 +147,7 @@ def _opened(storage: Storage, chosen: IcebergCatalog) -> Catalog:
         if not storage.local:
             raise ConfigurationError(
                 "the setting `catalog` says which catalog the Iceberg tables of this bucket are "
-                "registered in; run it "
-                "with the target's config"
+                "registered in; run it with the target's config"
             )
         if (place := Path(storage.url, CATALOG_FILE)).parent.is_dir():
             private_file(place)

@@ -143,10 +143,8 @@ def check_catalog(chosen: IcebergCatalog, commit: IcebergCommit) -> None:
     ):
         raise ConfigurationError(
             f"run {commit.run_id} has its Iceberg table as {commit.registered}, which is {here} by "
-            "the settings here; "
-            "finish it with the settings `catalog` and `namespace` that it had (`spark-lake "
-            "recover` with the "
-            "target's config)"
+            "the settings here; finish it with the settings `catalog` and `namespace` that it had "
+            "(`spark-lake recover` with the target's config)"
         )
 
 
@@ -192,8 +190,7 @@ def new_table(catalog: LakeCatalog, commit: IcebergCommit) -> Transaction:
     if not is_same(transaction.table_metadata.schema(), planned):
         raise UnpublishableError(
             f"the catalog numbers the columns of new Iceberg table {commit.table} in another way "
-            "than run "
-            f"{commit.run_id}, whose files hold the numbers already; make the table there "
+            f"than run {commit.run_id}, whose files hold the numbers already; make the table there "
             "yourself, without columns"
         )
     transaction.set_properties({LAST_RUN: commit.run_id, **about_columns(planned)})
@@ -229,8 +226,7 @@ def _other_table(catalog: LakeCatalog, commit: IcebergCommit, current: Table | N
     if commit.seen is None:
         return (
             f"the catalog has a table {name}, which run {commit.run_id} makes and someone else "
-            "made meanwhile: rename "
-            "it, then `spark-lake recover`"
+            "made meanwhile: rename it, then `spark-lake recover`"
         )
     found = "has no table" if current is None else "has another table"
     return (
@@ -273,10 +269,9 @@ def _restoration(
     if since is None or not all(each == Operation.REPLACE for each in since):
         raise UnpublishableError(
             f"someone else changed Iceberg table {commit.table} after snapshot {commit.snapshot}, "
-            "in files that run "
-            f"{commit.run_id} replaces: bring that snapshot back (CALL "
-            "….system.rollback_to_snapshot), then "
-            "`spark-lake recover`, then make the other change again"
+            f"in files that run {commit.run_id} replaces: bring that snapshot back (CALL "
+            "….system.rollback_to_snapshot), then `spark-lake recover`, then make the other "
+            "change again"
         )
     kept = {path: file for path, file in before.files.items() if path not in set(commit.remove)}
     logger.warning(
@@ -341,10 +336,8 @@ def _change_partitions(
     if not commit.changes_spec:
         raise UnpublishableError(
             f"someone else partitioned Iceberg table {commit.table} in another way after run "
-            f"{commit.run_id} had "
-            "planned its files: set its partitions back (ALTER TABLE … REPLACE PARTITION FIELD), "
-            "then `spark-lake "
-            "recover`, then make the other change again"
+            f"{commit.run_id} had planned its files: set its partitions back (ALTER TABLE … "
+            "REPLACE PARTITION FIELD), then `spark-lake recover`, then make the other change again"
         )
     known = next(
         (

@@ -94,9 +94,8 @@ def check_names(stream: str, columns: Struct) -> None:
     if twice:
         raise SchemaError(
             f"stream {stream}: Iceberg can't tell the column {twice[0]!r} from a member of that "
-            "name, as it joins "
-            "names with dots; rename one of them in the tap, or load the stream as format parquet "
-            "or delta"
+            "name, as it joins names with dots; rename one of them in the tap, or load the stream "
+            "as format parquet or delta"
         )
 
 

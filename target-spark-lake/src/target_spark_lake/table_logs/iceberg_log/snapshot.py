@@ -164,10 +164,8 @@ class IcebergSnapshot:
         except ValueError as error:
             raise SchemaError(
                 f"stream {record.stream}: someone else gave its Iceberg table {error}, which this "
-                "program can't keep; "
-                "drop the column (ALTER TABLE … DROP COLUMN), or load the stream into another "
-                "table (stream_options, "
-                "path)"
+                "program can't keep; drop the column (ALTER TABLE … DROP COLUMN), or load the "
+                "stream into another table (stream_options, path)"
             ) from error
 
     def reason_against_joining(self, record: TableRecord) -> str:
@@ -221,9 +219,8 @@ class IcebergSnapshot:
         if unknown:
             raise StorageError(
                 f"Iceberg table {self.table} was given what this program can't keep: "
-                f"{', '.join(unknown)}; take it "
-                "back (ALTER TABLE … RENAME COLUMN), or load the stream into another table "
-                "(stream_options, path)"
+                f"{', '.join(unknown)}; take it back (ALTER TABLE … RENAME COLUMN), or load the "
+                "stream into another table (stream_options, path)"
             )
 
 
@@ -255,10 +252,9 @@ def joined_schema(now: IcebergSnapshot, commit: IcebergCommit, planned: Schema) 
     if before is None or lost:
         raise UnpublishableError(
             f"someone else changed Iceberg table {commit.table} after run {commit.run_id} was "
-            "planned, in column(s) "
-            f"{', '.join(lost) or '?'}, of which its files hold other numbers: take that change "
-            "back (ALTER TABLE …), "
-            "then `spark-lake recover`, then make it again"
+            f"planned, in column(s) {', '.join(lost) or '?'}, of which its files hold other "
+            "numbers: take that change back (ALTER TABLE …), then `spark-lake recover`, then make "
+            "it again"
         )
     if not commit.changes_schema:
         return current
