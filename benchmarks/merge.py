@@ -31,9 +31,10 @@ MB = 1_000_000
 FILES = 10
 COLUMNS = """
     id, {clock} AS clock, (id * 7919) % 1000003 AS number, md5(id::varchar) AS code,
-    'customer ' || (id % 5000) AS customer, (id % 100000) / 100.0::double AS amount, id % 3 = 0 AS paid,
+    'customer ' || (id % 5000) AS customer, (id % 100000) / 100.0::double AS amount,
+    id % 3 = 0 AS paid,
     'a note about item ' || id || ' {clock}' AS note
-"""  # noqa: E501
+"""
 KINDS = {
     "id": "integer",
     "clock": "integer",

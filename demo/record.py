@@ -172,7 +172,8 @@ def _svg(frames: list[Frame]) -> str:
         begun += frame.seconds
         seen = "visibility:visible" if number == len(frames) - 1 else "visibility:hidden"
         styles.append(
-            f"@keyframes f{number}{{0%{{visibility:hidden}}{first}%{{visibility:visible}}{last}%{{{seen}}}}}"  # noqa: E501
+            f"@keyframes f{number}{{0%{{visibility:hidden}}"
+            f"{first}%{{visibility:visible}}{last}%{{{seen}}}}}"
             f"#f{number}{{animation:f{number} {whole:.1f}s step-end infinite;visibility:hidden}}"
         )
         groups.append(f'<g id="f{number}">{_text(frame)}</g>')

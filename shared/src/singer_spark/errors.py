@@ -6,7 +6,7 @@
     ├── ConfigurationError   a setting must change
     ├── SourceError          the database refused, or can't be reached
     │   ├── ConnectionLostError  the connection broke; asked again, the database may answer
-    │   ├── DisturbedError       another session changed or locked what was read; the next run goes on
+    │   ├── DisturbedError       another session changed or locked what was read
     │   └── SkippedStreamsError  some streams did not arrive, the others did
     ├── ProtocolError        the Singer input is malformed or out of order
     ├── RecordError          a record breaks its stream's schema
@@ -14,10 +14,10 @@
     ├── StateError           a saved state is malformed, or another run moved it on
     ├── StorageError         the bucket refused, or gave an answer that can't be trusted
     │   ├── DamagedError     an object of the lake's own folder is not as it was written
-    │   └── UnpublishableError  a committed run waits for a person: as things are, it can't be published
+    │   └── UnpublishableError  a committed run can't be published as things are
     ├── LockedError          another run holds the pipeline
     └── ResourceError        memory or disk of this machine is used up, or Spark's JVM is gone
-"""  # noqa: E501
+"""
 
 from __future__ import annotations
 

@@ -91,7 +91,8 @@ class Layout:
 
     def rejected(self, run_id: str, stream: str) -> str:
         """File of a run's quarantined records for one stream."""
-        return f"{LAKE_FOLDER}/rejected/{folder_name(self.pipeline)}/{run_id}/{folder_name(stream)}.jsonl"  # noqa: E501
+        folder = f"{LAKE_FOLDER}/rejected/{folder_name(self.pipeline)}"
+        return f"{folder}/{run_id}/{folder_name(stream)}.jsonl"
 
     def final_file(
         self,
@@ -109,7 +110,8 @@ class Layout:
         Given an older file's `file_place`, it sorts where that file did.
         """
         folder = "/".join(part for part in (table, partition.strip("/")) if part)
-        return f"{folder}/{place}{place and '.'}{run_id}-{number:05d}{IN_PARTS if in_parts else ''}.{extension}"  # noqa: E501
+        parts = IN_PARTS if in_parts else ""
+        return f"{folder}/{place}{place and '.'}{run_id}-{number:05d}{parts}.{extension}"
 
 
 def table_of_record(path: str) -> str:

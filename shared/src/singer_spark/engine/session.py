@@ -67,7 +67,7 @@ DRIVERS = (
 LOGGING = """\
 rootLogger.level = {level}
 rootLogger.appenderRef.stderr.ref = console
-# Spark takes itself for a shell here: it announces the level of this logger where it differs from the root's.
+# As in its shell, Spark announces the level of this logger where it is not the root's.
 logger.shell.name = org.apache.spark.api.python.PythonGatewayServer
 logger.shell.level = {level}
 appender.console.type = Console
@@ -75,7 +75,7 @@ appender.console.name = console
 appender.console.target = SYSTEM_ERR
 appender.console.layout.type = PatternLayout
 appender.console.layout.pattern = %d{{HH:mm:ss}} %p %c{{1}}: %m%n%ex
-"""  # noqa: E501
+"""
 
 
 def command_for(options: SparkOptions) -> JvmCommand:

@@ -119,7 +119,8 @@ class GoogleBucket:
         return cast("IO[bytes]", _Upload(self, key))
 
     def copy(self, source: str, target: str) -> None:
-        place = f"{self._object(source)}/rewriteTo/b/{quote(self._name, safe='')}/o/{quote(target, safe='')}"  # noqa: E501
+        bucket, name = quote(self._name, safe=""), quote(target, safe="")
+        place = f"{self._object(source)}/rewriteTo/b/{bucket}/o/{name}"
         token: dict[str, str] = {}
         while True:
             done = self._ask("POST", place, token).json()

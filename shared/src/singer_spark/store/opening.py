@@ -46,7 +46,10 @@ NAMES = {
         }
     ),
     GOOGLE: frozenset(
-        {"access", "endpoint_url", "project", "requests_timeout", "requester_pays", "timeout", "token"}  # noqa: E501
+        {
+            "access", "endpoint_url", "project", "requests_timeout", "requester_pays", "timeout",
+            "token",
+        }
     ),
     AZURE: frozenset(
         {

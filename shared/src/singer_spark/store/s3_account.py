@@ -88,7 +88,8 @@ class S3Account:
     def endpoint_of(self, bucket: str) -> str:
         """The URL of a bucket with a host of its own."""
         if not self.endpoint:
-            return f"https://{bucket}.s3.{self.region}.amazonaws.com{'.cn' if self.region.startswith('cn-') else ''}"  # noqa: E501
+            country = ".cn" if self.region.startswith("cn-") else ""
+            return f"https://{bucket}.s3.{self.region}.amazonaws.com{country}"
         scheme, _, host = self.endpoint.partition("://")
         return f"{scheme}://{bucket}.{host}"
 

@@ -116,7 +116,8 @@ class BinlogRun(ChangeLog[BinlogBookmark]):
             if not (server.gtids and bookmark.gtids):
                 raise lost(
                     stream,
-                    "its bookmark is of another server, and there are no GTIDs to find its place by",  # noqa: E501
+                    "its bookmark is of another server, and there are no GTIDs to find its place "
+                    "by",
                 )
             self._check_gtids(server, stream, bookmark)
             return

@@ -41,12 +41,17 @@ _META_BYTES = {
 _NAMES = 4
 # By the beginning of a type's name in the catalog.
 _CODES = (
-    ("tinyint|bool", {TINY}), ("smallint", {SHORT}), ("mediumint", {INT24}), ("int", {LONG}), ("bigint", {LONGLONG}),  # noqa: E501
+    ("tinyint|bool", {TINY}), ("smallint", {SHORT}), ("mediumint", {INT24}),
+    ("int", {LONG}), ("bigint", {LONGLONG}),
     ("float", {FLOAT}), ("double|real", {DOUBLE}), ("decimal|numeric", {DECIMAL}), ("year", {YEAR}),
-    ("datetime", {DATETIME, OLD_DATETIME}), ("date", {DATE, NEWDATE}), ("timestamp", {TIMESTAMP, OLD_TIMESTAMP}),  # noqa: E501
-    ("time", {TIME, OLD_TIME}), ("bit", {BIT}), ("enum", {ENUM}), ("set", {SET}), ("json", {JSON, BLOB}),  # noqa: E501
-    ("varchar|varbinary", {VARCHAR, VAR_STRING, VARCHAR_COMPRESSED}), ("char|binary|uuid|inet", {STRING}),  # noqa: E501
-    ("(tiny|medium|long)?(text|blob)", {BLOB, BLOB_COMPRESSED}), ("vector", {VECTOR, BLOB, VARCHAR}),  # noqa: E501
+    ("datetime", {DATETIME, OLD_DATETIME}), ("date", {DATE, NEWDATE}),
+    ("timestamp", {TIMESTAMP, OLD_TIMESTAMP}),
+    ("time", {TIME, OLD_TIME}), ("bit", {BIT}), ("enum", {ENUM}), ("set", {SET}),
+    ("json", {JSON, BLOB}),
+    ("varchar|varbinary", {VARCHAR, VAR_STRING, VARCHAR_COMPRESSED}),
+    ("char|binary|uuid|inet", {STRING}),
+    ("(tiny|medium|long)?(text|blob)", {BLOB, BLOB_COMPRESSED}),
+    ("vector", {VECTOR, BLOB, VARCHAR}),
     (".*", {GEOMETRY}),
 )  # fmt: skip
 _DIGITS = 9

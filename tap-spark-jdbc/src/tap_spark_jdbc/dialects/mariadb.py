@@ -166,9 +166,10 @@ JOIN (
 WHERE t.TABLE_TYPE <> 'SEQUENCE'
 UNION ALL
 SELECT TABLE_SCHEMA, TABLE_NAME, 'view', NULL, '', 0, '', '1',
-  'its table, or a column or function in it, is gone, or its definer may not read it; mend or drop the view'
+  CONCAT('its table, or a column or function in it, is gone, or its definer may not read it; ',
+    'mend or drop the view')
 FROM information_schema.VIEWS
-"""  # noqa: E501
+"""
 
 _PRIMARY_KEYS = """
 SELECT TABLE_SCHEMA AS table_schema, TABLE_NAME AS table_name, COLUMN_NAME AS column_name,
@@ -200,12 +201,14 @@ _AS_JSON = (
 # The driver's type names of a query's columns that differ from the catalog's, and their separate
 # parameters.
 _DESCRIBED_TYPE = """
-CASE {name} WHEN 'BOOLEAN' THEN 'tinyint' WHEN 'INTEGER' THEN 'int' WHEN 'INTEGER UNSIGNED' THEN 'int unsigned'
-  WHEN 'DECIMAL' THEN 'decimal({precision},{scale})' WHEN 'DECIMAL UNSIGNED' THEN 'decimal({precision},{scale})'
+CASE {name} WHEN 'BOOLEAN' THEN 'tinyint' WHEN 'INTEGER' THEN 'int'
+  WHEN 'INTEGER UNSIGNED' THEN 'int unsigned'
+  WHEN 'DECIMAL' THEN 'decimal({precision},{scale})'
+  WHEN 'DECIMAL UNSIGNED' THEN 'decimal({precision},{scale})'
   WHEN 'BIT' THEN 'bit({precision})' WHEN 'BINARY' THEN 'binary({precision})'
   WHEN 'VARBINARY' THEN 'varbinary({precision})'
   WHEN 'CHAR' THEN 'char({precision})' WHEN 'VARCHAR' THEN 'varchar({precision})' ELSE {name} END
-"""  # noqa: E501
+"""
 
 # What the text of our statements, the spelling of values and the number of rows depend on, whatever
 # the server sets, also by `init_connect`.

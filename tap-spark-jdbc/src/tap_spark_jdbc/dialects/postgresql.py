@@ -333,11 +333,13 @@ _AS_JSON = (
 # the server, database, role or environment sets. `lc_monetary` is left alone: by it amounts of
 # money have their decimal places.
 _SETTINGS = """
-('client_encoding', 'UTF8'), ('TimeZone', 'UTC'), ('DateStyle', 'ISO, YMD'), ('IntervalStyle', 'postgres'),
-('bytea_output', 'hex'), ('extra_float_digits', '3'), ('xmlbinary', 'base64'), ('xmloption', 'content'),
+('client_encoding', 'UTF8'), ('TimeZone', 'UTC'), ('DateStyle', 'ISO, YMD'),
+('IntervalStyle', 'postgres'),
+('bytea_output', 'hex'), ('extra_float_digits', '3'), ('xmlbinary', 'base64'),
+('xmloption', 'content'),
 ('standard_conforming_strings', 'on'), ('backslash_quote', 'safe_encoding'), ('array_nulls', 'on'),
 ('quote_all_identifiers', 'off'), ('transform_null_equals', 'off'), ('gin_fuzzy_search_limit', '0')
-"""  # noqa: E501
+"""
 # The server's own types and functions come before those of the user, whose names remain known.
 _SEARCH_PATH = (
     "pg_catalog.btrim(pg_catalog.concat('pg_catalog, ', pg_catalog.regexp_replace("

@@ -68,4 +68,5 @@ def column_name(expression: str) -> str:
     words = "_".join(re.findall(r"\w+", expression.lower()))
     if len(words.encode()) <= _LONGEST_NAME:
         return words
-    return f"{words[:40].encode()[:40].decode(errors='ignore')}_{hashlib.sha256(expression.encode()).hexdigest()[:12]}"  # noqa: E501
+    beginning = words[:40].encode()[:40].decode(errors="ignore")
+    return f"{beginning}_{hashlib.sha256(expression.encode()).hexdigest()[:12]}"

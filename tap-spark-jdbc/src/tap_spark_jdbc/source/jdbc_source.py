@@ -130,7 +130,8 @@ def _token(host: str, port: int, user: str) -> str:
 
 
 _LOGIN = re.compile(
-    r"(?i)(?<=[?&;])(?:user|username|uid|password|pwd|sslpassword|token|secret)=[^&;]*"  # a parameter  # noqa: E501
+    # a parameter
+    r"(?i)(?<=[?&;])(?:user|username|uid|password|pwd|sslpassword|token|secret)=[^&;]*"
     r"|(?<=//)[^/?;@]*@"  # before the host
     r"|(?<=:thin:)[^@]*(?=@)"  # Oracle's
 )

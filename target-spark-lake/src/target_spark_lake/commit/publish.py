@@ -95,7 +95,8 @@ def _published(lock: RunLock, store: StateStore, entry: RunEntry) -> RunEntry:
     storage.flush_folders(plan.retire)
     if plan.expendable:
         _remove_expendable(storage, logs, plan.expendable)
-        lock.ensure_held()  # such a run may write no record and no state, whose exchange would notice  # noqa: E501
+        # Such a run may write no record and no state, whose exchange would notice.
+        lock.ensure_held()
     written = all(
         each(
             storage,

@@ -108,7 +108,8 @@ class _Comparison:
         ]
         if not any(repeated):
             return file
-        folder = f"{self._writer.run.staging_path(self._schema.stream)}/unrepeated/{folder_name(self._table)}"  # noqa: E501
+        staging = self._writer.run.staging_path(self._schema.stream)
+        folder = f"{staging}/unrepeated/{folder_name(self._table)}"
         scratch = self._writer.scratch / "unrepeated" / folder_name(self._schema.stream)
         place, name = (
             StagingPlace.of(self._writer.run.storage, folder, scratch),

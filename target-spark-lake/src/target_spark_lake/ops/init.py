@@ -52,7 +52,8 @@ def _flags(parser: argparse.ArgumentParser) -> None:
         "--log-based",
         action="append",
         metavar="STREAM",
-        help="read its changes and deletes from the database's log; a name or glob, may be repeated",  # noqa: E501
+        help="read its changes and deletes from the database's log; a name or glob, may be "
+        "repeated",
     )
     parser.add_argument("--bucket", help="the lake, a folder or URL")
     parser.add_argument("--path", help="data root in the bucket; raw if not given")

@@ -260,7 +260,8 @@ def _small_files_text(pipeline: JSON) -> str:
 
 STATUS = Command(
     "status",
-    "all pipelines of the bucket; exit code 1 when one is too old, failed last, or is not published",  # noqa: E501
+    "all pipelines of the bucket; exit code 1 when one is too old, failed last, or is not "
+    "published",
     (f"status {CONFIG}", f"status {CONFIG} --max-age 6h --max-age 'nightly-*=26h'"),
     _run,
     _flags,

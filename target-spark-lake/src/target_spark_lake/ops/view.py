@@ -136,12 +136,13 @@ _DUCKDB_ORDER = f"""
       SELECT {_PARTS_OF}, {_PART}, {_PART}.first_row AS _spark_lake_begins
       FROM (
         SELECT parse_filename(filename, true) AS {_PARTS_OF}, unnest(from_json(content,
-          '{{{{"parts": [{{{{"first_row": "BIGINT", "file": "VARCHAR", "file_row": "BIGINT"}}}}]}}}}').parts) AS {_PART}
+        '{{{{"parts": [{{{{"first_row": "BIGINT", "file": "VARCHAR", "file_row": "BIGINT"}}}}]}}}}'
+          ).parts) AS {_PART}
         FROM read_text({{orders}})
       ) AS orders
     ) AS known ON parse_filename(_spark_lake_file) = {_PARTS_OF}
       AND file_row_number >= _spark_lake_begins
-  """  # noqa: E501
+  """
 _SPARK_ORDER = f"""
     SELECT *, coalesce({_PART}.file, _spark_lake_file) AS {_FIRST_FILE},
       coalesce({_PART}.file_row + _spark_lake_row - {_PART}.first_row,
