@@ -36,7 +36,8 @@ STRANGERS = {
     "public-partly": (
         "create table partly (id int primary key, open text, hidden text); grant select (id, open) "
         "on partly to reader",
-        "column hidden can't be read: the user may not; run GRANT SELECT ON public.partly TO reader",  # noqa: E501
+        "column hidden can't be read: the user may not; run GRANT SELECT ON public.partly TO "
+        "reader",
     ),
     "public-empty": (
         "create materialized view empty as select 1 as id with no data; grant select on empty to "

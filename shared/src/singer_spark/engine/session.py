@@ -5,8 +5,10 @@ ConfigurationError: there is no Java, or Spark does not start with these setting
 
 from __future__ import annotations
 
+import hashlib
 import importlib
 import logging
+import os
 import signal
 import threading
 import warnings
@@ -15,11 +17,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from singer_spark.core.scratch import scratch_folder
 from singer_spark.core.shortage import shortage
-from singer_spark.engine import gateway
+from singer_spark.core.whole_file import write_whole
+from singer_spark.engine import class_archive, gateway
+from singer_spark.engine.class_archive import ROWS, SESSION
 from singer_spark.engine.cluster import is_local, master_url, warn_while_waiting
-from singer_spark.engine.command import with_jars
+from singer_spark.engine.command import JAVA_OPTIONS, JvmCommand, jvm_command, spark_home, with_jars
 from singer_spark.engine.connect_session import connect
+from singer_spark.engine.java import cache_folder, find_java_home
 from singer_spark.engine.kept_jvm import started_or_kept
 from singer_spark.engine.session_conf import SparkOptions, hadoop_conf, remote_conf, session_conf
 from singer_spark.errors import (
@@ -33,15 +39,7 @@ from singer_spark.errors import (
 if TYPE_CHECKING:
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
-import hashlib
-import os
 
-from singer_spark.core.scratch import scratch_folder
-from singer_spark.core.whole_file import write_whole
-from singer_spark.engine import class_archive
-from singer_spark.engine.class_archive import ROWS, SESSION
-from singer_spark.engine.command import JAVA_OPTIONS, JvmCommand, jvm_command, spark_home
-from singer_spark.engine.java import cache_folder, find_java_home
 
 SECONDS_TO_CLEAN_UP = 5
 # A program's JVM lives for seconds or minutes, so it compiles later than a server's; code that runs

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 from singer_spark.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
     from singer_spark.store.bucket import Bucket
-from collections.abc import Mapping
-from difflib import get_close_matches
 
 S3, GOOGLE, AZURE = "s3", "gs", "az"
 KINDS = {

@@ -7,34 +7,28 @@ https://dev.mysql.com/doc/dev/mysql-server/latest/page_protocol_replication.html
 
 from __future__ import annotations
 
+import ssl
 import struct
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote_plus
 
 import numpy as np
-
-from singer_spark.errors import SourceError
-from tap_spark_jdbc.binlog.events import FORMAT, Events
-
-if TYPE_CHECKING:
-    from tap_spark_jdbc.binlog.position import Place
-    from tap_spark_jdbc.source.jdbc_source import JdbcSource
-import ssl
-from contextlib import contextmanager
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
-from urllib.parse import unquote_plus
 
 from singer_spark.errors import (
     ConfigurationError,
     SingerSparkError,
+    SourceError,
     StateError,
     one_line,
 )
+from tap_spark_jdbc.binlog.events import FORMAT, Events
 from tap_spark_jdbc.source.mariadb_login import MARIADB_URL, PORT
 
 if TYPE_CHECKING:
+    from tap_spark_jdbc.binlog.position import Place
     from tap_spark_jdbc.source.jdbc_source import JdbcSource
 
 

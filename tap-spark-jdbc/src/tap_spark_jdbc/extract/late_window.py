@@ -9,30 +9,24 @@ window widens the next one, where the database shows it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
-
-from singer_spark.core.bookmark import Bookmark, KeyType, KeyValue
-
-if TYPE_CHECKING:
-    from tap_spark_jdbc.config.settings import TapSettings
-    from tap_spark_jdbc.dialects import Dialect
-    from tap_spark_jdbc.plan.stream_plan import StreamPlan
-    from tap_spark_jdbc.source.database import Oldest
 import logging
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
+from singer_spark.core.bookmark import Bookmark, KeyType, KeyValue
 from singer_spark.core.key_value import has_zone
 from singer_spark.errors import SourceError
 from tap_spark_jdbc.plan.slices import Range
 
 if TYPE_CHECKING:
+    from tap_spark_jdbc.config.settings import TapSettings
     from tap_spark_jdbc.dialects import Dialect
     from tap_spark_jdbc.dialects.tables import Key, Table
     from tap_spark_jdbc.extract.slice_bounds import ColumnBounds
     from tap_spark_jdbc.plan.stream_plan import StreamPlan
     from tap_spark_jdbc.plan.stream_sql import Point
+    from tap_spark_jdbc.source.database import Oldest
     from tap_spark_jdbc.source.jdbc_connection import JdbcConnection
 
 

@@ -16,8 +16,10 @@ them takes: `pg_locks` shows it to every user.
 from __future__ import annotations
 
 import logging
+import secrets
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from threading import Event, Thread
 from typing import TYPE_CHECKING
 
 from singer_spark.errors import DisturbedError, SourceError
@@ -29,12 +31,6 @@ if TYPE_CHECKING:
     from tap_spark_jdbc.source.database import Database
     from tap_spark_jdbc.source.jdbc_connection import JdbcConnection
     from tap_spark_jdbc.source.jdbc_source import JdbcSource
-import secrets
-from threading import Event, Thread
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from tap_spark_jdbc.source.jdbc_connection import JdbcConnection
 
 
 LOOK_SECONDS = 0.4

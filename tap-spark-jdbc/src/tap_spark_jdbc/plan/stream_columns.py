@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import logging
+import re
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from singer_spark.core.setting_problems import nearest
+from singer_spark.core.sql_type import SqlType
 from tap_spark_jdbc.dialects import overridden
+from tap_spark_jdbc.dialects.mask import Mask
+from tap_spark_jdbc.dialects.tables import Column, Reading, Table
 from tap_spark_jdbc.plan.stream_choice import CatalogOptions, Choice, fitting_name, fitting_names
 from tap_spark_jdbc.source.discovery_bounds import any_fits, fits, is_pattern, taken
 
@@ -14,13 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from tap_spark_jdbc.config.settings import StreamOptions, TapSettings
-    from tap_spark_jdbc.dialects.tables import Column, Table
-import re
-from dataclasses import replace
 
-from singer_spark.core.sql_type import SqlType
-from tap_spark_jdbc.dialects.mask import Mask
-from tap_spark_jdbc.dialects.tables import Column, Reading, Table
 
 _LITERAL = re.compile(r"'(?:[^'\\]|'')*'")
 _WHOLE_ROW = re.compile(r'\bt\b(?!"?\s*\.\s*[^*\s])')

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from threading import Lock
 from typing import TYPE_CHECKING
 
-from singer_spark.errors import redact
+from singer_spark.errors import ConfigurationError, redact, register_secret
 from tap_spark_jdbc.config.settings import TapSettings
 from tap_spark_jdbc.dialects import Dialect, dialect_of
 from tap_spark_jdbc.source.drivers import cached_jars, local_jars
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-import time
-from threading import Lock
 
-from singer_spark.errors import ConfigurationError, register_secret
 
 # By the names of dialects.
 PORTS = {

@@ -5,23 +5,19 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import cached_property
 from threading import Lock
 from typing import TYPE_CHECKING
 
+from singer_spark.core.metadata_columns import METADATA_COLUMNS
 from singer_spark.errors import ConfigurationError, StorageError
 from singer_spark.state.run_log import folder_name, new_run_id
+from tap_spark_jdbc.extract.slice_bounds import long_columns
 
 if TYPE_CHECKING:
     from singer_spark.store.storage import Storage
     from tap_spark_jdbc.config.batch_settings import BatchSettings
     from tap_spark_jdbc.extract.fingerprints import Found
-from functools import cached_property
-from typing import TYPE_CHECKING
-
-from singer_spark.core.metadata_columns import METADATA_COLUMNS
-from tap_spark_jdbc.extract.slice_bounds import long_columns
-
-if TYPE_CHECKING:
     from tap_spark_jdbc.plan.stream_plan import StreamPlan
 
 

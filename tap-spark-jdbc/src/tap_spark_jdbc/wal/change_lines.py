@@ -11,8 +11,9 @@ import pyarrow.compute as pc
 
 from singer_spark.core.exact_json import to_json
 from singer_spark.core.metadata_columns import DELETED_AT, LOG_PLACE, UNCHANGED
+from singer_spark.errors import SourceError
 from tap_spark_jdbc.wal.pending_lines import PendingLines
-from tap_spark_jdbc.wal.pgoutput import DELETE, INSERT, NEW, OLD, UPDATE
+from tap_spark_jdbc.wal.pgoutput import DELETE, INSERT, NEW, OLD, UPDATE, number
 from tap_spark_jdbc.wal.position import lost
 
 if TYPE_CHECKING:
@@ -24,19 +25,10 @@ if TYPE_CHECKING:
     from tap_spark_jdbc.wal.pgoutput import Messages, Numbers, Relation, Transactions
 
     Order = npt.NDArray[np.int64]
-from typing import TYPE_CHECKING
-
-import numpy as np
-
-from singer_spark.errors import SourceError
-from tap_spark_jdbc.wal.pgoutput import number
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
     import numpy.typing as npt
 
-    from tap_spark_jdbc.wal.pgoutput import Bytes, Numbers
+    from tap_spark_jdbc.wal.pgoutput import Bytes
 
 
 _UNCHANGED, _TEXT = b"ut"

@@ -9,6 +9,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from singer_spark.errors import SourceError
 from singer_spark.program.amounts import size_text
 from tap_spark_jdbc.extract.stream_progress import StreamProgress
 from tap_spark_jdbc.wal.change_log import ChangeLog, Outlook
@@ -28,14 +29,6 @@ if TYPE_CHECKING:
     from tap_spark_jdbc.plan.stream_plan import StreamPlan
     from tap_spark_jdbc.source.database import Database
     from tap_spark_jdbc.wal.log_sink import LogSink, LogStream
-from typing import TYPE_CHECKING
-
-from singer_spark.errors import SourceError
-
-if TYPE_CHECKING:
-    from tap_spark_jdbc.source.database import Database
-    from tap_spark_jdbc.wal.published_tables import LogTable
-    from tap_spark_jdbc.wal.slot import LogSlot
 
 
 # Including rows of the attaching transaction: those inserted before the partition was attached are

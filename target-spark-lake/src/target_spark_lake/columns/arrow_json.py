@@ -1,11 +1,8 @@
-"""Converts rows to texts of JSON objects, column by column.
+"""Converts rows to texts of JSON objects, column by column, and values to texts.
 
-This makes records of other writers' files.
-
-Bytes and nested values, which Arrow can't print as JSON, are printed by Python value by value.
-
-Texts of lake values: for old rows of a column that becomes text, and for typed files read as
-text.
+Records of other writers' files are made so. Values become texts for old rows of a column that
+becomes text, and for typed files read as text. Python prints only bytes and nested values, which
+Arrow can't print as JSON.
 
 The original spelling of a number is lost. So it gets plain digits, never an exponent: a
 floating-point number the shortest that identify it (`5`, `0.0000000001`), a decimal all digits of

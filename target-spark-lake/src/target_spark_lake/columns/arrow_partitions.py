@@ -1,11 +1,8 @@
 """Writes rows into hive folders by Arrow: sorted by folder, one file for each folder's rows.
 
-Iceberg's `bucket` and `truncate` transforms for whole columns by Arrow.
-
-Readers derive a row's partition by them.
-
-The hash is Murmur3 (32 bits, x86, seed 0): of integers, dates and times as eight bytes, of text as
-UTF-8.
+Iceberg's `bucket` and `truncate` transforms, by which readers derive a row's partition, are made
+for whole columns. The hash of a bucket is Murmur3 (32 bits, x86, seed 0): of integers, dates and
+times as eight bytes, of text as UTF-8.
 """
 
 from __future__ import annotations

@@ -12,6 +12,7 @@ keys.
 
 from __future__ import annotations
 
+import json
 from bisect import bisect_left, bisect_right
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -20,10 +21,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from singer_spark.core.lake_type import Struct
-from singer_spark.core.metadata_columns import DELETED_AT
+from singer_spark.core.metadata_columns import DELETED_AT, METADATA_COLUMNS, UNCHANGED
 from target_spark_lake.columns.partitioning import folder_values
 from target_spark_lake.columns.stored_group import StoredGroup
 from target_spark_lake.formats.arrow_rows import ArrowRows
+from target_spark_lake.formats.conflicts import key_codes
 from target_spark_lake.formats.rules import (
     DELETE,
     FILL,
@@ -45,14 +47,6 @@ if TYPE_CHECKING:
     from target_spark_lake.columns.partitioning import Partitioning
     from target_spark_lake.formats.placed_files import PlacedFile
     from target_spark_lake.table.changes import StagedFile
-import json
-from typing import TYPE_CHECKING
-
-from singer_spark.core.metadata_columns import METADATA_COLUMNS, UNCHANGED
-from target_spark_lake.formats.conflicts import key_codes
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 
 def last_values(deleted: pa.Table, before: pa.Table, keys: Sequence[str]) -> pa.Table:

@@ -10,27 +10,16 @@ Whatever the load method, all files of a table share one schema afterwards.
 
 from __future__ import annotations
 
+import logging
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from singer_spark.core.lake_type import columns_from_text
+from singer_spark.core.lake_type import Struct, columns_from_text
 from singer_spark.core.metadata_columns import METADATA_COLUMNS
-from singer_spark.errors import StorageError
+from singer_spark.errors import SingerSparkError, StorageError
 from target_spark_lake.columns.evolution import EvolutionRules, evolve
-from target_spark_lake.commit.format_check import check_format
-
-if TYPE_CHECKING:
-    from target_spark_lake.commit.pipeline_run import PipelineRun
-    from target_spark_lake.formats.stream_load import StreamLoad
-    from target_spark_lake.formats.table_writer import TableWriter
-    from target_spark_lake.table.changes import TableChange
-    from target_spark_lake.table_logs.table_log import TableLog
-import logging
-from typing import TYPE_CHECKING
-
-from singer_spark.core.lake_type import Struct
-from singer_spark.errors import SingerSparkError
 from target_spark_lake.columns.staged_metadata import merging_columns
+from target_spark_lake.commit.format_check import check_format
 from target_spark_lake.formats.stream_load import refuse_shrink
 from target_spark_lake.layout import file_age, folder_name
 from target_spark_lake.stage.stager import spark_failure
@@ -45,6 +34,7 @@ if TYPE_CHECKING:
     from target_spark_lake.formats.stream_load import StreamLoad
     from target_spark_lake.formats.table_writer import TableWriter
     from target_spark_lake.table.changes import StagedFile
+    from target_spark_lake.table_logs.table_log import TableLog
 
     KeepsFiles = Callable[[Struct, Struct], bool]
 

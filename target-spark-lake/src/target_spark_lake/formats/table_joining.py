@@ -8,24 +8,6 @@ Memory holds one row group being read and one being written, whatever the size o
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from singer_spark.core.lake_type import columns_from_text
-from singer_spark.errors import SchemaError, StorageError
-from target_spark_lake.columns.partitioning import folder_names, folder_values
-from target_spark_lake.formats.compaction_plan import Join, planned_joins
-from target_spark_lake.layout import JOINED, table_folders
-from target_spark_lake.table.row_order import read_parts
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
-    from singer_spark.store.files import FileInfo
-    from target_spark_lake.commit.pipeline_run import PipelineRun
-    from target_spark_lake.config.settings import TargetSettings
-    from target_spark_lake.table.changes import StagedFile
-    from target_spark_lake.table.table_record import TableRecord
 from dataclasses import dataclass
 from itertools import count
 from typing import TYPE_CHECKING
@@ -34,9 +16,9 @@ import pyarrow as pa
 import pyarrow.parquet
 
 from singer_spark.core.arrow_schema import columns_of_arrow
-from singer_spark.core.lake_type import Array, LakeType, Struct
+from singer_spark.core.lake_type import Array, LakeType, Struct, columns_from_text
 from singer_spark.core.shortage import shortage
-from singer_spark.errors import SingerSparkError
+from singer_spark.errors import SchemaError, SingerSparkError, StorageError
 from singer_spark.store.parquet_footer import open_parquet
 from target_spark_lake.columns.arrow_columns import fitted
 from target_spark_lake.columns.lake_parquet import (
@@ -45,17 +27,23 @@ from target_spark_lake.columns.lake_parquet import (
     gathered,
     opened_parquet,
 )
+from target_spark_lake.columns.partitioning import folder_names, folder_values
+from target_spark_lake.formats.compaction_plan import Join, planned_joins
+from target_spark_lake.layout import JOINED, table_folders
 from target_spark_lake.stage.place import StagingPlace
 from target_spark_lake.stage.table_rewriter import columns_inside
 from target_spark_lake.table.changes import StagedFile
-from target_spark_lake.table.row_order import Parts, cut_parts, in_parts, joined_parts
+from target_spark_lake.table.row_order import Parts, cut_parts, in_parts, joined_parts, read_parts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
+    from singer_spark.store.files import FileInfo
     from singer_spark.store.storage import Storage
-    from target_spark_lake.formats.compaction_plan import Join
+    from target_spark_lake.commit.pipeline_run import PipelineRun
+    from target_spark_lake.config.settings import TargetSettings
+    from target_spark_lake.table.table_record import TableRecord
 
 
 BATCH_ROWS = 8192

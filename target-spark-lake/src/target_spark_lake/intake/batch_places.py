@@ -1,14 +1,14 @@
 """Locates the files of BATCH messages, in the bucket or outside, and decides whether they may be
 removed.
 
-Removes files of BATCH messages that no run took, a day after their tap wrote the last of them.
-
-A run moves or reads a file as soon as a message names it. So no checkpoint or living run needs the
-files still here: they belong to a living tap, unless nothing new has come from it for a day.
+Files that no run took are removed a day after their tap wrote the last of them. A run moves or
+reads a file as soon as a message names it. So no checkpoint or living run needs the files still
+here: they belong to a living tap, unless nothing new has come from it for a day.
 """
 
 from __future__ import annotations
 
+import logging
 import re
 import threading
 from dataclasses import dataclass
@@ -17,23 +17,18 @@ from typing import TYPE_CHECKING
 
 from singer_spark.errors import ProtocolError, SingerSparkError, StorageError
 from singer_spark.state.run_log import BATCHES
+from singer_spark.store.at_once import each
 from target_spark_lake.config.batch_address import shown
 from target_spark_lake.intake.batch_roots import BatchRoots
-
-if TYPE_CHECKING:
-    from singer_spark.store.storage import Storage
-    from target_spark_lake.intake.batch_message import BatchFile
-import logging
-from typing import TYPE_CHECKING
-
-from singer_spark.store.at_once import each
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from singer_spark.store.files import FileInfo
     from singer_spark.store.storage import Storage
+    from target_spark_lake.intake.batch_message import BatchFile
     from target_spark_lake.layout import Layout
+
 
 _RUN = r"[^/]*\d{8}T\d{12}Z-[0-9a-f]{8}"
 # How our tap names the folder of one run's batches (possibly below a prefix), and the files in it.

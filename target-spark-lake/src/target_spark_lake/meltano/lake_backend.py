@@ -13,29 +13,22 @@ Spark nor the SDK.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
-
-from meltano.core.project import Project
-from meltano.core.utils import EnvVarMissingBehavior, expand_env_vars
-
-from target_spark_lake.meltano import backend_settings
-
-if TYPE_CHECKING:
-    from meltano.core.setting_definition import SettingDefinition
 import fnmatch
 import logging
 import os
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
+from typing import TYPE_CHECKING, Any
 
 import click
 from meltano.core.error import MeltanoError
 from meltano.core.job_state import SINGER_STATE_KEY
+from meltano.core.project import Project
 from meltano.core.state_store import SCHEME_TO_NAMESPACE
 from meltano.core.state_store.base import MeltanoState, StateStoreManager
+from meltano.core.utils import EnvVarMissingBehavior, expand_env_vars
 
 from singer_spark.core.exact_json import rounded
 from singer_spark.errors import ConfigurationError, SingerSparkError, StateError, one_line
@@ -52,6 +45,11 @@ from target_spark_lake.commit.run_reports import entries, pipelines
 from target_spark_lake.commit.saving import cleared, merged_state
 from target_spark_lake.commit.state_change import change_state
 from target_spark_lake.layout import Layout
+from target_spark_lake.meltano import backend_settings
+
+if TYPE_CHECKING:
+    from meltano.core.setting_definition import SettingDefinition
+
 
 PREFIX, NAMESPACE = "lake+", "lake"
 SCHEMES = ("file", "s3", "s3a", "gs", "az", "abfs", "abfss", "hdfs")

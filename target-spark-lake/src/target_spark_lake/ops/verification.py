@@ -16,6 +16,8 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from singer_spark.compared_source import ComparedSource
+from singer_spark.core.lake_type import Struct
+from singer_spark.core.metadata_columns import DELETED_AT, LOG_PLACE, METADATA_COLUMNS, UNCHANGED
 from singer_spark.core.scratch import scratch_folder
 from singer_spark.core.signals import too_late_to_stop
 from singer_spark.errors import ConfigurationError, LockedError
@@ -27,33 +29,21 @@ from target_spark_lake.commit.lock_entry import newest_entry
 from target_spark_lake.config.settings import TargetSettings
 from target_spark_lake.intake.stream_mapping import wants_mapping
 from target_spark_lake.layout import Layout
-from target_spark_lake.ops.repair import Repair
-from target_spark_lake.ops.verify_report import VerifyReport
-from target_spark_lake.table.changes import Commit
-
-if TYPE_CHECKING:
-    from target_spark_lake.commit.pipeline_run import PipelineRun
-from typing import TYPE_CHECKING
-
-from singer_spark.core.lake_type import Struct
-from singer_spark.core.metadata_columns import DELETED_AT, LOG_PLACE, METADATA_COLUMNS, UNCHANGED
 from target_spark_lake.ops.compared_columns import compared_columns
 from target_spark_lake.ops.comparison import Comparison, Found
 from target_spark_lake.ops.lake_rows import LakeTable, committed_table
-from target_spark_lake.ops.repair import repairable
+from target_spark_lake.ops.repair import Repair, repairable
 from target_spark_lake.ops.summing import in_part, summed
-from target_spark_lake.ops.verify_report import StreamReport
+from target_spark_lake.ops.verify_report import StreamReport, VerifyReport
+from target_spark_lake.table.changes import Commit
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-    from pathlib import Path
+    from collections.abc import Iterator, Sequence
 
     import pyarrow as pa
 
-    from singer_spark.compared_source import ComparedSource, SourceRows
-    from singer_spark.store.storage import Storage
-    from target_spark_lake.config.settings import TargetSettings
-    from target_spark_lake.layout import Layout
+    from singer_spark.compared_source import SourceRows
+    from target_spark_lake.commit.pipeline_run import PipelineRun
 
 
 class NotLoadedError(ConfigurationError):

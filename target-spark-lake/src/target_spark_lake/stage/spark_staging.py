@@ -6,8 +6,10 @@ from __future__ import annotations
 
 import os
 import pickle
+import shutil
 import tempfile
-from dataclasses import astuple
+from contextlib import contextmanager
+from dataclasses import astuple, dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,9 +20,12 @@ import pyarrow as pa
 import target_spark_lake
 from singer_spark.core.lake_type import Field, Scalar, Struct
 from singer_spark.core.shortage import shortage
+from singer_spark.engine.cluster import shares_disk
 from singer_spark.engine.python_tasks import send_along, small_values
 from singer_spark.errors import ConfigurationError, RecordError, ResourceError, StorageError
+from singer_spark.store.storage import Storage
 from target_spark_lake.columns.staged_metadata import POSITION
+from target_spark_lake.intake.spool import pieces
 from target_spark_lake.stage.arrow_staging import stage_rows
 from target_spark_lake.stage.line_rows import rows_of
 from target_spark_lake.stage.place import StagingPlace
@@ -31,26 +36,12 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from singer_spark.store.storage import Storage
     from target_spark_lake.columns.partitioning import Partitioning
     from target_spark_lake.stage.batch_plan import BatchPlan
 
     # Given a task's batches, an unused local path, and a name that no other attempt has.
     Stage = Callable[[Iterator[pa.RecordBatch], Path, str], list[StagedFile]]
-import shutil
-from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
-
-from singer_spark.engine.cluster import shares_disk
-from singer_spark.store.storage import Storage
-from target_spark_lake.intake.spool import pieces
-
-if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
-
-    from pyspark.sql import SparkSession
 
 
 @dataclass(frozen=True)

@@ -12,41 +12,19 @@ stays inside, unused.
 
 from __future__ import annotations
 
+import base64
+import io
 import os
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.parquet
 
-from singer_spark.core.arrow_schema import columns_of_arrow
+from singer_spark.core.arrow_schema import arrow_schema, arrow_type, columns_of_arrow
 from singer_spark.core.lake_type import Field, Scalar, Struct
 from singer_spark.errors import SingerSparkError, StorageError
-from singer_spark.store.parquet_footer import open_parquet
-from target_spark_lake.columns.arrow_columns import fitted
-from target_spark_lake.columns.lake_parquet import (
-    ROW_GROUP_BYTES,
-    LakeFile,
-    batches,
-    gathered,
-    opened_parquet,
-)
-from target_spark_lake.columns.partitioning import folder_values
-from target_spark_lake.columns.staged_metadata import POSITION
-from target_spark_lake.stage.place import StagingPlace
-from target_spark_lake.table.changes import StagedFile
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-    from pathlib import Path
-
-    from singer_spark.store.storage import Storage
-import base64
-import io
-from typing import IO
-
-from singer_spark.core.arrow_schema import arrow_schema, arrow_type
 from singer_spark.store.parquet_footer import (
     BLOOM_FILTER,
     BYTES,
@@ -68,10 +46,30 @@ from singer_spark.store.parquet_footer import (
     SCHEMA,
     footer_of,
     items,
+    open_parquet,
     read_footer,
 )
 from singer_spark.store.thrift_compact import Struct as ThriftStruct
 from singer_spark.store.thrift_compact import struct_bytes
+from target_spark_lake.columns.arrow_columns import fitted
+from target_spark_lake.columns.lake_parquet import (
+    ROW_GROUP_BYTES,
+    LakeFile,
+    batches,
+    gathered,
+    opened_parquet,
+)
+from target_spark_lake.columns.partitioning import folder_values
+from target_spark_lake.columns.staged_metadata import POSITION
+from target_spark_lake.stage.place import StagingPlace
+from target_spark_lake.table.changes import StagedFile
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+    from pathlib import Path
+
+    from singer_spark.store.storage import Storage
+
 
 # Where offsets are in a column chunk, and in its metadata.
 CHUNK_PLACES = (CHUNK_PLACE, 4, 6)

@@ -1,8 +1,7 @@
 """The plain values of a commit: what a run staged, and its changes to the lake.
 
-Files of a table that no kept version needs, with what its format must know about them.
-
-`spark-lake vacuum` calls each table's log twice:
+An `Expendable` holds the files of a table that no kept version needs, with what its format must
+know about them. `spark-lake vacuum` calls each table's log twice:
 
 1. *Before its commit*, to find what is expendable (`TableLog.expendable`): every file needed by no
    version that was current at some instant or later. Readers that opened the table after that
@@ -16,28 +15,19 @@ Files of a table that no kept version needs, with what its format must know abou
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
-
-    from target_spark_lake.table.table_index import TableIndex
-    from target_spark_lake.table.table_record import TableRecord
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from singer_spark.store.files import FileInfo
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol
 
 from singer_spark.errors import ConfigurationError, StorageError, UnpublishableError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from singer_spark.store.files import FileInfo
+    from target_spark_lake.table.table_index import TableIndex
+    from target_spark_lake.table.table_record import TableRecord
 
 
 class Fate(Enum):

@@ -11,29 +11,27 @@ Suite, which a test asks.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping
+from datetime import datetime, timedelta
 from decimal import Context, Decimal, InvalidOperation
-from functools import cache
+from functools import cache, partial
+from ipaddress import AddressValueError, IPv6Address
 from typing import TYPE_CHECKING, Any
+from unicodedata import bidirectional
 
 from singer_spark.core.exact_json import to_json
 from singer_spark.core.schema_mapping import json_types
 from singer_spark.core.sql_type import annotated_type
 from target_spark_lake.columns.text_columns import canonical
-from target_spark_lake.validate.patterns import is_found
+from target_spark_lake.validate.lake_value import MOMENT
+from target_spark_lake.validate.patterns import is_found, is_pattern
 from target_spark_lake.validate.schema_reading import FLOATING, NON_FINITE, plain_branch
 
 if TYPE_CHECKING:
     from jsonschema import FormatChecker, TypeChecker
     from jsonschema.protocols import Validator
-import re
-from datetime import datetime, timedelta
-from functools import partial
-from ipaddress import AddressValueError, IPv6Address
-from unicodedata import bidirectional
 
-from target_spark_lake.validate.lake_value import MOMENT
-from target_spark_lake.validate.patterns import is_pattern
 
 # In SQL times mostly have no zone, or one of whole hours.
 _CLOCK = re.compile(

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
-from singer_spark.errors import ConfigurationError
+from singer_spark.errors import ConfigurationError, StorageError, UnpublishableError
+from target_spark_lake.table.changes import Fate, as_unpublishable
 from target_spark_lake.table_logs.delta_log.expendable import expendable, forget
 from target_spark_lake.table_logs.delta_log.files import (
     delta_change,
@@ -13,14 +15,17 @@ from target_spark_lake.table_logs.delta_log.files import (
     readable,
     rearrangement,
 )
-from target_spark_lake.table_logs.delta_log.log_entry import DeltaChange
+from target_spark_lake.table_logs.delta_log.log_entry import DeltaChange, log_entry
+from target_spark_lake.table_logs.delta_log.log_history import last_transaction, transactions
 from target_spark_lake.table_logs.delta_log.log_publish import (
     CHECKPOINT_VERSIONS,
     has_run,
+    is_another,
+    next_version,
     publish_commit,
     write_checkpoint,
 )
-from target_spark_lake.table_logs.delta_log.snapshot import LOG_FOLDER, read_snapshot
+from target_spark_lake.table_logs.delta_log.snapshot import LOG_FOLDER, check_known, read_snapshot
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -28,22 +33,8 @@ if TYPE_CHECKING:
 
     from singer_spark.core.lake_type import Struct
     from singer_spark.store.storage import Storage
-    from target_spark_lake.table.changes import Expendable, Fate, TableChange
+    from target_spark_lake.table.changes import Expendable, TableChange
     from target_spark_lake.table.table_record import TableRecord
-    from target_spark_lake.table_logs.delta_log.log_entry import DeltaCommit
-    from target_spark_lake.table_logs.delta_log.snapshot import DeltaSnapshot
-from functools import partial
-from typing import TYPE_CHECKING
-
-from singer_spark.errors import StorageError, UnpublishableError
-from target_spark_lake.table.changes import Fate, as_unpublishable
-from target_spark_lake.table_logs.delta_log.log_entry import log_entry
-from target_spark_lake.table_logs.delta_log.log_history import last_transaction, transactions
-from target_spark_lake.table_logs.delta_log.log_publish import is_another, next_version
-from target_spark_lake.table_logs.delta_log.snapshot import check_known
-
-if TYPE_CHECKING:
-    from singer_spark.store.storage import Storage
     from target_spark_lake.table_logs.delta_log.log_entry import DeltaCommit
     from target_spark_lake.table_logs.delta_log.snapshot import DeltaSnapshot
 
