@@ -50,6 +50,23 @@ def kill_containers(yarn: Yarn, main: str) -> int:
     return _killed(containers(yarn, main))
 
 
+def masters(yarn: Yarn) -> dict[str, int]:
+    """The process of each application's master."""
+    found = {}
+    for each in containers(yarn, APPLICATION_MASTER):
+        with suppress(FileNotFoundError):
+            folders = Path(f"/proc/{each}/cwd").resolve().parts
+            found |= {name: each for name in folders if name.startswith("application_")}
+    return found
+
+
+def kill_masters(yarn: Yarn) -> dict[str, int]:
+    """Kills all application masters by SIGKILL, and says which there were."""
+    found = masters(yarn)
+    _killed(list(found.values()))
+    return found
+
+
 def disks(cluster: Cluster) -> list[Path]:
     """The temporary files of each worker and of its executors, as this process finds them."""
     temporary = tempfile.gettempdir()

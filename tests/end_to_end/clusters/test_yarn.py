@@ -24,7 +24,7 @@ from end_to_end.cluster import (
     pipe_on,
     small,
 )
-from end_to_end.executors import APPLICATION_MASTER, CONTAINER, containers, kill_containers
+from end_to_end.executors import CONTAINER, containers, kill_containers, kill_masters, masters
 from needed import need
 from servers.child import started
 from servers.clusters import yarn as yarn_server
@@ -79,15 +79,16 @@ def all_ended(yarn: Yarn, before: int, tmp_path: Path) -> list[dict[str, Any]]:
 
 
 def replace_masters(yarn: Yarn) -> int:
-    """Kills the application masters, and waits until YARN has started as many, which know their
-    drivers again.
+    """Kills the application masters, and waits until YARN has started another one for each of
+    their applications, which knows its driver again.
     """
-    killed, give_up = kill_containers(yarn, APPLICATION_MASTER), time.monotonic() + END_SECONDS
+    killed, give_up = kill_masters(yarn), time.monotonic() + END_SECONDS
     while True:
-        own = [each["state"] for each in yarn.applications() if each["state"] != "FINISHED"]
-        if len(containers(yarn, APPLICATION_MASTER)) == killed and set(own) == {"RUNNING"}:
-            return killed
-        assert time.monotonic() < give_up, own
+        running = {each["id"] for each in yarn.applications() if each["state"] == "RUNNING"}
+        found = masters(yarn)
+        if all(name in running and found.get(name, old) != old for name, old in killed.items()):
+            return len(killed)
+        assert time.monotonic() < give_up, (killed, found, running)
 
 
 def kill_in_the_middle(
