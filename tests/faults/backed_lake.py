@@ -8,6 +8,7 @@ from typing import Any
 
 from faults.faulty import Faulty
 from faults.small_lake import PIPELINE, SmallLake, bound_of
+from singer_spark.error_codes import RunCode
 from singer_spark.errors import StorageError
 from singer_spark.state.backend import StateBackend, open_state_store
 from singer_spark.state.store import StateStore, published_state
@@ -20,7 +21,7 @@ class FaultyStore(Faulty):
         try:
             return super().around(name, args, call)
         except OSError as error:
-            raise StorageError(str(error)) from error
+            raise StorageError(RunCode.STORAGE_FAILED, str(error)) from error
 
 
 @dataclass(frozen=True)

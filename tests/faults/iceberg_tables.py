@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
@@ -198,18 +198,20 @@ def catalog_calls(monkeypatch: pytest.MonkeyPatch, proxy: Proxy) -> Iterator[Non
         yield
 
 
-def kept(lake: TwoIcebergTables) -> Callable[[], None]:
-    """What brings the lake back to what it is now, at its place: Iceberg's metadata say where they
-    lie.
-    """
+LakeOfTables = TypeVar("LakeOfTables", bound=TwoIcebergTables)
+
+
+def kept(lake: LakeOfTables) -> Callable[[object], LakeOfTables]:
+    """Gives the lake as it is now, at its place: Iceberg's metadata say where they lie."""
     copy = lake.folder.with_name(f"{lake.folder.name} kept")
     if lake.folder.exists():
         shutil.copytree(lake.folder, copy)
 
-    def again() -> None:
-        shutil.rmtree(lake.folder)
+    def again(_: object) -> LakeOfTables:
+        shutil.rmtree(lake.folder, ignore_errors=True)
         if copy.exists():
             shutil.copytree(copy, lake.folder)
+        return lake
 
     return again
 

@@ -5,12 +5,14 @@ overwritten.
 from __future__ import annotations
 
 import io
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
-from typing import Any
+from pathlib import Path
+from typing import Any, Self
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -83,6 +85,11 @@ class SmallLake:
 
     url: str
     options: dict[str, Any] = field(hash=False)
+
+    def copied(self, name: object) -> Self:
+        """The lake once more, beside itself."""
+        url = shutil.copytree(self.url, Path(self.url).with_name(f"{name}"))
+        return replace(self, url=str(url))
 
     def storage(self) -> Storage:
         return _storage(self)

@@ -20,11 +20,14 @@ BUILD_SECONDS = 1800
 START_SECONDS = 60
 GO = "/usr/local/go/bin/go"  # where Go's own archive is unpacked, mostly not on the path
 MEMORY_DISK = Path("/dev/shm")
+MEMORY_BYTES = 2 << 30  # a container of Docker has 64 MB
 
 
 def memory_disk() -> Path | None:
-    """Where a server's files cost least."""
-    return MEMORY_DISK if os.access(MEMORY_DISK, os.W_OK) else None
+    """Where files cost least; None where there is no such place, or hardly any room in it."""
+    if not os.access(MEMORY_DISK, os.W_OK) or shutil.disk_usage(MEMORY_DISK).free < MEMORY_BYTES:
+        return None
+    return MEMORY_DISK
 
 
 def go_install(name: str, program: Path, package: str, lacking: str) -> str:

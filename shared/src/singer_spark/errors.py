@@ -31,6 +31,8 @@ import traceback
 from collections.abc import Callable, Sequence
 from urllib.parse import quote, quote_plus, unquote, unquote_plus
 
+from singer_spark.error_codes import ErrorCode, RunCode
+
 MASK = "*****"
 SHORTEST_SECRET = 3
 LONG_LINE = 16
@@ -40,9 +42,22 @@ _secrets: set[str] = set()
 
 
 class SingerSparkError(Exception):
-    """What happened, in which stream or file, and what to do, in one line."""
+    """What happened, in which stream or file, and what to do, in one line.
+
+    Attributes:
+        code: What the user looks up.
+        message: The line without its code.
+    """
 
     exit_code = 1
+
+    def __init__(self, code: ErrorCode, message: str) -> None:
+        super().__init__(code, message)
+        self.code = code
+        self.message = message
+
+    def __str__(self) -> str:
+        return f"{self.code} {self.message}"
 
 
 class ConfigurationError(SingerSparkError):
@@ -196,12 +211,14 @@ def cut(text: str, length: int) -> str:
 
 
 def one_line(error: BaseException) -> str:
-    """The error as one redacted line; with its class name unless it is one of ours."""
+    """The error as one redacted line, with its code; with its class name unless it is one of
+    ours.
+    """
     if isinstance(error, SingerSparkError):
         return redact(" ".join(redact(str(error)).split()))
     return (
-        f"unexpected {type(error).__name__}: {cut(str(error), 500)} (--log-level debug shows "
-        "the trace)"
+        f"{RunCode.UNEXPECTED} unexpected {type(error).__name__}: {cut(str(error), 500)} "
+        "(--log-level debug shows the trace)"
     )
 
 

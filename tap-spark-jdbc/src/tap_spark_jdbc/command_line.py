@@ -15,6 +15,7 @@ import click
 from singer_spark.core.config_file import FROM_ENVIRONMENT, read_config, read_variables
 from singer_spark.core.environment import expand
 from singer_spark.core.singer_sdk_import import import_singer_sdk
+from singer_spark.error_codes import RunCode
 from singer_spark.errors import (
     ConfigurationError,
     SingerSparkError,
@@ -109,8 +110,10 @@ def command(**options: Any) -> None:
         sys.stdout.flush()
     except BrokenPipeError as error:
         raise SourceError(
+            RunCode.OUTPUT_CLOSED,
             "the reader of standard output is gone: the target ended first, and its own message "
-            "says why; nothing that it had not committed is saved"
+            "says why; nothing that "
+            "it had not committed is saved",
         ) from error
 
 
@@ -119,7 +122,7 @@ def run() -> int:
     try:
         command.main(standalone_mode=False)
     except click.ClickException as error:
-        raise ConfigurationError(error.format_message()) from error
+        raise ConfigurationError(RunCode.BAD_SETTING, error.format_message()) from error
     except click.Abort as error:
         raise KeyboardInterrupt from error
     return 0
@@ -252,10 +255,12 @@ def _again(options: dict[str, Any]) -> str:
     replace, append = options["replace"], options["append_again"]
     if replace and append:
         raise ConfigurationError(
-            "--replace and --append-again exclude each other: give one of them"
+            RunCode.BAD_FLAG, "--replace and --append-again exclude each other: give one of them"
         )
     if (replace or append) and not options["full"]:
-        raise ConfigurationError("--replace and --append-again are for full runs: give --full, too")
+        raise ConfigurationError(
+            RunCode.BAD_FLAG, "--replace and --append-again are for full runs: give --full, too"
+        )
     if replace or append:
         return REPLACE if replace else APPEND
     if not options["full"]:
@@ -287,7 +292,9 @@ def _target(options: dict[str, Any]) -> dict[str, Any] | None:
     from tap_spark_jdbc.extract.run_state import read_target_config
 
     if options["state"]:
-        raise ConfigurationError("--state and --state-from both name the state: give one of them")
+        raise ConfigurationError(
+            RunCode.BAD_FLAG, "--state and --state-from both name the state: give one of them"
+        )
     return read_target_config(options["state_from"])
 
 

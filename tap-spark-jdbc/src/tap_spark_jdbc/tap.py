@@ -20,6 +20,7 @@ from singer_spark.errors import ConfigurationError
 from singer_spark.program.progress import Progress
 from tap_spark_jdbc.config.batch_settings import with_staging
 from tap_spark_jdbc.config.settings import CONFIG_JSONSCHEMA, TapSettings
+from tap_spark_jdbc.error_codes import TapCode
 from tap_spark_jdbc.extract.late_window import LateWindow
 from tap_spark_jdbc.extract.run_budget import RunBudget
 from tap_spark_jdbc.extract.run_state import OpeningState, RunState
@@ -242,8 +243,10 @@ class TapSparkJdbc(Tap):
         """
         if self.settings.batch_config is not None and self.settings.batch_config.root is None:
             raise ConfigurationError(
+                TapCode.BATCH_PLACE,
                 "batch_config.storage.root: is missing: start with --state-from target.json, then "
-                "the files go into the bucket of that config, or name their folder"
+                "the files go into "
+                "the bucket of that config, or name their folder",
             )
 
     def begin_session(self) -> None:
@@ -443,21 +446,26 @@ class TapSparkJdbc(Tap):
                 continue
             if stream.plan.is_log_based:
                 raise ConfigurationError(
+                    TapCode.MAPPED_IN_PYTHON,
                     f"stream {stream.name}: changes from the log leave as they are, and "
                     "stream_maps or flattening "
-                    "change records in Python; put these into the target's config"
+                    "change records in Python; put these into the target's config",
                 )
             if stream.plan.detect_deletes:
                 raise ConfigurationError(
+                    TapCode.MAPPED_IN_PYTHON,
                     f"stream {stream.name}: detect_deletes compares keys, which stream_maps or "
-                    "flattening may change; put these into the target's config"
+                    "flattening may change; "
+                    "put these into the target's config",
                 )
             if self.batches is not None:
                 raise ConfigurationError(
+                    TapCode.MAPPED_IN_PYTHON,
                     f"stream {stream.name}: batches (batch_config) are written by Spark, and "
-                    "stream_maps or flattening change records in Python; use rename, "
-                    "exclude_columns or mask in stream_options, put these into the target's "
-                    "config, or take batch_config out"
+                    "stream_maps or flattening "
+                    "change records in Python; use rename, exclude_columns or mask in "
+                    "stream_options, put these into "
+                    "the target's config, or take batch_config out",
                 )
 
 

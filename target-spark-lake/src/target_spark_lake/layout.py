@@ -10,6 +10,7 @@ from singer_spark.state.run_log import LAKE_FOLDER, folder_name, runs_folder
 from singer_spark.state.store import state_path
 from target_spark_lake.config.config_schema import CODECS, data_root_problems
 from target_spark_lake.config.iceberg_catalog import IcebergCatalog
+from target_spark_lake.error_codes import LakeCode
 
 __all__ = ["LAKE_FOLDER", "Layout", "folder_name"]
 
@@ -182,4 +183,4 @@ def written_by(path: str) -> str:
 
 def _check_root(path: str) -> None:
     for problem in data_root_problems(path):
-        raise ConfigurationError(problem)
+        raise ConfigurationError(LakeCode.TABLE_NAME, problem)

@@ -20,6 +20,7 @@ from singer_spark.core.config_file import FROM_ENVIRONMENT, read_config, read_va
 from singer_spark.core.environment import expand
 from singer_spark.core.messages import AGAIN, RESTARTED, SKIPPED, STRANGERS, STREAMS
 from singer_spark.core.singer_sdk_import import environment_config
+from singer_spark.error_codes import RunCode
 from singer_spark.errors import ConfigurationError
 from singer_spark.program.logs import LEVELS, set_up_logs
 from singer_spark.program.progress import Progress
@@ -101,7 +102,7 @@ class TargetSparkLake(Target):
         except ConfigurationError as error:
             if raise_errors:
                 raise
-            return [str(error)]
+            return [error.message]
         self.append_builtin_config(self.config_jsonschema)
         idle = sorted(set(self._config) - set(self.config_jsonschema["properties"]))
         if idle:
@@ -288,6 +289,6 @@ def run() -> int:
     try:
         return int(TargetSparkLake.get_singer_command().main(standalone_mode=False) or 0)
     except click.ClickException as error:
-        raise ConfigurationError(error.format_message()) from error
+        raise ConfigurationError(RunCode.BAD_SETTING, error.format_message()) from error
     except click.Abort as error:
         raise KeyboardInterrupt from error

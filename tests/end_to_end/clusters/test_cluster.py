@@ -231,7 +231,7 @@ LATER = (
 ROW = b"note note"
 
 
-def test_batches_load_on_a_cluster_and_an_executor_killed_in_the_middle_of_a_file_loses_and_repeats_nothing(  # noqa: E501
+def test_killed_executor_on_a_cluster_loses_no_batch(
     cluster: Cluster,
     connection: psycopg.Connection[Any],
     s3: Any,
@@ -239,7 +239,9 @@ def test_batches_load_on_a_cluster_and_an_executor_killed_in_the_middle_of_a_fil
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A first run whose one executor is killed, then an increment.
+    """Batches load on a cluster: an executor killed within a file loses and repeats nothing.
+
+    A first run whose one executor is killed, then an increment.
 
     No row lies on a disk of programs or workers.
 

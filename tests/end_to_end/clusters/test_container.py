@@ -105,9 +105,8 @@ def test_what_it_copies_and_starts_is_there() -> None:
         ]
 
 
-def test_the_example_for_kubernetes_starts_a_command_that_there_is_as_an_account_without_rights() -> (  # noqa: E501
-    None
-):
+def test_kubernetes_example_starts_without_rights() -> None:
+    """The example for kubernetes starts a command that there is as an account without rights."""
     job = yaml.safe_load((ROOT / "examples/kubernetes/cronjob.yaml").read_text())
     pod = job["spec"]["jobTemplate"]["spec"]["template"]["spec"]
     (container,) = pod["containers"]

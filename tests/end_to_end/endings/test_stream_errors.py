@@ -123,7 +123,7 @@ def test_a_stream_that_fails_half_way_leaves_its_table_and_its_bookmark_and_the_
 
     assert isinstance(sent.error, SkippedStreamsError)
     assert sent.error.exit_code == 3
-    assert str(sent.error).startswith("4 of 5 streams did not arrive")
+    assert str(sent.error).startswith("TAP-041 4 of 5 streams")
     assert sent.final["skipped"] == FAILING
     # They were under way when they failed.
     assert all(sent.values(name, "id") for name in FAILING)
@@ -213,7 +213,7 @@ def test_through_the_real_pipe_a_forbidden_table_is_named_and_exits_3(
 
     assert (run.tap_code, run.target_code) == (3, 0), run.tap_errors + run.target_errors
     last = run.tap_errors.strip().splitlines()[-1]
-    assert last.startswith("tap-spark-jdbc: 1 of 2 streams did not arrive")
+    assert last.startswith("tap-spark-jdbc: TAP-041 1 of 2 streams")
     assert "stream public-secret: " in last
     assert "run GRANT SELECT ON public.secret TO r_" in last
     assert "stream public-secret: the tap could not read it" in run.target_errors

@@ -7,7 +7,12 @@ import runpy
 import tomllib
 from pathlib import Path
 
+import pytest
 import yaml
+
+from singer_spark.error_codes import ErrorCode, RunCode
+from tap_spark_jdbc.error_codes import TapCode
+from target_spark_lake.error_codes import LakeCode
 
 ROOT = Path(__file__).parents[3]
 DOCS = ROOT / "docs"
@@ -28,6 +33,31 @@ def test_the_settings_of_meltano_yml_are_made_from_the_code() -> None:
     written = (ROOT / "meltano.yml").read_text(encoding="utf-8")
     assert made(written) == written
     assert made(written.replace("    - name: jdbc_url\n", "")) == written
+
+
+def test_the_tables_of_error_codes_are_made_from_the_code() -> None:
+    generator = runpy.run_path(str(DOCS / "generate_errors.py"))
+    written = (DOCS / "troubleshooting.md").read_text(encoding="utf-8")
+    assert generator["page"](written) == written
+    numbers = [code.number for family in generator["FAMILIES"].values() for code in family]
+    assert len(numbers) == len(set(numbers))
+    assert {code.number: written.count(f"| `{code.number}` |") for code in RunCode} == {
+        code.number: 1 for code in RunCode
+    }
+
+
+@pytest.mark.parametrize("family", [RunCode, TapCode, LakeCode])
+def test_each_error_code_is_raised_and_has_the_prefix_of_its_family(
+    family: type[ErrorCode],
+) -> None:
+    sources = [path for source in SOURCES for path in (ROOT / source).rglob("*.py")]
+    text = "\n".join(path.read_text(encoding="utf-8") for path in sources)
+    raised = set(re.findall(rf"\b{family.__name__}\.(\w+)", text))
+    assert {code.name for code in family} - raised == set()
+    prefix = family.__name__.removesuffix("Code").upper()
+    assert [
+        each.number for each in family if not re.fullmatch(rf"{prefix}-\d{{3}}", each.number)
+    ] == []
 
 
 def anchors(page: Path) -> set[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -87,7 +88,7 @@ def test_a_changed_source_is_said_without_rows_and_a_changed_config_is_refused(
         ):
             code, errors = run(tmp_path, **changed)
             assert code == 1
-            assert "target-spark-lake: stream public-t: " in errors
+            assert re.search(r"target-spark-lake: LAKE-\d{3} stream public-t: ", errors)
 
         connection.execute(
             "insert into t values (1, 2, now() at time zone 'utc' - interval '1 minute')"

@@ -84,6 +84,6 @@ def test_the_table_follows_deletes_also_where_the_tap_died_among_its_keys(
     assert list(pipe.state["bookmarks"]) == ["public-orders"]
     before = pipe.state
     connection.execute("delete from orders where region = 'r1'")
-    with pytest.raises(RecordError, match="of the table's 2941 rows gone from the source"):
+    with pytest.raises(RecordError, match=r"LAKE-025 .*2941"):
         trip.run(with_state=True, **pipe.target)
     assert (pipe.state, len(pipe.rows("public-orders"))) == (before, 2941)

@@ -252,7 +252,7 @@ def test_a_repair_is_refused_that_would_delete_too_much_or_spoil_another_run(
     trip.run(with_state=True)
     before = truth(trip, "parquet")
     database.execute("delete from t where id > 1500")
-    with pytest.raises(RecordError, match="max_deletes_percent is 20"):
+    with pytest.raises(RecordError, match=r"LAKE-025 .*max_deletes_percent.*20"):
         repaired(trip)
     assert truth(trip, "parquet") == before
     holder = open_run(Storage(str(trip.folder)), LAYOUT)

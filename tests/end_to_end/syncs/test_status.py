@@ -78,7 +78,7 @@ def test_a_tap_that_can_not_say_it_is_told_in_its_words(tmp_path: Path) -> None:
     )
     assert (done.returncode, done.stdout.strip()) == (1, f"No pipeline has run in {tmp_path}/lake.")
     assert done.stderr.startswith(
-        "spark-lake: pipeline shop: the tap can't say what there is to read: tap-spark-jdbc: a "
-        "setting is wrong: jdbc_url: "
+        "spark-lake: pipeline shop: LAKE-095 the tap can't say what there is to read: "
+        "tap-spark-jdbc: RUN-004 a setting is wrong: jdbc_url: "
     )
     assert done.stderr.count("\n") == 1

@@ -136,9 +136,9 @@ def test_what_can_not_be_compared_is_one_clear_line(
     (problem,) = report(trip).problems
     assert problem.startswith("stream t: pipeline test never loaded it")
     trip.run()
-    with pytest.raises(ConfigurationError, match="the tap has no such stream; it has t"):
+    with pytest.raises(ConfigurationError, match="LAKE-054"):
         report(trip, stream="s")
-    with pytest.raises(ConfigurationError, match="stream_maps or flattening change records"):
+    with pytest.raises(ConfigurationError, match=r"LAKE-103 .*stream_maps"):
         report(trip, stream_maps={"t": {"id": "id + 1"}})
     run = open_run(Storage(str(trip.folder)), Layout(PIPELINE))
     assert report(trip).agrees
@@ -147,9 +147,7 @@ def test_what_can_not_be_compared_is_one_clear_line(
     journal = max((trip.folder / ".dataspoc/runs/test").glob("*.json"))
     whole = journal.read_text()
     journal.write_text(whole.replace('"published"', '"committed"'))
-    with pytest.raises(
-        LockedError, match="not all of it is published yet; run `spark-lake recover`"
-    ):
+    with pytest.raises(LockedError, match=r"LAKE-065 .*spark-lake recover"):
         report(trip)
     journal.write_text(whole)
     assert report(trip).agrees

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import json
-import shutil
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from faults.backed_lake import BackedLake
-from faults.faulty import DIE_AFTER, FAIL_AFTER, FAULTS, Counting, Died, Faulty, Watched
+from faults.faulty import DIE_AFTER, FAIL_AFTER, FAULTS, Died, Faulty, Watched
 from faults.given_up import DELETES, check_before, committed_and_dead, dies_after, give_up, lose
-from faults.small_lake import LAYOUT, NO_BEATS, STEP, SmallLake
+from faults.small_lake import LAYOUT, NO_BEATS, STEP, SmallLake, Wrap
+from faults.sweep import fault_sweep
 from servers.s3 import S3
 from singer_spark.core.identity import Process
 from singer_spark.errors import (
@@ -102,21 +101,15 @@ def test_a_fault_at_any_storage_call_of_giving_up_loses_and_repeats_nothing(
     waits.sync()
     run_id = committed_and_dead(waits, dead, moves)
     lose(waits, run_id, "grows/part-1.zstd.parquet")
-
-    def waiting(name: str) -> SmallLake:
-        shutil.copytree(waits.url, tmp_path / name)
-        return SmallLake(f"{tmp_path}/{name}", {})
-
-    probe = waiting("probe")
-    counting = Counting()
-    give_up(probe, run_id, probe.faulty_files(counting))
+    probe = waits.copied("probe")
+    give_up(probe, run_id)
     check_before(probe, STEP)
     ends = set()
-    for nth in counting.places(fault):
-        lake = waiting(str(nth))
-        broken = lake.faulty_files(partial(Faulty, nth=nth, fault=fault))
-        with suppress(SingerSparkError, Died):
-            give_up(lake, run_id, broken, dead)
+
+    def given_up(lake: SmallLake, wrap: Wrap) -> None:
+        give_up(lake, run_id, lake.faulty_files(wrap), dead)
+
+    for lake in fault_sweep(waits.copied, given_up, fault):
         rows = lake.rows("grows")
         assert set(range(lake.published_bound())) <= set(rows) <= set(range(2 * STEP))
         assert len(set(rows)) == len(rows)
@@ -183,14 +176,12 @@ def test_only_a_committed_run_that_can_t_be_published_is_given_up(
     lake.sync()
     good = last_committed(lake.storage(), LAYOUT.runs)
     assert good is not None
-    with pytest.raises(
-        StateError, match=r"is published, so there is nothing to give up; .*state restore"
-    ):
+    with pytest.raises(StateError, match=r"LAKE-067 .*state restore"):
         give_up(lake, good.run_id)
-    with pytest.raises(StateError, match="has no run nonsense"):
+    with pytest.raises(StateError, match="LAKE-055"):
         give_up(lake, "nonsense")
     run_id = committed_and_dead(lake, dead)
-    with pytest.raises(StateError, match="is published"):
+    with pytest.raises(StateError, match="LAKE-067"):
         give_up(lake, good.run_id)
     done = give_up(lake, run_id)
     assert (done.finished, done.given_up) == (run_id, None)
@@ -198,11 +189,11 @@ def test_only_a_committed_run_that_can_t_be_published_is_given_up(
     run_id = committed_and_dead(lake, dead)
     lose(lake, run_id, "whole/part-0.zstd.parquet")
     living = take_lock(lake.storage(), LAYOUT, NO_BEATS)
-    with pytest.raises(LockedError, match="is held by"):
+    with pytest.raises(LockedError, match="LAKE-060"):
         give_up(lake, run_id)
     living.release()
     by = (give_up(lake, run_id).given_up or {})["by"]
-    with pytest.raises(StateError, match=f"takes back run {run_id}"):
+    with pytest.raises(StateError, match=rf"LAKE-067 .*{run_id}"):
         give_up(lake, by)
     failed = next(
         run["run_id"] for run in runs(lake.storage(), LAYOUT) if run["outcome"] == "rolled_back"
@@ -216,7 +207,7 @@ def test_a_storage_that_only_fails_is_no_reason_to_give_up(tmp_path: Path, dead:
     lake.sync()
     run_id = committed_and_dead(lake, dead)
     broken = lake.faulty_files(lambda files: Faulty(files, 1, FAULTS[0], frozenset({"move"})))
-    with pytest.raises(StorageError, match="injected"):
+    with pytest.raises(StorageError, match="RUN-052"):
         give_up(lake, run_id, broken)
     entry = last_committed(lake.storage(), LAYOUT.runs)
     assert entry is not None

@@ -35,7 +35,7 @@ def test_a_publisher_that_slept_before_its_state_does_not_write_it_once_its_run_
     lake = SmallLake(f"{tmp_path}/lake", {})
     for _ in range(runs_before):
         lake.sync()
-    with pytest.raises(StorageError, match="something else wrote to"):
+    with pytest.raises(StorageError, match="LAKE-062"):
         lake.sync(
             sleeping(lake, lambda name, args: name == "exchange" and args[0] == LAYOUT.state), dead
         )
@@ -59,7 +59,7 @@ def test_a_publisher_that_slept_before_it_retires_looks_whether_its_run_was_give
             looks or (name == "delete" and args[0].startswith(LAYOUT.table("whole")))
         )
 
-    with pytest.raises(StorageError, match="given up"):
+    with pytest.raises(StorageError, match="LAKE-061"):
         lake.sync(sleeping(lake, before_it_retires), dead)
     check_before(lake, STEP)
     lake.check_exact(lake.sync())

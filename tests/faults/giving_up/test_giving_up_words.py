@@ -92,9 +92,12 @@ def test_a_run_that_publishes_just_now_is_at_work_and_not_waiting(
     )
 
 
-def test_a_run_that_was_given_up_is_told_again_even_where_the_journal_that_says_what_was_lost_is_gone(  # noqa: E501
+def test_given_up_run_is_reported_without_its_journal(
     unpublished: tuple[SmallLake, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    """A run that was given up is told again even where the journal that says what was lost is
+    gone.
+    """
     lake, run_id = unpublished
     lose(lake, run_id, "grows/part-0.zstd.parquet")
 

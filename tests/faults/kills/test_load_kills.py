@@ -6,18 +6,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 
 import pytest
 
-from faults.faulty import DIE_AFTER, DIE_BEFORE, Counting, Died, Faulty, Proxy
-from faults.small_lake import NO_BEATS
+from faults.faulty import DIE_AFTER, DIE_BEFORE
+from faults.small_lake import NO_BEATS, Wrap
+from faults.sweep import fault_sweep
 from singer_spark.core.identity import Process
 from singer_spark.errors import SingerSparkError
 from singer_spark.store.storage import Storage
 from target.increment import assert_exact, increment, lake_with_two_rows
-from target.loading import JSON, staging_ended
+from target.loading import JSON, Lake, staging_ended
 from target_spark_lake.commit.pipeline_run import PipelineRun, open_run
 
 CHANGES = frozenset({"create", "replace", "exchange", "move", "delete", "delete_all", "sweep"})
@@ -48,13 +48,6 @@ def load_with(
             load(*lines)
 
 
-class CountingChanges(Counting):
-    """Keeps the names of the changes only."""
-
-    def around(self, name, args, call):  # type: ignore[no-untyped-def]
-        return super().around(name, args, call) if name in CHANGES else call()
-
-
 @pytest.mark.usefixtures("checkpoints_at_once")
 @pytest.mark.parametrize("tap_dies", [False, True], ids=["the tap lives", "the tap died before"])
 @pytest.mark.parametrize("fault", [DIE_BEFORE, DIE_AFTER])
@@ -68,27 +61,18 @@ def test_a_target_that_dies_at_any_change_of_the_bucket_is_continued_or_starts_a
     Staging goes on beside: which call is the n-th may differ from round to round, none is left out
     for long.
     """
-    counting: list[Proxy] = []
-    probe = lake_with_two_rows(tmp_path / "probe")
     end = LINES_OF_A_DEAD_TAP if tap_dies else None
-    with suppress(SingerSparkError):
-        wrap = lambda files: counting.append(CountingChanges(files)) or counting[0]  # noqa: E731
-        load_with(
-            probe.load if tap_dies else probe.load_slowly,
-            probe.announced(increment())[:end],
-            wrap,
-            dead,
-            monkeypatch,
-        )
-    changes = len(counting[0].calls)
-    assert changes > 5
-    resumed = 0
-    for nth in range(1, changes + 1):
-        lake = lake_with_two_rows(tmp_path / str(nth))
-        with suppress(SingerSparkError, Died):
-            wrap = partial(Faulty, nth=nth, fault=fault, only=CHANGES)
-            load = lake.load if tap_dies else lake.load_slowly
+
+    def run(lake: Lake, wrap: Wrap) -> None:
+        load = lake.load if tap_dies else lake.load_slowly
+        # A dead tap's end is an error of the target, too.
+        with suppress(SingerSparkError):
             load_with(load, lake.announced(increment())[:end], wrap, dead, monkeypatch)
+
+    resumed = 0
+    for lake in fault_sweep(
+        lambda name: lake_with_two_rows(tmp_path / f"{name}"), run, fault, only=CHANGES
+    ):
         lines = lake.announced(increment())
         resumed += lines[0]["start"] == "resume"
         is_committed = (lines[0]["start"], lines[0]["value"]) == ("saved", {"grows": 7})

@@ -101,7 +101,7 @@ def test_what_a_checkpoint_names_is_on_the_disk_before_it(
     lake = lake_with_two_rows(tmp_path / "lake")
     lines = lake.announced(increment())[:9]
     events = recorded(monkeypatch)
-    with pytest.raises(ProtocolError, match="is not JSON"):
+    with pytest.raises(ProtocolError, match="LAKE-001"):
         lake.load_slowly(*lines, b'"broken\n')
     checkpoint = lake.checkpoint()
     assert checkpoint is not None

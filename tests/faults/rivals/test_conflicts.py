@@ -65,7 +65,7 @@ def test_a_commit_that_lands_late_after_conflicts_keeps_its_files(lake: SmallLak
     """Taken for another's verdict, the run would remove the files that its own commit publishes."""
     lake.sync()
     slow: list[Conflicts] = []
-    with pytest.raises(StorageError, match="ConditionalRequestConflict"):
+    with pytest.raises(StorageError, match="RUN-052"):
         lake.sync(
             lake.faulty_requests(
                 lambda requests: slow.append(Conflicts(requests, LAYOUT.runs, 999)) or slow[0]

@@ -158,9 +158,7 @@ def test_a_run_whose_own_snapshot_was_expired_is_not_taken_for_one_that_was_neve
     lake = half_published(tmp_path, dead)
     rewrite(lake.table(GROWS))
     expire(lake, GROWS, files=False)
-    with pytest.raises(
-        UnpublishableError, match=r"can't be taken back: .*the snapshot of that run was expired"
-    ):
+    with pytest.raises(UnpublishableError, match="LAKE-087"):
         give_up(lake)
     assert waiting(lake).state == {"run": 3}
 
@@ -216,9 +214,9 @@ def test_where_the_log_has_forgotten_a_transaction_nothing_is_guessed(
     )
     lake.table(GROWS).create_checkpoint()
     (tmp_path / GROWS / "_delta_log" / f"{1:020d}.json").unlink()
-    with pytest.raises(UnpublishableError, match=r"setTransactionRetentionDuration.*can't be told"):
+    with pytest.raises(UnpublishableError, match="LAKE-086"):
         free(lake.storage(), LAYOUT, store_of(lake), NO_BEATS, force=False)
-    with pytest.raises(UnpublishableError, match=r"setTransactionRetentionDuration.*can't be told"):
+    with pytest.raises(UnpublishableError, match="LAKE-086"):
         give_up(lake)
     assert lake.rows(GROWS) == rows_after(GROWS, 2)
 
@@ -236,9 +234,7 @@ def test_a_delta_table_that_somebody_made_anew_is_not_taken_for_the_one_that_was
         tmp_path / GROWS,
         pa.table({"id": pa.array([77], pa.int64()), "run": pa.array([0], pa.int64())}),
     )
-    with pytest.raises(
-        UnpublishableError, match="someone else made another Delta table in the folder of raw/grows"
-    ):
+    with pytest.raises(UnpublishableError, match=r"LAKE-085 .*raw/grows"):
         lake.sync()
     assert lake.rows(GROWS) == [(77, 0)]
     shutil.rmtree(tmp_path / GROWS / "_delta_log")
@@ -257,17 +253,16 @@ def test_a_delta_log_that_goes_back_to_less_than_was_seen_is_for_a_person(
     newest = tmp_path / GROWS / "_delta_log" / f"{1:020d}.json"
     kept = newest.read_bytes()
     newest.unlink()
-    with pytest.raises(
-        UnpublishableError, match="the log of Delta table raw/grows ends before version 1"
-    ):
+    with pytest.raises(UnpublishableError, match=r"LAKE-086 .*raw/grows"):
         lake.sync()
     newest.write_bytes(kept)
     check(lake, lake.sync())
 
 
-def test_a_delta_log_that_has_forgotten_what_a_run_was_planned_on_is_for_a_person_and_the_run_is_given_up(  # noqa: E501
-    tmp_path: Path, dead: Process
-) -> None:
+def test_run_planned_on_a_forgotten_delta_log_is_given_up(tmp_path: Path, dead: Process) -> None:
+    """A delta log that has forgotten what a run was planned on is for a person and the run is
+    given up.
+    """
     lake = TwoTables(tmp_path)
     lake.sync()
     with pytest.raises(Died):  # lock, journal

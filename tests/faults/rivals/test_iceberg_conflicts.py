@@ -75,7 +75,7 @@ def test_rows_that_someone_changes_while_a_run_replaces_them_are_for_a_person_to
 ) -> None:
     lake = conflicting(tmp_path, monkeypatch)
     seen = lake.table(CHANGES).metadata.snapshots[-2].snapshot_id
-    with pytest.raises(StorageError, match="rollback_to_snapshot"):
+    with pytest.raises(StorageError, match=r"LAKE-085 .*rollback_to_snapshot"):
         lake.sync()
     lake.table(CHANGES).manage_snapshots().rollback_to_snapshot(seen).commit()
     done = free(lake.storage(), LAYOUT, store_of(lake), NO_BEATS, force=False)
@@ -98,7 +98,7 @@ def conflicting(folder: Path, monkeypatch: pytest.MonkeyPatch) -> TwoIcebergTabl
     deletes = meanwhile(lake, CHANGES, lambda: lake.table(CHANGES).delete("id = 5"))
     with (
         catalog_calls(monkeypatch, deletes),
-        pytest.raises(UnpublishableError, match=r"rollback.*--give-up-publishing"),
+        pytest.raises(UnpublishableError, match=r"LAKE-08[57] .*rollback.*--give-up-publishing"),
     ):
         lake.sync()
     return lake
@@ -110,7 +110,7 @@ def test_a_conflict_is_given_up_and_the_snapshots_that_were_made_are_undone(
     lake = conflicting(tmp_path / "lake", monkeypatch)
     again = kept(lake)
     for nth, fault in zip(range(1, 9), cycle(FAULTS), strict=False):
-        again()
+        again(nth)
         with catalog_calls(monkeypatch, Faulty(None, nth, fault)), suppress(SingerSparkError, Died):
             give_up(lake)
         free_of_the_dead(lake)

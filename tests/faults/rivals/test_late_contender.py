@@ -60,7 +60,7 @@ def test_who_meets_a_greater_run_id_only_after_taking_the_lock_gives_it_up_at_on
             files, lambda name, _: name == "create", lambda: leave_late_generation(lake)
         )
     )
-    with pytest.raises(LockedError, match="just taken by another run; run it again"):
+    with pytest.raises(LockedError, match="LAKE-060"):
         take_lock(storage, LAYOUT, NO_BEATS)
     run = open_run(lake.storage(), LAYOUT, lock_ttl_seconds=NO_BEATS)
     assert run.run_id > AHEAD

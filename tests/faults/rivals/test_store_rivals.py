@@ -72,7 +72,7 @@ def test_a_holder_whose_clock_is_an_hour_off_is_taken_for_dead_and_can_not_commi
     def commits(name: str, args: tuple[object, ...]) -> bool:
         return name == "create" and str(args[0]).startswith(LAYOUT.runs)
 
-    with pytest.raises(LockedError, match="undid it"):
+    with pytest.raises(LockedError, match="LAKE-061"):
         lake.sync(
             lake.faulty_files(lambda files: Interrupted(files, commits, meanwhile)), ELSEWHERE
         )

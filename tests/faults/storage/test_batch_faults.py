@@ -7,17 +7,16 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from contextlib import suppress
-from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
-from faults.faulty import DIE_AFTER, DIE_BEFORE, FAIL_AFTER, FAIL_BEFORE, Counting, Died, Faulty
+from faults.faulty import DIE_AFTER, DIE_BEFORE, FAIL_AFTER, FAIL_BEFORE
 from faults.kills.test_load_kills import load_with
+from faults.small_lake import Wrap
+from faults.sweep import fault_sweep
 from singer_spark.core.identity import Process
-from singer_spark.errors import SingerSparkError
 from target.batch_making import BatchRun
 from target.loading import JSON, Lake, record, schema, state
 from target_spark_lake.ops import spark_lake
@@ -101,19 +100,17 @@ def test_a_target_that_fails_or_dies_at_any_call_of_the_storage_is_continued_or_
     """Before its commit point, while it publishes, while it tidies up: the next run brings each row
     once.
     """
-    counting = Counting()
     first = lake_with_two_rows(tmp_path / "first")
-    probe = Lake(shutil.copytree(first.folder, tmp_path / "probe"))
-    load_with(probe.load, sent(probe, 1), counting, dead, monkeypatch)
-    assert_exact(probe)
-    assert {"move", "create", "exchange", "delete"} <= set(counting.calls)
+
+    def fresh(name: object) -> Lake:
+        return Lake(shutil.copytree(first.folder, tmp_path / f"{name}"))
+
+    def run(lake: Lake, wrap: Wrap) -> None:
+        load_with(lake.load, sent(lake, 1), wrap, dead, monkeypatch)
+
     starts = set()
-    for nth in counting.places(fault):
-        lake = Lake(shutil.copytree(first.folder, tmp_path / str(nth)))
-        with suppress(SingerSparkError, Died):
-            load_with(
-                lake.load, sent(lake, 1), partial(Faulty, nth=nth, fault=fault), dead, monkeypatch
-            )
+    calls = {"move", "create", "exchange", "delete"}
+    for lake in fault_sweep(fresh, run, fault, calls=calls):
         again = sent(lake, 2)
         is_committed = (again[0]["start"], again[0]["value"]) == ("saved", {"grows": 6})
         starts.add("committed" if is_committed else again[0]["start"])

@@ -4,9 +4,6 @@ reader misses one.
 
 from __future__ import annotations
 
-import shutil
-from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -14,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from faults.faulty import DIE_BEFORE, FAIL_AFTER, FAULTS, Counting, Died, Faulty, Watched
-from faults.small_lake import LAYOUT, NO_BEATS, PIPELINE, STEP, SmallLake, ids_as_received
+from faults.faulty import DIE_BEFORE, FAIL_AFTER, FAULTS, Watched
+from faults.small_lake import LAYOUT, NO_BEATS, PIPELINE, STEP, SmallLake, Wrap, ids_as_received
+from faults.sweep import fault_sweep
 from singer_spark.core.identity import Process
-from singer_spark.errors import SingerSparkError
 from singer_spark.store.storage import Storage
 from target_spark_lake.commit.pipeline_run import PipelineRun, open_run
 from target_spark_lake.config.settings import TargetSettings
@@ -73,71 +70,62 @@ class PartitionedLake(CompactedLake):
         assert list(dict.fromkeys(self.order())) == list(range(BOUND))
 
 
-@pytest.mark.slow
-def test_a_fault_at_any_storage_call_of_a_compaction_of_folders_keeps_the_order_in_which_rows_were_received(  # noqa: E501
-    tmp_path: Path, dead: Process
-) -> None:
-    first = PartitionedLake(f"{tmp_path}/first")
+@pytest.fixture
+def folders(tmp_path: Path) -> PartitionedLake:
+    lake = PartitionedLake(f"{tmp_path}/folders")
     for _ in range(RUNS):
-        first.sync()
+        lake.sync()
+    return lake
 
-    def lake(name: object) -> PartitionedLake:
-        shutil.copytree(first.url, tmp_path / f"{name}")
-        return PartitionedLake(f"{tmp_path}/{name}")
 
-    probe = lake("probe")
-    counting = Counting()
-    probe.compact(probe.faulty_files(counting))
-    assert (probe.files(), len(probe.storage().list(".dataspoc/orders"))) == (2, 2)
-    for fault in (FAIL_AFTER, DIE_BEFORE):
-        for nth in counting.places(fault):
-            broken = lake(f"{fault}{nth}")
-            storage = broken.faulty_files(partial(Faulty, nth=nth, fault=fault))
-            with suppress(SingerSparkError, Died):
-                broken.compact(storage, dead)
-            broken.check_order()
-            broken.compact()
-            assert broken.files() == 2
-            broken.check_order()
-            broken.check_exact(BOUND)
-    watched = lake("watched")
-    watched.compact(watched.faulty_files(lambda files: Watched(files, watched.check_order)))
-    watched.check_exact(watched.sync())
-    watched.compact()
-    assert len(watched.storage().list(".dataspoc/orders")) == 2
+def compacted(lake: CompactedLake, wrap: Wrap, process: Process | None = None) -> None:
+    lake.compact(lake.faulty_files(wrap), process)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("fault", [FAIL_AFTER, DIE_BEFORE])
+def test_fault_while_folders_are_compacted(
+    folders: PartitionedLake, dead: Process, fault: str
+) -> None:
+    """A fault at any storage call of a compaction of folders keeps the order of the rows."""
+    for lake in fault_sweep(folders.copied, partial(compacted, process=dead), fault):
+        lake.check_order()
+        lake.compact()
+        assert lake.files() == 2
+        lake.check_order()
+        lake.check_exact(BOUND)
+
+
+@pytest.mark.slow
+def test_readers_while_folders_are_compacted(folders: PartitionedLake) -> None:
+    """Before and after each call of a compaction of folders the order of the rows is there."""
+    compacted(folders, lambda files: Watched(files, folders.check_order))
+    assert (folders.files(), len(folders.storage().list(".dataspoc/orders"))) == (2, 2)
+    folders.check_exact(folders.sync())
+    folders.compact()
+    assert len(folders.storage().list(".dataspoc/orders")) == 2
 
 
 @pytest.fixture
-def lakes(tmp_path: Path) -> Callable[[object], CompactedLake]:
-    """Gives lakes of the same three runs."""
-    first = CompactedLake(f"{tmp_path}/first")
+def first(tmp_path: Path) -> CompactedLake:
+    """A lake of three runs."""
+    lake = CompactedLake(f"{tmp_path}/first")
     for _ in range(RUNS):
-        first.sync()
-
-    def lake(name: object) -> CompactedLake:
-        shutil.copytree(first.url, tmp_path / f"{name}")
-        return CompactedLake(f"{tmp_path}/{name}")
-
+        lake.sync()
     return lake
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_fault_at_any_storage_call_of_a_compaction_loses_and_repeats_nothing(
-    lakes: Callable[[object], CompactedLake], dead: Process, fault: str
+    first: CompactedLake, dead: Process, fault: str
 ) -> None:
-    counting = Counting()
-    probe = lakes("probe")
-    (done,) = probe.compact(probe.faulty_files(counting))
+    probe = first.copied("probe")
+    (done,) = probe.compact()
     assert (done.retired, done.published, probe.files()) == (2 * RUNS, 1, 1)
     probe.check_exact(BOUND)
-    calls = counting.calls
-    assert {"move", "delete", "create", "exchange", "replace"} <= set(calls)
-    for nth in counting.places(fault):
-        lake = lakes(nth)
-        broken = lake.faulty_files(partial(Faulty, nth=nth, fault=fault))
-        with suppress(SingerSparkError, Died):
-            lake.compact(broken, dead)
+    calls = {"move", "delete", "create", "exchange", "replace"}
+    for lake in fault_sweep(first.copied, partial(compacted, process=dead), fault, calls=calls):
         lake.check_readers_see_all_rows()
         lake.compact()
         lake.check_exact(BOUND)
@@ -147,9 +135,8 @@ def test_a_fault_at_any_storage_call_of_a_compaction_loses_and_repeats_nothing(
 
 @pytest.mark.slow
 def test_a_reader_before_and_after_every_call_of_a_compaction_finds_all_rows(
-    lakes: Callable[[object], CompactedLake],
+    first: CompactedLake,
 ) -> None:
-    lake = lakes("watched")
-    lake.compact(lake.faulty_files(lambda files: Watched(files, lake.check_readers_see_all_rows)))
-    assert lake.files() == 1
-    lake.check_exact(BOUND)
+    compacted(first, lambda files: Watched(files, first.check_readers_see_all_rows))
+    assert first.files() == 1
+    first.check_exact(BOUND)

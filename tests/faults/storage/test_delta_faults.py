@@ -5,9 +5,7 @@ table, or none.
 from __future__ import annotations
 
 import json
-from contextlib import suppress
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +14,13 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
-from faults.faulty import FAULTS, Counting, Died, Faulty, Interrupted
+from faults.faulty import FAULTS, Interrupted
 from faults.numbered_lake import LAYOUT, NumberedLake
-from faults.small_lake import NO_BEATS
+from faults.small_lake import NO_BEATS, Wrap
+from faults.sweep import fault_sweep
 from singer_spark.core.identity import Process
-from singer_spark.errors import SingerSparkError, StorageError
+from singer_spark.errors import StorageError
 from singer_spark.state.run_log import last_committed
-from singer_spark.store.storage import Storage
 from target_spark_lake.commit.pipeline_run import PipelineRun, open_run
 from target_spark_lake.commit.recovery import free
 from target_spark_lake.config.config_schema import DELTA
@@ -145,14 +143,11 @@ def test_a_fault_at_any_storage_call_of_a_run_leaves_each_delta_table_at_one_ver
 ) -> None:
     first = TwoTables(tmp_path / "first")
     first.sync()
-    probe = first.copied("probe")
-    counting = Counting()
-    probe.sync(probe.storage(counting))
-    for nth in counting.places(fault):
-        lake = first.copied(nth)
-        broken = lake.storage(partial(Faulty, nth=nth, fault=fault))
-        with suppress(SingerSparkError, Died):
-            lake.sync(broken, dead)
+
+    def run(lake: TwoTables, wrap: Wrap) -> None:
+        lake.sync(lake.storage(wrap), dead)
+
+    for lake in fault_sweep(first.copied, run, fault):
         lake.check_readers_see_whole_runs(at_least=1)
         lake.check_exact(lake.sync())
 
@@ -235,24 +230,17 @@ def store_of(lake: TwoTables) -> Any:
 def test_a_fault_at_any_storage_call_of_a_conversion_leaves_tables_of_one_format(
     tmp_path: Path, dead: Process, fault: str
 ) -> None:
-    def convert(
-        lake: TwoTables, storage: Storage | None = None, process: Process | None = None
-    ) -> list[str]:
-        place = storage or lake.storage()
-        run = open_run(place, LAYOUT, lock_ttl_seconds=NO_BEATS, process=process, command="convert")
-        return conversion.convert(run, DELTA, None)
+    def convert(lake: TwoTables, wrap: Wrap | None = None) -> None:
+        owner = dead if wrap else None
+        run = open_run(
+            lake.storage(wrap), LAYOUT, lock_ttl_seconds=NO_BEATS, process=owner, command="convert"
+        )
+        conversion.convert(run, DELTA, None)
 
     first = TwoTables(tmp_path / "first", "parquet")
     first.sync()
     first.sync()
-    probe = first.copied("probe")
-    counting = Counting()
-    convert(probe, probe.storage(counting))
-    for nth in counting.places(fault):
-        lake = first.copied(nth)
-        broken = lake.storage(partial(Faulty, nth=nth, fault=fault))
-        with suppress(SingerSparkError, Died):
-            convert(lake, broken, dead)
+    for lake in fault_sweep(first.copied, convert, fault):
         convert(lake)
         for table in (GROWS, CHANGES):
             assert lake.rows(table) == rows_after(table, 2)

@@ -11,7 +11,6 @@ import sys
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import timedelta
-from functools import partial
 from itertools import cycle
 from pathlib import Path
 from typing import Any
@@ -19,10 +18,11 @@ from typing import Any
 import pytest
 
 from faults import iceberg_writer
-from faults.faulty import DIE_AFTER, DIE_BEFORE, FAIL_AFTER, FAULTS, Counting, Died, Faulty, Proxy
+from faults.faulty import DIE_AFTER, DIE_BEFORE, FAIL_AFTER, FAULTS, Died, Faulty, Proxy
 from faults.iceberg_tables import StoredTables, TwoIcebergTables, catalog_calls, kept, watched
-from faults.small_lake import NO_BEATS
+from faults.small_lake import NO_BEATS, Wrap
 from faults.storage.test_delta_faults import CHANGES, GROWS, LAYOUT, rows_after, store_of
+from faults.sweep import fault_sweep
 from servers.s3 import S3
 from singer_spark.core.identity import Process
 from singer_spark.errors import SingerSparkError
@@ -44,20 +44,15 @@ def test_a_fault_at_any_call_of_the_catalog_leaves_each_table_at_one_snapshot_a_
     tmp_path: Path, dead: Process, monkeypatch: pytest.MonkeyPatch, fault: str
 ) -> None:
     for first in (True, False):  # the run that makes the tables, and a later one
-        lake, counting = TwoIcebergTables(tmp_path / f"{first}"), Counting(None)
+        tables = TwoIcebergTables(tmp_path / f"{first}")
         if not first:
-            lake.sync()
-        again = kept(lake)
-        with catalog_calls(monkeypatch, counting):
-            lake.sync()
-        assert counting.calls.count("commit_table") == 2
-        for nth in counting.places(fault):
-            again()
-            with (
-                catalog_calls(monkeypatch, Faulty(None, nth, fault)),
-                suppress(SingerSparkError, Died),
-            ):
+            tables.sync()
+
+        def run(lake: TwoIcebergTables, wrap: Wrap) -> None:
+            with catalog_calls(monkeypatch, wrap(None)):
                 lake.sync(process=dead)
+
+        for lake in fault_sweep(kept(tables), run, fault, calls={"commit_table"}):
             lake.check_readers_see_whole_runs(at_least=0 if first else 1)
             lake.check_exact(lake.sync())
 
@@ -66,15 +61,13 @@ def test_a_fault_at_any_call_of_the_catalog_leaves_each_table_at_one_snapshot_a_
 def test_a_fault_at_any_storage_call_of_a_run_leaves_each_table_at_one_snapshot_a_run(
     tmp_path: Path, dead: Process, fault: str
 ) -> None:
-    lake, counting = TwoIcebergTables(tmp_path / "lake"), Counting()
-    lake.sync()
-    again = kept(lake)
-    lake.sync(lake.storage(counting))
-    for nth in counting.places(fault):
-        again()
-        broken = lake.storage(partial(Faulty, nth=nth, fault=fault))
-        with suppress(SingerSparkError, Died):
-            lake.sync(broken, dead)
+    tables = TwoIcebergTables(tmp_path / "lake")
+    tables.sync()
+
+    def run(lake: TwoIcebergTables, wrap: Wrap) -> None:
+        lake.sync(lake.storage(wrap), dead)
+
+    for lake in fault_sweep(kept(tables), run, fault):
         lake.check_readers_see_whole_runs(at_least=1)
         lake.check_exact(lake.sync())
 
@@ -86,19 +79,16 @@ CHANGING = frozenset({"write", "copy", "delete", "commit_table"})
 def test_a_fault_at_every_fifth_change_on_s3_leaves_each_table_at_one_snapshot_a_run(
     s3: S3, tmp_path: Path, dead: Process, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lake, counting = StoredTables(tmp_path, s3), Counting(None)
-    lake.sync()
-    through(lake, counting, monkeypatch, lake.sync)
-    changes = sum(name in CHANGING for name in counting.calls)
-    assert changes > 12
-    for nth, fault in zip(range(1, changes + 1, 5), cycle((DIE_AFTER, FAIL_AFTER)), strict=False):
-        with suppress(SingerSparkError, Died):
-            through(
-                lake,
-                Faulty(None, nth, fault, CHANGING),
-                monkeypatch,
-                lambda storage: lake.sync(storage, dead),
-            )
+    stored = StoredTables(tmp_path, s3)
+    stored.sync()
+
+    def run(lake: StoredTables, wrap: Wrap) -> None:
+        through(lake, wrap(None), monkeypatch, lambda storage: lake.sync(storage, dead))
+
+    swept = fault_sweep(
+        lambda _: stored, run, DIE_AFTER, FAIL_AFTER, only=CHANGING, step=5, calls={"commit_table"}
+    )
+    for lake in swept:
         lake.check_readers_see_whole_runs(at_least=1)
         lake.check_exact(lake.sync())
 
@@ -142,19 +132,16 @@ class UpkeptTables(TwoIcebergTables):
 def test_a_fault_at_any_change_of_a_compaction_or_a_vacuum_leaves_each_table_as_it_is_read(
     tmp_path: Path, dead: Process, monkeypatch: pytest.MonkeyPatch, upkeep: str
 ) -> None:
-    lake, counting = UpkeptTables(tmp_path / "lake"), Counting(None)
+    lake = UpkeptTables(tmp_path / "lake")
     for _ in range(3):
         lake.sync()
-    again = kept(lake)
     act = getattr(lake, upkeep)
-    through(lake, counting, monkeypatch, act)
-    changes = sum(name in iceberg_writer.CHANGES for name in counting.calls)
-    assert changes > 6
-    for nth, fault in zip(range(1, changes + 1), cycle((FAIL_AFTER, DIE_AFTER)), strict=False):
-        again()
-        proxy = Faulty(None, nth, fault, iceberg_writer.CHANGES)
-        with suppress(SingerSparkError, Died):
-            through(lake, proxy, monkeypatch, lambda storage: act(storage, dead))
+
+    def keep_up(lake: UpkeptTables, wrap: Wrap) -> None:
+        through(lake, wrap(None), monkeypatch, lambda storage: act(storage, dead))
+
+    changes = iceberg_writer.CHANGES
+    for _ in fault_sweep(kept(lake), keep_up, FAIL_AFTER, DIE_AFTER, only=changes):
         assert [lake.rows(each) for each in (GROWS, CHANGES)] == [
             rows_after(each, 3) for each in (GROWS, CHANGES)
         ]
@@ -192,7 +179,7 @@ def test_a_fault_at_any_call_of_the_catalog_of_a_conversion_leaves_tables_of_one
     # Each fault at each call, of one kind of table or the other.
     faults = (FAIL_AFTER, DIE_AFTER) if kind == "parquet" else (DIE_AFTER, FAIL_AFTER)
     for nth, fault in zip(range(1, 7), cycle(faults), strict=False):
-        again()
+        again(nth)
         lake.kind = kind
         with catalog_calls(monkeypatch, Faulty(None, nth, fault)), suppress(SingerSparkError, Died):
             convert(lake, dead)
@@ -206,10 +193,12 @@ def test_a_fault_at_any_call_of_the_catalog_of_a_conversion_leaves_tables_of_one
         assert lake.rows(CHANGES) == rows_after(CHANGES, 3)
 
 
-def test_kill_9_at_every_fifth_change_from_the_commit_on_loses_and_repeats_nothing_and_no_reader_sees_a_part(  # noqa: E501
+def test_kill_9_at_every_fifth_change_from_the_commit(
     tmp_path: Path,
 ) -> None:
-    """One lake with a reader in a loop, one process a step, until a process gets through all of its
+    """`kill -9` loses and repeats nothing, and no reader sees a part.
+
+    One lake with a reader in a loop, one process a step, until a process gets through all of its
     steps.
     """
     lake = TwoIcebergTables(tmp_path)

@@ -43,7 +43,7 @@ def test_a_commit_is_not_forgotten_when_the_listing_of_the_journals_fails_once(
         )
     with monkeypatch.context() as failing:
         fail_one_listing(failing, LAYOUT.runs)
-        with pytest.raises(StorageError, match="Input/output error"):
+        with pytest.raises(StorageError, match=r"RUN-052 .*Input/output"):
             lake.sync()
     lake.check_exact(lake.sync())
 
@@ -55,7 +55,7 @@ def test_an_overwrite_keeps_no_old_rows_when_the_listing_of_its_table_fails_once
     lake.sync()
     with monkeypatch.context() as failing:
         fail_one_listing(failing, LAYOUT.table("whole"))
-        with pytest.raises(StorageError, match="Input/output error"):
+        with pytest.raises(StorageError, match=r"RUN-052 .*Input/output"):
             lake.sync()
     assert lake.rows("whole") == list(range(lake.published_bound()))
     lake.check_exact(lake.sync())

@@ -8,8 +8,6 @@ import io
 import json
 import shutil
 import threading
-from contextlib import suppress
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +15,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from faults.faulty import FAULTS, Counting, Died, Faulty, Proxy
+from faults.faulty import FAULTS, Proxy
 from faults.numbered_lake import LAYOUT, NumberedLake, load
-from faults.small_lake import NO_BEATS
+from faults.small_lake import NO_BEATS, Wrap
+from faults.sweep import fault_sweep
 from singer_spark.core.identity import Process
-from singer_spark.errors import SingerSparkError
 from singer_spark.state.run_log import last_committed
 from singer_spark.store.storage import Storage
 from target.loading import Lake, record, schema
@@ -109,16 +107,12 @@ def test_a_fault_at_any_storage_call_of_a_merge_leaves_one_row_for_each_key(
 ) -> None:
     first = MergedLake(tmp_path / "first")
     first.sync()
-    probe = first.copied("probe")
-    counting = Counting()
-    probe.sync(probe.storage(counting))
-    calls = counting.calls
-    assert {"move", "delete", "create", "exchange", "replace"} <= set(calls)
-    for nth in counting.places(fault):
-        lake = first.copied(nth)
-        broken = lake.storage(partial(Faulty, nth=nth, fault=fault))
-        with suppress(SingerSparkError, Died):
-            lake.sync(broken, dead)
+
+    def run(lake: MergedLake, wrap: Wrap) -> None:
+        lake.sync(lake.storage(wrap), dead)
+
+    calls = {"move", "delete", "create", "exchange", "replace"}
+    for lake in fault_sweep(first.copied, run, fault, calls=calls):
         lake.check_readers_see_committed_rows(at_least=1)
         lake.check_exact(lake.sync())
 

@@ -5,18 +5,15 @@ committed runs only.
 from __future__ import annotations
 
 import json
-from contextlib import suppress
-from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from faults.faulty import FAULTS, Counting, Died, Faulty
+from faults.faulty import FAULTS
 from faults.numbered_lake import LAYOUT, NumberedLake, load
-from faults.small_lake import NO_BEATS
+from faults.small_lake import NO_BEATS, Wrap
+from faults.sweep import fault_sweep
 from singer_spark.core.identity import Process
-from singer_spark.errors import SingerSparkError
 from singer_spark.store.storage import Storage
 from target.loading import Lake, record, schema
 from target_spark_lake.commit.pipeline_run import PipelineRun, open_run
@@ -74,15 +71,11 @@ def test_a_fault_at_any_storage_call_keeps_rejected_records_once_and_of_committe
 ) -> None:
     first = QuarantiningLake(tmp_path / "first")
     first.sync()
-    probe = first.copied("probe")
-    counting = Counting()
-    probe.sync(probe.storage(counting))
-    assert counting.calls.count("move") == 2
-    for nth in counting.places(fault):
-        lake = first.copied(nth)
-        broken = lake.storage(partial(Faulty, nth=nth, fault=fault))
-        with suppress(SingerSparkError, Died):
-            lake.sync(broken, dead)
+
+    def run(lake: QuarantiningLake, wrap: Wrap) -> None:
+        lake.sync(lake.storage(wrap), dead)
+
+    for lake in fault_sweep(first.copied, run, fault, calls={"move", "create"}):
         # Not yet published at most, never of a run that did not commit.
         assert lake.kept().items() <= lake.committed().items()
         lake.check_exact(lake.sync())
@@ -95,8 +88,10 @@ BATCHES = [
 ]
 
 
-def loaded(lake: Lake, files: Any, session: object, process: Process | None = None) -> None:
-    storage = Storage(str(lake.folder), files=files)
+def loaded(
+    lake: Lake, session: object, wrap: Wrap = lambda files: files, process: Process | None = None
+) -> None:
+    storage = Storage(str(lake.folder), files=wrap(Storage(str(lake.folder)).files))
     run = open_run(storage, LAYOUT, lock_ttl_seconds=NO_BEATS, process=process)
     load(lake, run, session, *BATCHES, on_invalid_record="quarantine")
 
@@ -108,22 +103,23 @@ def test_whatever_change_of_the_bucket_fails_the_target_s_next_run_is_right(
     each.
     """
     lake = Lake(tmp_path / "lake")
-    counting = Counting()
-    files = Storage(str(lake.folder)).files
-    loaded(lake, counting(files), spark)
-    changes = sum(name in CHANGES for name in counting.calls)
-    assert "upload" in counting.calls
-    chosen = range(1, changes + 1, 3)
-    for nth in chosen:
-        broken = Faulty(files, nth, FAULTS[nth % len(FAULTS)], CHANGES)
-        with suppress(SingerSparkError, Died):
-            loaded(lake, broken, spark, dead)
-        loaded(lake, files, spark)
+    swept = fault_sweep(
+        lambda _: lake,
+        lambda lake, wrap: loaded(lake, spark, wrap, dead),
+        *(FAULTS[n] for n in (1, 4, 2, 0, 3)),
+        only=CHANGES,
+        step=3,
+        calls={"upload"},
+    )
+    rounds = 0
+    for each in swept:
+        loaded(each, spark)
+        rounds += 1
     journals = [
         json.loads(path.read_bytes()) for path in (lake.folder / LAYOUT.runs).glob("*.json")
     ]
     good = {each["run_id"] for each in journals if each["outcome"] == "succeeded"}
-    assert len(chosen) + 1 <= len(good) < len(journals)
+    assert rounds + 1 <= len(good) < len(journals)
     kept = {
         path.parent.name: path for path in lake.folder.glob(".dataspoc/rejected/test/*/s.jsonl")
     }

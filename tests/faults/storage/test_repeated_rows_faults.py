@@ -5,16 +5,15 @@ is there once.
 from __future__ import annotations
 
 import shutil
-from contextlib import suppress
-from functools import partial
 from pathlib import Path
 
 import pytest
 
-from faults.faulty import DIE_AFTER, DIE_BEFORE, FAIL_AFTER, FAIL_BEFORE, Counting, Died, Faulty
+from faults.faulty import DIE_AFTER, DIE_BEFORE, FAIL_AFTER, FAIL_BEFORE
 from faults.kills.test_load_kills import load_with
+from faults.small_lake import Wrap
+from faults.sweep import fault_sweep
 from singer_spark.core.identity import Process
-from singer_spark.errors import SingerSparkError
 from target.formats.merging.keyed_items import item, items
 from target.loading import JSON, Lake, state
 
@@ -43,23 +42,18 @@ def test_repeated_rows_stay_left_out_whatever_dies(
     """Before the commit point, while it publishes, while it tidies up: the next run brings each
     version once.
     """
-    first, counting = Lake(tmp_path / "first"), Counting()
+    first = Lake(tmp_path / "first")
     first.load(
         *first.announced([items("append-only"), item(1, 1, "a"), item(2, 5, "b"), state(clock=5)])
     )
-    probe = Lake(shutil.copytree(first.folder, tmp_path / "probe"))
-    load_with(probe.load, probe.announced(increment()), counting, dead, monkeypatch)
-    assert_exact(probe)
-    for nth in counting.places(fault):
-        lake = Lake(shutil.copytree(first.folder, tmp_path / str(nth)))
-        with suppress(SingerSparkError, Died):
-            load_with(
-                lake.load,
-                lake.announced(increment()),
-                partial(Faulty, nth=nth, fault=fault),
-                dead,
-                monkeypatch,
-            )
+
+    def fresh(name: object) -> Lake:
+        return Lake(shutil.copytree(first.folder, tmp_path / f"{name}"))
+
+    def run(lake: Lake, wrap: Wrap) -> None:
+        load_with(lake.load, lake.announced(increment()), wrap, dead, monkeypatch)
+
+    for lake in fault_sweep(fresh, run, fault):
         again = lake.announced(increment())
         is_committed = (again[0]["start"], again[0]["value"]) == ("saved", {"clock": 8})
         lake.load(*([] if is_committed else again))

@@ -4,7 +4,6 @@ or discarded.
 
 from __future__ import annotations
 
-import shutil
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -23,7 +22,8 @@ from faults.faulty import (
     Proxy,
 )
 from faults.resuming_lake import PARTS, ResumingLake
-from faults.small_lake import LAYOUT, STEP, SmallLake
+from faults.small_lake import LAYOUT, STEP, SmallLake, Wrap
+from faults.sweep import fault_sweep
 from servers.s3 import S3
 from singer_spark.core.identity import Process
 from singer_spark.errors import SingerSparkError
@@ -31,17 +31,8 @@ from singer_spark.errors import SingerSparkError
 pytestmark = pytest.mark.slow
 
 
-def calls_of_a_sync(lake: SmallLake) -> Counting:
-    counting = Counting()
-    lake.sync(lake.faulty_files(counting))
-    return counting
-
-
-def copied(lake: ResumingLake, name: object) -> ResumingLake:
-    """The lake once more, beside itself."""
-    return ResumingLake(
-        shutil.copytree(lake.url, Path(lake.url).with_name(f"{name}")).as_posix(), {}
-    )
+def run(lake: SmallLake, wrap: Wrap, process: Process | None = None) -> None:
+    lake.sync(lake.faulty_files(wrap), process)
 
 
 def broken_sync(
@@ -71,13 +62,10 @@ def test_a_fault_at_any_storage_call_of_a_run_with_checkpoints_loses_and_repeats
 ) -> None:
     first = ResumingLake(f"{tmp_path}/first", {})
     first.sync()
-    calls = calls_of_a_sync(copied(first, "probe"))
-    assert len(calls.calls) > 25
     resumed = 0
     # Behind looks and behind all changes, too: few of them leave a checkpoint.
-    for nth in calls.places({FAIL_AFTER: FAIL_BEFORE, DIE_AFTER: DIE_BEFORE}.get(fault, fault)):
-        lake = copied(first, nth)
-        broken_sync(lake, nth, fault, dead)
+    at = {FAIL_AFTER: FAIL_BEFORE, DIE_AFTER: DIE_BEFORE}.get(fault, fault)
+    for lake in fault_sweep(first.copied, partial(run, process=dead), fault, at=at):
         lake.check_readers_see_committed_rows()
         assert lake.committed_bound() >= STEP
         lake.check_exact(lake.sync())
@@ -92,12 +80,10 @@ def test_a_fault_at_any_storage_call_of_a_run_that_resumes_loses_and_repeats_not
     died = ResumingLake(f"{tmp_path}/died", {})
     died.sync()
     die_with_a_checkpoint(died, dead)
-    probe = copied(died, "probe")
-    calls = calls_of_a_sync(probe)
+    probe = died.copied("probe")
+    probe.sync()
     assert probe.taken_over() == 2
-    for nth in calls.places(fault):
-        lake = copied(died, nth)
-        broken_sync(lake, nth, fault, dead)
+    for lake in fault_sweep(died.copied, partial(run, process=dead), fault):
         lake.check_readers_see_committed_rows()
         began_with = lake.committed_bound()
         lake.check_exact(lake.sync())
@@ -112,10 +98,12 @@ def test_a_fault_at_any_storage_call_of_a_run_that_discards_a_checkpoint_loses_a
     """And whatever was discarded by half is never taken over."""
     died = ResumingLake(f"{tmp_path}/died", {})
     die_with_a_checkpoint(died, dead)
-    _, probe = small_and_resuming(copied(died, "probe").url)
-    for nth in calls_of_a_sync(probe).places(fault):
-        resuming, anew = small_and_resuming(copied(died, nth).url)
-        broken_sync(anew, nth, fault, dead)
+
+    def fresh(name: object) -> SmallLake:
+        return SmallLake(died.copied(name).url, {})
+
+    for anew in fault_sweep(fresh, partial(run, process=dead), fault):
+        resuming = ResumingLake(anew.url, {})
         anew.check_readers_see_committed_rows()
         with suppress(
             SingerSparkError

@@ -7,19 +7,18 @@ from __future__ import annotations
 import io
 import shutil
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from faults.faulty import FAULTS, Counting, Died, Faulty
-from faults.small_lake import LAYOUT, PIPELINE, STEP, SmallLake
+from faults.faulty import FAULTS
+from faults.small_lake import LAYOUT, PIPELINE, STEP, SmallLake, Wrap
+from faults.sweep import fault_sweep
 from singer_spark.core.arrow_schema import arrow_schema, columns_of_arrow
 from singer_spark.core.identity import Process
 from singer_spark.core.lake_type import Struct, columns_from_text, columns_to_text
-from singer_spark.errors import SingerSparkError
 from target_spark_lake.commit.pipeline_run import PipelineRun
 from target_spark_lake.stage.table_rewriter import TableRewriter
 from target_spark_lake.table.changes import StagedFile, TableChange
@@ -88,16 +87,10 @@ def test_a_fault_in_a_run_that_changes_its_tables_columns_loses_and_repeats_noth
         url = shutil.copytree(first, f"{tmp_path}/{name}")
         return ChangedLake(url, {}, tmp_path / "scratch", columns_from_text(CHANGES[change]))
 
-    counting = Counting()
-    probe = lake("probe")
-    probe.check_exact(probe.sync(probe.faulty_files(counting)))
-    assert len(counting.calls) > 30
-    for nth in counting.places(fault):
-        changed = lake(nth)
-        try:
-            changed.sync(changed.faulty_files(partial(Faulty, nth=nth, fault=fault)), dead)
-        except (SingerSparkError, Died):
-            pass
+    def run(changed: ChangedLake, wrap: Wrap) -> None:
+        changed.sync(changed.faulty_files(wrap), dead)
+
+    for changed in fault_sweep(lake, run, fault):
         changed.check_readers_see_committed_rows()
         committed = changed.committed_bound()
         assert committed >= STEP

@@ -4,18 +4,17 @@ twice.
 
 from __future__ import annotations
 
-import shutil
-from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
 import pytest
 
 from faults.faulty import DIE_AFTER, FAIL_AFTER, FAULTS, Counting, Died, Faulty
-from faults.small_lake import LAYOUT, NO_BEATS, STEP, SmallLake
+from faults.small_lake import LAYOUT, NO_BEATS, STEP, SmallLake, Wrap
+from faults.sweep import fault_sweep
 from servers.s3 import S3
 from singer_spark.core.identity import Process
-from singer_spark.errors import ConfigurationError, SingerSparkError
+from singer_spark.errors import ConfigurationError
 from target_spark_lake.commit.pipeline_run import open_run
 from target_spark_lake.layout import Layout
 
@@ -28,21 +27,9 @@ def calls_of_a_sync(lake: SmallLake) -> Counting:
     return counting
 
 
-def copied(lake: SmallLake, name: object) -> SmallLake:
-    """The lake once more, beside itself."""
-    return SmallLake(shutil.copytree(lake.url, Path(lake.url).with_name(f"{name}")).as_posix(), {})
-
-
-def broken_sync(lake: SmallLake, nth: int, fault: str, dead: Process) -> bool:
-    """A run with one fault, in the name of a process that is dead afterwards.
-
-    Says whether it got to its end.
-    """
-    try:
-        lake.sync(lake.faulty_files(lambda files: Faulty(files, nth, fault)), dead)
-    except (SingerSparkError, Died):
-        return False
-    return True
+def run(lake: SmallLake, wrap: Wrap, process: Process | None = None) -> None:
+    """A run in the name of this process, or of one that is dead afterwards."""
+    lake.sync(lake.faulty_files(wrap), process)
 
 
 @pytest.mark.parametrize("runs_before", [0, 1])
@@ -54,11 +41,7 @@ def test_a_fault_at_any_storage_call_loses_and_repeats_nothing(
     Path(first.url).mkdir()
     for _ in range(runs_before):
         first.sync()
-    calls = calls_of_a_sync(copied(first, "probe"))
-    assert len(calls.calls) > 20
-    for nth in calls.places(fault):
-        lake = copied(first, nth)
-        broken_sync(lake, nth, fault, dead)
+    for lake in fault_sweep(first.copied, partial(run, process=dead), fault):
         lake.check_readers_see_committed_rows()
         committed = lake.committed_bound()
         assert committed >= runs_before * STEP
@@ -76,15 +59,14 @@ def test_a_fault_at_any_storage_call_of_the_recovery_loses_and_repeats_nothing(
     """
     before = SmallLake(f"{tmp_path}/before", {})
     first = before.sync()
-    names = calls_of_a_sync(copied(before, "probe")).calls
+    names = calls_of_a_sync(before.copied("probe")).calls
     commit_point = max(index for index, name in enumerate(names, 1) if name == "create")
-    assert not broken_sync(before, commit_point, DIE_AFTER, dead)
+    with pytest.raises(Died):
+        run(before, partial(Faulty, nth=commit_point, fault=DIE_AFTER), dead)
     assert before.published_bound() == first
     committed = before.committed_bound()
     assert committed > first
-    for nth in calls_of_a_sync(copied(before, "finishing")).places(fault):
-        lake = copied(before, nth)
-        broken_sync(lake, nth, fault, dead)
+    for lake in fault_sweep(before.copied, partial(run, process=dead), fault):
         lake.check_readers_see_committed_rows()
         assert lake.committed_bound() >= committed
         lake.check_exact(lake.sync())
@@ -98,7 +80,7 @@ def test_the_tables_that_a_dead_run_claimed_are_free_again_after_its_recovery(
     with pytest.raises(Died):
         lake.sync(lake.faulty_files(lambda files: Faulty(files, 3, DIE_AFTER, claims)), dead)
     other = open_run(lake.storage(), Layout("another"), lock_ttl_seconds=NO_BEATS)
-    with pytest.raises(ConfigurationError, match="belongs to pipeline numbers"):
+    with pytest.raises(ConfigurationError, match=r"LAKE-050 .*numbers"):
         other.table_record("grows", "raw/grows")
     open_run(lake.storage(), LAYOUT, lock_ttl_seconds=NO_BEATS).fail(RuntimeError("only recovered"))
     assert other.table_record("grows", "raw/grows") is None
@@ -128,14 +110,10 @@ def test_a_fault_at_any_change_on_s3_loses_and_repeats_nothing(
     """Here the fault also falls between the copy and the delete that make a move."""
     lake = SmallLake(s3.new_bucket(), s3.storage_options)
     lake.sync()
-    counting = Counting()
-    lake.sync(lake.faulty_requests(counting))
-    changes = sum(name in CHANGES for name in counting.calls)
-    assert changes > 12
-    for nth in range(1, changes + 1):
-        with suppress(SingerSparkError, Died):
-            lake.sync(
-                lake.faulty_requests(partial(Faulty, nth=nth, fault=fault, only=CHANGES)), dead
-            )
+
+    def run(lake: SmallLake, wrap: Wrap) -> None:
+        lake.sync(lake.faulty_requests(wrap), dead)
+
+    for _ in fault_sweep(lambda _: lake, run, fault, only=CHANGES, calls=CHANGES):
         lake.check_readers_see_committed_rows()
         lake.check_exact(lake.sync())

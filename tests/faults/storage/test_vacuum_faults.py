@@ -5,17 +5,16 @@ miss a file.
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import suppress
 from datetime import timedelta
-from functools import partial
 from pathlib import Path
 
 import pytest
 from deltalake import DeltaTable
 
-from faults.faulty import FAULTS, Counting, Died, Faulty, Interrupted, Watched
-from faults.small_lake import NO_BEATS
+from faults.faulty import FAULTS, Died, Interrupted, Watched
+from faults.small_lake import NO_BEATS, Wrap
 from faults.storage.test_delta_faults import CHANGES, GROWS, LAYOUT, TwoTables, rows_after, store_of
+from faults.sweep import fault_sweep
 from singer_spark.core.identity import Process
 from singer_spark.errors import LockedError, SingerSparkError
 from singer_spark.state.run_log import run_ids
@@ -80,19 +79,18 @@ def tables(first: VacuumedTables, tmp_path: Path) -> Callable[[object], Vacuumed
 def test_a_fault_at_any_storage_call_of_a_vacuum_removes_nothing_that_is_needed(
     tables: Callable[[object], VacuumedTables], dead: Process, fault: str
 ) -> None:
-    counting = Counting()
     probe = tables("probe")
-    found = probe.vacuum(probe.storage(counting))
+    found = probe.vacuum()
     assert ([each.table for each in found.tables], len(found.journals.files)) == (
         [CHANGES],
         RUNS - 1,
     )
     probe.check_vacuumed()
-    for nth in counting.places(fault):
-        lake = tables(nth)
-        broken = lake.storage(partial(Faulty, nth=nth, fault=fault))
-        with suppress(SingerSparkError, Died):
-            lake.vacuum(broken, dead)
+
+    def vacuum(lake: VacuumedTables, wrap: Wrap) -> None:
+        lake.vacuum(lake.storage(wrap), dead)
+
+    for lake in fault_sweep(tables, vacuum, fault):
         lake.check_rows()
         lake.vacuum()
         lake.check_vacuumed()

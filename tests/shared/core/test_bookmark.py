@@ -142,9 +142,7 @@ def test_a_bookmark_of_a_key_whose_type_changed_is_refused_by_name(
         "replication_key_value": value,
         "boundary": {"format_version": 1, "rows": 0},
     }
-    with pytest.raises(
-        StateError, match=r"stream public-t: the saved bookmark can't be used: .*run with --full"
-    ):
+    with pytest.raises(StateError, match=r"RUN-032 .*public-t.*--full"):
         Bookmark.from_json("public-t", saved, "k", key_type, aware=aware)
 
 

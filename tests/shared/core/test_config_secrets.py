@@ -21,6 +21,7 @@ from singer_spark.core.config_secrets import (
     register_secrets,
     url_secrets,
 )
+from singer_spark.error_codes import RunCode
 from singer_spark.errors import SourceError, one_line, redact
 from singer_spark.state.source import check_state_url
 from tap_spark_jdbc.source import jdbc_errors
@@ -132,7 +133,11 @@ def test_a_secret_of_a_setting_shows_nowhere(config: Any, secret: str) -> None:
     with known_alone():
         register_secrets(filled(config, secret))
         for form in shown(secret):
-            line = one_line(SourceError(f"FATAL: the server does not like {form}, see below"))
+            line = one_line(
+                SourceError(
+                    RunCode.STORAGE_FAILED, f"FATAL: the server does not like {form}, see below"
+                )
+            )
             assert secret not in line
             assert form not in line
 
@@ -239,7 +244,7 @@ def test_a_private_key_of_many_lines_shows_neither_whole_nor_by_line() -> None:
     with known_alone():
         register_secrets({"ssh_tunnel": {"private_key": key}})
         for told in (key, json.dumps(key), f"bad line {line}"):
-            assert line not in one_line(SourceError(f"not a key: {told}"))
+            assert line not in one_line(SourceError(RunCode.STORAGE_FAILED, f"not a key: {told}"))
 
 
 def test_half_a_secret_does_not_show_either() -> None:

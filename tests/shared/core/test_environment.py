@@ -169,7 +169,7 @@ def test_each_file_that_can_not_be_read_is_named_with_its_setting_and_nothing_of
     }
     with pytest.raises(ConfigurationError) as raised:
         expand(config)
-    assert str(raised.value).removeprefix("config: ").split("; ")[:-1] == [
+    assert raised.value.message.removeprefix("config: ").split("; ")[:-1] == [
         f"a: can't read {tmp_path}/none: No such file or directory",
         f"b.c[1]: can't read {tmp_path}: Is a directory",
         f"e: {tmp_path}/bytes is not UTF-8 text",

@@ -84,12 +84,12 @@ def test_json_types_of_any_tap_decide_first(schema: dict[str, object], lake: str
 
 
 def test_columns_that_differ_only_by_case_are_refused_by_name() -> None:
-    with pytest.raises(SchemaError, match=r"'Id' and 'ID'"):
+    with pytest.raises(SchemaError, match=r"RUN-061 .*Id.*ID"):
         stream_columns({"properties": {"Id": {"type": "integer"}, "ID": {"type": "integer"}}}, "s")
 
 
 def test_a_schema_without_properties_is_refused() -> None:
-    with pytest.raises(SchemaError, match="no properties"):
+    with pytest.raises(SchemaError, match="RUN-060"):
         stream_columns({"type": "object"}, "s")
 
 

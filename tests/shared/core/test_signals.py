@@ -33,6 +33,7 @@ run_program(main, "program", if_stopped="nothing was done")
 
 HANGS = """
 import sys, threading
+from singer_spark.error_codes import RunCode
 from singer_spark.errors import LockedError
 from singer_spark.core.signals import stop_by_error
 from singer_spark.program.frame import run_program
@@ -42,7 +43,7 @@ def main():
     try:
         print("ready", flush=True)
         if sys.argv[1] == "error":
-            threading.Thread(target=stop_by_error, args=(LockedError("another run holds it"),)).start()
+            threading.Thread(target=stop_by_error, args=(LockedError(RunCode.STORAGE_FAILED, "another run holds it"),)).start()
         never.wait()
     finally:
         never.wait()

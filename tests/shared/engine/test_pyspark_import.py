@@ -59,6 +59,7 @@ def met(who: str) -> None:
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("with_pandas")
 def test_a_session_and_a_reader_that_start_at_once_have_all_of_pyspark() -> None:
     met(

@@ -33,5 +33,5 @@ def test_python_workers_do_not_show_warnings(monkeypatch: pytest.MonkeyPatch) ->
         "import sys, warnings; print('no warning', file=sys.stderr); warnings.warn('open', "
         "ResourceWarning)"
     )
-    with pytest.raises(ConfigurationError, match="no warning"):
+    with pytest.raises(ConfigurationError, match="RUN-011"):
         spark_jvm.start_jvm([sys.executable, "-c", f"{warning}; exit(1)"], grace_seconds=0)

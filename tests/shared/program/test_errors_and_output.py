@@ -26,12 +26,13 @@ def test_an_error_is_one_line_without_the_secret_and_exits_non_zero() -> None:
         "from singer_spark import errors\n"
         "def main():\n"
         "    errors.register_secret('p@ss word')\n"
-        "    raise errors.SourceError('can not log in\\nwith p@ss word at host?pw=p%40ss%20word')\n"
+        "    text = 'can not log in\\nwith p@ss word at host?pw=p%40ss%20word'\n"
+        "    raise errors.SourceError(errors.RunCode.STORAGE_FAILED, text)\n"
         "errors.run_command_line(main, 'tap-x')"
     )
     assert done.returncode == 1
     assert done.stdout == ""
-    assert done.stderr == "tap-x: can not log in with ***** at host?pw=*****\n"
+    assert done.stderr == "tap-x: RUN-052 can not log in with ***** at host?pw=*****\n"
 
 
 def test_debug_shows_the_trace_still_without_the_secret() -> None:

@@ -62,9 +62,7 @@ def test_a_state_is_read_as_it_stands(tmp_path: Path) -> None:
     ],
 )
 def test_a_malformed_state_is_an_error_with_line_and_column(text: bytes, place: str) -> None:
-    with pytest.raises(
-        StateError, match=f"^/lake/state.json, {place}: .*remove it to start from the beginning"
-    ):
+    with pytest.raises(StateError, match=rf"RUN-030 .*lake/state\.json.*{place}"):
         read_state(text, "/lake/state.json")
 
 

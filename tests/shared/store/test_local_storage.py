@@ -31,13 +31,12 @@ START = "import sys; from singer_spark.store.storage import Storage; Storage(sys
 @pytest.fixture
 def other_disk(tmp_path: Path) -> Iterator[Path]:
     """A folder on another file system than `tmp_path`."""
-    shared_memory = Path("/dev/shm")
-    if (
-        not os.access(shared_memory, os.W_OK)
-        or shared_memory.stat().st_dev == tmp_path.stat().st_dev
-    ):
+    here = tmp_path.stat().st_dev
+    disks = [Path(each) for each in ("/dev/shm", tempfile.gettempdir(), Path.home())]
+    others = [disk for disk in disks if os.access(disk, os.W_OK) and disk.stat().st_dev != here]
+    if not others:
         pytest.skip("there is no other disk")
-    with tempfile.TemporaryDirectory(dir=shared_memory) as folder:
+    with tempfile.TemporaryDirectory(dir=others[0]) as folder:
         yield Path(folder)
 
 
@@ -54,7 +53,7 @@ def test_a_folder_that_can_not_be_listed_is_an_error_not_an_empty_one(
         return real(path)
 
     monkeypatch.setattr(os, "scandir", scandir)
-    with pytest.raises(StorageError, match=r"can't list .*/t: Too many open files"):
+    with pytest.raises(StorageError, match="RUN-052"):
         storage.list("t")
     assert storage.list("nothing-here") == []
 
@@ -107,7 +106,7 @@ def test_a_mover_that_slept_between_two_disks_does_not_bring_a_retired_file_back
         return real(*args)
 
     monkeypatch.setattr(module, asleep_in, sleep)
-    with pytest.raises(StorageError, match="can't move"):
+    with pytest.raises(StorageError, match="RUN-052"):
         storage.move("staging/part", "raw/t/final")
     assert list((other_disk / "t").iterdir()) == []
 
@@ -148,9 +147,7 @@ def test_a_disk_without_hard_links_is_told_by_its_name(
         raise OSError(number, "no links here")
 
     monkeypatch.setattr(os, "link", link)
-    with pytest.raises(
-        StorageError, match=r"the disk has no hard links .* keep the lake on another one"
-    ):
+    with pytest.raises(StorageError, match="RUN-052"):
         Storage(str(tmp_path)).create("a", b"1")
 
 
@@ -181,7 +178,7 @@ def test_a_folder_that_fails_to_sync_is_a_failure(
         raise OSError(errno.EIO, "Input/output error")
 
     monkeypatch.setattr(os, "fsync", fsync)
-    with pytest.raises(StorageError, match="Input/output error"):
+    with pytest.raises(StorageError, match=r"RUN-052 .*Input/output"):
         storage.flush_folders(["a/b"])
 
 

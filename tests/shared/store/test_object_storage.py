@@ -129,7 +129,7 @@ def test_an_upload_or_an_extension_that_is_cut_off_leaves_nothing(
         lambda: storage.extend("raw/part", b"x", "staging/x"),
     ):
         proxy.fail(GONE, first, WRITES)
-        with pytest.raises(StorageError, match=r"can't write .*staging/"):
+        with pytest.raises(StorageError, match=r"RUN-052 .*staging/"):
             change()
         proxy.fail(None)
     assert [file.path for file in storage.list("") if "tail" not in file.path] == ["raw/part"]

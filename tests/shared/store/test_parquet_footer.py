@@ -36,19 +36,19 @@ def test_a_footer_that_is_longer_than_the_first_look_tells_the_rows_too(tmp_path
 @pytest.mark.parametrize("kept", [0, 3, 8, 200, -1])
 def test_a_file_that_is_not_whole_is_told_and_never_counted(tmp_path: Path, kept: int) -> None:
     (tmp_path / "file").write_bytes(written(tmp_path, 100)[:kept])
-    with pytest.raises(StorageError, match="file is not a whole Parquet file"):
+    with pytest.raises(StorageError, match="RUN-054"):
         rows_of(open_url(f"{tmp_path}/x")[0], "file")
 
 
 def test_a_footer_that_makes_no_sense_is_told(tmp_path: Path) -> None:
     whole = written(tmp_path, 100)
     (tmp_path / "file").write_bytes(whole[:-8] + (1).to_bytes(4, "little") + whole[-4:])
-    with pytest.raises(StorageError, match="file is not a whole Parquet file"):
+    with pytest.raises(StorageError, match="RUN-054"):
         rows_of(open_url(f"{tmp_path}/x")[0], "file")
 
 
 def test_a_footer_that_is_damaged_behind_the_rows_is_told(tmp_path: Path) -> None:
     whole = written(tmp_path, 100)
     (tmp_path / "file").write_bytes(whole[:-48] + b"\x0f" * 40 + whole[-8:])
-    with pytest.raises(StorageError, match="file is not a whole Parquet file"):
+    with pytest.raises(StorageError, match="RUN-054"):
         rows_of(open_url(f"{tmp_path}/x")[0], "file")

@@ -115,7 +115,7 @@ def test_a_file_of_this_machine_is_uploaded_over_what_stands(
         source.write_bytes(content)
         storage.upload(source, "staging/a%20b/part")
         assert storage.read("staging/a%20b/part") == content
-    with pytest.raises(StorageError, match=r"can't write .*staging/none"):
+    with pytest.raises(StorageError, match=r"RUN-052 .*staging/none"):
         storage.upload(tmp_path / "none", "staging/none")
 
 
@@ -125,7 +125,7 @@ def test_a_file_is_extended_into_another_and_stays_what_it_was(storage: Storage)
         storage.extend("raw/a%20b/part", tail, "staging/a%20b/part")
         assert storage.read("staging/a%20b/part") == b"rows" + tail
     assert storage.read("raw/a%20b/part") == b"rows"
-    with pytest.raises(StorageError, match=r"can't write .*staging/none"):
+    with pytest.raises(StorageError, match=r"RUN-052 .*staging/none"):
         storage.extend("raw/none", b"x", "staging/none")
 
 
@@ -138,7 +138,7 @@ def test_move_may_be_repeated(storage: Storage) -> None:
 
 
 def test_a_move_of_what_is_neither_here_nor_there_fails(storage: Storage) -> None:
-    with pytest.raises(StorageError, match=r"can't move .*staging/part to raw/final"):
+    with pytest.raises(StorageError, match=r"RUN-052 .*staging/part.*raw/final"):
         storage.move("staging/part", "raw/final")
 
 
@@ -167,9 +167,7 @@ def test_an_unreachable_s3_is_one_clear_error() -> None:
         "secret": "hush-hush-1",
         "config_kwargs": FAST,
     }
-    with pytest.raises(
-        StorageError, match=r"can't read s3://lake/a: nothing listens at 127\.0\.0\.1:9"
-    ):
+    with pytest.raises(StorageError, match=r"RUN-052 .*s3://lake/a.*127\.0\.0\.1:9"):
         Storage("s3://lake", options).read("a")
     assert redact("hush-hush-1") != "hush-hush-1"
 
@@ -217,13 +215,13 @@ def test_a_bucket_that_does_not_exist_is_an_error_not_an_empty_one(
         lambda: storage.size("a"),
         lambda: storage.create("a", b"1"),
     ):
-        with pytest.raises(StorageError, match="make the bucket first"):
+        with pytest.raises(StorageError, match="RUN-052"):
             look()
 
 
 def test_a_file_where_the_bucket_should_be_is_one_clear_error(tmp_path: Path) -> None:
     (tmp_path / "lake").write_text("a file")
-    with pytest.raises(StorageError, match="a file stands where a folder should be"):
+    with pytest.raises(StorageError, match="RUN-052"):
         Storage(f"{tmp_path}/lake").create("a", b"1")
 
 

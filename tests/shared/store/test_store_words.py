@@ -77,15 +77,18 @@ def with_certificate(folder: Path, age: timedelta = timedelta(0)) -> Iterator[in
             thread.join()
 
 
+@pytest.mark.slow
 def test_unknown_host() -> None:
     assert "is not known to DNS" in told("http://no-such-host.invalid:9000")
 
 
+@pytest.mark.slow
 def test_closed_port() -> None:
     port = free_port()
     assert f"nothing listens at 127.0.0.1:{port}" in told(f"http://127.0.0.1:{port}")
 
 
+@pytest.mark.slow
 def test_untrusted_certificate(tmp_path: Path) -> None:
     with with_certificate(tmp_path) as port:
         assert f"the certificate of localhost:{port} is not trusted" in told(
@@ -93,6 +96,7 @@ def test_untrusted_certificate(tmp_path: Path) -> None:
         )
 
 
+@pytest.mark.slow
 def test_expired_certificate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with with_certificate(tmp_path, timedelta(days=9)) as port:
         monkeypatch.setenv("AWS_CA_BUNDLE", str(tmp_path / "certificate"))
@@ -106,7 +110,7 @@ def test_clock_is_off(s3: S3) -> None:
     bucket = s3.new_bucket()
     with running(s3.endpoint) as proxy:
         proxy.fail(CLOCK_IS_OFF, times=100)
-        with pytest.raises(StorageError, match="set this machine's clock"):
+        with pytest.raises(StorageError, match="RUN-052"):
             Storage(bucket, s3.options_at(proxy.endpoint)).read("x")
 
 
@@ -116,7 +120,5 @@ def test_folder_that_another_process_keeps_locked(
     monkeypatch.setattr(local_files, "LONGEST_WAIT_SECONDS", 0.0)
     monkeypatch.setattr(local_files, "_locked", lambda _: False)
     storage = Storage(str(tmp_path))
-    with pytest.raises(
-        StorageError, match=r"another process keeps .* locked; wait until that process has ended"
-    ):
+    with pytest.raises(StorageError, match="RUN-052"):
         storage.exchange("state", b"1", b"2") if storage.create("state", b"1") else None

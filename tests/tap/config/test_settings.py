@@ -101,7 +101,7 @@ def test_no_error_and_no_print_shows_a_secret() -> None:
     ids=str,
 )
 def test_a_malformed_setting_shows_nothing_of_what_it_holds(wrong: dict[str, Any]) -> None:
-    with pytest.raises(ConfigurationError, match="must be of type") as caught:
+    with pytest.raises(ConfigurationError, match="RUN-004") as caught:
         TapSettings.from_config({"jdbc_url": URL, **wrong})
     assert "hunter2" not in str(caught.value)
 
@@ -115,7 +115,7 @@ def test_a_default_key_alone_means_incremental() -> None:
 
 
 def test_a_default_method_without_its_key_is_refused() -> None:
-    with pytest.raises(ConfigurationError, match="needs default_replication_key"):
+    with pytest.raises(ConfigurationError, match=r"RUN-004 .*default_replication_key"):
         TapSettings.from_config({"jdbc_url": URL, "default_replication_method": "INCREMENTAL"})
 
 
@@ -150,7 +150,7 @@ def test_stream_options_are_read_whole() -> None:
 
 
 def test_a_url_that_is_none_is_refused_before_anything_starts() -> None:
-    with pytest.raises(ConfigurationError, match="must begin with jdbc:"):
+    with pytest.raises(ConfigurationError, match="RUN-004"):
         TapSettings.from_config({"jdbc_url": "postgresql://localhost/shop"})
 
 
@@ -168,16 +168,14 @@ def test_spark_settings_that_meltano_nested_become_names_again() -> None:
 def test_a_database_of_this_machine_alone_is_refused_where_executors_are_elsewhere(
     url: str, spark: dict[str, str]
 ) -> None:
-    with pytest.raises(
-        ConfigurationError, match=f"spark.{next(iter(spark))}: .* of this machine alone"
-    ):
+    with pytest.raises(ConfigurationError, match=rf"RUN-004 .*{next(iter(spark))}"):
         TapSettings.from_config({"jdbc_url": url, "spark": spark})
     TapSettings.from_config({"jdbc_url": url, "spark": {"master": "local[2]"}})
     TapSettings.from_config({"jdbc_url": "jdbc:h2:tcp://db/shop", "spark": spark})
 
 
 def test_a_master_and_a_remote_at_once_are_refused() -> None:
-    with pytest.raises(ConfigurationError, match="give one of them"):
+    with pytest.raises(ConfigurationError, match="RUN-004"):
         TapSettings.from_config(
             {"jdbc_url": URL, "spark": {"master": "local", "remote": "sc://head"}}
         )

@@ -183,13 +183,13 @@ def test_a_checkpoint_of_a_newer_format_is_an_error(dead):
     body = json.loads(dead.checkpoint.read_text())
 
     dead.checkpoint.write_text(json.dumps({**body, "format_version": 2}))
-    with pytest.raises(StorageError, match=r"checkpoint.json has format version 2.*upgrade"):
+    with pytest.raises(StorageError, match=r"RUN-041 .*checkpoint\.json"):
         begun(dead)
 
     dead.checkpoint.write_text(
         json.dumps({**body, "resume": {**body["resume"], "format_version": 2}})
     )
-    with pytest.raises(StateError, match="upgrade the tap, or start anew with --no-resume"):
+    with pytest.raises(StateError, match=r"RUN-041 .*--no-resume"):
         begun(dead)
 
 

@@ -87,14 +87,12 @@ def test_a_stream_that_the_catalog_renames_is_refused_instead_of_left_out(
 ) -> None:
     made = catalog()
     made["streams"][0] |= dict.fromkeys(names, "sales")
-    with pytest.raises(
-        ConfigurationError, match=r"names stream 'public-orders' 'sales'.*stream_maps"
-    ):
+    with pytest.raises(ConfigurationError, match=r"TAP-020 .*public-orders.*sales.*stream_maps"):
         plans(catalog=made)
 
 
 def test_a_stream_of_the_catalog_whose_table_is_gone_is_an_error() -> None:
-    with pytest.raises(ConfigurationError, match="'public-clients' of the catalog has no table"):
+    with pytest.raises(ConfigurationError, match=r"TAP-020 .*public-clients"):
         plans(table(), catalog=catalog(table(), table("clients")))
 
 
@@ -108,7 +106,7 @@ def test_a_column_of_the_catalog_that_is_gone_is_said(caplog: pytest.LogCaptureF
 
 def test_columns_that_differ_by_case_are_refused_by_name_unless_one_is_deselected() -> None:
     twins = table(columns={"id": "bigint", "Name": "text", "NAME": "text"})
-    with pytest.raises(ConfigurationError, match="'Name' and 'NAME' differ only by case"):
+    with pytest.raises(ConfigurationError, match=r"TAP-020 .*Name.*NAME"):
         plans(twins)
     found = plans(twins, catalog=catalog(twins, deselect=("NAME",)))
     assert [column.name for column in found["public-orders"].columns] == ["id", "Name"]
@@ -116,7 +114,7 @@ def test_columns_that_differ_by_case_are_refused_by_name_unless_one_is_deselecte
 
 def test_tables_with_one_stream_name_are_refused_by_name_unless_one_is_deselected() -> None:
     twins = (table("b-c", schema="a"), table("c", schema="a-b"))
-    with pytest.raises(ConfigurationError, match=r"a\.b-c and a-b\.c would both be stream 'a-b-c'"):
+    with pytest.raises(ConfigurationError, match=r"TAP-020 .*a\.b-c.*a-b\.c.*a-b-c"):
         plans(*twins)
     made = catalog(*twins)
     made["streams"][0]["metadata"][0]["metadata"]["selected"] = False
@@ -162,7 +160,7 @@ def test_a_column_without_exact_reading_is_an_error_with_a_way_out() -> None:
     derby = known_dialects()["derby"]
     column = derby.column("v", "java.util.Currency", nullable=True)
     odd = Table("APP", "T", (derby.column("id", "INTEGER", nullable=False), column))
-    with pytest.raises(ConfigurationError, match="column 'v' can't be read: no exact reading"):
+    with pytest.raises(ConfigurationError, match=r"TAP-020 .*v"):
         plan_streams([odd], settings_of(), None, text_moments=False)
     made = catalog(odd)
     assert made["streams"][0]["metadata"][2]["metadata"]["inclusion"] == "unsupported"

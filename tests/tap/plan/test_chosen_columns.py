@@ -57,9 +57,10 @@ def test_what_a_pattern_of_streams_leaves_out_stays_out_until_it_is_taken_back()
     assert taken({"exclude_columns": ["!cost"]}) == list(COLUMNS)
 
 
-def test_a_catalog_and_the_options_both_have_a_say_and_discovery_writes_what_the_options_leave_out() -> (  # noqa: E501
-    None
-):
+def test_catalog_and_options_both_choose_columns() -> None:
+    """A catalog and the options both have a say and discovery writes what the options leave
+    out.
+    """
     options = {"public-orders": {"exclude_columns": ["cost"]}}
     assert taken({"exclude_columns": ["cost"]}, catalog=catalog(deselect=("tags",))) == [
         *("id", "Region", "updated_at", "seen_at")
@@ -75,7 +76,7 @@ def test_a_catalog_and_the_options_both_have_a_say_and_discovery_writes_what_the
 
 def test_a_column_that_cant_be_read_stops_nothing_once_it_is_left_out() -> None:
     odd = table(columns={"id": "bigint", "v": "text"}, obstacles={"v": "permission denied"})
-    with pytest.raises(ConfigurationError, match="leave the column out by exclude_columns"):
+    with pytest.raises(ConfigurationError, match=r"TAP-020 .*out.*exclude_columns"):
         plans(odd)
     found = plans(odd, stream_options={"*": {"exclude_columns": ["v"]}})
     assert [*found["public-orders"].sent_columns] == ["id"]
@@ -91,7 +92,7 @@ def test_names_that_are_no_column_are_told_with_the_nearest_and_globs_as_a_warni
     }
     with pytest.raises(ConfigurationError) as raised:
         plan(stream_options={"public-orders": wrong})
-    assert str(raised.value) == (
+    assert raised.value.message == (
         "stream_options.public-orders.exclude_columns: 'cots' is not a column (did you mean "
         "'cost'?); "
         "stream_options.public-orders.rename: 'regoin' is not a column (did you mean 'Region'?)"

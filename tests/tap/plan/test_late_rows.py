@@ -60,7 +60,7 @@ def test_a_snapshot_is_kept_small_and_read_back():
 )
 def test_a_snapshot_that_can_not_be_read_is_an_error(snapshot):
     entry = {"replication_key_value": 7, "snapshot": snapshot}
-    with pytest.raises(StateError, match="its snapshot"):
+    with pytest.raises(StateError, match="RUN-032"):
         Bookmark.from_json("t", entry, "k", KeyType.INTEGER, aware=False)
 
 

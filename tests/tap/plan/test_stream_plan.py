@@ -116,7 +116,7 @@ def test_names_in_specs_match_in_any_case_where_one_table_fits() -> None:
         ("FULL_TABLE", None),
         ("INCREMENTAL", "id"),
     ]
-    with pytest.raises(ConfigurationError, match=r"could be public\.orders and public\.Orders"):
+    with pytest.raises(ConfigurationError, match=r"TAP-020 .*public\.orders.*public\.Orders"):
         plans(*twins, incremental_tables=["public.ORDERS:id:integer"])
 
 
@@ -247,7 +247,7 @@ def test_a_column_without_a_type_is_a_key_only_by_the_user_s_word() -> None:
         [orders], settings_of(incremental_tables=["orders:rank:int"]), None, text_moments=True
     )
     assert SQLITE.literal(found.replication_key, found.replication_key.parse("5")) == "(5)"
-    with pytest.raises(ConfigurationError, match="'rank' of type that is not declared"):
+    with pytest.raises(ConfigurationError, match=r"TAP-020 .*rank"):
         plan_streams([orders], settings_of(default_replication_key="rank"), None, text_moments=True)
 
 

@@ -87,6 +87,7 @@ def records(sent: Sent) -> dict[int, Any]:
     return {each["id"]: each for each in found}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_local_run_has_no_spark_context(source: Path, kind: str) -> None:
     """On one machine rows of a JDBC database pass through the JVM without a Spark context."""
@@ -215,7 +216,7 @@ def test_engine_local_needs_no_cluster(spark: JSON) -> None:
     programs.
     """
     given = {"jdbc_url": "jdbc:sqlite:shop.db", "spark": spark}
-    with pytest.raises(ConfigurationError, match="jdbc:sqlite"):
+    with pytest.raises(ConfigurationError, match=r"RUN-004 .*jdbc:sqlite"):
         TapSettings.from_config(given)
     settings = TapSettings.from_config({**given, "engine": "local"})
     assert (settings.by_spark, settings.spark.master, settings.spark.remote) == (False, None, None)

@@ -132,6 +132,7 @@ def test_every_kind_of_table_arrives_once(
     assert trip.table("public-kept").to_pylist() == [{"n": 2, "unknown": "a"}]
 
 
+@pytest.mark.slow
 def test_stream_maps_see_the_names_that_rename_gives_with_a_catalog_too(sqlite):
     options = {"t": {"rename": {"a": "b", "id": "key"}, "exclude_columns": ["b"]}}
     maps = {"t": {"__alias__": "s", "first": "b[0]"}}

@@ -10,6 +10,7 @@ from typing import Any, cast
 import pytest
 
 from singer_spark.errors import ConnectionLostError, SourceError
+from tap_spark_jdbc.error_codes import TapCode
 from tap_spark_jdbc.send.streams_ahead import MOST_AHEAD, ReadAhead
 from tap_spark_jdbc.supply.slices_ahead import Lane
 
@@ -81,7 +82,7 @@ class Reading:
             self.streams.changed.notify_all()
         if self.plan in self.streams.lost:
             self.streams.lost.remove(self.plan)
-            raise ConnectionLostError(f"no connection for {self.plan}")
+            raise ConnectionLostError(TapCode.CONNECTION_LOST, f"no connection for {self.plan}")
 
     def start(self, most: int) -> None: ...
 
@@ -141,7 +142,7 @@ def test_a_connection_that_is_lost_before_a_streams_turn_is_overcome_by_beginnin
 def test_a_connection_that_is_lost_at_a_streams_turn_is_its_error() -> None:
     streams = Streams(["a"], lost={"a"})
     ahead, _ = streams.ahead(n_jobs=4)
-    with pytest.raises(ConnectionLostError, match="for a"), ahead, ahead.turn():
+    with pytest.raises(ConnectionLostError, match="TAP-002"), ahead, ahead.turn():
         raise AssertionError("it was begun")
 
 
@@ -164,10 +165,10 @@ def test_a_broken_connection_anywhere_takes_back_all_but_the_stream_that_is_sent
 def test_an_error_while_a_stream_is_sent_leaves_nothing_begun_after_it() -> None:
     streams = Streams(["a", "b", "c", "d"])
     ahead, _ = streams.ahead(n_jobs=4)
-    with pytest.raises(SourceError, match="in the middle"), ahead, ahead.turn():
+    with pytest.raises(SourceError, match="TAP-004"), ahead, ahead.turn():
         streams.cut["a"]()
         streams.wait_for("b")
-        raise SourceError("in the middle")
+        raise SourceError(TapCode.READING_FAILED, "in the middle")
     streams.cut["b"]()
     assert streams.begun == ["a", "b"]
     assert set(streams.given_up) == {"a", "b"}

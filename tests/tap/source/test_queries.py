@@ -157,7 +157,7 @@ def test_a_query_on_sqlite_whose_key_only_the_user_can_name(tmp_path, spark) -> 
         pipe = pipe_of(tmp_path, spark, config)
         with pytest.raises(
             ConfigurationError,
-            match="rows can't be ordered by column 'changed' of type that is not",
+            match=r"TAP-020 .*changed",
         ):
             pipe.run()
 
@@ -249,28 +249,24 @@ def _planned(pipe: Pipe, catalog: dict[str, Any]) -> str:
 
 def test_a_query_that_the_database_or_a_lake_can_not_have_is_refused_by_name(shop) -> None:
     pipe, _ = shop(queries=[{"name": "broken", "sql": "select nothing from nowhere"}])
-    with pytest.raises(
-        SourceError, match=r"queries: the database refused the SQL of 'broken': .*nowhere"
-    ):
+    with pytest.raises(SourceError, match=r"TAP-022 .*broken"):
         pipe.run()
     pipe.config["queries"] = [
         {"name": "twins", "sql": "select o.id, c.id from orders o, customers c"}
     ]
-    with pytest.raises(
-        ConfigurationError, match="queries: 'twins': more than one column is named 'id'"
-    ):
+    with pytest.raises(ConfigurationError, match=r"TAP-022 .*twins.*id"):
         pipe.run()
     pipe.config["queries"] = [{"name": "public-orders", "sql": "select 1 as one"}]
-    with pytest.raises(ConfigurationError, match="'public-orders' is a table's stream already"):
+    with pytest.raises(ConfigurationError, match=r"TAP-022 .*public-orders"):
         pipe.run()
     pipe.config["queries"] = [{"name": "half", "sql": "select 1 as one; drop table orders"}]
-    with pytest.raises(SourceError, match="refused the SQL of 'half'"):
+    with pytest.raises(SourceError, match=r"TAP-022 .*half"):
         pipe.run()
 
 
 def test_names_are_given_once() -> None:
     query = {"name": "q", "sql": "select 1"}
-    with pytest.raises(ConfigurationError, match="queries: the name 'q' is given 2 times"):
+    with pytest.raises(ConfigurationError, match=r"RUN-004 .*q"):
         TapSettings.from_config({"jdbc_url": "jdbc:sqlite:x.db", "queries": [query, query]})
 
 

@@ -21,6 +21,7 @@ from servers.postgresql import Database
 from singer_spark.errors import ConnectionLostError, SkippedStreamsError, SourceError
 from tap.in_process import run_tap
 from tap.opened import login
+from tap_spark_jdbc.error_codes import TapCode
 from tap_spark_jdbc.source import lost_connection
 from tap_spark_jdbc.source.lost_connection import again
 
@@ -153,9 +154,9 @@ def test_a_connection_that_stays_broken_fails_after_some_attempts_with_growing_p
 
     def fail() -> None:
         attempts.append(1)
-        raise ConnectionLostError("the server is gone")
+        raise ConnectionLostError(TapCode.CONNECTION_LOST, "the server is gone")
 
-    with pytest.raises(ConnectionLostError, match="the server is gone"):
+    with pytest.raises(ConnectionLostError, match="TAP-002"):
         again(fail, pauses.append)
 
     assert pauses == list(lost_connection.PAUSES) == sorted(set(pauses))
@@ -167,7 +168,7 @@ def test_what_the_database_refuses_is_not_asked_again() -> None:
 
     def fail() -> None:
         attempts.append(1)
-        raise SourceError("permission denied")
+        raise SourceError(TapCode.GRANT_MISSING, "permission denied")
 
     with pytest.raises(SourceError):
         again(fail, lambda _: None)
@@ -190,7 +191,7 @@ def test_a_statement_time_out_is_one_line_with_a_way_out(
         {**config, "jdbc_url": f"{database.jdbc_url}?options=-c%20statement_timeout=2000"}
     ).failed()
 
-    assert error.startswith("stream public-endless: ")
+    assert error.startswith("TAP-009 stream public-endless: ")
     assert "canceling statement due to statement timeout" in error
     assert "give the statement more time" in error
     assert "\n" not in error

@@ -14,6 +14,7 @@ import psycopg
 from servers.postgresql import PostgreSQL, running
 from singer_spark.errors import SourceError
 from tap_spark_jdbc.dialects.postgresql import POSTGRESQL
+from tap_spark_jdbc.error_codes import TapCode
 from tap_spark_jdbc.source.database import Database
 from tap_spark_jdbc.source.jdbc_errors import with_hint
 from tap_spark_jdbc.wal.log_server import log_server
@@ -35,7 +36,8 @@ class Asked:
             return self.connection.execute(sql)  # type: ignore[call-overload]
         except psycopg.Error as error:
             raise SourceError(
-                with_hint(str(error).splitlines()[0], error.sqlstate or "")
+                TapCode.STATEMENT_REFUSED,
+                with_hint(str(error).splitlines()[0], error.sqlstate or ""),
             ) from error
 
 

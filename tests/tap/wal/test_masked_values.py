@@ -54,9 +54,7 @@ def test_the_servers_words_are_shown_only_without_masks(
     refused = Outcome(state="22P02", refused="invalid input syntax for type money: planted")
     monkeypatch.setattr(column_values, "conninfo", lambda _: "")
     monkeypatch.setattr(column_values, "read", lambda *_: refused)
-    with pytest.raises(
-        SourceError, match="column c holds a value in the log that does not fit"
-    ) as raised:
+    with pytest.raises(SourceError, match=r"TAP-062 .*c") as raised:
         values("money", kind, pa.string()).of({"c": pa.array(["planted"])})
     assert ("planted" in str(raised.value)) is shown
     assert shown or "(error 22P02)" in str(raised.value)

@@ -99,7 +99,7 @@ def test_log_that_the_server_has_dropped_is_said_and_never_passed_over() -> None
         database.connection.execute("checkpoint")
         for waits in (True, False):
             with pytest.raises(
-                SourceError, match=r"max_slot_wal_keep_size.*spark-lake log drop.*--full"
+                SourceError, match=r"TAP-054 .*max_slot_wal_keep_size.*spark-lake log drop.*--full"
             ):
                 ours.look(waits=waits)
         assert ours.drop() == ["slot abandoned"]

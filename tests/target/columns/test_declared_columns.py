@@ -170,24 +170,18 @@ def test_a_config_that_wrote_timestamp_for_one_with_a_zone_keeps_its_table(
     assert rows[-1]["a"] == datetime(2026, 1, 2, 1, 4, 5, tzinfo=UTC)
     assert "column(s) a keep their time zone; write TIMESTAMP WITH TIME ZONE" in caplog.text
     if method == "append-only":
-        with pytest.raises(
-            SchemaError, match="column a is timestamp in the table and timestamp_ntz"
-        ):
+        with pytest.raises(SchemaError, match=r"LAKE-032 .*timestamp_ntz"):
             load(lake, {"a": TEXT}, {"id": 3, "a": None}, **options("timestamp_ntz"))
 
 
 def test_a_declared_type_that_does_not_hold_the_column_is_refused(lake: Lake) -> None:
     load(lake, {"a": BIGINT}, {"id": 1, "a": 2**40})
     files = lake.files()
-    with pytest.raises(
-        SchemaError, match="column a is bigint in the table and int in stream_options"
-    ):
+    with pytest.raises(SchemaError, match=r"LAKE-032 .*stream_options"):
         load(lake, {"a": INT}, {"id": 2}, stream_options={"s": {"columns": {"a": "int"}}})
     assert lake.files() == files
 
 
 def test_a_declared_type_that_is_none_is_refused_before_anything_starts(lake: Lake) -> None:
-    with pytest.raises(
-        ConfigurationError, match=r"stream_options.s.columns.a: 'strng' is not a type"
-    ):
+    with pytest.raises(ConfigurationError, match=r"RUN-004 .*stream_options.*s\.columns\.a.*strng"):
         load(lake, {}, {"id": 1}, stream_options={"s": {"columns": {"a": "strng"}}})

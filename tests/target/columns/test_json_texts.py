@@ -206,7 +206,7 @@ def test_a_key_of_such_a_table_is_refused_at_the_schema_unless_the_user_wants_te
     now = schema("s", {"id": {"type": ["string", "integer"]}}, ("id",))
     with pytest.raises(
         SchemaError,
-        match=r'column\(s\) id may be text or something else.*columns: \{"id": "TEXT"\}',
+        match=r"LAKE-032 .*id.*TEXT",
     ):
         lake.load(now, record("s", id=2), **upsert)
     assert lake.rows("s", "id") == [("1",)]
@@ -220,9 +220,7 @@ def test_a_key_of_such_a_table_is_refused_at_the_schema_unless_the_user_wants_te
 
 def test_a_column_of_texts_gets_no_other_values_beside_them(lake: Lake) -> None:
     lake.load(schema("s", {"v": {"type": "string"}}), record("s", v="1"))
-    with pytest.raises(
-        SchemaError, match=r"column\(s\) v may be text or something else.*nothing was written"
-    ):
+    with pytest.raises(SchemaError, match="LAKE-032"):
         lake.load(schema("s", {"v": ANYTHING}), record("s", v=1))
     assert lake.rows("s", "v") == [("1",)]
     lake.load(schema("s", {"v": ANYTHING}), record("s", v=1), load_method="overwrite")
@@ -255,7 +253,7 @@ def test_texts_of_a_typed_file_get_quotes(lake: Lake, tap: BatchRun, validates: 
 def test_a_run_that_died_is_continued_in_its_own_way(lake: Lake) -> None:
     message = schema("grows", {"v": ANYTHING}, **{"x-replication-method": "INCREMENTAL"})
     body = [message, record("grows", v="1"), state(grows=1), record("grows", v=1), state(grows=2)]
-    with pytest.raises(ProtocolError, match="the tap died"):
+    with pytest.raises(ProtocolError, match="LAKE-005"):
         lake.load(*lake.announced(body)[:4])
     path = lake.folder / ".dataspoc/state/test/checkpoint.json"
     (staged,) = json.loads(path.read_text())["target"]["streams"].values()

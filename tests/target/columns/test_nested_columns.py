@@ -59,6 +59,7 @@ def text_inside(found: Any) -> str:
 pytestmark = pytest.mark.usefixtures("without_jvm")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("format", LAKES)
 def test_deep_columns(tmp_path: Path, format: str) -> None:
     """Objects and arrays below a depth are JSON text, and each reader opens the table."""
@@ -111,9 +112,7 @@ def test_unopenable_columns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     """What readers could not open is an error with stream and column before anything is written."""
     lake = Lake(tmp_path / "lake")
     monkeypatch.setattr(declared_columns, "MOST_LEVELS", 1000)
-    with pytest.raises(
-        SchemaError, match=r"stream s: column\(s\) o of its table are nested so deeply"
-    ):
+    with pytest.raises(SchemaError, match="LAKE-034"):
         lake.load(
             schema("s", {"id": ID, "o": objects(99)}), record("s", id=1, o=value(99, array=False))
         )
@@ -128,9 +127,7 @@ def test_staged_files_are_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     lake = Lake(tmp_path / "lake")
     monkeypatch.setattr(declared_columns, "MOST_LEVELS", 1000)
     monkeypatch.setattr("target_spark_lake.load.settling._check_depth", lambda *_: None)
-    with pytest.raises(
-        StorageError, match=r"s/00000/plain\.parquet, which was just written, can't be opened"
-    ):
+    with pytest.raises(StorageError, match=r"LAKE-070 .*s/00000/plain\.parquet"):
         lake.load(
             schema("s", {"id": ID, "o": objects(99)}), record("s", id=1, o=value(99, array=False))
         )

@@ -84,7 +84,7 @@ def test_an_incompatible_change_fails_before_anything_is_written(
 ) -> None:
     lake.load(schema("s", {"id": INT, **before}), record("s", id=1, **first), state(n=1))
     files = lake.files()
-    with pytest.raises(SchemaError, match="stream s: column") as raised:
+    with pytest.raises(SchemaError, match="LAKE-032") as raised:
         lake.load(schema("s", {"id": INT, **after}), record("s", id=2, **second), state(n=2))
     assert said in str(raised.value)
     assert way_out in str(raised.value)
@@ -99,7 +99,7 @@ def test_an_incompatible_schema_in_mid_stream_publishes_nothing_of_the_run(lake:
         record("s", id=2, a="x"),
         state(n=1),
     ]
-    with pytest.raises(SchemaError, match="column a is int in the table and string"):
+    with pytest.raises(SchemaError, match="LAKE-032"):
         lake.load(schema("s", {"id": INT, "a": INT}), *messages)
     assert (lake.files(), lake.state()) == ([], None)
 
@@ -123,9 +123,7 @@ def test_freeze_fails_at_any_change_before_anything_is_written(
         ({"a": money(38, 2)}, r"column a from bigint to decimal\(38,2\)"),
         ({}, "column a no longer comes"),
     ):
-        with pytest.raises(
-            SchemaError, match=f"{said}.*schema_evolution is freeze; nothing was written"
-        ):
+        with pytest.raises(SchemaError, match=rf"LAKE-031 .*{said}.*schema_evolution"):
             frozen(2, **change)
     assert (lake.files(), lake.state()) == (files, {"n": 1})
     frozen(3, a=INT)

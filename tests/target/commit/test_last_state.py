@@ -46,7 +46,7 @@ def test_end_of_input_without_the_announced_last_state_publishes_nothing(
     lake: Lake, capsys
 ) -> None:
     start = announced({}, final=False, start="full")
-    with pytest.raises(ProtocolError, match="the tap died"):
+    with pytest.raises(ProtocolError, match="LAKE-005"):
         lake.load(start, schema("s", ID), record("s", id=1), announced({"a": 1}))
     assert lake.files() == []
     assert capsys.readouterr().out == ""
@@ -82,7 +82,7 @@ def test_a_closed_output_leaves_the_commit_and_is_told(lake: Lake, monkeypatch) 
             raise BrokenPipeError
 
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(Closed(), write_through=False))
-    with pytest.raises(Exception, match="the run is committed"):
+    with pytest.raises(Exception, match="LAKE-008"):
         lake.load(schema("s", ID), record("s", id=1), state(x=1))
     monkeypatch.undo()
     assert lake.state() == {"x": 1}
@@ -109,7 +109,7 @@ def test_what_comes_behind_the_last_state_fails_the_run(lake: Lake, behind: dict
     first, last = {**state(), "final": False, "start": "full"}, {**state(x=2), "final": True}
     lake.load(first, schema("s", ID), record("s", id=1), last)
     before = lake.files()
-    with pytest.raises(ProtocolError, match=r"after the tap's last STATE .* nothing was published"):
+    with pytest.raises(ProtocolError, match="LAKE-004"):
         lake.load(first, schema("s", ID), record("s", id=3), last, behind)
     assert lake.files() == before
 

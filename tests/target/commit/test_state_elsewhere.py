@@ -43,7 +43,7 @@ def test_a_first_and_a_later_run_that_died_are_continued_by_the_bare_url_of_thei
             sent = lake.announced(increment())
             started.append(sent[0]["start"])
             if lines < len(sent):
-                with pytest.raises(ProtocolError, match="the tap died"):
+                with pytest.raises(ProtocolError, match="LAKE-005"):
                     lake.load(*sent[:lines], state_backend=backend)
             else:
                 lake.load(*sent, state_backend=backend)

@@ -48,9 +48,7 @@ def load(config: dict[str, Any], *ids: int) -> None:
 def test_such_a_store_is_refused_before_anything_is_staged_and_the_pipeline_is_free_again(
     config: dict[str, Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with pytest.raises(
-        StorageError, match=r"two runs could both win there; .* accept_unconditional_storage"
-    ):
+    with pytest.raises(StorageError, match=r"RUN-053 .*accept_unconditional_storage"):
         load(config, 1)
     storage = Storage(config["bucket"], config["storage_options"])
     assert [file.path for file in storage.list("")] == [f"{LAYOUT.locks}/000000000001.json"]

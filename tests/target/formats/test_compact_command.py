@@ -67,7 +67,7 @@ def test_a_compaction_waits_for_no_run_and_a_run_for_no_compaction(
 ) -> None:
     lake.sync()
     run = open_run(lake.storage(), NUMBERS, lock_ttl_seconds=NO_BEATS)
-    with pytest.raises(LockedError, match=f"run {run.run_id}"):
+    with pytest.raises(LockedError, match=rf"LAKE-060 .*{run.run_id}"):
         answer(capsys, lake, "compact")
     run.leave()
     assert len(answer(capsys, lake, "compact")["tables"]) == 1
@@ -81,7 +81,7 @@ def test_what_a_dead_run_left_to_continue_is_not_thrown_away(lake: SmallLake, ca
         resuming.sync(broken, dead_process())
     staged = lake.staged_paths()
     runs = run_ids(lake.storage(), NUMBERS.runs)
-    with pytest.raises(LockedError, match="compact after that run"):
+    with pytest.raises(LockedError, match="LAKE-060"):
         answer(capsys, lake, "compact")
     assert lake.staged_paths() == staged != []
     assert (

@@ -168,6 +168,7 @@ def test_readers_in_a_loop_meet_exactly_the_old_or_the_new_table(
     assert len(seen) > 1
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("without_jvm")
 def test_the_log_gets_checkpoints_and_readers_need_not_its_beginning(lake: DeltaLake) -> None:
     for id in range(11):
@@ -187,14 +188,12 @@ def test_a_table_of_one_format_is_not_loaded_as_the_other(lake: DeltaLake) -> No
     before = plain.files()
     with pytest.raises(
         ConfigurationError,
-        match=r"kept as parquet, and format is delta; .*spark-lake convert --stream s ",
+        match=r"LAKE-051 .*spark-lake convert.*--stream",
     ):
         lake.load(items(), item(2, "b"))
     assert plain.files() == before
     lake.load(items(stream="d"), item(1, "a", "d"))
-    with pytest.raises(
-        ConfigurationError, match="kept as delta, and format is parquet; set format: delta"
-    ):
+    with pytest.raises(ConfigurationError, match="LAKE-051"):
         plain.load(items(stream="d"), item(2, "b", "d"))
     assert lake.rows("d", "id") == [(1,)]
 
@@ -203,15 +202,11 @@ def test_a_table_of_one_format_is_not_loaded_as_the_other(lake: DeltaLake) -> No
 def test_a_folder_with_foreign_files_becomes_no_table(lake: DeltaLake) -> None:
     write_deltalake(lake.folder / "raw/s", pa.table({"id": [1]}))
     for each in (lake, Lake(lake.folder)):
-        with pytest.raises(
-            ConfigurationError, match="raw/s holds a Delta table that no pipeline of this lake made"
-        ):
+        with pytest.raises(ConfigurationError, match=r"LAKE-051 .*raw/s"):
             each.load(items(), item(2, "b"))
     (lake.folder / "raw/p").mkdir()
     polars.DataFrame({"id": [1]}).write_parquet(lake.folder / "raw/p/x.parquet")
-    with pytest.raises(
-        ConfigurationError, match="raw/p holds Parquet files that no table of this lake has"
-    ):
+    with pytest.raises(ConfigurationError, match=r"LAKE-051 .*raw/p"):
         lake.load(items(stream="p"), item(2, "b", "p"))
     assert lake.table("s").version() == 0
 
@@ -221,12 +216,10 @@ def test_what_readers_of_delta_can_not_open_is_refused_by_name(lake: DeltaLake) 
     odd = {"id": INT, "unit price": INT}
     with pytest.raises(
         SchemaError,
-        match=r"stream s: Delta takes no column name with a space .*'unit price'; rename",
+        match=r"LAKE-033 .*unit price",
     ):
         lake.load(items(properties=odd), record("s", **{"id": 1, "unit price": 2}))
-    with pytest.raises(
-        ConfigurationError, match="percent sign, as raw/a%2Fb has; rename the stream"
-    ):
+    with pytest.raises(ConfigurationError, match=r"LAKE-053 .*raw/a.*2Fb"):
         lake.load(items(stream="a/b"), item(1, "a", "a/b"))
     assert not any(path.startswith("raw/") for path in lake.files())
 
@@ -241,12 +234,10 @@ def test_what_others_made_of_a_table_is_kept_or_refused(lake: DeltaLake) -> None
     }
     lake.table("s").alter.set_table_properties({"delta.appendOnly": "true"})
     lake.load(items(), item(3, "c"))
-    with pytest.raises(ConfigurationError, match=r"table raw/s has the property delta\.appendOnly"):
+    with pytest.raises(ConfigurationError, match=r"LAKE-081 .*raw/s"):
         lake.load(items("overwrite"), item(4, "d"))
     lake.table("s").alter.add_constraint({"positive": "id > 0"})
-    with pytest.raises(
-        StorageError, match=r"raw/s was given what this program can't keep: .*; take it back"
-    ):
+    with pytest.raises(StorageError, match=r"LAKE-081 .*raw/s"):
         lake.load(items(), item(5, "e"))
     assert lake.rows("s", "id") == [(1,), (2,), (3,)]
 
@@ -256,9 +247,7 @@ def test_a_lost_log_is_an_error_and_no_new_table(lake: DeltaLake) -> None:
     lake.load(items(), item(1, "a"))
     log = lake.folder / "raw/s/_delta_log"
     log.rename(lake.folder / "kept")
-    with pytest.raises(
-        StorageError, match="the log of Delta table raw/s is gone: restore _delta_log"
-    ):
+    with pytest.raises(StorageError, match=r"LAKE-080 .*raw/s.*_delta_log"):
         lake.load(items(), item(2, "b"))
     (lake.folder / "kept").rename(log)
     lake.load(items(), item(2, "b"))
@@ -308,9 +297,7 @@ def test_a_table_of_parquet_is_converted_in_place_by_one_command(
 
 def test_a_conversion_of_what_is_not_there_or_held_is_one_clear_line(lake: DeltaLake) -> None:
     lake.load(items("upsert"), item(1, "a"))
-    with pytest.raises(
-        ConfigurationError, match="pipeline test has no table of stream t to convert"
-    ):
+    with pytest.raises(ConfigurationError, match=r"LAKE-054 .*test.*t"):
         convert(lake, "--stream", "t")
 
 

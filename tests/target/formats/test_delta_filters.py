@@ -133,6 +133,7 @@ def probes_of(stream: str, rows: pa.Table) -> list[pa.Scalar]:
     return [each for each in rows["v"].unique() if each.is_valid] + more
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stream", TYPES)
 def test_delta_filters(lake: DeltaLake, stream: str) -> None:
     """A filter on a Delta table finds in each reader the rows that it finds without the log's

@@ -90,9 +90,7 @@ def test_null_in_a_column_that_someone_made_not_null_fails_by_name_before_anythi
     lake.load(items(method), item(1, "a"))
     rewrite_schema(lake, not_null("name"))
     before, version = lake.files(), lake.table("s").version()
-    with pytest.raises(
-        RecordError, match=r"stream s: column\(s\) name of Delta table raw/s are NOT NULL, and rows"
-    ):
+    with pytest.raises(RecordError, match=r"LAKE-023 .*raw/s"):
         lake.load(items(method), item(1, None), item(2, "b"))
     assert (lake.files(), lake.table("s").version()) == (before, version)
     lake.load(items(method, {**ITEM, "new": INT}), record("s", id=1, name="b", new=1))
@@ -106,7 +104,7 @@ def test_a_partition_column_that_is_not_null_takes_no_null(lake: DeltaLake) -> N
     options = {"stream_options": {"s": {"partition_by": ["name"]}}}
     lake.load(items(), item(1, "a"), **options)
     rewrite_schema(lake, not_null("name"))
-    with pytest.raises(RecordError, match=r"column\(s\) name of Delta table raw/s are NOT NULL"):
+    with pytest.raises(RecordError, match=r"LAKE-023 .*raw/s"):
         lake.load(items(), item(1, None), **options)
     lake.load(items(), item(2, "b"), **options)
     assert lake.rows("s", "id, name") == [(1, "a"), (2, "b")]
@@ -120,9 +118,7 @@ def test_members_that_are_not_null_are_refused_by_name(lake: DeltaLake) -> None:
         columns[2]["type"]["fields"][0]["nullable"] = False
 
     rewrite_schema(lake, require)
-    with pytest.raises(
-        SchemaError, match=r"in column\(s\) more of Delta table raw/s .* members NOT NULL"
-    ):
+    with pytest.raises(SchemaError, match=r"LAKE-034 .*raw/s"):
         lake.load(items(properties=nested), record("s", id=2, more={"n": None}))
 
 
@@ -145,9 +141,7 @@ def test_what_columns_ask_of_their_writers_is_refused_by_name(
 ) -> None:
     lake.load(items(), item(1, "a"))
     rewrite_schema(lake, lambda columns: columns[0]["metadata"].update(metadata))
-    with pytest.raises(
-        StorageError, match=f"raw/s was given what this program can't keep: {named}; take it back"
-    ):
+    with pytest.raises(StorageError, match=rf"LAKE-081 .*raw/s.*{named}"):
         lake.load(items(), item(2, "b"))
 
 
@@ -155,9 +149,7 @@ def test_what_columns_ask_of_their_writers_is_refused_by_name(
 def test_a_constraint_is_refused_also_where_the_protocol_does_not_name_it(lake: DeltaLake) -> None:
     lake.load(items(), item(1, "a"))
     rewrite_schema(lake, lambda _: None, configuration={"delta.constraints.positive": "id > 0"})
-    with pytest.raises(
-        StorageError, match=r"can't keep: delta\.constraints\.positive; take it back"
-    ):
+    with pytest.raises(StorageError, match=r"LAKE-081 .*delta\.constraints\.positive"):
         lake.load(items(), item(2, "b"))
 
 
@@ -165,9 +157,7 @@ def test_a_constraint_is_refused_also_where_the_protocol_does_not_name_it(lake: 
 def test_a_column_of_a_type_that_no_lake_column_has_is_refused_by_name(lake: DeltaLake) -> None:
     lake.load(items(), item(1, "a"))
     lake.table("s").alter.add_columns([Field("theirs", MapType("string", "long"))])
-    with pytest.raises(
-        SchemaError, match="someone else gave its Delta table column theirs of type map, which"
-    ):
+    with pytest.raises(SchemaError, match=r"LAKE-081 .*theirs"):
         lake.load(items(), item(2, "b"))
     assert "theirs" in fields(lake)
 
@@ -180,11 +170,9 @@ def test_a_column_that_the_stream_gets_too_is_one_column_or_refused(lake: DeltaL
     assert lake.rows("s", "id, theirs") == [(1, "row 1"), (2, "ours")]
     assert fields(lake)["theirs"]["metadata"] == {"comment": "reviewed by"}
     lake.table("s").alter.add_columns([Field("other", PrimitiveType("string"))])
-    with pytest.raises(
-        SchemaError, match="column other is string in the table and bigint in the new schema"
-    ):
+    with pytest.raises(SchemaError, match="LAKE-032"):
         lake.load(items(properties={**ITEM, "other": INT}), record("s", id=3, other=3))
-    with pytest.raises(SchemaError, match="columns 'other' and 'OTHER' differ only by case"):
+    with pytest.raises(SchemaError, match=r"RUN-061 .*other.*OTHER"):
         lake.load(items(properties={**ITEM, "OTHER": TEXT}), record("s", id=3, OTHER="x"))
     assert lake.rows("s", "id, other") == [(1, None), (2, None)]
 
@@ -302,9 +290,7 @@ def test_a_panic_of_delta_rs_that_reads_a_log_is_an_error_of_one_line(
     lake.load(items(), item(1, "a"))
     with monkeypatch.context() as patched:
         patched.setattr(DeltaTable, call, panic)
-        with pytest.raises(
-            StorageError, match="the log of Delta table raw/s can't be read: index out of bounds"
-        ):
+        with pytest.raises(StorageError, match=r"LAKE-080 .*raw/s"):
             lake.load(items(), item(2, "b"))
     lake.load(items(), item(3, "c"))
     assert lake.rows("s", "id") == [(1,), (3,)]

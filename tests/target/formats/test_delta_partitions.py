@@ -157,9 +157,7 @@ def test_a_merge_moves_rows_to_their_new_partitions_in_one_version(
 def test_only_an_overwrite_gives_a_delta_table_other_partitions(lake: DeltaLake) -> None:
     load(lake, ["c"], row(1, "DE"), row(2, None))
     for by in ([], ["v"], ["c", "v"]):
-        with pytest.raises(
-            ConfigurationError, match=r"table raw/s is partitioned by c, partition_by says"
-        ):
+        with pytest.raises(ConfigurationError, match=r"LAKE-044 .*raw/s.*partition_by"):
             load(lake, by, row(3, "DE"))
     load(lake, ["v"], row(3, "FR", "x/y"), method="overwrite")
     assert lake.table("s").metadata().partition_columns == ["v"]
@@ -210,9 +208,7 @@ def test_a_file_in_folders_that_are_not_the_table_s_is_not_converted(lake: Delta
     stray = lake.folder / "raw/s/v=b" / found.name
     stray.parent.mkdir()
     stray.write_bytes(found.read_bytes())
-    with pytest.raises(
-        ConfigurationError, match="lies in other hive folders than partition_by says"
-    ):
+    with pytest.raises(ConfigurationError, match=r"LAKE-104 .*partition_by"):
         convert(lake)
     assert lake.tables() == []
 
@@ -230,16 +226,14 @@ def test_a_delta_table_that_others_partitioned_anew_is_not_written_as_it_was(
     write_deltalake(lake.table("s"), theirs, mode="append")
     storage = Storage(str(lake.folder))
     # The run lays the table out anew, and their new file does not say the new partitions.
-    with pytest.raises(StorageError, match=r"whose partitions differ .*RESTORE TABLE"):
+    with pytest.raises(StorageError, match=r"LAKE-085 .*RESTORE TABLE"):
         publish_commit(storage, moving)
     write_deltalake(
         lake.table("s"), theirs, mode="overwrite", schema_mode="overwrite", partition_by=["v"]
     )
-    with pytest.raises(StorageError, match=r"whose partitions differ .*RESTORE TABLE"):
+    with pytest.raises(StorageError, match=r"LAKE-085 .*RESTORE TABLE"):
         publish_commit(storage, before)
-    with pytest.raises(
-        ConfigurationError, match="table raw/s is partitioned by v, partition_by says c"
-    ):
+    with pytest.raises(ConfigurationError, match=r"LAKE-044 .*raw/s.*partition_by"):
         load(lake, ["c"], row(2, "DE"))
     assert seen(lake) == [(1, "DE", "a")]
 

@@ -99,9 +99,7 @@ def test_a_run_that_would_delete_more_than_allowed_fails_before_its_commit(lake:
     )
     before = lake.files(), lake.rows("s"), lake.state()
     run = [items(), item(11, 2), *present(*range(3, 12)), {"type": "STATE", "value": {"at": 2}}]
-    with pytest.raises(
-        RecordError, match=r"3 of the table's 10 rows gone from the source \(30.0 percent\)"
-    ):
+    with pytest.raises(RecordError, match=r"LAKE-025 .*10.*30\.0"):
         lake.load(*run, hard_delete=True)
     assert (lake.files(), lake.rows("s"), lake.state()) == before
     lake.load(*run, hard_delete=True, max_deletes_percent=30)
@@ -113,14 +111,14 @@ def test_rows_that_are_marked_already_are_no_part_of_the_limit(lake: Lake) -> No
     lake.load(items(), *map(item, range(10)), add_record_metadata=False)
     for first in (2, 3):
         lake.load(items(), *present(*range(first, 10)), add_record_metadata=False)
-    with pytest.raises(RecordError, match="2 of the table's 7 rows"):
+    with pytest.raises(RecordError, match="LAKE-025"):
         lake.load(items(), *present(*range(5, 10)), add_record_metadata=False)
     assert [row[2] for row in lake.rows("s", MARKED)] == [True] * 3 + [False] * 7
 
 
 def test_an_empty_source_empties_the_table_only_where_all_may_go(lake: Lake) -> None:
     lake.load(items(), *map(item, range(10)))
-    with pytest.raises(RecordError, match="10 of the table's 10 rows"):
+    with pytest.raises(RecordError, match=r"LAKE-025 .*10.*10"):
         lake.load(items(), announced(), hard_delete=True, max_deletes_percent=99.9)
     lake.load(items(), announced(), hard_delete=True, max_deletes_percent=100)
     assert lake.rows("s") == []
@@ -139,7 +137,7 @@ def test_the_limit_itself_is_allowed_and_one_more_is_not(
     keys = PresentKeys((), Struct(()), limit)
     keys.refuse_too_many("s", gone, living)
     if limit < 100:
-        with pytest.raises(RecordError, match="max_deletes_percent"):
+        with pytest.raises(RecordError, match=r"LAKE-025 .*max_deletes_percent"):
             keys.refuse_too_many("s", gone + 1, living)
 
 
@@ -329,7 +327,7 @@ def test_a_tap_that_dies_among_its_keys_deletes_nothing_and_the_next_one_sends_t
         state,
     ]
     lines = lake.announced(body)
-    with pytest.raises(ProtocolError, match="the tap died"):
+    with pytest.raises(ProtocolError, match="LAKE-005"):
         lake.load(*lines[:9], hard_delete=True)
     assert len(lake.rows("s")) == 10
     checkpoint = lake.checkpoint()
@@ -356,5 +354,5 @@ def test_a_stream_map_that_renames_a_stream_takes_its_keys_along(lake: Lake) -> 
     lake.load(items(), *present(*range(1, 10)), **renamed)
     assert lake.rows("t", "id, name") == [(id, "a!") for id in range(1, 10)]
     assert lake.tables() == ["t"]
-    with pytest.raises(ConfigurationError, match="stream_maps change its key id"):
+    with pytest.raises(ConfigurationError, match=r"LAKE-043 .*stream_maps"):
         lake.load(items(), *present(1), stream_maps={"s": {"id": "id + 1"}})

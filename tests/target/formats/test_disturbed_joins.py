@@ -6,18 +6,16 @@ from __future__ import annotations
 
 import json
 import shutil
-from contextlib import suppress
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 from deltalake import DeltaTable
 
-from faults.faulty import DIE_BEFORE, FAIL_AFTER, Counting, Died, Faulty, Interrupted, Watched
-from faults.small_lake import dead_process
-from singer_spark.errors import SingerSparkError
+from faults.faulty import DIE_BEFORE, FAIL_AFTER, Interrupted, Watched
+from faults.small_lake import Wrap, dead_process
+from faults.sweep import fault_sweep
 from target.formats.fed_table import TABLE, Fed, few
 from target_spark_lake.config.config_schema import DELTA, PARQUET
 
@@ -41,14 +39,13 @@ def test_a_fault_at_any_storage_call_of_a_run_that_joins_files_loses_and_repeats
         return replace(first, url=f"{tmp_path}/{name}")
 
     probe, dead = lake("probe"), dead_process()
-    counting = Counting()
-    probe.sync(probe.storage(counting))
+    probe.sync()
     assert len(probe.paths()) == 1 + max(1, folders)
-    for nth in counting.places(fault):
-        broken = lake(nth)
-        storage = broken.storage(partial(Faulty, nth=nth, fault=fault))
-        with suppress(SingerSparkError, Died):
-            broken.sync(storage, dead)
+
+    def join(broken: Fed, wrap: Wrap) -> None:
+        broken.sync(broken.storage(wrap), dead)
+
+    for broken in fault_sweep(lake, join, fault):
         # In the moment of the change a plain file's rows may stand twice.
         seen = sorted(set(broken.ids()) if table_format == PARQUET else broken.ids())
         assert seen in (list(range(1, few + 2)), list(range(1, few + 3)))
@@ -86,9 +83,10 @@ def test_a_reader_of_a_delta_table_finds_each_row_once_while_a_run_joins_its_fil
 
 
 @pytest.mark.parametrize("change", ["delete", "optimize"])
-def test_an_append_to_a_delta_table_waits_for_nobody_where_others_change_the_files_that_it_would_join(  # noqa: E501
-    tmp_path: Path, few: int, change: str
-) -> None:
+def test_delta_append_waits_for_no_other_writer(tmp_path: Path, few: int, change: str) -> None:
+    """An append to a delta table waits for nobody where others change the files that it would
+    join.
+    """
     lake = Fed(f"{tmp_path}/lake", tmp_path, DELTA)
     for _ in range(few + 1):
         lake.sync()

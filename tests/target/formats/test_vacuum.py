@@ -180,13 +180,16 @@ def test_an_interval_is_read_as_delta_spells_it(text: str, seconds: float) -> No
 
 
 def test_an_interval_of_another_kind_stops_it() -> None:
-    with pytest.raises(StorageError, match="not an interval like"):
+    with pytest.raises(StorageError, match="LAKE-081"):
         retention({"delta.deletedFileRetentionDuration": "interval 1 month"}, "t")
 
 
-def test_files_that_the_log_has_forgotten_go_where_they_are_ours_and_foreign_ones_only_where_the_log_names_them(  # noqa: E501
+def test_forgotten_files_go_where_they_are_ours(
     lake: VacuumedLake,
 ) -> None:
+    """Files that the log has forgotten go where they are ours and foreign ones only where the
+    log names them.
+    """
     lake.overwrite((1, "a"))
     write_deltalake(
         lake.table("s"),
@@ -307,7 +310,7 @@ def test_what_other_pipelines_of_the_bucket_have_stays(lake: VacuumedLake, chose
         record("s2", id=2, name="d"),
         state(sent=2),
     ]
-    with pytest.raises(Exception, match="tap died"):
+    with pytest.raises(Exception, match="LAKE-005"):
         other.load(*other.announced(body)[:-1], **theirs)
     assert other.checkpoint() is not None
     lake.age(9 * DAY)
@@ -349,17 +352,17 @@ def test_it_is_refused_while_a_run_holds_the_pipeline_and_where_one_can_be_conti
         record("s", id=2, name="b"),
         state(sent=2),
     ]
-    with pytest.raises(Exception, match="tap died"):
+    with pytest.raises(Exception, match="LAKE-005"):
         lake.load(*lake.announced(body)[:-1])
     assert lake.checkpoint() is not None
     staged = [path for path in lake.files() if "/staging/" in path]
-    with pytest.raises(LockedError, match="vacuum after that run"):
+    with pytest.raises(LockedError, match="LAKE-060"):
         lake.command("vacuum", "--older-than", "0s")
     assert [path for path in lake.files() if "/staging/" in path] == staged
     lake.load(*lake.announced(body))
     assert lake.rows("s", "id") == [(1,), (2,)]
     holder = open_run(Storage(str(lake.folder)), Layout("test"))
-    with pytest.raises(LockedError, match="test"):
+    with pytest.raises(LockedError, match="LAKE-060"):
         lake.command("vacuum", "--older-than", "0s")
     # It only looks, so nothing keeps it from that; the failed run left its journal.
     assert lake.command("vacuum", "--older-than", "0s", "--dry-run")["journals"]["files"] == 1
@@ -367,7 +370,7 @@ def test_it_is_refused_while_a_run_holds_the_pipeline_and_where_one_can_be_conti
 
 
 def test_an_age_that_is_none_is_refused(lake: VacuumedLake) -> None:
-    with pytest.raises(ConfigurationError, match="not an age like"):
+    with pytest.raises(ConfigurationError, match="RUN-007"):
         lake.command("vacuum", "--older-than", "a week")
 
 

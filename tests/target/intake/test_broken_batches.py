@@ -154,5 +154,5 @@ def test_a_batch_that_is_not_what_it_says_fails_the_run_by_stream_and_file(
 
 
 def test_a_batch_before_its_schema_is_refused(lake: Lake, tap: BatchRun) -> None:
-    with pytest.raises(ProtocolError, match="a BATCH of stream s came before its SCHEMA"):
+    with pytest.raises(ProtocolError, match="LAKE-003"):
         lake.load(tap.parquet("s", numbers(1)))

@@ -75,5 +75,5 @@ def test_the_limit_by_default(
             sum(lines.rows for lines in json_lines(message, BatchFile(path.as_uri()), place)) == 1
         )
     else:
-        with pytest.raises(ProtocolError, match="expands from"):
+        with pytest.raises(ProtocolError, match="LAKE-014"):
             list(json_lines(message, BatchFile(path.as_uri()), place))

@@ -114,7 +114,7 @@ def test_a_stream_that_comes_whole_into_another_place_says_where_its_rows_were(
 def test_a_format_that_a_table_can_not_go_back_to_is_refused_without_rows(tmp_path: Path) -> None:
     lake = Lake(tmp_path / "lake")
     load(lake, AB, ("a",), {"a": 1}, format="delta")
-    with pytest.raises(ConfigurationError, match="delta"):
+    with pytest.raises(ConfigurationError, match="LAKE-051"):
         load(lake, AB, ("a",), format="parquet")
 
 

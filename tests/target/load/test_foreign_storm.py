@@ -11,6 +11,7 @@ import pytest
 from storms.foreign_taps import PLAIN_METHODS, Storm
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [6, 7])
 @pytest.mark.usefixtures("without_jvm")
 def test_a_foreign_taps_runs_leave_what_the_model_says_in_tables_and_state(

@@ -59,7 +59,7 @@ def test_a_replaced_table_whose_source_is_empty_is_empty(lake: Lake) -> None:
 
 def test_without_the_user_s_word_nothing_is_changed(lake: Lake) -> None:
     before = lake.files(), lake.state()
-    with pytest.raises(ConfigurationError, match=r"--full reads a .*--replace.*--append-again"):
+    with pytest.raises(ConfigurationError, match=r"LAKE-045 .*--full.*--replace.*--append-again"):
         lake.load(*run([3], "full", {"a": {"at": 3}}, **again("ask")))
     assert (lake.files(), lake.state()) == before
     # A table that is not append-only, or not there yet, has nothing to ask for.

@@ -95,7 +95,7 @@ def test_tables_quarantine_and_checkpoints_on_each_store(
     # table once.
     body = [POINTS, record("points", id=3), state(done=3), record("points", id=4), state(done=4)]
     opening = {"type": "STATE", "final": False, "value": {"done": 2}, "start": "saved"}
-    with pytest.raises(ProtocolError, match="the tap died"):
+    with pytest.raises(ProtocolError, match="LAKE-005"):
         bucket.load(opening, *with_resume(body)[:3])
     assert (bucket.rows(), bucket.saved()) == ([1, 2], {"done": 2})
     checkpoint = bucket.checkpoint()

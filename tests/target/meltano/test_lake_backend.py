@@ -16,7 +16,7 @@ from meltano.core.state_store import state_store_manager_from_project_settings
 
 from faults.small_lake import PIPELINE, SmallLake, state_of
 from singer_spark.state.handed_state import VARIABLE, handed_over
-from target_spark_lake.meltano.lake_backend import LakeStateError
+from target_spark_lake.meltano.lake_states import LakeStateError
 from target_spark_lake.ops.init_pipeline import init
 from target_spark_lake.ops.new_pipeline import NewPipeline
 
@@ -142,7 +142,7 @@ def test_the_settings_of_another_project_are_not_taken(
     (tmp_path / "other").mkdir()
     (tmp_path / "other/meltano.yml").write_text("project_id: other\n")
     monkeypatch.setattr(Project, "_default", Project(tmp_path / "other"))
-    with pytest.raises(LakeStateError, match=r"other/meltano\.yml does not say"):
+    with pytest.raises(LakeStateError, match=r"RUN-036 .*other/meltano\.yml"):
         state_store_manager_from_project_settings(Project(folder).settings)
 
 

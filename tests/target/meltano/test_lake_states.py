@@ -28,12 +28,8 @@ from target_spark_lake.commit.meltano_pipeline import pipeline_of, state_id_of
 from target_spark_lake.commit.pipeline_run import open_run
 from target_spark_lake.commit.state_change import change_state
 from target_spark_lake.layout import Layout
-from target_spark_lake.meltano.lake_backend import (
-    SCHEMES,
-    LakeStateBackend,
-    LakeStateError,
-    LakeStateStoreManager,
-)
+from target_spark_lake.meltano.lake_backend import LakeStateBackend
+from target_spark_lake.meltano.lake_states import SCHEMES, LakeStateError, LakeStateStoreManager
 
 JSON = dict[str, Any]
 STATE_ID = "dev:tap-a-to-target-b"
@@ -136,7 +132,7 @@ def test_nothing_is_set_while_a_run_holds_the_pipeline(
 ) -> None:
     states, bound = numbers(lake), lake.sync()
     run = open_run(lake.storage(), LAYOUT)
-    with pytest.raises(LakeStateError, match=rf"pipeline {PIPELINE}.* {os.getpid()}"):
+    with pytest.raises(LakeStateError, match=rf"LAKE-060 .*{PIPELINE}.* {os.getpid()}"):
         states.update(completed(state_of(0)))
     assert PIPELINE in caplog.text
     with pytest.raises(LakeStateError, match=PIPELINE):
@@ -211,7 +207,7 @@ def test_a_merged_state_takes_each_bookmark_whole_and_keeps_those_of_other_strea
     "body", [{"bookmarks": {}}, {"singer_state": []}, {"singer_state": {"bookmarks": [1]}}]
 )
 def test_what_is_no_state_is_refused(lake: SmallLake, body: JSON) -> None:
-    with pytest.raises(LakeStateError, match=r"singer_state|bookmarks"):
+    with pytest.raises(LakeStateError, match=r"RUN-030 .*(singer_state|bookmarks)"):
         backend(lake).update(MeltanoState(STATE_ID, completed_state=body))
     assert not lake.storage().list("")
 
@@ -219,7 +215,7 @@ def test_what_is_no_state_is_refused(lake: SmallLake, body: JSON) -> None:
 def test_a_malformed_state_is_told_with_line_and_column(lake: SmallLake) -> None:
     lake.sync()
     lake.storage().replace(LAYOUT.state, b'{\n "bookmarks": oops}')
-    with pytest.raises(LakeStateError, match=r"state\.json, line 2, column 15") as raised:
+    with pytest.raises(LakeStateError, match=r"RUN-030 .*state\.json.*15") as raised:
         numbers(lake).get(STATE_ID)
     assert "line 2" in str(raised.value.args[0])
 
@@ -284,7 +280,7 @@ def test_a_bucket_keeps_meltanos_state_as_a_folder_does(store: Any, scheme: str)
     bound = bucket.sync()
     assert value_of(states) == state_of(bound)
     run = open_run(bucket.storage(), LAYOUT)
-    with pytest.raises(LakeStateError, match=rf"pipeline {PIPELINE}.* {os.getpid()}"):
+    with pytest.raises(LakeStateError, match=rf"LAKE-060 .*{PIPELINE}.* {os.getpid()}"):
         states.update(completed(state_of(1)))
     run.leave()
     states.update(completed(state_of(1)))
@@ -346,8 +342,9 @@ def test_a_state_that_the_target_keeps_in_a_database_is_meltanos_too(
     assert lake.state() is None
     # Who does not say so gets no other state instead.
     with pytest.raises(
-        LakeStateError, match=r"(states\.db|postgresql).*state_backend\.lake\.state_backend"
+        LakeStateError,
+        match=r"RUN-034 .*(states\.db|postgresql).*state_backend\.lake\.state_backend",
     ):
         LakeStateStoreManager(uri=uri, pipelines=mapped).get(STATE_ID)
-    with pytest.raises(LakeStateError, match="table_name"):
+    with pytest.raises(LakeStateError, match=r"RUN-036 .*table_name"):
         LakeStateStoreManager(uri=uri, state_backend={"uri": "./folder", "table_name": "t"})

@@ -67,6 +67,7 @@ def found(
     ), left
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("versions", [False, True])
 @pytest.mark.parametrize("keys", [("id",), ("id", "v"), ()])
 @given(ours=ROWS, theirs=ROWS)

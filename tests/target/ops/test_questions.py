@@ -151,6 +151,7 @@ def test_tables_that_are_read_from_the_log(mysql: MySQL, tmp_path: Path) -> None
     assert screen.rstrip().endswith("A run can start.")
 
 
+@pytest.mark.slow
 def test_log_based_streams_by_flags(tmp_path: Path) -> None:
     flags = ["--jdbc-url", "jdbc:mysql://nowhere/shop", "--bucket", "lake", "--pipeline", "shop"]
     done = spark_lake(

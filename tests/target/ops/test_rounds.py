@@ -192,7 +192,7 @@ def test_a_failing_round_does_not_end_the_others(folder: Path) -> None:
         while "exit code" not in running.next_round()[1]:
             pass
         assert any(
-            "tap-spark-jdbc: can't connect to jdbc:sqlite:shop.db" in line
+            "tap-spark-jdbc: TAP-001 can't connect to jdbc:sqlite:shop.db" in line
             for line in running.others
         )
         assert not Path(f"/proc/{java}").exists()

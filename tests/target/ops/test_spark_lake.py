@@ -107,7 +107,7 @@ def test_a_living_run_is_shown_as_running_and_unlock_refuses_it_without_force(
     for command in ("unlock", "recover"):
         refused = spark_lake(lake, command)
         assert refused.returncode == 1
-        assert refused.stderr.startswith(f"spark-lake: pipeline {PIPELINE} is held by process")
+        assert refused.stderr.startswith(f"spark-lake: LAKE-060 pipeline {PIPELINE} ")
         assert refused.stderr.count("\n") == 1
     assert answer(lake, "unlock", "--force")["rolled_back"] == [run.run_id]
     entry = newest_entry(lake.storage(), LAYOUT)

@@ -7,15 +7,24 @@ from __future__ import annotations
 
 import json
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from faults.faulty import DIE_AFTER, DIE_BEFORE, Counting, Died, Faulty
+from faults.faulty import DIE_AFTER, DIE_BEFORE, Died, Faulty
 from faults.resuming_lake import ResumingLake
-from faults.small_lake import LAYOUT, NO_BEATS, PIPELINE, STEP, SmallLake, dead_process, state_of
+from faults.small_lake import (
+    LAYOUT,
+    NO_BEATS,
+    PIPELINE,
+    STEP,
+    SmallLake,
+    Wrap,
+    dead_process,
+    state_of,
+)
+from faults.sweep import fault_sweep
 from singer_spark.core.identity import Process
 from singer_spark.errors import ConfigurationError, LockedError, StateError
 from singer_spark.state.run_log import last_committed
@@ -117,7 +126,7 @@ def test_a_state_that_is_kept_elsewhere_is_changed_restored_and_shown_there(
         ["recover"],
         ["convert", "--format", "delta"],
     ):
-        with pytest.raises(ConfigurationError, match="keeps its state in sqlite"):
+        with pytest.raises(ConfigurationError, match="RUN-034"):
             admin.command([*words, "--config", str(config)])
     assert not (tmp_path / "lake" / LAYOUT.state).exists()
 
@@ -227,7 +236,7 @@ def test_a_foreign_taps_own_state_is_reset_and_restored_but_never_set(
 ) -> None:
     run = open_run(lake.storage(), LAYOUT)
     change_state(run, lambda _: {"since": "2025"})
-    with pytest.raises(ConfigurationError, match="has no bookmarks; edit the state itself"):
+    with pytest.raises(ConfigurationError, match="LAKE-100"):
         spark_lake(lake, capsys, "state", "set", "--stream", "grows", "--value", "1")
     spark_lake(lake, capsys, "state", "reset")
     assert saved(lake) == {}
@@ -246,7 +255,7 @@ def test_no_command_changes_the_state_while_a_run_holds_the_pipeline(
         ("reset",),
         ("restore", "--before", first["run_id"]),
     ):
-        with pytest.raises(LockedError, match="is held by process"):
+        with pytest.raises(LockedError, match="LAKE-060"):
             spark_lake(lake, capsys, "state", *words)
     assert saved(lake) == state_of(STEP)
     run.leave()
@@ -280,21 +289,21 @@ def test_a_changed_state_is_not_gone_on_from_by_a_dead_runs_checkpoint(
     assert lake.rows("grows") == sorted([*range(2 * STEP), *range(STEP, 2 * STEP)])
 
 
+@pytest.mark.slow
 def test_a_change_that_dies_at_any_step_is_done_whole_or_not_at_all(tmp_path: Path) -> None:
-    lake, counted, dead = changed_lake(tmp_path / "all"), [], dead_process()
-    set_five(
-        lake, lake.faulty_files(lambda files: counted.append(Counting(files)) or counted[0]), dead
-    )
+    dead, outcomes = dead_process(), set()
     writes = frozenset({"create", "exchange", "replace", "delete", "delete_all"})
-    steps = sum(name in writes for name in counted[0].calls)
-    assert steps > 4
-    outcomes = set()
-    for nth in range(1, steps + 1):
-        for fault in (DIE_BEFORE, DIE_AFTER):
-            lake = changed_lake(tmp_path / f"{nth} {fault}")
-            storage = lake.faulty_files(partial(Faulty, nth=nth, fault=fault, only=writes))
-            with suppress(Died):
-                set_five(lake, storage, dead)
+
+    def change(lake: SmallLake, wrap: Wrap) -> None:
+        set_five(lake, lake.faulty_files(wrap), dead)
+
+    for fault in (DIE_BEFORE, DIE_AFTER):
+        for lake in fault_sweep(
+            lambda name, fault=fault: changed_lake(tmp_path / f"{name} {fault}"),  # type: ignore[misc]
+            change,
+            fault,
+            only=writes,
+        ):
             run = open_run(lake.storage(), LAYOUT, lock_ttl_seconds=NO_BEATS)
             committed = last_committed(lake.storage(), LAYOUT.runs)
             assert committed is not None
@@ -342,7 +351,7 @@ def test_a_malformed_state_is_refused_with_line_and_column_and_one_that_was_edit
     lake.sync()
     lake.storage().replace(LAYOUT.state, b'{\n "bookmarks": nope}')
     for words in (("state", "show"), ("state", "reset"), ("recover",)):
-        with pytest.raises(StateError, match=r"state\.json, line 2, column 15: "):
+        with pytest.raises(StateError, match=r"RUN-030 .*state\.json.*15"):
             spark_lake(lake, capsys, *words)
     write_state(lake, state_of(2))
     assert spark_lake(lake, capsys, "state", "show")["bookmarks"] == state_of(2)["bookmarks"]

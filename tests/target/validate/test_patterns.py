@@ -41,6 +41,7 @@ def test_where_re2_means_the_same_it_has_the_verdict() -> None:
     assert not is_found("(x+x+)+y", "x" * 100_000)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pattern", ENDLESS)
 def test_any_other_pattern_is_ended_and_the_next_one_is_answered(pattern: str) -> None:
     with pytest.raises(SlowPatternError, match="takes more CPU time than it may"):
@@ -95,6 +96,7 @@ def test_a_long_text_has_its_time() -> None:
     assert is_found("^(?=.)\\S+é$", "a" * 30_000_000 + "é")
 
 
+@pytest.mark.slow
 def test_other_threads_run_while_a_pattern_does() -> None:
     done, told = threading.Event(), []
 
@@ -126,6 +128,7 @@ PLACES: dict[str, tuple[JSON, Any]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("without_jvm")
 @pytest.mark.parametrize("place", PLACES)
 def test_a_record_that_takes_too_long_is_invalid_and_the_others_arrive(
@@ -140,7 +143,7 @@ def test_a_record_that_takes_too_long_is_invalid_and_the_others_arrive(
     ]
     with pytest.raises(
         RecordError,
-        match=r"input line 2: stream s: a record can't be judged: the pattern .* CPU time",
+        match=r"LAKE-020 .*CPU",
     ):
         lake.load(*lines)
     lake.load(*lines, on_invalid_record="quarantine")
@@ -152,9 +155,7 @@ def test_a_record_that_takes_too_long_is_invalid_and_the_others_arrive(
 @pytest.mark.usefixtures("without_jvm")
 def test_a_schema_whose_pattern_takes_too_long_is_malformed(tmp_path: Path) -> None:
     v = {"type": "string", "pattern": PLACES["regex"][1]}
-    with pytest.raises(
-        SchemaError, match=r"stream s: its JSON Schema is malformed: property v: .*CPU time"
-    ):
+    with pytest.raises(SchemaError, match=r"LAKE-030 .*CPU"):
         Lake(tmp_path / "lake").load(schema("s", {"v": v}), record("s", v="a"))
 
 
@@ -185,6 +186,7 @@ SEEDS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(draft7_formats().checkers))
 def test_no_format_takes_longer_for_a_hostile_text_than_for_any_other(name: str) -> None:
     """Some took minutes for a text of this length, others days.
@@ -209,6 +211,7 @@ def is_pattern_in_time(text: str) -> bool:
         return False
 
 
+@pytest.mark.slow
 def test_many_different_objects_are_found_unique() -> None:
     """Each is compared with none of the others."""
     validator = draft7({"uniqueItems": True})

@@ -155,9 +155,7 @@ def test_what_is_wrong_with_a_schema_is_one_error_with_stream_and_property(
     lake: Lake, name: str
 ) -> None:
     v, reason = SCHEMAS[name]
-    with pytest.raises(
-        SchemaError, match=rf"^stream s: its JSON Schema is malformed: property v: .*{reason}"
-    ):
+    with pytest.raises(SchemaError, match=rf"LAKE-030 .*{reason}"):
         lake.load(schema("s", {"id": ID, "v": v}), record("s", id=1))
     assert lake.files() == []
 
@@ -166,21 +164,21 @@ def test_what_is_wrong_with_a_schema_is_one_error_with_stream_and_property(
     "v", [{"type": 5}, {"type": [[]]}, {"properties": 5, "type": "object"}, {"anyOf": 5}], ids=str
 )
 def test_so_it_is_where_nobody_validates(lake: Lake, v: JSON) -> None:
-    with pytest.raises(SchemaError, match=r"^stream s: its JSON Schema is malformed: property v: "):
+    with pytest.raises(SchemaError, match="LAKE-030"):
         lake.load(schema("s", {"id": ID, "v": v}), record("s", id=1), validate_records=False)
 
 
 def test_a_ref_that_comes_back_by_way_of_a_part_of_the_value_ends(lake: Lake) -> None:
     tree = {"type": "object", "additionalProperties": {"$ref": "#/properties/v"}}
     lake.load(schema("s", {"v": tree}), record("s", v={"a": {"b": {}}}))
-    with pytest.raises(RecordError, match="invalid at /v/a/b"):
+    with pytest.raises(RecordError, match=r"LAKE-020 .*v/a/b"):
         lake.load(schema("s", {"v": tree}), record("s", v={"a": {"b": 1}}))
 
 
 @pytest.mark.parametrize("name", ["x-load-method", "x-replication-method", "x-extent"])
 @pytest.mark.parametrize("value", [[], {}, ["upsert"], 5])
 def test_an_annotation_that_is_no_text_is_told(lake: Lake, name: str, value: object) -> None:
-    with pytest.raises(ProtocolError, match=f"stream s: {name} of its SCHEMA is not a text"):
+    with pytest.raises(ProtocolError, match=rf"LAKE-002 .*{name}"):
         lake.load(schema("s", {"id": ID}, **{name: value}), record("s", id=1))
 
 
@@ -188,7 +186,7 @@ def test_iceberg_s_names_that_are_one_are_told_with_the_stream(lake: Lake) -> No
     inner = {"type": "object", "properties": {"b": ID}}
     with pytest.raises(
         SchemaError,
-        match=r"stream s: Iceberg can't tell the column 'a\.b' from a member of that name",
+        match=r"LAKE-033 .*t tell the column .*a\.b",
     ):
         lake.load(schema("s", {"a": inner, "a.b": ID}), record("s", **{"a.b": 1}), format="iceberg")
     lake.load(schema("s", {"a.b": ID, "a{b}": ID}), record("s", **{"a.b": 1}), format="iceberg")

@@ -146,7 +146,7 @@ def test_the_path_is_a_json_pointer_to_what_is_wrong(lake: QuarantiningLake) -> 
 def test_a_line_that_is_no_json_still_fails_the_run(lake: QuarantiningLake) -> None:
     for broken in (b'{"a": "\xff"}', b'{"a": 1'):
         text = b'{"type": "RECORD", "stream": "s", "record": ' + broken + b"}\n"
-        with pytest.raises(ProtocolError, match="line 4"):
+        with pytest.raises(ProtocolError, match="LAKE-001"):
             lake.load(
                 schema("s", {"a": TEXT}),
                 line('{"a": 5}'),
@@ -218,7 +218,7 @@ def test_more_than_max_invalid_records_fail_the_run_before_its_commit(
     for limit in (0, 3):
         with pytest.raises(
             RecordError,
-            match=rf"more than {limit} .*max_invalid_records.* input line|'x' is not of",
+            match=rf"LAKE-022 .*{limit}.*max_invalid_records|LAKE-020",
         ):
             lake.load(*body, max_invalid_records=limit)
         # The other stream's batch may come to its end after the failure; its staged file is the
@@ -265,12 +265,12 @@ def test_a_resumed_run_publishes_what_the_dead_one_had_rejected_once(
     for n in range(6):
         body += [record("grows", id=n), record("grows", id=n, name=n), state(grows=n)]
     for dies_after in (8, 13):
-        with pytest.raises(ProtocolError, match="the tap died"):
+        with pytest.raises(ProtocolError, match="LAKE-005"):
             lake.load(*lake.announced(body)[:dies_after])
         assert [path for path in lake.rejected_files() if path.is_file()] == []
     lines = lake.announced(body)
     assert lines[0]["start"] == "resume"
-    with pytest.raises(RecordError, match="more than 3 record"):
+    with pytest.raises(RecordError, match="LAKE-022"):
         lake.load(*lines, max_invalid_records=3)
     lake.load(*lake.announced(body), max_invalid_records=6)
     assert lake.rows("grows", "id") == [(n,) for n in range(6)]
@@ -290,9 +290,9 @@ def test_another_way_with_invalid_records_is_no_way_to_resume(lake: Quarantining
         record("grows", id=2),
         state(grows=2),
     ]
-    with pytest.raises(ProtocolError, match="the tap died"):
+    with pytest.raises(ProtocolError, match="LAKE-005"):
         lake.load(*lake.announced(body)[:5])
-    with pytest.raises(Exception, match="on_invalid_record changed"):
+    with pytest.raises(Exception, match=r"LAKE-064 .*on_invalid_record"):
         lake.load(to_bytes(*lake.announced(body)), on_invalid_record="fail")
     lake.load(*lake.announced(body))
     assert [each["record"] for each in lake.rejected("grows")] == [{"id": "x"}]

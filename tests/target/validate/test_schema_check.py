@@ -50,7 +50,7 @@ def test_a_malformed_property_is_told_at_the_first_record_and_not_before(tmp_pat
         record("good", id=1),
         state(n=1),
     )
-    with pytest.raises(SchemaError, match="stream odd: its JSON Schema is malformed: property x: "):
+    with pytest.raises(SchemaError, match=r"LAKE-030 .*odd"):
         lake.load(schema("odd", {"x": x}), record("odd", x="a"))
 
 
@@ -109,7 +109,7 @@ def test_true_takes_anything(tmp_path, x: Any, value: Any, kept: Any) -> None:
 
 
 def test_false_takes_nothing(tmp_path) -> None:
-    with pytest.raises(RecordError, match="invalid at /x"):
+    with pytest.raises(RecordError, match="LAKE-020"):
         Lake(tmp_path / "lake").load(schema("s", {"x": False}), record("s", x=1))
 
 
@@ -117,7 +117,7 @@ def test_a_ref_into_the_schema_itself_judges(tmp_path) -> None:
     lake, kinds = Lake(tmp_path / "lake"), {"definitions": {"n": {"type": "integer"}}}
     lake.load(schema("s", {"x": {"$ref": "#/definitions/n"}}, **kinds), record("s", x=1))
     assert lake.rows("s", "x") == [("1",)]
-    with pytest.raises(RecordError, match="'a' is not of type 'integer'"):
+    with pytest.raises(RecordError, match=r"LAKE-020 .*a.*integer"):
         lake.load(schema("s", {"x": {"$ref": "#/definitions/n"}}, **kinds), record("s", x="a"))
 
 
@@ -132,7 +132,7 @@ def test_a_ref_to_anywhere_else_is_refused_and_nobody_is_asked(tmp_path) -> None
             "#/definitions/none",
             "other",
         ):
-            with pytest.raises(SchemaError, match="leads to no place in the schema itself") as told:
+            with pytest.raises(SchemaError, match="LAKE-030") as told:
                 Lake(tmp_path / "lake").load(
                     schema("s", {"x": {"$ref": place}}), record("s", x="a")
                 )

@@ -84,7 +84,7 @@ def test_a_time_outside_of_the_years_1_to_9999_in_utc_is_an_invalid_record(
     good = [record("s", id=number, t=text) for number, text in enumerate(RIGHT, start=1)]
     with pytest.raises(
         RecordError,
-        match=r'input line 3: stream s: column t \(timestamp\) can\'t hold "9999-12-31T23.*UTC',
+        match=r"LAKE-020 .*t.*9999-12-31T23",
     ):
         lake.load(stream, good[0], *bad)
     assert not any(path.startswith("raw/") for path in lake.files())
@@ -104,7 +104,7 @@ def test_such_a_time_is_refused_as_key_partition_and_cursor_too(
     plain = schema("s", {"id": INT, "t": MOMENT}, ("t",), **{"x-load-method": "upsert"})
     for number, options in enumerate([{"partition_by": ["day(t)"]}, {"cursor": "t"}]):
         lake = lake_of("delta", tmp_path / str(number))
-        with pytest.raises(RecordError, match="it is not of the years 1 to 9999 in UTC"):
+        with pytest.raises(RecordError, match="LAKE-020"):
             lake.load(plain, record("s", id=1, t=text), stream_options={"s": options})
         assert not any(path.startswith("raw/") for path in lake.files())
 
@@ -137,7 +137,7 @@ def test_such_a_time_in_a_batch_file_is_an_invalid_record(
         )
         rows = pa.table({"id": pa.array([1], pa.int64()), **columns})
         lake.load(stream, tap.parquet("s", rows), on_invalid_record="quarantine")
-        with pytest.raises(RecordError, match=r"stream s: .*(is not a 'date|years 1 to 9999)"):
+        with pytest.raises(RecordError, match=r"LAKE-020|LAKE-026"):
             lake.load(stream, tap.parquet("s", rows), on_invalid_record="fail")
         assert [each["path"] for each in rejected(lake)] == [name.split()[0]]
         lines = tap.lines("s", [{"id": 2, "t": LATE}, {"id": 3, "t": None}])

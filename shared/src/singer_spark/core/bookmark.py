@@ -11,6 +11,7 @@ from typing import Any
 
 from singer_spark.core.key_value import KeyType, KeyValue
 from singer_spark.core.transaction_snapshot import TransactionSnapshot
+from singer_spark.error_codes import RunCode
 from singer_spark.errors import StateError
 
 __all__ = [
@@ -210,8 +211,10 @@ class Bookmark:
         saved_key = entry.get("replication_key", replication_key)
         if saved_key != replication_key:
             raise StateError(
+                RunCode.OTHER_REPLICATION_KEY,
                 f"stream {stream}: the saved bookmark is of replication key {saved_key!r}, the run "
-                f"uses {replication_key!r}; run with --full, or set the bookmark anew"
+                "uses "
+                f"{replication_key!r}; run with --full, or set the bookmark anew",
             )
         try:
             _check_type(value, key_type, aware=aware, ours="boundary" in entry)
@@ -222,8 +225,9 @@ class Bookmark:
             runs = tuple((int(at), int(key)) for at, key in entry.get("runs", ()))
         except (ValueError, TypeError) as error:
             raise StateError(
+                RunCode.BOOKMARK_UNUSABLE,
                 f"stream {stream}: the saved bookmark can't be used: {error}; mend the state, or "
-                "run with --full"
+                "run with --full",
             ) from error
         raw = entry.get("replication_key_raw")
         # Someone who edits the value will not know of the raw text: it is used only while both

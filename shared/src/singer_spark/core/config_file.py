@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from singer_spark.core.config_secrets import is_secret_name, is_secret_value
+from singer_spark.error_codes import RunCode
 from singer_spark.errors import ConfigurationError, register_secret
 
 ENV_FILE = ".env"
@@ -35,7 +36,9 @@ def read_config(file: str | Path, option: str, *, way_out: str = "") -> dict[str
         data = path.read_bytes()
     except OSError as error:
         missing = f"; {way_out}" if way_out and isinstance(error, FileNotFoundError) else ""
-        raise ConfigurationError(f"{option} {file}: {error.strerror}{missing}") from error
+        raise ConfigurationError(
+            RunCode.FILE_UNREADABLE, f"{option} {file}: {error.strerror}{missing}"
+        ) from error
     read_variables(path.parent)
     value = (
         _yaml(data, f"{option} {file}")
@@ -44,7 +47,7 @@ def read_config(file: str | Path, option: str, *, way_out: str = "") -> dict[str
     )
     if not isinstance(value, dict):
         kind = "a YAML mapping" if path.suffix in YAML_ENDINGS else "a JSON object"
-        raise ConfigurationError(f"{option} {file}: it must hold {kind}")
+        raise ConfigurationError(RunCode.FILE_MALFORMED, f"{option} {file}: it must hold {kind}")
     return value
 
 
@@ -65,7 +68,8 @@ def read_variables(folder: Path) -> None:
         found = dotenv_values(path, interpolate=False, encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigurationError(
-            f"{path}: {getattr(error, 'strerror', None) or 'it is not UTF-8 text'}"
+            RunCode.FILE_UNREADABLE,
+            f"{path}: {getattr(error, 'strerror', None) or 'it is not UTF-8 text'}",
         ) from error
     for name, value in found.items():
         if value is None:
@@ -88,7 +92,8 @@ def usual_config(stem: str) -> str:
     if len(there) > 1:
         flag = "--tap-config" if stem == "tap" else "--config"
         raise ConfigurationError(
-            f"{' and '.join(there)} are both here: name the one that counts by {flag}"
+            RunCode.TWO_FILES,
+            f"{' and '.join(there)} are both here: name the one that counts by {flag}",
         )
     return there[0] if there else names[0]
 
@@ -98,10 +103,13 @@ def _json(data: bytes, named: str) -> Any:
         return json.loads(data)
     except json.JSONDecodeError as error:
         raise ConfigurationError(
-            f"{named}, line {error.lineno}, column {error.colno}: {error.msg}"
+            RunCode.FILE_MALFORMED,
+            f"{named}, line {error.lineno}, column {error.colno}: {error.msg}",
         ) from error
     except UnicodeDecodeError as error:
-        raise ConfigurationError(f"{named}: it is not UTF-8 text") from error
+        raise ConfigurationError(
+            RunCode.FILE_MALFORMED, f"{named}: it is not UTF-8 text"
+        ) from error
 
 
 def _yaml(data: bytes, named: str) -> Any:
@@ -115,7 +123,7 @@ def _yaml(data: bytes, named: str) -> Any:
         problem = (
             getattr(error, "problem", None) or getattr(error, "reason", None) or "it is not YAML"
         )
-        raise ConfigurationError(f"{named}{place}: {problem}") from error
+        raise ConfigurationError(RunCode.FILE_MALFORMED, f"{named}{place}: {problem}") from error
 
 
 @cache

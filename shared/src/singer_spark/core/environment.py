@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from singer_spark.core.config_secrets import is_secret_name, is_secret_value, register_members
+from singer_spark.error_codes import RunCode
 from singer_spark.errors import ConfigurationError, redact, register_secret
 
 # Anything else between the braces is left as it is: Spark has references of its own, like
@@ -42,7 +43,8 @@ def expand(
     expanded = {name: _expanded(value, name, problems) for name, value in config.items()}
     if problems:
         raise ConfigurationError(
-            f"config: {'; '.join(problems)}; correct it, or write $${{ where a plain ${{ is meant"
+            RunCode.SECRET_UNREADABLE,
+            f"config: {'; '.join(problems)}; correct it, or write $${{ where a plain ${{ is meant",
         )
     for name, schema in (properties or {}).items():
         if (

@@ -18,6 +18,7 @@ from singer_spark.core.sql_type import (
     annotated_type,
     property_schema,
 )
+from singer_spark.error_codes import RunCode
 from singer_spark.errors import SchemaError
 
 __all__ = [
@@ -60,7 +61,8 @@ def stream_columns(schema: JSON, stream: str) -> Struct:
     properties = schema.get("properties")
     if not isinstance(properties, dict) or not properties:
         raise SchemaError(
-            f"stream {stream}: its schema has no properties, so its table would have no columns"
+            RunCode.NO_COLUMNS,
+            f"stream {stream}: its schema has no properties, so its table would have no columns",
         )
     return _members(properties, stream)
 
@@ -240,8 +242,10 @@ def _string_type(schema: JSON) -> Scalar:
 def _members(properties: JSON, owner: str) -> Struct:
     if pair := twins(properties):
         raise SchemaError(
+            RunCode.COLUMNS_DIFFER_BY_CASE,
             f"{owner}: columns {pair[0]!r} and {pair[1]!r} differ only by case, which no reader of "
-            "the lake could tell apart; deselect one of them, or rename it"
+            "the lake could "
+            "tell apart; deselect one of them, or rename it",
         )
     return Struct.of(
         {name: lake_type(each, f"{owner}.{name}") for name, each in properties.items()}

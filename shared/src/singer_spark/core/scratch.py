@@ -16,6 +16,7 @@ from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
+from singer_spark.error_codes import RunCode
 from singer_spark.errors import ConfigurationError
 
 PREFIX = "singer-spark-scratch-"
@@ -35,8 +36,9 @@ def scratch_folder() -> Path:
         folder = _make(place)
     except OSError as error:
         raise ConfigurationError(
+            RunCode.DISK_FULL,
             f"no folder for temporary files can be made: {error}; free some space, or set TMPDIR "
-            "to another place"
+            "to another place",
         ) from error
     atexit.register(_remove, folder)
     return folder

@@ -7,6 +7,7 @@ import re
 import tempfile
 from collections.abc import Iterator
 
+from singer_spark.error_codes import RunCode
 from singer_spark.errors import ResourceError
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -55,7 +56,7 @@ def limit_reached(text: str) -> ResourceError | None:
     ours = "\n".join(line for line in text.splitlines() if not _OF_A_SERVER.search(line))
     return next(
         (
-            ResourceError(f"{words} and run again")
+            ResourceError(RunCode.LIMIT_REACHED, f"{words} and run again")
             for sign, words in _LIMITS.items()
             if sign.search(ours)
         ),
@@ -73,21 +74,25 @@ def shortage(error: BaseException, place: str = "") -> ResourceError | None:
     causes = tuple(_causes(error))
     if any(isinstance(cause, MemoryError) for cause in causes):
         return ResourceError(
-            "out of memory: the machine has no more for this process; free some and run again"
+            RunCode.OUT_OF_MEMORY,
+            "out of memory: the machine has no more for this process; free some and run again",
         )
     texts = [str(cause) for cause in causes]
     if limit := next(filter(None, map(limit_reached, texts)), None):
         return limit
     if any(_MEMORY_IN_JAVA.search(text) for text in texts):
         return ResourceError(
-            "Spark ran out of memory; give it more: spark.driver.memory in `spark.conf`"
+            RunCode.OUT_OF_MEMORY,
+            "Spark ran out of memory; give it more: spark.driver.memory in `spark.conf`",
         )
     if any(isinstance(cause, OSError) and cause.errno in _FULL for cause in causes) or any(
         _FULL_IN_JAVA.search(text) for text in texts
     ):
         temporary = f"temporary files in {tempfile.gettempdir()} (TMPDIR names another place)"
         either = f"{place}, or for {temporary}" if place else temporary
-        return ResourceError(f"no space left on the disk for {either}; free some and run again")
+        return ResourceError(
+            RunCode.DISK_FULL, f"no space left on the disk for {either}; free some and run again"
+        )
     return None
 
 

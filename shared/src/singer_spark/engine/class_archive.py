@@ -22,6 +22,7 @@ from pathlib import Path
 
 from singer_spark.engine.command import spark_home
 from singer_spark.engine.java import cache_folder, find_java_home, java_stamp
+from singer_spark.error_codes import RunCode
 from singer_spark.errors import ConfigurationError
 
 VARIABLE = "SPARK_LAKE_CLASS_ARCHIVE"
@@ -109,11 +110,13 @@ def _build(does: str, archive: Path) -> None:
             )
         except subprocess.TimeoutExpired:
             raise ConfigurationError(
-                f"the class archive was not written within {BUILD_SECONDS} seconds"
+                RunCode.SPARK_NOT_STARTED,
+                f"the class archive was not written within {BUILD_SECONDS} seconds",
             ) from None
         if done.returncode or not written.exists():
             raise ConfigurationError(
-                f"the class archive was not written: {done.stderr.strip()[-500:]}"
+                RunCode.SPARK_NOT_STARTED,
+                f"the class archive was not written: {done.stderr.strip()[-500:]}",
             )
         written.replace(archive)
 

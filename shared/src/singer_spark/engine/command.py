@@ -22,6 +22,7 @@ from singer_spark.engine.spark_versions import (
     memory_options,
     reflection_options,
 )
+from singer_spark.error_codes import RunCode
 from singer_spark.errors import ConfigurationError
 
 PROPERTIES_FILE = "--properties-file"
@@ -219,6 +220,7 @@ def spark_home() -> Path:
     found = find_spec("pyspark")
     if found is None or not found.submodule_search_locations:
         raise ConfigurationError(
-            "PySpark is not installed; install singer-spark with its dependencies"
+            RunCode.PACKAGE_MISSING,
+            "PySpark is not installed; install singer-spark with its dependencies",
         )
     return Path(found.submodule_search_locations[0])

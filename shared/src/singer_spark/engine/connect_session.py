@@ -10,6 +10,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from singer_spark.engine.spark_versions import be_patient, set_at_once
+from singer_spark.error_codes import RunCode
 from singer_spark.errors import ConfigurationError, SingerSparkError, cut
 
 if TYPE_CHECKING:
@@ -62,13 +63,15 @@ def connect(url: str, conf: Mapping[str, str], jars: Sequence[str]) -> SparkSess
     except ImportError as error:
         lacking = cut(str(error), 200)
         raise ConfigurationError(
+            RunCode.PACKAGE_MISSING,
             "spark.remote needs packages that are not installed: pip install "
-            f"'singer-spark[connect]' ({lacking})"
+            f"'singer-spark[connect]' ({lacking})",
         ) from error
     except Exception as error:
         cause = cut(str(error), 400) or type(error).__name__
         raise ConfigurationError(
-            f"no session on the Spark Connect server: {cause}; look at spark.remote"
+            RunCode.CONNECT_FAILED,
+            f"no session on the Spark Connect server: {cause}; look at spark.remote",
         ) from error
     return session  # type: ignore[no-any-return]
 
@@ -97,7 +100,8 @@ def _set(session: SparkSession, name: str, value: str) -> None:
         # The value may be a secret, and so may the server's message about it.
         if "CANNOT_MODIFY" in str(error):
             raise ConfigurationError(
-                f"spark.conf: {name} can't be set for one session, {_SERVER_WAY}"
+                RunCode.CONNECT_UNSUITABLE,
+                f"spark.conf: {name} can't be set for one session, {_SERVER_WAY}",
             ) from None
         raise
 
@@ -110,7 +114,9 @@ def check_zone(session: SparkSession) -> None:
     wrong = sorted(zone for zone in zones if zone not in _UTC)
     if wrong:
         raise ConfigurationError(
+            RunCode.CONNECT_UNSUITABLE,
             f"the Spark Connect server runs in the zone {', '.join(wrong)}, in which times without "
-            "a zone may shift; start it with -Duser.timezone=UTC in spark.driver.extraJavaOptions "
-            "and spark.executor.extraJavaOptions"
+            "a zone may shift; "
+            "start it with -Duser.timezone=UTC in spark.driver.extraJavaOptions and "
+            "spark.executor.extraJavaOptions",
         )

@@ -6,6 +6,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from singer_spark.engine.cluster import is_local
+from singer_spark.error_codes import RunCode
 from singer_spark.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -40,6 +41,7 @@ def check_pandas(program: str, what: str) -> None:
     """
     if find_spec("pandas") is None:
         raise ConfigurationError(
+            RunCode.PACKAGE_MISSING,
             f"{what} by Spark's Python tasks needs pandas where this program is installed: "
-            f"pip install '{program}[cluster]', or set engine to local"
+            f"pip install '{program}[cluster]', or set engine to local",
         )

@@ -23,6 +23,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from singer_spark.error_codes import RunCode
 from singer_spark.errors import ConfigurationError
 
 # The paths on Debian, Fedora, SUSE, and Alpine or macOS.
@@ -134,7 +135,8 @@ def find_java_home() -> Path:
             return _with_launcher(java) if lacks_vector else java.home
         unfit.append(f" ({java.executable} is Java {java.version})")
     raise ConfigurationError(
-        f"no Java {FIRST_JAVA} to {LAST_JAVA} for Spark was found{''.join(unfit)}; {WAY_OUT}"
+        RunCode.JAVA_MISSING,
+        f"no Java {FIRST_JAVA} to {LAST_JAVA} for Spark was found{''.join(unfit)}; {WAY_OUT}",
     )
 
 
@@ -211,8 +213,9 @@ def _with_launcher(java: Java) -> Path:
             _make_home(home, java, bundle)
     except (OSError, RuntimeError) as error:
         raise ConfigurationError(
+            RunCode.SPARK_NOT_STARTED,
             f"the launcher for {java.home} can't be written: {error}; set XDG_CACHE_HOME to a "
-            "writable folder"
+            "writable folder",
         ) from error
     return home
 

@@ -28,6 +28,7 @@ from singer_spark.engine.spark_jvm import (
     start_jvm,
     use_kept_jvm,
 )
+from singer_spark.error_codes import RunCode, code_numbered
 from singer_spark.errors import ConfigurationError, SingerSparkError
 
 # The descriptor over which this process asks another one for its JVM; not set: it starts its own.
@@ -95,7 +96,7 @@ class JvmKeeper:
                         "id": jvm_process_id(),
                     }
                 except SingerSparkError as error:
-                    answer = {"error": str(error)}
+                    answer = {"error": error.message, "code": error.code.number}
                 with suppress(OSError):  # the run is gone
                     stream.write(json.dumps(answer).encode() + b"\n")
                     stream.flush()
@@ -143,10 +144,12 @@ def started_or_kept(
         stream.flush()
         line = stream.readline()
     if not line:
-        raise ConfigurationError("the process that keeps the JVM for this run is gone")
+        raise ConfigurationError(
+            RunCode.SPARK_NOT_STARTED, "the process that keeps the JVM for this run is gone"
+        )
     answer = json.loads(line)
     if "error" in answer:
-        raise ConfigurationError(answer["error"])
+        raise ConfigurationError(code_numbered(answer["code"]), answer["error"])
     use_kept_jvm(answer["id"])
     return Gateway(answer["port"], answer["secret"])
 

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from singer_spark.engine import java
 from singer_spark.engine.command import spark_home
+from singer_spark.error_codes import RunCode
 from singer_spark.errors import ConfigurationError
 
 RESOLVE_SECONDS = 180
@@ -83,8 +84,9 @@ class JarCache:
         expected = self.pinned.get(package) or jar.with_suffix(".sha256").read_text("ascii").strip()
         if sha256(jar) != expected:
             raise ConfigurationError(
+                RunCode.JAR_CHANGED,
                 f"the cached jar {jar} is not the {package} that it should be (checksum differs); "
-                "remove the file"
+                "remove the file",
             )
 
     def _fetch(self, packages: Sequence[str], ivy_settings: str | None) -> None:
@@ -97,16 +99,18 @@ class JarCache:
                     self._keep(package, Path(folder) / self._jar(package).relative_to(self.path))
         except OSError as error:
             raise ConfigurationError(
+                RunCode.JAR_UNAVAILABLE,
                 f"{self._named(packages)} can't be kept in {self.path}: {error.strerror or error}; "
-                f"{self.way_out}"
+                f"{self.way_out}",
             ) from error
 
     def _keep(self, package: str, fetched: Path) -> None:
         checksum = sha256(fetched)
         if self.pinned.get(package, checksum) != checksum:
             raise ConfigurationError(
+                RunCode.JAR_CHANGED,
                 f"the repository's {package} is not the pinned one (SHA-256 {checksum}); it was "
-                "not kept"
+                "not kept",
             )
         jar = self._jar(package)
         jar.parent.mkdir(exist_ok=True)
@@ -156,16 +160,19 @@ class JarCache:
         ]
         if code or lacking:
             raise ConfigurationError(
+                RunCode.JAR_UNAVAILABLE,
                 f"{self._named(lacking or packages)} is not in the cache and can't be fetched "
-                f"({_reason(output)}); {self.way_out}"
+                f"({_reason(output)}); "
+                f"{self.way_out}",
             )
 
     def _ivy_jar(self, packages: Sequence[str]) -> Path:
         for jar in (spark_home() / "jars").glob("ivy-*.jar"):
             return jar
         raise ConfigurationError(
+            RunCode.JAR_UNAVAILABLE,
             f"{self._named(packages)} is not in the cache and this PySpark carries no Ivy to fetch "
-            f"it; {self.way_out}"
+            f"it; {self.way_out}",
         )
 
     def _named(self, packages: Sequence[str]) -> str:

@@ -28,6 +28,7 @@ from singer_spark.engine.connect_session import connect
 from singer_spark.engine.java import cache_folder, find_java_home
 from singer_spark.engine.kept_jvm import started_or_kept
 from singer_spark.engine.session_conf import SparkOptions, hadoop_conf, remote_conf, session_conf
+from singer_spark.error_codes import RunCode
 from singer_spark.errors import (
     ConfigurationError,
     ResourceError,
@@ -261,5 +262,5 @@ def _not_started(error: Exception) -> SingerSparkError:
         return error
     cause = cut(str(error), 500) or type(error).__name__
     return shortage(error) or ConfigurationError(
-        f"Spark did not start: {cause}; look at `spark` in the config"
+        RunCode.SPARK_NOT_STARTED, f"Spark did not start: {cause}; look at `spark` in the config"
     )

@@ -27,6 +27,7 @@ from typing import IO, Any
 from singer_spark.core.scratch import scratch_folder
 from singer_spark.core.shortage import limit_reached
 from singer_spark.core.signals import stop_by_error
+from singer_spark.error_codes import RunCode
 from singer_spark.errors import ConfigurationError, ResourceError, cut
 
 LINES_KEPT = 200
@@ -107,7 +108,7 @@ class JvmOutput:
             return None
         said = [line for line in lines if not _TRACE.search(line)]
         text = (said[-1] if said else lines[0]).strip()
-        return ConfigurationError(cut(_PACKAGES.sub(r"\1: ", text), 300))
+        return ConfigurationError(RunCode.SPARK_NOT_STARTED, cut(_PACKAGES.sub(r"\1: ", text), 300))
 
 
 def _write(line: str) -> None:
@@ -192,7 +193,7 @@ def start_jvm(
         killed = process.returncode == -signal.SIGKILL
         cause = output.shortage() or (None if killed else output.cause())
         raise cause or ConfigurationError(
-            f"its JVM {_ending(process.returncode)} before it was ready"
+            RunCode.SPARK_NOT_STARTED, f"its JVM {_ending(process.returncode)} before it was ready"
         )
     output.release()
     port, size = struct.unpack_from(">ii", data := address.read_bytes())
@@ -204,7 +205,7 @@ def _launch(
 ) -> subprocess.Popen[bytes]:
     with _jvm.starting:
         if _jvm.forbidden:
-            raise ConfigurationError("this process is ending")
+            raise ConfigurationError(RunCode.SPARK_NOT_STARTED, "this process is ending")
         # In its own process group: a Ctrl-C is meant for the program, which then ends the JVM.
         _jvm.output = JvmOutput()
         with _jvm.output.opened() as file:
@@ -279,14 +280,17 @@ def jvm_failure() -> ResourceError | None:
         time.sleep(LOOK_SECONDS)
     if known := _jvm.output.shortage():
         return known
-    way_out = "run it again"
+    error_code, way_out = RunCode.JVM_ENDED, "run it again"
     if code in OUT_OF_MEMORY:
+        error_code = RunCode.OUT_OF_MEMORY
         way_out = "give it more: spark.driver.memory in `spark.conf`, or more threads (ulimit -u)"
     elif code == -signal.SIGKILL:
         way_out = (
             "it was killed by hand, or the machine has too little memory for spark.driver.memory"
         )
-    return ResourceError(f"Spark's JVM {_ending(code)} in the middle of the run; {way_out}")
+    return ResourceError(
+        error_code, f"Spark's JVM {_ending(code)} in the middle of the run; {way_out}"
+    )
 
 
 def _kept_failure() -> ResourceError | None:
@@ -298,7 +302,9 @@ def _kept_failure() -> ResourceError | None:
         try:
             os.kill(_jvm.kept, 0)
         except ProcessLookupError:
-            return ResourceError("Spark's JVM ended in the middle of the run; run it again")
+            return ResourceError(
+                RunCode.JVM_ENDED, "Spark's JVM ended in the middle of the run; run it again"
+            )
         time.sleep(LOOK_SECONDS)
     return None
 

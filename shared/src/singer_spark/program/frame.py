@@ -23,6 +23,7 @@ from singer_spark.core.signals import (
 from singer_spark.core.stderr import claim_stderr, release_stderr
 from singer_spark.core.stdout import claim_stdout
 from singer_spark.engine.spark_jvm import end_jvm, jvm_failure, kill_jvm
+from singer_spark.error_codes import RunCode
 from singer_spark.errors import ResourceError, SingerSparkError, report
 
 
@@ -110,7 +111,8 @@ def root_failure(error: Exception) -> Exception:
     failure = jvm_failure()
     if failure is None and isinstance(error, BrokenPipeError):
         failure = ResourceError(
-            "the reader of standard output is gone; look at why the program behind the pipe ended"
+            RunCode.OUTPUT_CLOSED,
+            "the reader of standard output is gone; look at why the program behind the pipe ended",
         )
     if failure is None and not isinstance(error, SingerSparkError):
         failure = shortage(error)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from singer_spark.core.exact_json import to_json
 from singer_spark.core.messages import timestamp_text
+from singer_spark.error_codes import RunCode
 from singer_spark.errors import ConfigurationError, StorageError, redact
 from singer_spark.state.database import StateDatabase
 from singer_spark.state.database_url import POSTGRESQL, WITHOUT_PACKAGE, DatabaseUrl, TableName
@@ -165,8 +166,9 @@ class StateTable:
         state, version, run_id, lake = row
         if version != FORMAT_VERSION:
             raise StorageError(
+                RunCode.NEWER_FORMAT,
                 f"{self.origin} has format version {version}, this program knows {FORMAT_VERSION}: "
-                "upgrade this program"
+                "upgrade this program",
             )
         return None if state is None else state.encode(errors="surrogateescape"), Signature(
             lake, run_id
@@ -222,7 +224,7 @@ class StateBackend:
         try:
             database = DatabaseUrl.parse(uri)
         except ConfigurationError as error:
-            return [f"state_backend.uri: {error}"]
+            return [f"state_backend.uri: {error.message}"]
         if database is None:
             if not uri:
                 problems.append(
@@ -244,7 +246,7 @@ class StateBackend:
             try:
                 _table(database, table)
             except ConfigurationError as error:
-                problems.append(f"state_backend.table_name: {error}")
+                problems.append(f"state_backend.table_name: {error.message}")
         return problems
 
 
@@ -285,7 +287,8 @@ def _table(database: DatabaseUrl, text: str) -> TableName:
     table = TableName.parse(text)
     if table.schema is not None and database.kind != POSTGRESQL:
         raise ConfigurationError(
-            f"SQLite has no schemas; put a name with a dot in double quotes, not {text!r}"
+            RunCode.BAD_STATE_BACKEND,
+            f"SQLite has no schemas; put a name with a dot in double quotes, not {text!r}",
         )
     return table
 

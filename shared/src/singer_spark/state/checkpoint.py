@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING, Any
 
+from singer_spark.error_codes import RunCode
 from singer_spark.errors import DamagedError
 from singer_spark.state.run_log import LAKE_FOLDER, RunEntry, decode, encode, folder_name
 from singer_spark.state.store import same_state
@@ -64,7 +65,8 @@ class Checkpoint:
             found = Checkpoint(**{field.name: body[field.name] for field in fields(Checkpoint)})
         except KeyError as error:
             raise DamagedError(
-                f"{path} lacks {error}; remove it, the next run then starts anew"
+                RunCode.LAKE_FILE_DAMAGED,
+                f"{path} lacks {error}; remove it, the next run then starts anew",
             ) from error
         wrong = [
             name
@@ -73,8 +75,9 @@ class Checkpoint:
         ]
         if wrong:
             raise DamagedError(
+                RunCode.LAKE_FILE_DAMAGED,
                 f"{path}: {', '.join(wrong)} is not an object; remove it, the next run then starts "
-                "anew"
+                "anew",
             )
         return found
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from singer_spark.error_codes import RunCode
 from singer_spark.errors import ConfigurationError, StateError
 from singer_spark.state.run_log import COMMITTED, RunEntry, read_entry, run_ids, runs_folder
 from singer_spark.state.store import (
@@ -85,9 +86,10 @@ def chosen_state(
         return ChosenState(there, moves_from)
     if here is None or not left_behind:
         raise StateError(
+            RunCode.STATE_IN_TWO_PLACES,
             f"the state was kept in {moves_from} up to run {entry.run_id}, and {store.origin} "
             "holds another one: "
-            "remove that one, then the state moves there by itself, or change state_backend back"
+            "remove that one, then the state moves there by itself, or change state_backend back",
         )
     return ChosenState(here, moves_from, content, written=False)
 
@@ -97,9 +99,12 @@ def kept_elsewhere(pipeline: str, store: StateStore, entry: RunEntry) -> Configu
     last run's.
     """
     return ConfigurationError(
+        RunCode.STATE_ELSEWHERE,
         f"pipeline {pipeline} keeps its state in {place_of(entry) or IN_THE_BUCKET}, and this "
-        f"config names {store.place or IN_THE_BUCKET}: give the target's config with its "
-        "state_backend; if that has changed, the target's next run moves the state"
+        "config names "
+        f"{store.place or IN_THE_BUCKET}: give the target's config with its state_backend; if that "
+        "has changed, "
+        "the target's next run moves the state",
     )
 
 
@@ -115,9 +120,12 @@ def check_owner(storage: Storage, pipeline: str, store: StateStore) -> str | Non
         return None
     if read_entry(storage, runs_folder(pipeline), signature.run_id) is None:
         raise StateError(
+            RunCode.STATE_OF_OTHER_LAKE,
             f"{store.origin} was saved by run {signature.run_id} of the lake {signature.lake}, "
-            f"which {storage.url} knows nothing of: give one of the two lakes another pipeline or "
-            "table_name; or remove that state, if its lake is gone"
+            f"which {storage.url} "
+            "knows nothing of: give one of the two lakes another pipeline or table_name; or remove "
+            "that state, if its "
+            "lake is gone",
         )
     return signature.run_id
 

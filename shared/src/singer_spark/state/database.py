@@ -11,6 +11,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from singer_spark.error_codes import RunCode
 from singer_spark.errors import ConfigurationError, StorageError, redact
 from singer_spark.state.database_url import (
     POSTGRESQL,
@@ -142,7 +143,9 @@ class StateDatabase:
         try:
             driver = import_module(_DRIVERS[kind])
         except ImportError as error:
-            raise ConfigurationError(f"{self._url.place}: {WITHOUT_PACKAGE}") from error
+            raise ConfigurationError(
+                RunCode.PACKAGE_MISSING, f"{self._url.place}: {WITHOUT_PACKAGE}"
+            ) from error
         try:
             if not writes and kind == SQLITE and not Path(self._url.connect).exists():
                 yield None
@@ -164,7 +167,10 @@ class StateDatabase:
             way_out = (
                 "check state_backend, its user's rights and that the database runs, and run again"
             )
-            raise StorageError(redact(f"can't {verb} {self.place}: {reason}; {way_out}")) from error
+            raise StorageError(
+                RunCode.STATE_DATABASE_FAILED,
+                redact(f"can't {verb} {self.place}: {reason}; {way_out}"),
+            ) from error
 
 
 def _file(sqlite3: Any, file: Path, writes: bool) -> Any:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import quote, unquote, urlencode
 
+from singer_spark.error_codes import RunCode
 from singer_spark.errors import ConfigurationError, register_secret
 
 SQLITE, POSTGRESQL = "sqlite", "postgresql"
@@ -58,10 +59,14 @@ class TableName:
             or not 1 <= len(parts) <= 2
             or any("\0" in part or not part.strip() for part in parts)
         ):
-            raise ConfigurationError(f"{text!r} is not a table's name: give name or schema.name")
+            raise ConfigurationError(
+                RunCode.BAD_STATE_BACKEND,
+                f"{text!r} is not a table's name: give name or schema.name",
+            )
         if any(len(part.encode()) > LONGEST_NAME for part in parts):
             raise ConfigurationError(
-                f"{text!r} is too long for a table: {LONGEST_NAME} bytes at most"
+                RunCode.BAD_STATE_BACKEND,
+                f"{text!r} is too long for a table: {LONGEST_NAME} bytes at most",
             )
         return TableName(parts[-1], parts[0] if len(parts) == 2 else None)
 
@@ -127,10 +132,14 @@ class DatabaseUrl:
 def _sqlite_file(place: str, other: Mapping[str, str]) -> Path:
     if other:
         raise ConfigurationError(
-            f"sqlite knows no {next(iter(other))}, give sqlite:///file.db?table=T&pipeline=P"
+            RunCode.BAD_STATE_BACKEND,
+            f"sqlite knows no {next(iter(other))}, give sqlite:///file.db?table=T&pipeline=P",
         )
     if not place.startswith("///") or place in ("///", "///:memory:"):
-        raise ConfigurationError("give a file, sqlite:///relative.db or sqlite:////absolute.db")
+        raise ConfigurationError(
+            RunCode.BAD_STATE_BACKEND,
+            "give a file, sqlite:///relative.db or sqlite:////absolute.db",
+        )
     return Path(place[3:]).expanduser().absolute()
 
 
@@ -147,7 +156,9 @@ def _register_password(place: str, other: Mapping[str, str]) -> None:
 
 def _postgresql_place(place: str, other: Mapping[str, str]) -> str:
     if place and not place.startswith("//"):
-        raise ConfigurationError("give postgresql://user:password@host:port/database")
+        raise ConfigurationError(
+            RunCode.BAD_STATE_BACKEND, "give postgresql://user:password@host:port/database"
+        )
     host, _, database = place.removeprefix("//").rpartition("@")[2].partition("/")
     has_port = re.search(r":\d+(,|$)", host) is not None
     named = {"host": host, "port": has_port, "dbname": database}

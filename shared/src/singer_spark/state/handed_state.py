@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from singer_spark.core.scratch import scratch_folder
+from singer_spark.error_codes import RunCode
 from singer_spark.errors import ConfigurationError
 
 VARIABLE = "SPARK_LAKE_STATE"
@@ -54,5 +55,6 @@ def handed_over(environ: Mapping[str, str]) -> dict[str, Any] | None:
         return handed if file is None else {**handed, **json.loads(Path(file).read_text())}
     except (OSError, ValueError, TypeError) as error:
         raise ConfigurationError(
-            f"{VARIABLE} is not as Meltano's state backend sets it: unset it ({error})"
+            RunCode.BAD_STATE_BACKEND,
+            f"{VARIABLE} is not as Meltano's state backend sets it: unset it ({error})",
         ) from error

@@ -15,6 +15,7 @@ from urllib.parse import quote
 
 from singer_spark.core.exact_json import state_from_json, to_json
 from singer_spark.core.messages import timestamp_text
+from singer_spark.error_codes import RunCode
 from singer_spark.errors import DamagedError, StorageError
 
 if TYPE_CHECKING:
@@ -101,12 +102,14 @@ def decode(data: bytes, path: str) -> dict[str, Any]:
         version = body["format_version"]
     except (ValueError, TypeError, KeyError, RecursionError) as error:
         raise DamagedError(
-            f"{path} is damaged ({error}); restore it from a backup, or remove it"
+            RunCode.LAKE_FILE_DAMAGED,
+            f"{path} is damaged ({error}); restore it from a backup, or remove it",
         ) from error
     if version != FORMAT_VERSION:
         raise StorageError(
+            RunCode.NEWER_FORMAT,
             f"{path} has format version {version}, this program knows {FORMAT_VERSION}: upgrade "
-            "this program"
+            "this program",
         )
     return dict(body)
 
@@ -130,7 +133,8 @@ def read_entry(storage: Storage, runs: str, run_id: str) -> RunEntry | None:
         phase, last, state = (body[name] for name in ("phase", "last_committed", "state"))
     except KeyError as error:
         raise DamagedError(
-            f"{path} lacks {error}; restore it from a backup, or remove it"
+            RunCode.LAKE_FILE_DAMAGED,
+            f"{path} lacks {error}; restore it from a backup, or remove it",
         ) from error
     _complete(run_id, phase, body)
     return RunEntry(run_id, phase, last, state, body)

@@ -19,6 +19,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from singer_spark.core.config_secrets import register_secrets
+from singer_spark.error_codes import RunCode
 from singer_spark.errors import ConfigurationError, StorageError
 from singer_spark.state.backend import StateBackend, open_database_state, open_state_store
 from singer_spark.state.checkpoint import Checkpoint, checkpoint_path, read_checkpoint
@@ -149,12 +150,13 @@ def check_state_url(url: str) -> DatabaseUrl | None:
         database = DatabaseUrl.parse(url)
         if database is not None and not database.pipeline:
             raise ConfigurationError(
-                f"{database.place}: name the pipeline, as in …?table=T&pipeline=P"
+                RunCode.BAD_STATE_BACKEND,
+                f"{database.place}: name the pipeline, as in …?table=T&pipeline=P",
             )
         if database is not None:
             open_database_state(database, database.table, database.pipeline or "", None)
     except ConfigurationError as error:
-        raise ConfigurationError(f"--state: {error}") from error
+        raise ConfigurationError(RunCode.BAD_STATE_BACKEND, f"--state: {error.message}") from error
     return database
 
 

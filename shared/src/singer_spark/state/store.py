@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from singer_spark.core.exact_json import state_from_json, to_json, to_json_bytes
+from singer_spark.error_codes import RunCode
 from singer_spark.errors import StateError
 from singer_spark.state.run_log import COMMITTED, LAKE_FOLDER, RunEntry, folder_name
 
@@ -133,17 +134,22 @@ def read_state(text: str | bytes, origin: str = "state") -> dict[str, Any]:
         before = error.object[: error.start]
         line, column = before.count(b"\n") + 1, error.start - before.rfind(b"\n")
         raise StateError(
-            f"{origin}, line {line}, column {column}: not UTF-8 text; {way_out}"
+            RunCode.STATE_MALFORMED,
+            f"{origin}, line {line}, column {column}: not UTF-8 text; {way_out}",
         ) from error
     except json.JSONDecodeError as error:
         raise StateError(
-            f"{origin}, line {error.lineno}, column {error.colno}: {error.msg}; {way_out}"
+            RunCode.STATE_MALFORMED,
+            f"{origin}, line {error.lineno}, column {error.colno}: {error.msg}; {way_out}",
         ) from error
     except (ValueError, RecursionError) as error:
-        raise StateError(f"{origin}, line 1, column 1: {error}; {way_out}") from error
+        raise StateError(
+            RunCode.STATE_MALFORMED, f"{origin}, line 1, column 1: {error}; {way_out}"
+        ) from error
     if not isinstance(value, dict):
         raise StateError(
-            f'{origin}, line 1, column 1: not a JSON object like {{"bookmarks": …}}; {way_out}'
+            RunCode.STATE_MALFORMED,
+            f'{origin}, line 1, column 1: not a JSON object like {{"bookmarks": …}}; {way_out}',
         )
     return value
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
 
+from singer_spark.error_codes import RunCode
 from singer_spark.errors import ConfigurationError
 
 _USUAL_SUFFIX = "core.windows.net"
@@ -71,9 +72,10 @@ class AzureAccount:
             endpoint = f"https://{host.replace('.dfs.', '.blob.')}"
         if not name:
             raise ConfigurationError(
+                RunCode.BAD_BUCKET,
                 f"storage_options names no account for {url.partition('?')[0]}: give account_name, "
                 "connection_string, "
-                "or a URL with it (abfss://container@account.dfs.core.windows.net/path)"
+                "or a URL with it (abfss://container@account.dfs.core.windows.net/path)",
             )
         login = {key: named[key] for key in _KEYS if named.get(key)}
         # A service principal that is incomplete in the environment is ignored.
@@ -146,7 +148,8 @@ def _connection(text: str) -> dict[str, str]:
     parts = dict(part.split("=", 1) for part in text.split(";") if "=" in part)
     if parts.get("UseDevelopmentStorage", "").lower() == "true":
         raise ConfigurationError(
-            "storage_options: give Azurite's whole connection string, with its BlobEndpoint"
+            RunCode.BAD_STORAGE_OPTIONS,
+            "storage_options: give Azurite's whole connection string, with its BlobEndpoint",
         )
     parsed = {
         "account_name": parts.get("AccountName", ""),

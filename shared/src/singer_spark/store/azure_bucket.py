@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
+from singer_spark.error_codes import RunCode
 from singer_spark.errors import ConfigurationError
 from singer_spark.store.azure_account import AzureAccount, container_and_host
 from singer_spark.store.bucket import UndecidedError
@@ -27,7 +28,7 @@ class AzureBucket(ObstoreBucket):
         self._account = AzureAccount.of(url, options)
         self._container, _ = container_and_host(url)
         if not self._container:
-            raise ConfigurationError(f"{url} names no container")
+            raise ConfigurationError(RunCode.BAD_BUCKET, f"{url} names no container")
 
     def _made(self, below: str = "", *, single: bool = False) -> Any:
         from obstore.store import AzureStore

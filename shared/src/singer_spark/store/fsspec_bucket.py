@@ -10,6 +10,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import IO, Any, cast
 
+from singer_spark.error_codes import RunCode
 from singer_spark.errors import ConfigurationError
 from singer_spark.store.bucket import Entry
 
@@ -85,10 +86,12 @@ def open_filesystem(url: str, options: Mapping[str, Any]) -> tuple[FsspecBucket,
         filesystem, root = fsspec.core.url_to_fs(url, **{**fresh, **options})
     except ImportError as error:
         raise ConfigurationError(
-            f"{protocol}:// needs a package that is not installed: {error}"
+            RunCode.PACKAGE_MISSING, f"{protocol}:// needs a package that is not installed: {error}"
         ) from error
     except ValueError as error:
-        raise ConfigurationError(f"{protocol}:// can't be used here: {error}") from error
+        raise ConfigurationError(
+            RunCode.BAD_BUCKET, f"{protocol}:// can't be used here: {error}"
+        ) from error
     return FsspecBucket(filesystem), root
 
 

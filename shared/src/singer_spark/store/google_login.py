@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from singer_spark.error_codes import RunCode
 from singer_spark.errors import ConfigurationError
 from singer_spark.store.storage_errors import RefusedError
 
@@ -84,12 +85,14 @@ class GoogleLogin:
             from google.oauth2.credentials import Credentials
         except ImportError as error:
             raise ConfigurationError(
-                f"gs:// needs a package that is not installed: {error} (the extra gcs has it)"
+                RunCode.PACKAGE_MISSING,
+                f"gs:// needs a package that is not installed: {error} (the extra gcs has it)",
             ) from error
         if self._token in _UNUSABLE:
             raise ConfigurationError(
+                RunCode.BAD_STORAGE_OPTIONS,
                 f"storage_options: token {self._token!r} needs a person to log in; give a key "
-                "file, or no token"
+                "file, or no token",
             )
         try:
             if (key := self.key_file()) is not None:

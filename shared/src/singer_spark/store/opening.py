@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
+from singer_spark.error_codes import RunCode
 from singer_spark.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -76,7 +77,8 @@ def check_names(kind: str, options: Mapping[str, Any]) -> None:
         near = get_close_matches(name, sorted(known), 1, 0.5)
         hint = f"; did you mean {near[0]}?" if near else f"; there are {', '.join(sorted(known))}"
         raise ConfigurationError(
-            f"storage_options has {name!r}, which {kind}:// does not know{hint}"
+            RunCode.BAD_STORAGE_OPTIONS,
+            f"storage_options has {name!r}, which {kind}:// does not know{hint}",
         )
 
 
@@ -104,13 +106,14 @@ def open_bucket(url: str, options: Mapping[str, Any]) -> tuple[Bucket, str]:
         return found
     check_names(kind, options)
     if not place:
-        raise ConfigurationError(f"{url} names no bucket")
+        raise ConfigurationError(RunCode.BAD_BUCKET, f"{url} names no bucket")
     try:
         return _opener(kind)(url if kind == AZURE else place, options), path.strip("/")
     except ImportError as error:
         extra = {S3: "s3", GOOGLE: "gcs", AZURE: "azure"}[kind]
         raise ConfigurationError(
-            f"{kind}:// needs a package that is not installed: {error} (the extra {extra} has it)"
+            RunCode.PACKAGE_MISSING,
+            f"{kind}:// needs a package that is not installed: {error} (the extra {extra} has it)",
         ) from error
 
 

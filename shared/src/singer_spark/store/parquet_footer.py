@@ -7,6 +7,7 @@ import shutil
 from contextlib import contextmanager
 from typing import IO, TYPE_CHECKING, BinaryIO
 
+from singer_spark.error_codes import RunCode
 from singer_spark.errors import SingerSparkError, StorageError
 from singer_spark.store.thrift_compact import I64, Struct, read_struct
 
@@ -47,7 +48,9 @@ def open_parquet(storage: Storage, path: str) -> Iterator[BinaryIO]:
     except SingerSparkError:
         raise
     except OSError as error:
-        raise StorageError(f"can't read {path}: {error}; run again") from error
+        raise StorageError(
+            RunCode.PARQUET_DAMAGED, f"can't read {path}: {error}; run again"
+        ) from error
 
 
 def download(storage: Storage, path: str, target: Path) -> None:
@@ -98,5 +101,8 @@ def rows_of(storage: Storage, path: str) -> int:
         except ValueError:
             kind = rows = 0
         if kind != I64:
-            raise StorageError(f"{storage.url}/{path} is not a whole Parquet file; run it again")
+            raise StorageError(
+                RunCode.PARQUET_DAMAGED,
+                f"{storage.url}/{path} is not a whole Parquet file; run it again",
+            )
         return int(rows)

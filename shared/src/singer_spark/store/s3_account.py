@@ -12,6 +12,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from singer_spark.error_codes import RunCode
 from singer_spark.errors import ConfigurationError
 from singer_spark.store import http_options
 
@@ -173,13 +174,15 @@ def _session_of(profile: str) -> Any:
         from botocore.session import Session
     except ImportError as error:
         raise ConfigurationError(
-            f"a package is not installed: {error} (the extra s3 has it)"
+            RunCode.PACKAGE_MISSING, f"a package is not installed: {error} (the extra s3 has it)"
         ) from error
     session = Session(profile=profile or None)
     try:
         session.get_scoped_config()
     except ProfileNotFound as error:
-        raise ConfigurationError(f"storage_options: {error}") from error
+        raise ConfigurationError(
+            RunCode.BAD_STORAGE_OPTIONS, f"storage_options: {error}"
+        ) from error
     return session
 
 

@@ -15,6 +15,7 @@ from typing import IO, Any, BinaryIO, cast
 from urllib.parse import urlsplit
 
 from singer_spark.core.config_secrets import register_secrets
+from singer_spark.error_codes import RunCode
 from singer_spark.errors import ConfigurationError, StorageError
 from singer_spark.store.delta_options import delta_options, delta_url
 from singer_spark.store.files import FileInfo
@@ -177,8 +178,10 @@ class Storage:
             ignored = self.files.ignored_conditions(path, other)
         if ignored:
             raise StorageError(
+                RunCode.STORE_OVERWRITES,
                 f"{self.url} writes over an object in spite of {' and '.join(ignored)}: two runs "
-                f"could both win there; {CONDITIONAL_WAY_OUT}"
+                "could both win there; "
+                f"{CONDITIONAL_WAY_OUT}",
             )
 
     @contextmanager
@@ -322,7 +325,8 @@ def _local_folder(url: str) -> Path | None:
     """The absolute folder of a path or `file:` URL; None for another kind of URL."""
     if not url:
         raise ConfigurationError(
-            "the bucket is empty: give a directory or a URL (./lake, s3://bucket/prefix)"
+            RunCode.BAD_BUCKET,
+            "the bucket is empty: give a directory or a URL (./lake, s3://bucket/prefix)",
         )
     if "://" not in url and not url.startswith("file:"):
         return Path(url).expanduser().absolute()

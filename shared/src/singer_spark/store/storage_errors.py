@@ -6,6 +6,7 @@ import errno
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from singer_spark.error_codes import RunCode
 from singer_spark.errors import SingerSparkError, StorageError
 
 CONDITIONAL_WAY_OUT = (
@@ -58,7 +59,9 @@ def storage_errors(verb: str, place: str) -> Iterator[None]:
     except SingerSparkError:
         raise
     except Exception as error:
-        raise StorageError(f"can't {verb} {place}: {_reason(error)}; {_way_out(error)}") from error
+        raise StorageError(
+            RunCode.STORAGE_FAILED, f"can't {verb} {place}: {_reason(error)}; {_way_out(error)}"
+        ) from error
 
 
 @contextmanager

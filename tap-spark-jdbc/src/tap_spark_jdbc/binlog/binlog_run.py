@@ -11,6 +11,7 @@ from tap_spark_jdbc.binlog.binlog_server import BinlogServer
 from tap_spark_jdbc.binlog.gtids import covers
 from tap_spark_jdbc.binlog.logged_tables import LoggedTable, logged_tables
 from tap_spark_jdbc.binlog.position import FIRST_OFFSET, BinlogBookmark, Place
+from tap_spark_jdbc.error_codes import TapCode
 from tap_spark_jdbc.extract.stream_progress import StreamProgress
 from tap_spark_jdbc.wal.change_log import ChangeLog
 from tap_spark_jdbc.wal.position import lost
@@ -244,8 +245,9 @@ class BinlogRun(ChangeLog[BinlogBookmark]):
             ):
                 return each
         raise StateError(
+            TapCode.LOG_POSITION_LOST,
             "the bookmarks of the LOG_BASED streams are of transactions of which none has all; run "
-            "them with --full"
+            "them with --full",
         )
 
     def _move(self, reading: BinlogReading, end: Place) -> None:
@@ -282,6 +284,8 @@ def _check_key(plan: StreamPlan) -> None:
     """Raise ConfigurationError if a stream needs a key and has none."""
     if not plan.key_properties and plan.load_method != "append-only":
         raise ConfigurationError(
+            TapCode.LOG_KEY_UNSUITABLE,
             f"stream {plan.stream}: its table has no primary key, by which changes find their "
-            "rows: give it key_properties, or the load_method append-only"
+            "rows: give it "
+            "key_properties, or the load_method append-only",
         )

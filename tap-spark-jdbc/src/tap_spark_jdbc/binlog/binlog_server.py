@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from singer_spark.errors import ConfigurationError, SourceError
 from tap_spark_jdbc.binlog.gtids import MariaDbGtids, MySqlGtids
 from tap_spark_jdbc.binlog.position import Place
+from tap_spark_jdbc.error_codes import TapCode
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -92,7 +93,8 @@ class BinlogServer:
         (found, *_) = self._rows(f"SHOW {'BINARY LOG' if named else 'MASTER'} STATUS") or [()]
         if not found:
             raise ConfigurationError(
-                "LOG_BASED needs the server's binary log, and it has none: start it with log_bin"
+                TapCode.LOG_UNSUPPORTED,
+                "LOG_BASED needs the server's binary log, and it has none: start it with log_bin",
             )
         return Place.of(str(found[0]), int(found[1] or 0))
 
@@ -106,8 +108,11 @@ class BinlogServer:
         except SourceError as error:
             user = self.database.connection.rows("SELECT CURRENT_USER()")[0][0]
             raise ConfigurationError(
-                f"the server does not say where its log ends ({error}): run GRANT REPLICATION "
-                f"CLIENT ON *.* TO {_quoted(str(user))}"
+                TapCode.LOG_GRANT_MISSING,
+                f"the server does not say where its log ends ({error.message}): run GRANT "
+                "REPLICATION "
+                "CLIENT ON *.* TO "
+                f"{_quoted(str(user))}",
             ) from error
 
 
@@ -120,16 +125,20 @@ def _variables(database: Database) -> dict[str, str]:
 def _check(known: Mapping[str, str]) -> None:
     if known.get("log_bin", "").upper() not in ("ON", "1"):
         raise ConfigurationError(
-            "LOG_BASED needs the server's binary log, and it has none: start it with log_bin"
+            TapCode.LOG_UNSUPPORTED,
+            "LOG_BASED needs the server's binary log, and it has none: start it with log_bin",
         )
     wanted = {"binlog_format": "ROW", "binlog_row_image": "FULL", "binlog_row_value_options": ""}
     for name, value in wanted.items():
         found = known.get(name, value)
         if found.upper() != value:
             raise ConfigurationError(
+                TapCode.LOG_UNSUPPORTED,
                 f"LOG_BASED needs {name} {value or 'to be empty'}, and the server has {found}: run "
-                f"SET GLOBAL {name} = '{value}', and let applications connect again; then run the "
-                "streams with --full, as older changes may be missing"
+                f"SET GLOBAL {name} = "
+                f"'{value}', and let applications connect again; then run the streams with --full, "
+                "as older changes "
+                "may be missing",
             )
 
 

@@ -13,6 +13,7 @@ from singer_spark.core.metadata_columns import DELETED_AT, LOG_PLACE, LOG_POSITI
 from singer_spark.errors import SourceError
 from tap_spark_jdbc.binlog.events import DELETES, UPDATES, row_events
 from tap_spark_jdbc.binlog.row_images import RowImages
+from tap_spark_jdbc.error_codes import TapCode
 from tap_spark_jdbc.wal.pending_lines import PendingLines
 from tap_spark_jdbc.wal.position import lost
 
@@ -87,7 +88,7 @@ class BinlogStream(PendingLines):
             found = row_events(batch, events, kind)
             images = RowImages.of(found, table.types)
         except SourceError as error:
-            raise lost(self.name, str(error)) from error
+            raise lost(self.name, error.message) from error
         self._check_present(found.present, columns, table)
         count = len(images.events)
         if not count:
@@ -140,8 +141,9 @@ class BinlogStream(PendingLines):
         """
         if unknown and (new := sorted({each.name for each in self.look()} & {*unknown})):
             raise SourceError(
+                TapCode.LOG_TABLE_CHANGED,
                 f"stream {self.name}: its table got column(s) {', '.join(new)} while the run "
-                "began; run it again"
+                "began; run it again",
             )
 
     def _check_present(

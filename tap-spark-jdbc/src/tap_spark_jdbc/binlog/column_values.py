@@ -45,6 +45,7 @@ from tap_spark_jdbc.binlog.table_map import (
     VARCHAR_COMPRESSED,
     YEAR,
 )  # fmt: skip
+from tap_spark_jdbc.error_codes import TapCode
 from tap_spark_jdbc.supply.columnar_query import masked
 
 if TYPE_CHECKING:
@@ -114,8 +115,10 @@ class BinlogValues:
             return found if found.type.equals(wanted) else found.cast(wanted)
         except (pa.ArrowInvalid, ValueError, IndexError) as error:
             raise SourceError(
+                TapCode.LOG_VALUE,
                 f"stream {self.stream}: column {name} ({logged.native}) holds a value in the log "
-                f"that does not fit ({error}); set its type_overrides to text"
+                "that does not fit "
+                f"({error}); set its type_overrides to text",
             ) from error
 
     def _texts(self, values: Values, kind: LoggedType, logged: LoggedColumn) -> pa.Array:

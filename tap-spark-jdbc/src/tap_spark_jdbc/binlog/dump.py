@@ -17,14 +17,16 @@ from urllib.parse import unquote_plus
 
 import numpy as np
 
+from singer_spark.error_codes import RunCode
 from singer_spark.errors import (
     ConfigurationError,
     SingerSparkError,
     SourceError,
     StateError,
-    one_line,
+    cut,
 )
 from tap_spark_jdbc.binlog.events import FORMAT, Events
+from tap_spark_jdbc.error_codes import TapCode
 from tap_spark_jdbc.source.mariadb_login import MARIADB_URL, PORT
 
 if TYPE_CHECKING:
@@ -60,7 +62,8 @@ class BinlogLogin:
         found = MARIADB_URL.fullmatch(source.url)
         if found is None:
             raise ConfigurationError(
-                "LOG_BASED needs a jdbc_url with one host: jdbc:mariadb://host:port/database"
+                TapCode.URL_WITHOUT_SERVER,
+                "LOG_BASED needs a jdbc_url with one host: jdbc:mariadb://host:port/database",
             )
         given = {name.lower(): value for name, value in source.connection_properties().items()}
         for part in filter(None, (found["parameters"] or "").split("&")):
@@ -81,8 +84,9 @@ class BinlogLogin:
             import pymysql
         except ImportError as error:
             raise ConfigurationError(
+                RunCode.PACKAGE_MISSING,
                 "LOG_BASED on MySQL and MariaDB needs a package that is not installed: "
-                "pip install 'tap-spark-jdbc[mariadb]'"
+                "pip install 'tap-spark-jdbc[mariadb]'",
             ) from error
         with refusing(f"can't read the log of {self.host}:{self.port}: "):
             return pymysql.connect(
@@ -135,7 +139,9 @@ def refusing(before: str = "the server does not send its log: ") -> Iterator[Non
         code, *said = error.args or (0,)
         raise _error(int(code), before, str(said[0]) if said else str(code)) from error
     except OSError as error:
-        raise SourceError(f"{before}{one_line(error)}") from error
+        raise SourceError(
+            TapCode.LOG_BROKEN, f"{before}{cut(str(error) or type(error).__name__, 500)}"
+        ) from error
 
 
 def refusal(packet: bytes) -> SingerSparkError:
@@ -145,15 +151,17 @@ def refusal(packet: bytes) -> SingerSparkError:
 
 
 def _error(code: int, before: str, text: str) -> SingerSparkError:
-    text = one_line(Exception(text))
+    text = cut(text, 500)
     if code == _DENIED:
-        return ConfigurationError(f"{before}{text}{_WAY_OUT}")
+        return ConfigurationError(TapCode.LOG_GRANT_MISSING, f"{before}{text}{_WAY_OUT}")
     if code == _LOST:
         return StateError(
+            TapCode.LOG_POSITION_LOST,
             f"{before}{text}; what comes behind the bookmarks can't be read any more: run the "
-            "LOG_BASED streams with --full, so that their tables are read again"
+            "LOG_BASED streams with "
+            "--full, so that their tables are read again",
         )
-    return SourceError(f"{before}{text}")
+    return SourceError(TapCode.LOG_BROKEN, f"{before}{text}")
 
 
 CHUNK_BYTES = 1 << 20
@@ -249,7 +257,7 @@ def _batches(file: Any, checksum: int) -> Iterator[Events]:
         with refusing():
             chunk = file.read1(CHUNK_BYTES)
         if not chunk:
-            raise SourceError("the connection to the log broke; run again")
+            raise SourceError(TapCode.LOG_BROKEN, "the connection to the log broke; run again")
         data += chunk
         have = len(data)
         while at + 4 <= have:

@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from singer_spark.errors import SourceError
+from tap_spark_jdbc.error_codes import TapCode
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -132,7 +133,9 @@ def row_events(batch: Events, events: Numbers, kind: int) -> RowEvents:
     for _ in range(images):
         maps = batch.content[begins[:, None] + np.arange(width)]
         if (maps != maps[0]).any():
-            raise SourceError("rows of one table have different columns in the log")
+            raise SourceError(
+                TapCode.LOG_ROWS_MALFORMED, "rows of one table have different columns in the log"
+            )
         present.append(maps[0].tobytes())
         begins = begins + width
     if kind not in _COMPRESSED:

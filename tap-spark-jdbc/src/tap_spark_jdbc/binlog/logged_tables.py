@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from singer_spark.errors import ConfigurationError
 from tap_spark_jdbc.binlog.position import LoggedColumn
+from tap_spark_jdbc.error_codes import TapCode
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -73,7 +74,9 @@ def logged_tables(server: BinlogServer, plans: Sequence[StreamPlan]) -> dict[str
     for plan in plans:
         columns = found.get((str(plan.table.schema), plan.table.name))
         if columns is None:
-            raise ConfigurationError(f"stream {plan.stream}: its table is gone; run it again")
+            raise ConfigurationError(
+                TapCode.LOG_TABLE_CHANGED, f"stream {plan.stream}: its table is gone; run it again"
+            )
         computed = frozenset(each.name for each, extra in columns if "VIRTUAL" in extra)
         tables[plan.stream] = LoggedTable(
             str(plan.table.schema), plan.table.name, tuple(each for each, _ in columns), computed
@@ -87,7 +90,8 @@ def _refuse_cascades(found: Sequence[tuple[str | None, ...]], plans: Sequence[St
         stream = by_table.get((schema, str(table)))
         if stream is not None:
             raise ConfigurationError(
+                TapCode.LOG_TABLE_UNSUITABLE,
                 f"stream {stream}: its foreign key {constraint} ({rules}) changes rows without a "
                 "word in the log; set "
-                "its replication_method to INCREMENTAL with detect_deletes, or to FULL_TABLE"
+                "its replication_method to INCREMENTAL with detect_deletes, or to FULL_TABLE",
             )

@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from singer_spark.errors import SourceError
 from tap_spark_jdbc.binlog.events import little
+from tap_spark_jdbc.error_codes import TapCode
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -58,7 +59,8 @@ class Values:
         np.cumsum(self.sizes, out=offsets[1:])
         if offsets[-1] >= 2**31:
             raise SourceError(
-                "one batch of changes holds more than 2 GB in one column; leave the column out"
+                TapCode.LOG_VALUE,
+                "one batch of changes holds more than 2 GB in one column; leave the column out",
             )
         places = np.repeat(self.begins - offsets[:-1], self.sizes) + np.arange(offsets[-1])
         buffers = [self.validity, offsets.astype(np.int32), self.content[places]]
@@ -113,7 +115,10 @@ class RowImages:
                 values, at = _image(rows.content, at, present, types)
                 found[image].append(values)
             if (at > rows.ends[lanes]).any():
-                raise SourceError("rows in the log are not as their table is described there")
+                raise SourceError(
+                    TapCode.LOG_ROWS_MALFORMED,
+                    "rows in the log are not as their table is described there",
+                )
             events.append(rows.events[lanes])
             more = at < rows.ends[lanes]
             lanes, at = lanes[more], at[more]

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from singer_spark.errors import ConfigurationError, SourceError
 from tap_spark_jdbc.binlog.position import FIRST_OFFSET, Place
+from tap_spark_jdbc.error_codes import TapCode
 from tap_spark_jdbc.source.jdbc_connection import JdbcConnection, connected
 
 if TYPE_CHECKING:
@@ -88,9 +89,11 @@ def _locked(holder: JdbcConnection, tables: str, plans: Sequence[StreamPlan]) ->
             if "lock wait timeout" not in str(error).lower():
                 return False
     raise SourceError(
+        TapCode.LOG_WAITS,
         f"streams {', '.join(plan.stream for plan in plans)}: transactions that write to their "
-        f"tables have been open for over {_LOCK_SECONDS * _ATTEMPTS} seconds, so there is no "
-        "moment to read them at; run it again later"
+        "tables have been open "
+        f"for over {_LOCK_SECONDS * _ATTEMPTS} seconds, so there is no moment to read them at; run "
+        "it again later",
     )
 
 
@@ -126,9 +129,11 @@ def _without_lock(
         connection.close()
     if keeping:
         raise ConfigurationError(
+            TapCode.LOG_GRANT_MISSING,
             f"streams {', '.join(keeping)}: the server commits transactions without a pause, so "
-            "without a lock the tap can't tell which of them the first reading contains: GRANT "
-            "LOCK TABLES to the user for the first run"
+            "without a lock the tap "
+            "can't tell which of them the first reading contains: GRANT LOCK TABLES to the user "
+            "for the first run",
         )
     logger.info(
         "the server commits without a pause: some changes that the first reading contains will be "
@@ -143,9 +148,12 @@ def _check_no_one_waits(database: Database) -> None:
     names = [str(name).lower() for name, on in found if on == "ON"]
     if any(each.endswith(("source_status", "master_status")) for each in names):
         raise ConfigurationError(
+            TapCode.LOG_GRANT_MISSING,
             "the server commits only what a replica has (semi-synchronous replication) and has no "
-            "GTIDs, so where a table's reading begins in the log is known under a lock alone: "
-            "GRANT LOCK TABLES to the user for the first run, or set gtid_mode = ON"
+            "GTIDs, so where a "
+            "table's reading begins in the log is known under a lock alone: GRANT LOCK TABLES to "
+            "the user for the "
+            "first run, or set gtid_mode = ON",
         )
 
 

@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 
 from singer_spark.core.bookmark import KeyType, KeyValue
+from singer_spark.error_codes import RunCode
 from singer_spark.errors import ConfigurationError
 
 GRAMMAR = "schema.table:column:type[:i|e][@start][!append|upsert]"
@@ -141,6 +142,8 @@ class _Parser:
     def error(self, problem: str, position: int | None = None) -> ConfigurationError:
         at = self.position if position is None else position
         return ConfigurationError(
+            RunCode.BAD_SETTING,
             f"spec {self.text!r} goes wrong at character {at + 1} "
-            f"({self.text[:at]}-->{self.text[at:]}): {problem}; a spec is {GRAMMAR}"
+            f"({self.text[:at]}-->{self.text[at:]}): "
+            f"{problem}; a spec is {GRAMMAR}",
         )

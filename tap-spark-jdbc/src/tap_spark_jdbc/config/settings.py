@@ -15,6 +15,7 @@ from singer_spark.core.setting_problems import SDK_SETTINGS, config_problems, ne
 from singer_spark.core.spark_settings import SparkSettings
 from singer_spark.engine.cluster import is_local
 from singer_spark.engine.engine import LOCAL, engine_and_why, is_spark
+from singer_spark.error_codes import RunCode
 from singer_spark.errors import ConfigurationError
 from tap_spark_jdbc.config.batch_settings import BatchSettings, batch_problems
 from tap_spark_jdbc.config.config_schema import CONFIG_JSONSCHEMA
@@ -252,7 +253,7 @@ class TapSettings:
                 if len(problems) == 1
                 else f"{len(problems)} settings are wrong"
             )
-            raise ConfigurationError(f"{counted}: {'; '.join(problems)}")
+            raise ConfigurationError(RunCode.BAD_SETTING, f"{counted}: {'; '.join(problems)}")
         values = _with_tuples(given)
         values["incremental_tables"] = tuple(spec for spec in specs if spec is not None)
         values["stream_options"] = options
@@ -280,7 +281,7 @@ def _spec(text: str, problems: list[str]) -> IncrementalSpec | None:
     try:
         return IncrementalSpec.parse(text)
     except ConfigurationError as error:
-        problems.append(f"incremental_tables: {error}")
+        problems.append(f"incremental_tables: {error.message}")
         return None
 
 

@@ -18,6 +18,7 @@ from tap_spark_jdbc.dialects.type_rules import (
     complaint_of_key,
     matching,
 )
+from tap_spark_jdbc.error_codes import TapCode
 
 # Of the standard.
 LITERALS = {
@@ -346,7 +347,8 @@ class Dialect:
         """An identifier, quoted."""
         if "\0" in name:
             raise ConfigurationError(
-                f"the name {name!r} holds a NUL character, which no database takes"
+                TapCode.NAME_UNUSABLE,
+                f"the name {name!r} holds a NUL character, which no database takes",
             )
         mark = self.quote_mark
         return mark + name.replace(mark, mark + mark) + mark
@@ -371,7 +373,8 @@ class Dialect:
         """A string literal."""
         if "\0" in text:
             raise ConfigurationError(
-                f"the value {text!r} holds a NUL character, which no database takes"
+                TapCode.NAME_UNUSABLE,
+                f"the value {text!r} holds a NUL character, which no database takes",
             )
         quoted = text.replace("'", "''")
         if self.backslash_string is not None and "\\" in text:

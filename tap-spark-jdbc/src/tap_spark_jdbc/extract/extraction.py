@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from singer_spark.errors import SourceError
 from tap_spark_jdbc.dialects.tables import Key
+from tap_spark_jdbc.error_codes import TapCode
 from tap_spark_jdbc.extract.late_window import (
     LateWindow,
     runs_until,
@@ -394,7 +395,9 @@ def _look_for_nulls(bounds: ColumnBounds) -> None:
         return
     if plan.null_policy == "error":
         raise SourceError(
+            TapCode.NULL_KEY,
             f"stream {plan.stream}: there are rows whose replication key {name!r} is NULL; give "
-            "them a value, or set null_replication_key to include or exclude"
+            "them a value, or set "
+            "null_replication_key to include or exclude",
         )
     logger.info("stream %s: rows whose replication key %r is NULL are left out", plan.stream, name)

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from singer_spark.core.bookmark import Bookmark, KeyType, KeyValue
 from singer_spark.core.key_value import has_zone
 from singer_spark.errors import SourceError
+from tap_spark_jdbc.error_codes import TapCode
 from tap_spark_jdbc.plan.slices import Range
 
 if TYPE_CHECKING:
@@ -71,8 +72,9 @@ def _now(bounds: ColumnBounds) -> KeyValue:
         return database_clock(bounds.connection, bounds.sql.dialect, bounds.sql.plan.table)
     except ValueError as error:
         raise SourceError(
+            TapCode.SETTLE_UNSUPPORTED,
             f"settle_seconds: {error}; leave young rows out by a condition in "
-            "stream_options.<stream>.where"
+            "stream_options.<stream>.where",
         ) from error
 
 

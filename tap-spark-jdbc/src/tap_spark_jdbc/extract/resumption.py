@@ -11,6 +11,7 @@ from dataclasses import fields, is_dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from singer_spark.core.setting_problems import SDK_SETTINGS
+from singer_spark.error_codes import RunCode
 from singer_spark.errors import StateError
 from tap_spark_jdbc.extract.extraction import split_key
 from tap_spark_jdbc.extract.run_state import RESUME_FORMAT_VERSION, bookmark_of, checked_state
@@ -65,9 +66,10 @@ def continued(
     version = checkpoint.resume.get("format_version")
     if isinstance(version, int) and version > RESUME_FORMAT_VERSION:
         raise StateError(
+            RunCode.NEWER_FORMAT,
             f"the checkpoint of run {checkpoint.run_id} has a resume format version {version}, "
             "this tap knows "
-            f"{RESUME_FORMAT_VERSION}: upgrade the tap, or start anew with --no-resume"
+            f"{RESUME_FORMAT_VERSION}: upgrade the tap, or start anew with --no-resume",
         )
     if checkpoint.resume.get("fingerprint") != wanted:
         logger.info(

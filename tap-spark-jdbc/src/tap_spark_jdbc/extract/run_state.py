@@ -13,6 +13,7 @@ from singer_spark.core import messages, stdout
 from singer_spark.core.bookmark import Bookmark
 from singer_spark.core.config_file import read_config
 from singer_spark.core.environment import expand
+from singer_spark.error_codes import RunCode
 from singer_spark.errors import ConfigurationError, DamagedError, StateError
 from singer_spark.state.backend import StateBackend
 
@@ -311,9 +312,10 @@ def bookmark_of(state: Mapping[str, Any], plan: StreamPlan) -> Bookmark | None:
         and entry.get(_EXPRESSION, expression) != expression
     ):
         raise StateError(
+            RunCode.OTHER_REPLICATION_KEY,
             f"stream {plan.stream}: the saved bookmark is of replication key "
             f"{entry[_EXPRESSION]!r}, the run uses "
-            f"{expression!r}; write it as it was, run with --full, or set the bookmark anew"
+            f"{expression!r}; write it as it was, run with --full, or set the bookmark anew",
         )
     return bookmark
 
@@ -336,7 +338,10 @@ def read_target_config(path: Path) -> dict[str, Any]:
         path, _STATE_FROM, way_out="name the target's config file (`spark-lake init` writes one)"
     )
     if missing := [name for name in ("bucket", "pipeline") if not config.get(name)]:
-        raise ConfigurationError(f"{_STATE_FROM} {path}: {' and '.join(missing)} is not set there")
+        raise ConfigurationError(
+            RunCode.BAD_STATE_BACKEND,
+            f"{_STATE_FROM} {path}: {' and '.join(missing)} is not set there",
+        )
     return config
 
 
@@ -352,9 +357,11 @@ def settings_of_the_state(config: Mapping[str, Any], path: Path) -> dict[str, An
     )
     backend = given.get("state_backend", {"uri": ""})
     if not isinstance(backend, dict) or not isinstance(backend.get("uri"), str):
-        raise ConfigurationError(f"{named}: state_backend must be an object with uri")
+        raise ConfigurationError(
+            RunCode.BAD_STATE_BACKEND, f"{named}: state_backend must be an object with uri"
+        )
     if problems := StateBackend.problems(given.get("state_backend")):
-        raise ConfigurationError(f"{named}: {'; '.join(problems)}")
+        raise ConfigurationError(RunCode.BAD_STATE_BACKEND, f"{named}: {'; '.join(problems)}")
     return given
 
 
@@ -365,8 +372,9 @@ def checked_state(value: dict[str, Any], origin: str) -> dict[str, Any]:
         isinstance(entry, dict) for entry in bookmarks.values()
     ):
         raise StateError(
+            RunCode.STATE_MALFORMED,
             f'{origin}: `bookmarks` must be an object of objects, like {{"bookmarks": {{"stream": '
             f"{{…}}}}}}; "
-            "correct it, or run with --full"
+            "correct it, or run with --full",
         )
     return value

@@ -133,7 +133,7 @@ class SnapshotServer:
                 # It is too late to ask within a transaction, which a refusal would end.
                 _ = self.system
         except SourceError as error:
-            warn(f"this server has no transaction snapshots ({error})")
+            warn(f"this server has no transaction snapshots ({error.message})")
             return False
         return True
 

@@ -23,6 +23,7 @@ from threading import Event, Thread
 from typing import TYPE_CHECKING
 
 from singer_spark.errors import DisturbedError, SourceError
+from tap_spark_jdbc.error_codes import TapCode
 from tap_spark_jdbc.extract.relation_shapes import RelationShapes
 
 if TYPE_CHECKING:
@@ -156,10 +157,10 @@ class Undisturbed:
             yield
         except SourceError as error:
             if disturbance := self._given_way() or self._changed_for_sure():
-                raise DisturbedError(disturbance) from error
+                raise DisturbedError(TapCode.CHANGED_WHILE_READ, disturbance) from error
             raise
         if disturbance := self._given_way() or self._changed():
-            raise DisturbedError(disturbance)
+            raise DisturbedError(TapCode.CHANGED_WHILE_READ, disturbance)
 
     def _given_way(self) -> str | None:
         if self.watch.waiter is None:

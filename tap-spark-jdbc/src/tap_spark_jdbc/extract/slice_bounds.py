@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from singer_spark.core.bookmark import Bookmark, KeyType, KeyValue
 from singer_spark.errors import SourceError
 from tap_spark_jdbc.dialects.dialect import text_form
+from tap_spark_jdbc.error_codes import TapCode
 from tap_spark_jdbc.plan.slices import Range, Slice
 from tap_spark_jdbc.plan.stream_sql import Point, StreamSql, range_condition
 
@@ -78,9 +79,11 @@ class ColumnBounds:
             value = self.key.parse(raw)
         except ValueError as error:
             raise SourceError(
+                TapCode.KEY_VALUE_UNUSABLE,
                 f"stream {self.sql.plan.stream}: key column {self.key.column.name!r} holds "
-                f"{raw!r}, which no bookmark can hold: {error}; leave such rows out by `where` in "
-                "the stream's `stream_options`"
+                f"{raw!r}, which no bookmark "
+                f"can hold: {error}; leave such rows out by `where` in the stream's "
+                "`stream_options`",
             ) from error
         return Point(self.sql.dialect.literal(self.key, value, raw=raw), value, raw)
 

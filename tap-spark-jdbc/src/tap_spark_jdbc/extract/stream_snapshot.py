@@ -206,7 +206,7 @@ class StreamSnapshots:
         except SourceError as error:
             self._shared.end()
             self._cannot_share = True
-            warn(f"no snapshot can be shared here ({error})")
+            warn(f"no snapshot can be shared here ({error.message})")
             return None
 
     def _usable(

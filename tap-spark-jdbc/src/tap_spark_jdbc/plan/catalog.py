@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from singer_spark.core.bookmark import KeyType
 from singer_spark.core.sql_type import property_schema
 from singer_spark.errors import ConfigurationError
+from tap_spark_jdbc.error_codes import TapCode
 from tap_spark_jdbc.plan.stream_choice import (
     CatalogOptions,
     Choice,
@@ -53,7 +54,7 @@ def catalog_of(tables: Sequence[Table], settings: TapSettings, unknown: Sequence
         except ValueError as error:
             problems.append(f"stream {table.stream}: {error}")
     if problems:
-        raise ConfigurationError("; ".join(problems))
+        raise ConfigurationError(TapCode.STREAM_UNREADABLE, "; ".join(problems))
     return {"streams": streams}
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from singer_spark.core.key_value import KeyType
 from singer_spark.errors import ConfigurationError, SourceError
+from tap_spark_jdbc.error_codes import TapCode
 from tap_spark_jdbc.plan.stream_choice import options_of
 from tap_spark_jdbc.source.queries import described_columns
 
@@ -38,8 +39,10 @@ def with_computed_key(
     name = column_name(expression)
     if table.column(name) is not None:
         raise ConfigurationError(
+            TapCode.BAD_KEY_EXPRESSION,
             f"stream {table.stream}: replication_key {expression!r} would be a column {name!r}, "
-            "which the table has already; make a stream of it by `queries`"
+            "which the table has "
+            "already; make a stream of it by `queries`",
         )
     # Needed to find late rows.
     writer = ", t.xmin, t.tableoid" if dialect.shares_snapshots and not table.is_view else ""
@@ -56,7 +59,9 @@ def with_computed_key(
         *_, computed = described_columns(connection, dialect, sql)
     except SourceError as error:
         raise SourceError(
-            f"stream {table.stream}: the database refused replication_key {expression!r}: {error}"
+            TapCode.BAD_KEY_EXPRESSION,
+            f"stream {table.stream}: the database refused replication_key {expression!r}: "
+            f"{error.message}",
         ) from error
     return replace(table, columns=(*table.columns, computed), query=sql, computed_key=expression)
 

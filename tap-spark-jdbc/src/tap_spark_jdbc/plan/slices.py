@@ -15,6 +15,7 @@ from itertools import pairwise
 from typing import Generic, Protocol, TypeVar
 
 from singer_spark.errors import SourceError
+from tap_spark_jdbc.error_codes import TapCode
 
 K = TypeVar("K")
 
@@ -103,7 +104,8 @@ def cut(
         # A repeated bound would be found for ever.
         if bound == marked:
             raise SourceError(
-                f"the bounds of slices repeat: {bound!r} is followed by {bound!r} again"
+                TapCode.SLICES_REPEAT,
+                f"the bounds of slices repeat: {bound!r} is followed by {bound!r} again",
             )
         cuts += 1
         marked = bound if cuts & (cuts - 1) == 0 else marked

@@ -14,6 +14,7 @@ from singer_spark.core.sql_type import SqlType, property_schema
 from singer_spark.errors import ConfigurationError, first_of
 from tap_spark_jdbc.config.config_schema import SKIP_HINT
 from tap_spark_jdbc.dialects.tables import Column, Key, Table
+from tap_spark_jdbc.error_codes import TapCode
 from tap_spark_jdbc.plan.catalog import (
     catalog_options,
     is_selected,
@@ -287,7 +288,7 @@ def plan_streams(
         can_skip = bool(plans) and not problems and refused is not None
         raise refusal([*failing, *(refused or {}).values()], problems, can_skip=can_skip)
     if not plans and not refused:
-        raise ConfigurationError(_why_none(settings, catalog))
+        raise ConfigurationError(TapCode.NOTHING_SELECTED, _why_none(settings, catalog))
     _tell_kept(plans)
     return plans
 
@@ -302,7 +303,7 @@ def refusal(
     for problem in of_streams if len(of_streams) > 1 else ():
         logger.error("%s", problem)
     parts = [*others, first_of(of_streams), SKIP_HINT if can_skip else ""]
-    return ConfigurationError("; ".join(filter(None, parts)))
+    return ConfigurationError(TapCode.STREAM_UNREADABLE, "; ".join(filter(None, parts)))
 
 
 def _tell_kept(plans: Sequence[StreamPlan]) -> None:

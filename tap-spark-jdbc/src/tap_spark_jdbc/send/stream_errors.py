@@ -21,6 +21,7 @@ from singer_spark.errors import (
     one_line,
 )
 from tap_spark_jdbc.config.config_schema import SKIP_HINT
+from tap_spark_jdbc.error_codes import TapCode
 
 logger = logging.getLogger("tap-spark-jdbc")
 # Errors of the stream or its table; a failure of the machine or the pipe always ends the run.
@@ -64,16 +65,17 @@ class StreamErrors:
         try:
             yield
         except OF_A_STREAM as error:
-            named = one_line(error)
+            named = error.message
             if not named.startswith(f"stream {stream}"):
                 named = f"stream {stream}: {named}"
             # What passes by itself does not speak against a stream: the next run goes on where this
             # one stopped.
             if not self.skips_all and isinstance(error, _PASSING):
-                raise type(error)(named) from error
+                raise type(error)(error.code, named) from error
             if not self.skips(stream):
-                raise type(error)(f"{named}; {SKIP_HINT}" if self.others else named) from error
-            self.skip(stream, named)
+                hint = f"; {SKIP_HINT}" if self.others else ""
+                raise type(error)(error.code, named + hint) from error
+            self.skip(stream, one_line(type(error)(error.code, named)))
             if skipped is not None:
                 skipped()
 
@@ -96,13 +98,14 @@ class StreamErrors:
         to skip any.
         """
         if self.reasons and not streams and not self.skips_all:
-            raise SourceError(first_of([*self.reasons.values()]))
+            raise SourceError(TapCode.NO_STREAM_ARRIVED, first_of([*self.reasons.values()]))
 
     def finish(self, streams: int) -> None:
         """End the run, in which `streams` arrived; SkippedStreamsError: others were left out."""
         if self.reasons:
             raise SkippedStreamsError(
+                TapCode.STREAMS_SKIPPED,
                 f"{len(self.reasons)} of {streams + len(self.reasons)} streams did not arrive, "
                 "their tables and "
-                f"bookmarks stay (on_stream_error): {first_of([*self.reasons.values()])}"
+                f"bookmarks stay (on_stream_error): {first_of([*self.reasons.values()])}",
             )

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from singer_spark.core.scratch import scratch_folder
 from singer_spark.errors import SourceError
+from tap_spark_jdbc.error_codes import TapCode
 from tap_spark_jdbc.extract.slice_bounds import long_columns
 from tap_spark_jdbc.extract.slice_size import FIRST_FETCH_SIZE, SCAN_FETCHED, SliceSize
 from tap_spark_jdbc.plan.slices import Slice
@@ -123,7 +124,9 @@ class LineReading(StreamReading["SpoolFile | Iterator[SpoolFile]"]):
             return outcome
         if lines.rows and is_scan:
             # Its rows may already have been sent.
-            raise SourceError(f"stream {self.plan.stream}: {columnar.reason(outcome)}")
+            raise SourceError(
+                TapCode.READING_FAILED, f"stream {self.plan.stream}: {columnar.reason(outcome)}"
+            )
         return None
 
     def _is_scan(self, each: Slice[Point]) -> bool:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from singer_spark.core import messages
 from singer_spark.engine.session import import_pyspark
 from singer_spark.errors import ConfigurationError
+from tap_spark_jdbc.error_codes import TapCode
 from tap_spark_jdbc.extract.extraction import Extraction
 from tap_spark_jdbc.extract.fingerprints import Frame
 from tap_spark_jdbc.extract.late_window import LateWindow
@@ -189,7 +190,8 @@ class StreamReading(ABC, Generic[R]):
             )
         if only and self.must_be_columnar:
             raise ConfigurationError(
-                f"stream {self.plan.stream}: reader arrow can't read it: {why_not}; use jdbc"
+                TapCode.READER_UNSUITABLE,
+                f"stream {self.plan.stream}: reader arrow can't read it: {why_not}; use jdbc",
             )
         logger.info("stream %s: read over JDBC: %s", self.plan.stream, why_not)
         return None

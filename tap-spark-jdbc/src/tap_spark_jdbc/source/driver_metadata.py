@@ -13,6 +13,7 @@ from glob import escape
 from singer_spark.errors import ConfigurationError, SourceError
 from tap_spark_jdbc.dialects import Dialect
 from tap_spark_jdbc.dialects.tables import Column, Table
+from tap_spark_jdbc.error_codes import TapCode
 from tap_spark_jdbc.source.discovery_bounds import Bounds, Name
 from tap_spark_jdbc.source.jdbc_connection import JdbcConnection
 
@@ -44,7 +45,8 @@ def tables_by_driver(connection: JdbcConnection, dialect: Dialect, bounds: Bound
     if mark != dialect.quote_mark:
         # The wrong mark turns a name into a string, and every value into its column's name.
         raise ConfigurationError(
-            f"this database quotes names with {mark!r}: no dialect of the tap knows it yet"
+            TapCode.DRIVER_UNKNOWN,
+            f"this database quotes names with {mark!r}: no dialect of the tap knows it yet",
         )
     own = (
         []
@@ -104,7 +106,7 @@ def _report_undescribed(names: list[Name], bounds: Bounds) -> None:
     shown = {name: name[1] if name[0] is None else f"{name[0]}.{name[1]}" for name in names}
     why = "the driver describes no column of {}; look at what the user may read there"
     if named := [shown[name] for name in names if bounds.is_named(*name)]:
-        raise SourceError(why.format(", ".join(named)))
+        raise SourceError(TapCode.STATEMENT_REFUSED, why.format(", ".join(named)))
     if names:
         logger.warning("left out: %s", why.format(", ".join(shown.values())))
 

@@ -10,7 +10,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from singer_spark.engine.packages import COORDINATES, JarCache
+from singer_spark.error_codes import RunCode
 from singer_spark.errors import ConfigurationError, run_command_line
+from tap_spark_jdbc.error_codes import TapCode
 
 PINNED_SHA256 = {
     "org.mariadb.jdbc:mariadb-java-client:3.5.6": (
@@ -56,8 +58,9 @@ def cached_jars(packages: str, *, ivy_settings: str | None = None) -> tuple[str,
     for package in coordinates:
         if not COORDINATES.fullmatch(package):
             raise ConfigurationError(
+                RunCode.BAD_SETTING,
                 f"setting driver_package: {package!r} is not group:artifact:version, as in "
-                "org.postgresql:postgresql:42.7.8"
+                "org.postgresql:postgresql:42.7.8",
             )
     return CACHE.jars(coordinates, ivy_settings=ivy_settings)
 
@@ -70,7 +73,9 @@ def local_jars(paths: Sequence[str]) -> tuple[str, ...]:
     jars = [Path(path).expanduser().absolute() for path in paths]
     missing = [str(jar) for jar in jars if not jar.is_file()]
     if missing:
-        raise ConfigurationError(f"setting driver_jars: no such file: {', '.join(missing)}")
+        raise ConfigurationError(
+            RunCode.BAD_SETTING, f"setting driver_jars: no such file: {', '.join(missing)}"
+        )
     return tuple(str(jar) for jar in jars)
 
 
@@ -80,7 +85,9 @@ def _warm_cache() -> int:
     known = known_dialects()
     for name in sys.argv[1:]:
         if name not in known:
-            raise ConfigurationError(f"unknown database {name!r}; known are {', '.join(known)}")
+            raise ConfigurationError(
+                TapCode.DRIVER_UNKNOWN, f"unknown database {name!r}; known are {', '.join(known)}"
+            )
         package = known[name].driver_package
         jars = cached_jars(package) if package else ()
         sys.stderr.write(f"{name}: {', '.join(jars) or 'its driver ships with Spark'}\n")

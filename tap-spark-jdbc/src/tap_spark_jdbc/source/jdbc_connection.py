@@ -16,9 +16,10 @@ from py4j.protocol import Py4JJavaError
 
 from singer_spark.errors import ConfigurationError, SourceError
 from tap_spark_jdbc.dialects.dialect import Alive
-from tap_spark_jdbc.source.jdbc_errors import kind_of, may_quote, reason, shown
+from tap_spark_jdbc.error_codes import TapCode
+from tap_spark_jdbc.source.jdbc_errors import code_of, kind_of, may_quote, reason, shown
 from tap_spark_jdbc.source.jdbc_source import JdbcSource
-from tap_spark_jdbc.source.lost_connection import again
+from tap_spark_jdbc.source.lost_connection import again, first_sql_state, is_lost
 
 Row = tuple[str | None, ...]
 T = TypeVar("T")
@@ -267,7 +268,8 @@ def connected(gateway: Any, source: JdbcSource) -> Any:
     raw = driver.connect(source.url, properties)
     if raw is None:
         raise ConfigurationError(
-            f"driver {source.driver} does not take {source.place}; check jdbc_url"
+            TapCode.DRIVER_UNKNOWN,
+            f"driver {source.driver} does not take {source.place}; check jdbc_url",
         )
     return raw
 
@@ -279,8 +281,14 @@ def _refusing(what: str, *, hides_values: bool, connecting: bool = False) -> Ite
         yield
     except Py4JJavaError as error:
         cause = None if hides_values and may_quote(error) else error
+        if connecting:
+            code = TapCode.CONNECTION_FAILED
+        elif is_lost(error):
+            code = TapCode.CONNECTION_LOST
+        else:
+            code = code_of(first_sql_state(error), reason(error), TapCode.STATEMENT_REFUSED)
         raise kind_of(error)(
-            f"{what}{reason(error, hides_values=hides_values, connecting=connecting)}"
+            code, f"{what}{reason(error, hides_values=hides_values, connecting=connecting)}"
         ) from cause
 
 
@@ -318,8 +326,9 @@ def _instance(gateway: Any, name: str, loader: Any) -> Any:
 
 def _unknown_driver(source: JdbcSource, error: Py4JJavaError) -> ConfigurationError:
     return ConfigurationError(
+        TapCode.DRIVER_UNKNOWN,
         f"driver {source.driver} can't be loaded ({reason(error)}); check `driver`, "
-        "`driver_package` and `driver_jars`"
+        "`driver_package` and `driver_jars`",
     )
 
 

@@ -9,6 +9,7 @@ import re
 from typing import TYPE_CHECKING
 
 from singer_spark.errors import ConnectionLostError, SourceError, cut
+from tap_spark_jdbc.error_codes import TapCode
 from tap_spark_jdbc.source.lost_connection import first_sql_state, is_lost
 
 if TYPE_CHECKING:
@@ -59,6 +60,11 @@ _HINTS_BY_WORDS = {
 # SQLSTATEs of connections, logins, names, rights, locks and limits: their messages quote no value
 # of a row.
 _WITHOUT_VALUES = ("08", "0A", "25", "28", "3D", "3F", "40", "42", "53", "55", "57", "58")
+# Refusals for the lack of a grant, in the words of servers whose SQLSTATE does not say it.
+_DENIED = re.compile(
+    r"permission denied|permission was denied|command denied|insufficient privileges", re.IGNORECASE
+)
+
 # A driver's failure, whichever class of it, in Spark's report.
 _OF_DRIVER = re.compile(r"SQL\w*Exception")
 
@@ -123,6 +129,15 @@ def without_words(state: str) -> str:
 def kind_of(error: Py4JJavaError) -> type[SourceError]:
     """The class of error: the connection broke, or the database refused."""
     return ConnectionLostError if is_lost(error) else SourceError
+
+
+def code_of(state: str, message: str, otherwise: TapCode) -> TapCode:
+    """The code of a refusal: a missing grant, a timeout, or `otherwise`."""
+    if state == "42501" or _DENIED.search(message):
+        return TapCode.GRANT_MISSING
+    if state == "57014" or "canceling statement due to" in message:
+        return TapCode.TIMED_OUT
+    return otherwise
 
 
 def shown(sql: str) -> str:

@@ -9,9 +9,11 @@ from dataclasses import dataclass, field, replace
 from threading import Lock
 from typing import TYPE_CHECKING
 
+from singer_spark.error_codes import RunCode
 from singer_spark.errors import ConfigurationError, redact, register_secret
 from tap_spark_jdbc.config.settings import TapSettings
 from tap_spark_jdbc.dialects import Dialect, dialect_of
+from tap_spark_jdbc.error_codes import TapCode
 from tap_spark_jdbc.source.drivers import cached_jars, local_jars
 
 if TYPE_CHECKING:
@@ -47,7 +49,8 @@ def through(url: str, dialect: str, local: Callable[[str, int], tuple[str, int]]
     found = _URL.fullmatch(url)
     if found is None:
         raise ConfigurationError(
-            "jdbc_url names no server as //host:port, which ssh_tunnel and auth: aws-iam must know"
+            TapCode.URL_WITHOUT_SERVER,
+            "jdbc_url names no server as //host:port, which ssh_tunnel and auth: aws-iam must know",
         )
     servers = [_local(server, dialect, local) for server in found["servers"].split(",")]
     return f"{found['before']}{','.join(servers)}{found['after']}"
@@ -59,8 +62,9 @@ def _local(server: str, dialect: str, local: Callable[[str, int], tuple[str, int
     port = None if match is None else match["port"] or PORTS.get(dialect)
     if match is None or port is None or (not server and dialect != "postgresql"):
         raise ConfigurationError(
+            TapCode.URL_WITHOUT_SERVER,
             "jdbc_url must name each server as host:port for ssh_tunnel and auth: aws-iam, not as "
-            f"{server!r}"
+            f"{server!r}",
         )
     host, bound = local(match["six"] or match["name"] or "localhost", int(port))
     return f"{f'[{host}]' if ':' in host else host}:{bound}{match['rest'] or ''}"
@@ -113,8 +117,9 @@ def _token(host: str, port: int, user: str) -> str:
         from botocore.exceptions import BotoCoreError
     except ImportError as error:
         raise ConfigurationError(
+            RunCode.PACKAGE_MISSING,
             "auth: aws-iam needs boto3, which is not installed: pip install "
-            "'tap-spark-jdbc[aws-secrets]'"
+            "'tap-spark-jdbc[aws-secrets]'",
         ) from error
     # The server may have a custom host name; then the region is the login's.
     found = _REGION.search(host)
@@ -124,7 +129,7 @@ def _token(host: str, port: int, user: str) -> str:
         return str(client.generate_db_auth_token(DBHostname=host, Port=port, DBUsername=user))
     except BotoCoreError as error:
         raise ConfigurationError(
-            f"auth: aws-iam can't make a token for {user} at {host}: {error}"
+            TapCode.IAM_TOKEN, f"auth: aws-iam can't make a token for {user} at {host}: {error}"
         ) from error
 
 

@@ -13,6 +13,7 @@ from tap_spark_jdbc.config.query_text import bare
 from tap_spark_jdbc.config.settings import QueryStream
 from tap_spark_jdbc.dialects import Dialect
 from tap_spark_jdbc.dialects.tables import Column, Table
+from tap_spark_jdbc.error_codes import TapCode
 from tap_spark_jdbc.source.driver_metadata import native_type
 from tap_spark_jdbc.source.jdbc_connection import JdbcConnection
 
@@ -32,8 +33,9 @@ def described_queries(
     taken = [query.name for query in queries if query.name in tables]
     if taken:
         raise ConfigurationError(
+            TapCode.BAD_QUERY,
             f"queries: {', '.join(map(repr, taken))} is a table's stream already; give the query "
-            "another name"
+            "another name",
         )
     return [_described(connection, dialect, query) for query in queries]
 
@@ -49,7 +51,8 @@ def described_columns(connection: JdbcConnection, dialect: Dialect, sql: str) ->
     twins = sorted({repr(name) for name in names if names.count(name) > 1})
     if twins:
         raise ConfigurationError(
-            f"more than one column is named {' or '.join(twins)}; name them apart by AS"
+            TapCode.BAD_QUERY,
+            f"more than one column is named {' or '.join(twins)}; name them apart by AS",
         )
     types = [native_type(row) for row in rows]
     if dialect.described_type is not None:
@@ -66,10 +69,13 @@ def _described(connection: JdbcConnection, dialect: Dialect, query: QueryStream)
     try:
         return replace(table, columns=described_columns(connection, dialect, table.query or ""))
     except ConfigurationError as error:
-        raise ConfigurationError(f"queries: {query.name!r}: {error}") from error
+        raise ConfigurationError(
+            TapCode.BAD_QUERY, f"queries: {query.name!r}: {error.message}"
+        ) from error
     except SourceError as error:
         raise SourceError(
-            f"queries: the database refused the SQL of {query.name!r}: {error}"
+            TapCode.BAD_QUERY,
+            f"queries: the database refused the SQL of {query.name!r}: {error.message}",
         ) from error
 
 

@@ -17,8 +17,9 @@ from singer_spark.errors import (
     SingerSparkError,
     SourceError,
 )
+from tap_spark_jdbc.error_codes import TapCode
 from tap_spark_jdbc.source.jdbc_connection import JdbcConnection, Row
-from tap_spark_jdbc.source.jdbc_errors import job_reason, may_quote, shown, with_hint
+from tap_spark_jdbc.source.jdbc_errors import code_of, job_reason, may_quote, shown, with_hint
 from tap_spark_jdbc.source.lost_connection import again, is_lost
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ class RemoteConnection(JdbcConnection):
         Raises SourceError for any other statement, as there is no session to keep its effect.
         """
         if not sql.lstrip().upper().startswith("SELECT"):
-            raise SourceError("Spark Connect gives no connection of its own")
+            raise SourceError(TapCode.CONNECT_LIMIT, "Spark Connect gives no connection of its own")
         self.rows(sql)
 
     def rows(self, sql: str) -> list[Row]:
@@ -87,8 +88,10 @@ class RemoteConnection(JdbcConnection):
 
     def _no_driver(self) -> ConfigurationError:
         return ConfigurationError(
+            TapCode.CONNECT_LIMIT,
             f"spark.remote: tables of {self._source.dialect.name} are found by asking its driver, "
-            "which Spark Connect does not let a program do; use spark.master"
+            "which Spark Connect "
+            "does not let a program do; use spark.master",
         )
 
     def _queried(self, sql: str) -> list[Row]:
@@ -130,8 +133,10 @@ class RemoteConnection(JdbcConnection):
         if isinstance(error, SingerSparkError):
             return error
         reason = with_hint(job_reason(str(error)), "", hides_values=self._cause(error) is None)
-        kind = ConnectionLostError if is_lost(error) else SourceError
-        return kind(f"{what}{reason}")
+        if is_lost(error):
+            return ConnectionLostError(TapCode.CONNECTION_LOST, f"{what}{reason}")
+        code = code_of("", reason, TapCode.STATEMENT_REFUSED)
+        return SourceError(code, f"{what}{reason}")
 
     def _cause(self, error: Exception) -> Exception | None:
         """The cause to chain to an error; None if it may quote a masked value."""

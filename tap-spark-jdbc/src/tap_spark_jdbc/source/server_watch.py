@@ -24,6 +24,7 @@ from py4j.protocol import Py4JJavaError
 from singer_spark.core.signals import stop_by_error
 from singer_spark.engine.spark_jvm import jvm_process_id
 from singer_spark.errors import ConnectionLostError, SourceError
+from tap_spark_jdbc.error_codes import TapCode
 from tap_spark_jdbc.source.lost_connection import first_sql_state
 
 if TYPE_CHECKING:
@@ -130,7 +131,10 @@ class ServerWatch:
         self._silent_since = self._silent_since or now
         if now - self._silent_since >= DEAD_SECONDS:
             stop_by_error(
-                ConnectionLostError(f"the database has gone silent and can't be reached: {error}")
+                ConnectionLostError(
+                    TapCode.CONNECTION_LOST,
+                    f"the database has gone silent and can't be reached: {error}",
+                )
             )
 
     def _close_idle(self, connection: JdbcConnection, waiting: list[JdbcConnection]) -> None:

@@ -16,7 +16,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from singer_spark.error_codes import RunCode
 from singer_spark.errors import ConfigurationError, ConnectionLostError, SourceError
+from tap_spark_jdbc.error_codes import TapCode
 
 if TYPE_CHECKING:
     import asyncssh
@@ -98,7 +100,8 @@ class SshTunnel:
             server = await asyncio.start_server(accepted, self._bind, 0, limit=CHUNK_BYTES)
         except OSError as error:
             raise ConfigurationError(
-                f"ssh_tunnel: can't listen at {self._bind}: {error.strerror or error}"
+                TapCode.SSH_SETTING,
+                f"ssh_tunnel: can't listen at {self._bind}: {error.strerror or error}",
             ) from error
         self._servers.append(server)
         bound: int = server.sockets[0].getsockname()[1]
@@ -166,8 +169,9 @@ async def _login(settings: SshSettings) -> asyncssh.SSHClientConnection:
         import asyncssh
     except ImportError as error:
         raise ConfigurationError(
+            RunCode.PACKAGE_MISSING,
             "ssh_tunnel: asyncssh is not installed: it comes with the extra ssh (pip install "
-            "'tap-spark-jdbc[ssh]')"
+            "'tap-spark-jdbc[ssh]')",
         ) from error
     # It logs each connection that it forwards.
     logging.getLogger("asyncssh").setLevel(logging.WARNING)
@@ -188,17 +192,22 @@ async def _login(settings: SshSettings) -> asyncssh.SSHClientConnection:
         )
     except asyncssh.HostKeyNotVerifiable as error:
         raise ConfigurationError(
+            TapCode.SSH_HOST_KEY,
             f"ssh_tunnel: the host key of {place} is not the one that is known ({error.reason}); "
-            f"look at it by `ssh-keyscan -p {settings.port} {settings.host}`, and if it is the "
-            "right one give it in host_key"
+            "look at it by "
+            f"`ssh-keyscan -p {settings.port} {settings.host}`, and if it is the right one give it "
+            "in host_key",
         ) from error
     except asyncssh.PermissionDenied as error:
         raise SourceError(
-            f"ssh_tunnel: {place} refused the login of {settings.username}: {error.reason}"
+            TapCode.SSH_REFUSED,
+            f"ssh_tunnel: {place} refused the login of {settings.username}: {error.reason}",
         ) from error
     except (asyncssh.Error, OSError) as error:
         reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
-        raise ConnectionLostError(f"ssh_tunnel: can't connect to {place}: {reason}") from error
+        raise ConnectionLostError(
+            TapCode.SSH_UNREACHABLE, f"ssh_tunnel: can't connect to {place}: {reason}"
+        ) from error
 
 
 def _keys(settings: SshSettings) -> list[Any] | None:
@@ -216,7 +225,9 @@ def _keys(settings: SshSettings) -> list[Any] | None:
     except (asyncssh.KeyImportError, asyncssh.KeyEncryptionError, OSError) as error:
         name = "private_key" if settings.private_key is not None else "private_key_path"
         reason = getattr(error, "strerror", None) or str(error)
-        raise ConfigurationError(f"ssh_tunnel.{name}: the key can't be read: {reason}") from error
+        raise ConfigurationError(
+            TapCode.SSH_SETTING, f"ssh_tunnel.{name}: the key can't be read: {reason}"
+        ) from error
 
 
 def _known_hosts(settings: SshSettings) -> Any:
@@ -229,22 +240,27 @@ def _known_hosts(settings: SshSettings) -> Any:
             return asyncssh.read_known_hosts(str(path))
         except (OSError, ValueError) as error:
             raise ConfigurationError(
+                TapCode.SSH_SETTING,
                 f"ssh_tunnel.known_hosts_path: can't read {path}: "
-                f"{getattr(error, 'strerror', None) or error}"
+                f"{getattr(error, 'strerror', None) or error}",
             ) from error
     try:
         lines = [line for line in settings.host_key.splitlines() if line.strip()]
         return [asyncssh.import_public_key(_bare(line)) for line in lines], [], []
     except asyncssh.KeyImportError as error:
-        raise ConfigurationError(f"ssh_tunnel.host_key: is not a public key: {error}") from error
+        raise ConfigurationError(
+            TapCode.SSH_SETTING, f"ssh_tunnel.host_key: is not a public key: {error}"
+        ) from error
 
 
 def _bare(line: str) -> str:
     """A key without the host's name before it, as `ssh-keyscan` prints it."""
     if line.lstrip().startswith("@"):
         raise ConfigurationError(
+            TapCode.SSH_SETTING,
             "ssh_tunnel.host_key: a line with a marker (@revoked, @cert-authority) is not a key to "
-            "trust; give a file with such lines in known_hosts_path"
+            "trust; give a file "
+            "with such lines in known_hosts_path",
         )
     words = line.split()
     first = next((place for place, word in enumerate(words) if _KEY_TYPE.fullmatch(word)), 0)

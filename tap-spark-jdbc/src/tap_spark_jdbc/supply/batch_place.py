@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from singer_spark.core.metadata_columns import METADATA_COLUMNS
 from singer_spark.errors import ConfigurationError, StorageError
 from singer_spark.state.run_log import folder_name, new_run_id
+from tap_spark_jdbc.error_codes import TapCode
 from tap_spark_jdbc.extract.slice_bounds import long_columns
 
 if TYPE_CHECKING:
@@ -66,8 +67,9 @@ class BatchPlace:
         self.folder = f"{settings.prefix.lstrip('/')}{new_run_id(self.started)}"
         if {".", "..", ""} & set(self.folder.split("/")):
             raise ConfigurationError(
+                TapCode.BATCH_PLACE,
                 f"batch_config.storage.prefix: {settings.prefix!r} must not have '.', '..' or '//' "
-                "in it"
+                "in it",
             )
         self._named = False
         self._counts: Counter[str] = Counter()
@@ -99,7 +101,8 @@ class BatchPlace:
         )
         if file is None:
             raise StorageError(
-                f"{self.storage.url}/{folder}/{name} was written, and is not there; run it again"
+                TapCode.BATCH_PLACE,
+                f"{self.storage.url}/{folder}/{name} was written, and is not there; run it again",
             )
         place = f"{self.storage.url}/{file.path}"
         return BatchFile(

@@ -17,6 +17,7 @@ from singer_spark.core.schema_mapping import stream_columns
 from singer_spark.core.shortage import shortage
 from singer_spark.errors import ConfigurationError, SingerSparkError
 from tap_spark_jdbc.dialects.dialect import CONNECTORX
+from tap_spark_jdbc.error_codes import TapCode
 from tap_spark_jdbc.extract.slice_bounds import long_columns
 from tap_spark_jdbc.source.libpq import conninfo
 from tap_spark_jdbc.source.lost_connection import is_lost_state
@@ -208,8 +209,9 @@ class ColumnarSource:
         stream = self.sql.plan.stream
         if self.only:
             raise ConfigurationError(
+                TapCode.READER_UNSUITABLE,
                 f"stream {stream}: reader arrow can't read the database: {reason}; set reader to "
-                "jdbc"
+                "jdbc",
             )
         if not self._database.is_out_of_reach:
             self._database.is_out_of_reach = True

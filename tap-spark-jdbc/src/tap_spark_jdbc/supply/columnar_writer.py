@@ -138,7 +138,7 @@ class SliceWriter:
             # Executors may have no Python with Arrow, or another version of it.
             if columnar.only or columnar.works:
                 raise
-            return Outcome(state=UNREACHABLE, refused=str(error)), None
+            return Outcome(state=UNREACHABLE, refused=error.message), None
         return Outcome(**fields), found
 
     def _is_read_here(self, each: Slice[Point]) -> bool:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from singer_spark.core.shortage import shortage
 from singer_spark.engine.spark_jvm import jvm_failure
+from singer_spark.error_codes import RunCode
 from singer_spark.errors import (
     ConnectionLostError,
     DisturbedError,
@@ -17,7 +18,8 @@ from singer_spark.errors import (
     StorageError,
     cut,
 )
-from tap_spark_jdbc.source.jdbc_errors import job_reason, may_quote, with_hint
+from tap_spark_jdbc.error_codes import TapCode
+from tap_spark_jdbc.source.jdbc_errors import code_of, job_reason, may_quote, with_hint
 from tap_spark_jdbc.source.lost_connection import first_sql_state, is_lost, is_of_storage
 
 if TYPE_CHECKING:
@@ -60,9 +62,11 @@ def reading_errors(
         if _is_too_wide(error, source, bound):
             raise TooWideError from error
         if lacking := jvm_failure() or shortage(error, place):
-            if "out of memory" in str(lacking):
+            if lacking.code is RunCode.OUT_OF_MEMORY:
                 advice = "or lower `fetch_size` and `slice_rows`, or `n_jobs`"
-                lacking = ResourceError(f"stream {plan.stream}: {lacking}; {advice}")
+                lacking = ResourceError(
+                    RunCode.OUT_OF_MEMORY, f"stream {plan.stream}: {lacking.message}; {advice}"
+                )
             raise lacking from error
         reason = job_reason(str(error))
         if place and is_of_storage(error):
@@ -83,8 +87,10 @@ def _is_too_wide(error: Exception, source: JdbcSource, bound: int | None) -> boo
 def unwritable(stream: str, place: str, reason: str) -> StorageError:
     """The error for a batch file that can't be written to its location."""
     return StorageError(
+        TapCode.BATCH_PLACE,
         f"stream {stream}: a batch can't be written to {place}: {cut(reason, 400)}; look at "
-        "`batch_config` and `storage_options`"
+        "`batch_config` and "
+        "`storage_options`",
     )
 
 
@@ -106,12 +112,14 @@ def refused(
             f"; a text of {cut(texts, 200)} is not UTF-8: set that column's type_overrides "
             "to binary"
         )
-    kind = ConnectionLostError if lost else SourceError
+    kind: type[SourceError] = ConnectionLostError if lost else SourceError
+    code = TapCode.CONNECTION_LOST if lost else code_of(state, reason, TapCode.READING_FAILED)
     if source.snapshot is not None and source.snapshot in reason:
-        kind = ConnectionLostError if lost else DisturbedError
+        if not lost:
+            kind, code = DisturbedError, TapCode.CHANGED_WHILE_READ
         message = (
             "the server has lost the snapshot that the stream is read in, as when it "
             f"restarts ({reason}); "
         )
         message += "run again: that goes on where this run stopped"
-    return kind(f"stream {plan.stream}: reading failed: {message}")
+    return kind(code, f"stream {plan.stream}: reading failed: {message}")

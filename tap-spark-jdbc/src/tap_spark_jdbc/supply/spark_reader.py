@@ -16,6 +16,7 @@ import tap_spark_jdbc
 from singer_spark.engine.engine import check_pandas
 from singer_spark.engine.python_tasks import result_of, send_along, values, values_in_pieces
 from singer_spark.errors import DisturbedError
+from tap_spark_jdbc.error_codes import TapCode
 from tap_spark_jdbc.supply.columnar_query import Outcome
 from tap_spark_jdbc.supply.jdbc_reader import JdbcReader
 from tap_spark_jdbc.supply.jdbc_rows import pickled
@@ -91,8 +92,10 @@ class SparkReader(JdbcReader):
                 attempts.add(batches.schema.metadata[_ATTEMPT])
                 if len(attempts) > 1:
                     raise DisturbedError(
+                        TapCode.CHANGED_WHILE_READ,
                         f"stream {self.sql.plan.stream}: an executor was lost while its rows were "
-                        "fetched, and a second reading may contain other rows: run it again"
+                        "fetched, and "
+                        "a second reading may contain other rows: run it again",
                     )
                 for batch in batches:
                     take(batch.replace_schema_metadata(None))

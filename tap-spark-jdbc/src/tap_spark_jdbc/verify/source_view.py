@@ -14,6 +14,7 @@ from singer_spark.compared_source import MOST_BUCKETS, BucketSum, SourceRows
 from singer_spark.core.schema_mapping import stream_columns
 from singer_spark.core.singer_sdk_import import import_singer_sdk
 from singer_spark.errors import ConfigurationError
+from tap_spark_jdbc.error_codes import TapCode
 from tap_spark_jdbc.extract.run_state import bookmark_of, checked_state
 from tap_spark_jdbc.plan.slices import joined, split_slices
 from tap_spark_jdbc.source.jdbc_connection import JdbcConnection
@@ -59,8 +60,10 @@ def open_source(
     changes = [name for name in _CHANGES_RECORDS if config.get(name)]
     if changes:
         raise ConfigurationError(
+            TapCode.MAPPED_IN_PYTHON,
             f"the tap's {' and '.join(changes)} change records in Python, so the lake's rows are "
-            "not the source's: there is nothing to compare"
+            "not the source's: "
+            "there is nothing to compare",
         )
     import_singer_sdk()
     from tap_spark_jdbc.tap import TapSparkJdbc

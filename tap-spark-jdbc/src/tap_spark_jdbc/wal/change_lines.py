@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 from singer_spark.core.exact_json import to_json
 from singer_spark.core.metadata_columns import DELETED_AT, LOG_PLACE, UNCHANGED
 from singer_spark.errors import SourceError
+from tap_spark_jdbc.error_codes import TapCode
 from tap_spark_jdbc.wal.pending_lines import PendingLines
 from tap_spark_jdbc.wal.pgoutput import DELETE, INSERT, NEW, OLD, UPDATE, number
 from tap_spark_jdbc.wal.position import lost
@@ -63,7 +64,8 @@ class RowColumn:
         np.cumsum(self.sizes, out=offsets[1:])
         if offsets[-1] >= 2**31:
             raise SourceError(
-                "one batch of changes holds more than 2 GB in one column; set its column apart"
+                TapCode.LOG_VALUE,
+                "one batch of changes holds more than 2 GB in one column; set its column apart",
             )
         places = np.repeat(self.begins - offsets[:-1], self.sizes) + np.arange(offsets[-1])
         validity = np.packbits(self.kinds == _TEXT, bitorder="little")
@@ -105,7 +107,8 @@ def rows_at(content: Bytes, places: Numbers, names: Sequence[str]) -> Rows:
     """The rows at these places, with columns of these names."""
     if len(places) and not (number(content, places, 2) == len(names)).all():
         raise SourceError(
-            "the log has rows with another number of columns than it describes for their table"
+            TapCode.LOG_ROWS_MALFORMED,
+            "the log has rows with another number of columns than it describes for their table",
         )
     at, columns = places + 2, {}
     for name in names:

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from singer_spark.errors import SourceError
+from tap_spark_jdbc.error_codes import TapCode
 from tap_spark_jdbc.source.jdbc_errors import without_words
 from tap_spark_jdbc.source.libpq import conninfo
 from tap_spark_jdbc.supply.columnar_query import ColumnarQuery, masked, read
@@ -176,16 +177,19 @@ class LogValues:
             texts.validate(full=True)
         except pa.ArrowInvalid as error:
             raise SourceError(
+                TapCode.LOG_VALUE,
                 f"stream {self.stream}: column {name} holds bytes in the log that are not UTF-8; "
                 "leave the column out, "
-                "or set another replication_method and the column's type_overrides to binary"
+                "or set another replication_method and the column's type_overrides to binary",
             ) from error
 
     def _unfit(self, name: str, why: str) -> SourceError:
         return SourceError(
+            TapCode.LOG_VALUE,
             f"stream {self.stream}: column {name} holds a value in the log that does not fit "
-            f"({why}); set its type_overrides to text; where its type was changed since, read the "
-            "stream anew with --full"
+            f"({why}); set its "
+            "type_overrides to text; where its type was changed since, read the stream anew with "
+            "--full",
         )
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from singer_spark.errors import ConfigurationError
+from tap_spark_jdbc.error_codes import TapCode
 
 if TYPE_CHECKING:
     from tap_spark_jdbc.source.database import Database
@@ -62,16 +63,20 @@ def log_server(database: Database) -> LogServer:
     )
     if int(version or 0) < _OLDEST:
         raise ConfigurationError(
-            "LOG_BASED needs PostgreSQL 13 or newer; set another replication_method"
+            TapCode.LOG_UNSUPPORTED,
+            "LOG_BASED needs PostgreSQL 13 or newer; set another replication_method",
         )
     if recovers == "1":
         raise ConfigurationError(
-            "LOG_BASED reads the primary, and this is a standby: name the primary in jdbc_url"
+            TapCode.LOG_UNSUPPORTED,
+            "LOG_BASED reads the primary, and this is a standby: name the primary in jdbc_url",
         )
     if level != "logical":
         raise ConfigurationError(
+            TapCode.LOG_UNSUPPORTED,
             f"LOG_BASED needs wal_level logical, and the server has {level}: as a superuser run "
-            "ALTER SYSTEM SET wal_level = 'logical', then restart the server (on a managed one "
-            "set its parameter for it)"
+            "ALTER SYSTEM SET "
+            "wal_level = 'logical', then restart the server (on a managed one set its parameter "
+            "for it)",
         )
     return LogServer(int(version or 0), str(name), str(role), replicates == "1", str(encoding))

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from singer_spark.errors import SourceError
+from tap_spark_jdbc.error_codes import TapCode
 from tap_spark_jdbc.wal.position import LogBookmark, Moment, lsn_of
 
 if TYPE_CHECKING:
@@ -63,6 +64,7 @@ def check_columns(database: Database, plan: StreamPlan, oid: str, logged: Iterab
 def _refuse_new(plan: StreamPlan, columns: Iterable[str]) -> None:
     if new := sorted(set(columns) - {each.name for each in plan.table.columns}):
         raise SourceError(
+            TapCode.LOG_TABLE_CHANGED,
             f"stream {plan.stream}: its table got column(s) {', '.join(new)} while the run began; "
-            "run it again"
+            "run it again",
         )

@@ -10,6 +10,7 @@ from functools import cached_property
 from typing import Any, Self
 
 from singer_spark.errors import StateError
+from tap_spark_jdbc.error_codes import TapCode
 
 LOG_BASED = "LOG_BASED"
 _ANEW = (
@@ -187,4 +188,6 @@ def _snapshot(text: object) -> str:
 
 def lost(stream: str, why: str) -> StateError:
     """The error for a stream that can't continue at its position in the log."""
-    return StateError(f"stream {stream}: {why}; {_ANEW.replace('{stream}', stream)}")
+    return StateError(
+        TapCode.LOG_POSITION_LOST, f"stream {stream}: {why}; {_ANEW.replace('{stream}', stream)}"
+    )

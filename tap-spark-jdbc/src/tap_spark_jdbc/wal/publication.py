@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from singer_spark.errors import ConfigurationError, SourceError
+from tap_spark_jdbc.error_codes import TapCode
 from tap_spark_jdbc.wal.position import lost
 
 if TYPE_CHECKING:
@@ -108,9 +109,10 @@ class Publication:
         _, all_kinds, via_root = made[0]
         if all_kinds != "1" or via_root != "1":
             raise ConfigurationError(
+                TapCode.LOG_PUBLICATION,
                 f"publication {self.name} must publish all changes, of partitioned tables by their "
                 "root: ALTER "
-                f"PUBLICATION {quoted} SET ({_ALL_KINDS}, publish_via_partition_root = true)"
+                f"PUBLICATION {quoted} SET ({_ALL_KINDS}, publish_via_partition_root = true)",
             )
         known = self._published(tables)
         lacking = [table for table in tables if table.stream not in known]
@@ -126,9 +128,11 @@ class Publication:
         of its time.
         """
         return SourceError(
+            TapCode.LOG_PUBLICATION,
             f"publication {self.name} is not there, or younger than the log that slot {slot} "
-            "keeps, and can't read that: run `spark-lake log drop`, then the tap with --full; or "
-            "name the log_publication that was there"
+            "keeps, and can't read "
+            "that: run `spark-lake log drop`, then the tap with --full; or name the "
+            "log_publication that was there",
         )
 
     def wait_for_writers(self, tables: Sequence[LogTable]) -> None:
@@ -164,8 +168,10 @@ class Publication:
             if time.monotonic() > end:
                 processes = ", ".join(pid or "none: it is prepared" for pid in waited.values())
                 raise SourceError(
+                    TapCode.LOG_WAITS,
                     f"stream {table.stream}: a transaction that may have begun before the table "
-                    f"was published is still open (process {processes}); end it, or run again later"
+                    "was published is still "
+                    f"open (process {processes}); end it, or run again later",
                 )
             time.sleep(0.1)
             there = {row[0] for row in self._rows(question)}
@@ -193,8 +199,11 @@ class Publication:
             self._database.connection.execute(statement)
         except SourceError as error:
             raise SourceError(
-                f"publication {self.name}: {error}; let a superuser, or the owner of the tables "
-                f"with CREATE on the database, run: {statement}"
+                TapCode.LOG_PUBLICATION,
+                f"publication {self.name}: {error.message}; let a superuser, or the owner of the "
+                "tables "
+                "with CREATE on "
+                f"the database, run: {statement}",
             ) from error
 
     def _rows(self, sql: str) -> list[tuple[str | None, ...]]:
@@ -211,9 +220,10 @@ def restricted(plan: StreamPlan, table: LogTable, published: Published) -> Strea
     ]
     if set(left_out) & set(plan.key_properties):
         raise ConfigurationError(
+            TapCode.LOG_KEY_UNSUITABLE,
             f"stream {plan.stream}: the publication leaves out {', '.join(left_out)}, which is "
             "part of its key; take "
-            "its column list out of the publication, or set another replication_method"
+            "its column list out of the publication, or set another replication_method",
         )
     if left_out:
         logger.warning(

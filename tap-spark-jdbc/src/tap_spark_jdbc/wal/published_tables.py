@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from singer_spark.errors import ConfigurationError
+from tap_spark_jdbc.error_codes import TapCode
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -95,27 +96,34 @@ def log_table(database: Database, plan: StreamPlan) -> LogTable:
     found = database.connection.rows(_TABLES.replace("{table}", dialect.string(name)))
     if not found:
         raise ConfigurationError(
-            f"stream {plan.stream}: table {name} is gone; set another replication_method"
+            TapCode.LOG_TABLE_UNSUITABLE,
+            f"stream {plan.stream}: table {name} is gone; set another replication_method",
         )
     oid, kind, has_heirs, parts, generated = found[0]
     root, *leaves = json.loads(str(parts))
     for part in (root, *leaves):
         if not part["logged"]:
             raise ConfigurationError(
+                TapCode.LOG_TABLE_UNSUITABLE,
                 f"stream {plan.stream}: only tables that the log holds can be LOG_BASED, and "
                 f"{part['name']} is a view, "
-                "foreign, temporary or unlogged table; set another replication_method"
+                "foreign, temporary or unlogged table; set another replication_method",
             )
     if kind == "p" and not leaves:
         raise ConfigurationError(
+            TapCode.LOG_TABLE_UNSUITABLE,
             f"stream {plan.stream}: table {name} has no rows of its own in the log, as it has no "
-            "partition yet; set another replication_method"
+            "partition yet; set "
+            "another replication_method",
         )
     if has_heirs == "1":
         raise ConfigurationError(
+            TapCode.LOG_TABLE_UNSUITABLE,
             f"stream {plan.stream}: other tables inherit from {name}, and their rows are read with "
-            "it, while the log has their changes as their own: set another replication_method, or "
-            f"take the children out (ALTER TABLE … NO INHERIT {name}) and run with --full"
+            "it, while the log "
+            "has their changes as their own: set another replication_method, or take the children "
+            "out (ALTER TABLE "
+            f"… NO INHERIT {name}) and run with --full",
         )
     for part in (root, *leaves):
         _check_identity(plan, part)
@@ -148,15 +156,18 @@ def _check_identity(plan: StreamPlan, part: Mapping[str, Any]) -> None:
             else "has no primary key, or a DEFERRABLE one"
         )
         raise ConfigurationError(
+            TapCode.LOG_KEY_UNSUITABLE,
             f"stream {plan.stream}: table {table} {why}, so the log can't say which row was "
-            f"changed: {way_out}"
+            f"changed: {way_out}",
         )
     lacking = [] if identity == "f" else [name for name in plan.key_properties if name not in key]
     if lacking:
         raise ConfigurationError(
+            TapCode.LOG_KEY_UNSUITABLE,
             f"stream {plan.stream}: the log names old rows of {table} by {', '.join(key)}, and its "
-            f"key_properties have {', '.join(lacking)}, too: take that out, or ALTER TABLE {table} "
-            "REPLICA IDENTITY FULL"
+            "key_properties have "
+            f"{', '.join(lacking)}, too: take that out, or ALTER TABLE {table} REPLICA IDENTITY "
+            "FULL",
         )
     immediate, deferred = (
         [set(each) for each in part[kind] or ()] for kind in ("immediate", "deferred")
@@ -164,9 +175,11 @@ def _check_identity(plan: StreamPlan, part: Mapping[str, Any]) -> None:
     ours = set(plan.key_properties)
     if any(each <= ours for each in deferred) and not any(each <= ours for each in immediate):
         raise ConfigurationError(
+            TapCode.LOG_KEY_UNSUITABLE,
             f"stream {plan.stream}: the key {', '.join(plan.key_properties)} of {table} is "
-            "DEFERRABLE, so two rows can have it at one time within a transaction: make the "
-            "constraint NOT DEFERRABLE, or name other key_properties"
+            "DEFERRABLE, so two rows can "
+            "have it at one time within a transaction: make the constraint NOT DEFERRABLE, or name "
+            "other key_properties",
         )
 
 
@@ -181,7 +194,10 @@ def _check_same_identity(
         return
     if not whole or root["identity"] == "f":
         raise ConfigurationError(
+            TapCode.LOG_KEY_UNSUITABLE,
             f"stream {plan.stream}: partition {part['name']} has another REPLICA IDENTITY than "
-            f"{root['name']}, so the log can't say which row was changed: ALTER TABLE … REPLICA "
-            f"IDENTITY the same, of {root['name']} and of each partition, then run with --full"
+            f"{root['name']}, so the "
+            "log can't say which row was changed: ALTER TABLE … REPLICA IDENTITY the same, of "
+            f"{root['name']} and of "
+            "each partition, then run with --full",
         )

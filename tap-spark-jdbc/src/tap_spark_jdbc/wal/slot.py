@@ -8,6 +8,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from singer_spark.errors import ConfigurationError, SourceError
+from tap_spark_jdbc.error_codes import TapCode
 from tap_spark_jdbc.source.libpq import conninfo
 from tap_spark_jdbc.wal.log_server import LogServer, log_server
 from tap_spark_jdbc.wal.position import bookmarks_of, lsn_of, lsn_text
@@ -81,14 +82,16 @@ class LogSlot:
         plugin, database, _, confirmed, status, reason, timeline = found
         if plugin != "pgoutput" or database != self._server.database:
             raise ConfigurationError(
+                TapCode.LOG_SLOT_FOREIGN,
                 f"slot {self.slot} is another one's (plug-in {plugin}, database {database}): name "
-                "another log_slot"
+                "another log_slot",
             )
         if status == "lost" or reason or confirmed is None:
             raise SourceError(
+                TapCode.LOG_SLOT_LOST,
                 f"the server has dropped log that slot {self.slot} needs ({reason or status}, see "
                 "max_slot_wal_keep_size): changes are lost; run `spark-lake log drop`, then the "
-                "tap with --full"
+                "tap with --full",
             )
         self.confirmed, self.timeline = lsn_of(confirmed), str(timeline)
         return True
@@ -106,12 +109,16 @@ class LogSlot:
             if time.monotonic() > end:
                 if confirmed is None:
                     raise SourceError(
+                        TapCode.LOG_WAITS,
                         f"slot {self.slot} is still being made by process {active}, which waits "
-                        "for transactions that are open; end these, or run again later"
+                        "for transactions that "
+                        "are open; end these, or run again later",
                     )
                 raise SourceError(
+                    TapCode.LOG_SLOT_BUSY,
                     f"slot {self.slot} is in use by process {active}, of another run or another "
-                    "program: wait for it, or set a log_slot of its own"
+                    "program: wait for it, "
+                    "or set a log_slot of its own",
                 )
             if not logged:
                 logger.info("slot %s is in use by process %s: waiting for it", self.slot, active)
@@ -221,13 +228,16 @@ class LogSlot:
         try:
             return self._rows(sql)
         except SourceError as error:
-            raise self.refused(done, str(error)) from error
+            raise self.refused(done, error.message) from error
 
     def refused(self, done: str, message: str) -> SourceError:
         """The error for a slot operation that the server refused with `message`."""
         if f'publication "{self.publication.name}" does not exist' in message:
             return self.publication.too_new(self.slot)
-        return SourceError(f"slot {self.slot} could not be {done}: {message}{self._server.way_out}")
+        return SourceError(
+            TapCode.LOG_SLOT_REFUSED,
+            f"slot {self.slot} could not be {done}: {message}{self._server.way_out}",
+        )
 
     def _rows(self, sql: str) -> list[tuple[str | None, ...]]:
         return self._database.connection.rows(sql)
@@ -240,14 +250,16 @@ def opened(database: Database, pipeline: str, entries: Mapping[str, Mapping[str,
     """
     if database.source.dialect.name != "postgresql":
         raise ConfigurationError(
+            TapCode.LOG_UNSUPPORTED,
             f"LOG_BASED is for PostgreSQL, and this is {database.source.dialect.name}; set another "
-            "method"
+            "method",
         )
     try:
         conninfo(database.source)
     except ValueError as error:
         raise ConfigurationError(
-            f"LOG_BASED reads by the columnar driver, which can't connect: {error}"
+            TapCode.LOG_UNSUPPORTED,
+            f"LOG_BASED reads by the columnar driver, which can't connect: {error}",
         ) from error
     server, settings = log_server(database), database.settings
     slots = {bookmark.slot for bookmark in bookmarks_of(entries).values() if bookmark.slot}

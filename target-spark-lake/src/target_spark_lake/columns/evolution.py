@@ -14,6 +14,7 @@ from singer_spark.core.lake_type import Array, Field, LakeType, Scalar, Struct
 from singer_spark.errors import SchemaError
 from target_spark_lake.columns.declared_columns import as_setting
 from target_spark_lake.columns.widening import may_become, remedy, wider
+from target_spark_lake.error_codes import LakeCode
 
 EVOLVE, FREEZE, DISCARD = "evolve", "freeze", "discard"
 ELEMENT = "[]"
@@ -63,9 +64,11 @@ def evolve(stream: str, table: Struct | None, incoming: Struct, rules: Evolution
     changes = tuple(_changes((), table, columns))
     if rules.mode == FREEZE and (refused := [*changes, *_missing((), table, incoming)]):
         raise SchemaError(
+            LakeCode.SCHEMA_FROZEN,
             f"stream {stream}: its schema changed ({', '.join(refused)}) and schema_evolution is "
-            "freeze; nothing was written. Give the stream its old columns in the tap, or set "
-            "schema_evolution to evolve or discard"
+            "freeze; nothing was "
+            "written. Give the stream its old columns in the tap, or set schema_evolution to "
+            "evolve or discard",
         )
     return Evolution(columns, changes, tuple(join.left_out))
 
@@ -89,10 +92,13 @@ class _Join:
             else ""
         )
         raise SchemaError(
+            LakeCode.TYPE_CONFLICT,
             f"stream {stream}: {'; '.join(self._problems)}; nothing was written. Ways out: "
-            f"{remedies}give the column its old type or another name in the tap, load it anew with "
-            "load_method overwrite, or load the stream into another table (`spark-lake state "
-            f"reset --stream {stream}`, then stream_options, path)"
+            f"{remedies}give the column "
+            "its old type or another name in the tap, load it anew with load_method overwrite, or "
+            "load the stream into "
+            f"another table (`spark-lake state reset --stream {stream}`, then stream_options, "
+            "path)",
         )
 
     def structs(self, path: Path, old: Struct, new: Struct, declared: Struct | None) -> Struct:

@@ -15,6 +15,7 @@ from urllib.parse import unquote
 
 from singer_spark.core.lake_type import Field, LakeType, Scalar, Struct
 from singer_spark.errors import ConfigurationError, RecordError
+from target_spark_lake.error_codes import LakeCode
 
 NULL_VALUE = "__HIVE_DEFAULT_PARTITION__"
 # What Hive and Spark escape in the names of folders.
@@ -141,8 +142,9 @@ class Partitioning:
             problem = "it leaves no column for the files"
         if problem is not None:
             raise ConfigurationError(
+                LakeCode.BAD_PARTITIONS,
                 f"stream {self.stream}: partition_by {', '.join(self.texts)}: {problem}; correct "
-                "it in stream_options"
+                "it in stream_options",
             )
 
     def _problem(self, part: Part, columns: Struct) -> str | None:
@@ -165,10 +167,12 @@ class Partitioning:
     def unholdable(self, name: str, value: str) -> RecordError:
         """The error for a value that no folder name can hold."""
         return RecordError(
+            LakeCode.PARTITION_VALUE,
             f"stream {self.stream}: the value {value[:60]!r} of column {name} can't be the name of "
-            f"a hive folder (an empty text would be read as NULL, a name has {LONGEST_FOLDER} "
-            f"bytes at most); take {name} out of partition_by in stream_options, or correct the "
-            "value at the source"
+            "a hive folder (an "
+            f"empty text would be read as NULL, a name has {LONGEST_FOLDER} bytes at most); take "
+            f"{name} out of "
+            "partition_by in stream_options, or correct the value at the source",
         )
 
     def underflow(self, part: Part, value: str) -> RecordError:
@@ -178,10 +182,12 @@ class Partitioning:
         filters.
         """
         return RecordError(
+            LakeCode.PARTITION_VALUE,
             f"stream {self.stream}: the value {value} of column {part.column} has no {part}, as "
-            f"that is less than the least number of the column's type; take {part} out of "
-            "partition_by in stream_options, use a power of two as its width, or correct the "
-            "value at the source"
+            "that is less than the "
+            f"least number of the column's type; take {part} out of partition_by in "
+            "stream_options, use a power of two "
+            "as its width, or correct the value at the source",
         )
 
     def refuse_many(self, folders: int) -> None:
@@ -192,9 +198,11 @@ class Partitioning:
         """
         if folders > MOST_FOLDERS:
             raise ConfigurationError(
+                LakeCode.BAD_PARTITIONS,
                 f"stream {self.stream}: partition_by {', '.join(self.texts)} makes {folders} "
-                f"folders in one batch, more than {MOST_FOLDERS}; partition by what has fewer "
-                "values, such as month() of a time"
+                "folders in one batch, "
+                f"more than {MOST_FOLDERS}; partition by what has fewer values, such as month() of "
+                "a time",
             )
 
 
@@ -265,10 +273,12 @@ def check_unchanged(stream: str, table: str, before: Sequence[str], now: Sequenc
     """
     if tuple(before) != tuple(now):
         raise ConfigurationError(
+            LakeCode.BAD_PARTITIONS,
             f"stream {stream}: table {table} is partitioned by {', '.join(before) or 'nothing'}, "
-            f"partition_by says {', '.join(now) or 'nothing'}; set partition_by back, load it once "
-            f"with load_method overwrite, or run `spark-lake state reset --stream {stream}` and "
-            "give the stream another `path`"
+            "partition_by says "
+            f"{', '.join(now) or 'nothing'}; set partition_by back, load it once with load_method "
+            "overwrite, or "
+            f"run `spark-lake state reset --stream {stream}` and give the stream another `path`",
         )
 
 

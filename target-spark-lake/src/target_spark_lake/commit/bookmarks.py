@@ -10,6 +10,7 @@ from uuid import UUID
 
 from singer_spark.core.key_value import KeyType, KeyValue
 from singer_spark.errors import ConfigurationError
+from target_spark_lake.error_codes import LakeCode
 
 BY_OPTION = "--type says so"
 _DAY = r"\d{4,}-\d{2}-\d{2}"
@@ -102,7 +103,7 @@ def key_of_type(name: str, key_type: str) -> BookmarkKey:
     try:
         found = KeyType.of(key_type)
     except ValueError as error:
-        raise ConfigurationError(f"--type: {error}") from None
+        raise ConfigurationError(LakeCode.BAD_BOOKMARK, f"--type: {error}") from None
     return BookmarkKey(name, found, key_type.strip().lower() == "timestamptz", BY_OPTION)
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from singer_spark.errors import ConfigurationError
 from target_spark_lake.config.config_schema import FORMATS, PARQUET
+from target_spark_lake.error_codes import LakeCode
 from target_spark_lake.layout import is_data_file
 from target_spark_lake.table_logs.delta_log.snapshot import LOG_FOLDER
 
@@ -41,8 +42,10 @@ def check_format(
             else f"set format: {record.format}"
         )
         raise ConfigurationError(
+            LakeCode.OTHER_FORMAT,
             f"stream {stream}: table {table} is kept as {record.format}, and format is {chosen}; "
-            f"{way_out}, or load the stream into another table (stream_options, path)"
+            f"{way_out}, or load "
+            "the stream into another table (stream_options, path)",
         )
 
 
@@ -54,6 +57,7 @@ def _check_new(storage: Storage, stream: str, table: str, chosen: str) -> None:
     else:
         return
     raise ConfigurationError(
+        LakeCode.OTHER_FORMAT,
         f"stream {stream}: {table} holds {found}; move it away, or give this stream another `path` "
-        "(stream_options)"
+        "(stream_options)",
     )

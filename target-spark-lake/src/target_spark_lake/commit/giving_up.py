@@ -20,6 +20,7 @@ from target_spark_lake.commit import journal
 from target_spark_lake.commit.journal import GIVEN_UP_BY, GIVES_UP, Plan
 from target_spark_lake.commit.publish import WAY_OUT, lost_files, publish
 from target_spark_lake.commit.saving import cleared
+from target_spark_lake.error_codes import LakeCode
 from target_spark_lake.layout import JOINED, Layout, is_order, table_of_file, table_of_record
 from target_spark_lake.table.changes import Fate
 from target_spark_lake.table_logs.table_log import TableLogs
@@ -54,7 +55,8 @@ def check_given_up(
     entry = read_entry(storage, layout.runs, run_id)
     if entry is None:
         raise StateError(
-            f"pipeline {layout.pipeline} has no run {run_id}: `spark-lake runs` shows them"
+            LakeCode.PIPELINE_UNKNOWN,
+            f"pipeline {layout.pipeline} has no run {run_id}: `spark-lake runs` shows them",
         )
     if by := entry.body.get(GIVEN_UP_BY):
         if (undoing := read_entry(storage, layout.runs, by)) is not None:
@@ -68,18 +70,22 @@ def check_given_up(
         }
     if GIVES_UP in entry.body:
         raise StateError(
+            LakeCode.CANNOT_GIVE_UP,
             f"run {run_id} takes back run {entry.body[GIVES_UP]['run_id']}: `spark-lake recover` "
-            "finishes it"
+            "finishes it",
         )
     if entry.phase == PUBLISHED:
         raise StateError(
+            LakeCode.CANNOT_GIVE_UP,
             f"run {run_id} is published, so there is nothing to give up; `spark-lake state restore "
-            f"{run_id} --before` makes the state before it the current one"
+            f"{run_id} --before` "
+            "makes the state before it the current one",
         )
     if last is None or last.run_id != run_id:
         raise StateError(
+            LakeCode.CANNOT_GIVE_UP,
             f"run {run_id} was never committed: nothing of it happened, and there is nothing to "
-            "give up"
+            "give up",
         )
     return None
 
@@ -118,8 +124,9 @@ def give_up(
     made = journal.commit(storage, layout, body)
     if made is None:
         raise LockedError(
+            LakeCode.LOCK_LOST,
             f"pipeline {layout.pipeline}: another process took this one for dead, so nothing was "
-            "given up"
+            "given up",
         )
     logger.warning("Run %s is given up: what was published of it is taken back.", entry.run_id)
     return publish(lock, store, made)

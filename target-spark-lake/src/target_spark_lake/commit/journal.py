@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from singer_spark.core.messages import timestamp_text
+from singer_spark.error_codes import RunCode
 from singer_spark.errors import StorageError, one_line
 from singer_spark.state.choice import STATE_PLACE
 from singer_spark.state.run_log import ABORTED, COMMITTED, RunEntry, decode, encode, read_entry
@@ -84,7 +85,9 @@ class Plan:
                 tuple(map(Expendable.from_body, body.get(EXPENDABLE, ()))),
             )
         except (KeyError, TypeError) as error:
-            raise StorageError(f"the journal of run {entry.run_id} is damaged ({error})") from error
+            raise StorageError(
+                RunCode.LAKE_FILE_DAMAGED, f"the journal of run {entry.run_id} is damaged ({error})"
+            ) from error
 
 
 def plan_commit(

@@ -24,6 +24,7 @@ from singer_spark.core.signals import stop_by_error
 from singer_spark.errors import ConfigurationError, LockedError, StorageError
 from singer_spark.state.run_log import decode, encode, new_run_id, read_entry, run_ids, time_of
 from target_spark_lake.commit.lock_entry import LockEntry, entry_path, lock_entries, newest_entry
+from target_spark_lake.error_codes import LakeCode
 
 if TYPE_CHECKING:
     from singer_spark.store.storage import Storage
@@ -65,8 +66,9 @@ class RunLock:
         newest = newest_entry(self.storage, self.layout)
         if newest is None:
             raise LockedError(
+                LakeCode.LOCK_LOST,
                 f"pipeline {self.layout.pipeline}: the lock of this run was removed by a person; "
-                "run it again"
+                "run it again",
             )
         # The number alone is not enough: after a manual removal of the lock another run may have
         # the same one.
@@ -93,9 +95,12 @@ class RunLock:
     def _taken_over(self, by: LockEntry) -> LockedError:
         ttl = self.entry.ttl_seconds
         return LockedError(
+            LakeCode.LOCK_LOST,
             f"pipeline {self.layout.pipeline}: run {by.run_id} ({by.holder()}) took over, as this "
-            f"run showed no sign of life for {ttl:g} s (lock_ttl_seconds) or was unlocked by "
-            "force; nothing more of it is published, run it again"
+            "run showed no sign "
+            f"of life for {ttl:g} s (lock_ttl_seconds) or was unlocked by force; nothing more of "
+            "it is published, "
+            "run it again",
         )
 
     def _show_life(self) -> None:
@@ -149,7 +154,7 @@ def take_lock(
         generation = before.generation + 1
         _check_pipeline(storage, layout, before)
         if before.is_held() and not force:
-            raise LockedError(_held(layout, before))
+            raise LockedError(LakeCode.LOCKED, _held(layout, before))
     now = datetime.now(UTC)
     run_id = next_run_id(now, _last_run_id(storage, layout, entries))
     holder = process or Process.this()
@@ -197,13 +202,15 @@ def _create(storage: Storage, layout: Layout, entry: LockEntry) -> tuple[LockEnt
     if not entries or entries[-1].run_id != entry.run_id:
         if won:  # so late that others came, went and cleaned up
             storage.delete(path)
-        raise LockedError(_held(layout, entries[-1]) if entries else _just_taken(layout))
+        raise LockedError(
+            LakeCode.LOCKED, _held(layout, entries[-1]) if entries else _just_taken(layout)
+        )
     earlier = tuple(sorted(entries[:-1], key=lambda each: each.run_id))
     if earlier and earlier[-1].run_id > entry.run_id:
         # A late contender left an id from a clock ahead of ours: our decisions would sort before
         # it.
         storage.exchange(path, data, encode(replace(entry, released=True).to_body()))
-        raise LockedError(_just_taken(layout))
+        raise LockedError(LakeCode.LOCKED, _just_taken(layout))
     return earlier
 
 
@@ -214,8 +221,9 @@ def _check_pipeline(storage: Storage, layout: Layout, entry: LockEntry) -> None:
         pipeline = journal.body.get("pipeline") if journal else None
     if pipeline not in (None, layout.pipeline):
         raise ConfigurationError(
+            LakeCode.TABLE_NAME,
             f"pipeline {layout.pipeline}: this disk ignores the case of names, so it would share "
-            f"its folders with pipeline {pipeline}; give it another name"
+            f"its folders with pipeline {pipeline}; give it another name",
         )
 
 

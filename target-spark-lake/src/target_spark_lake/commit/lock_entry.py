@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from singer_spark.core.identity import Process
 from singer_spark.core.messages import timestamp_text
+from singer_spark.error_codes import RunCode
 from singer_spark.errors import StorageError
 from singer_spark.state.run_log import decode
 
@@ -106,7 +107,8 @@ def _read(storage: Storage, path: str) -> LockEntry | None:
         )
     except (KeyError, TypeError, ValueError) as error:
         raise StorageError(
-            f"{path} is damaged ({error}); remove it when no run is at work"
+            RunCode.LAKE_FILE_DAMAGED,
+            f"{path} is damaged ({error}); remove it when no run is at work",
         ) from error
 
 

@@ -35,6 +35,7 @@ from target_spark_lake.commit.publish import publish, remember_tables, verify_st
 from target_spark_lake.commit.recovery import Recovery, recover
 from target_spark_lake.commit.run_reports import source_of
 from target_spark_lake.commit.start_check import check_start
+from target_spark_lake.error_codes import LakeCode
 from target_spark_lake.intake.batch_places import sweep_batches
 from target_spark_lake.layout import Layout, is_data_file
 from target_spark_lake.table.changes import Commit, StreamReport, with_orders
@@ -125,8 +126,10 @@ class PipelineRun:
         left = self.recovery.checkpoint
         if left is not None:
             raise LockedError(
+                LakeCode.LOCKED,
                 f"pipeline {self.layout.pipeline}: run {left.run_id} died and the next run goes on "
-                f"from what it staged, which {command} would throw away; {again} after that run"
+                "from what it "
+                f"staged, which {command} would throw away; {again} after that run",
             )
 
     def write_checkpoint(
@@ -195,12 +198,15 @@ class PipelineRun:
             published = publish(self._lock, self._store, entry)
         except UnpublishableError as error:
             raise UnpublishableError(
-                f"run {self.run_id} is committed, but not all of it is published: {error}"
+                error.code,
+                f"run {self.run_id} is committed, but not all of it is published: {error.message}",
             ) from error
         except (StorageError, LockedError) as error:
             raise StorageError(
+                LakeCode.NOT_PUBLISHED_YET,
                 f"run {self.run_id} is committed, but not all of it is published yet: the next "
-                f"run, or `spark-lake recover`, finishes it ({error})"
+                "run, or `spark-lake "
+                f"recover`, finishes it ({error})",
             ) from error
         remember_tables(self.storage, self.layout, commit, published)
         self._end()
@@ -210,7 +216,9 @@ class PipelineRun:
         """Everything up to and including the commit point."""
         tables = [change.table for change in commit.changes]
         if len(set(tables)) < len(tables):
-            raise ConfigurationError(f"two streams share one table: {', '.join(sorted(tables))}")
+            raise ConfigurationError(
+                LakeCode.TABLE_TAKEN, f"two streams share one table: {', '.join(sorted(tables))}"
+            )
         staged = (file for change in commit.changes for file in change.published)
         verify_staged(self.storage, (*with_orders(staged), *commit.rejected.values()))
         self._lock.ensure_held()
@@ -236,8 +244,10 @@ class PipelineRun:
         entry = journal.commit(self.storage, self.layout, body)
         if entry is None:
             raise LockedError(
+                LakeCode.LOCK_LOST,
                 f"pipeline {self.layout.pipeline}: another process took run {self.run_id} for dead "
-                "and undid it; nothing of it happened, run it again"
+                "and undid it; "
+                "nothing of it happened, run it again",
             )
         return entry
 
@@ -271,7 +281,10 @@ class PipelineRun:
                 None if decided_here else read_entry(self.storage, self.layout.runs, self.run_id)
             )
             if entry is None and not decided_here:
-                raise StorageError(f"the store does not say whether run {self.run_id} is decided")
+                raise StorageError(
+                    LakeCode.UNDECIDED,
+                    f"the store does not say whether run {self.run_id} is decided",
+                )
             if entry is None or entry.phase == ABORTED:
                 clear(self.storage, self.layout.staging(self.run_id), keep=self.checkpoint.offered)
                 if self._claiming:

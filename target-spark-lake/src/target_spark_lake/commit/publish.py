@@ -22,6 +22,7 @@ from target_spark_lake.commit.journal import (
     note_unpublished,
     rewritten,
 )
+from target_spark_lake.error_codes import LakeCode
 from target_spark_lake.layout import LAKE_FOLDER, Layout, is_order, table_of_file, written_by
 from target_spark_lake.table.table_record import release_claims, write_record
 from target_spark_lake.table_logs.table_log import TableLogs
@@ -58,7 +59,7 @@ def publish(lock: RunLock, store: StateStore, entry: RunEntry) -> RunEntry:
     except StorageError as failure:
         waits: StorageError = failure
         if isinstance(failure, UnpublishableError) and GIVES_UP not in entry.body:
-            waits = UnpublishableError(f"{failure}{WAY_OUT} {entry.run_id}`")
+            waits = UnpublishableError(failure.code, f"{failure.message}{WAY_OUT} {entry.run_id}`")
         note_unpublished(lock.storage, lock.layout, entry.run_id, waits)
         if waits is failure:
             raise
@@ -83,7 +84,8 @@ def _published(lock: RunLock, store: StateStore, entry: RunEntry) -> RunEntry:
         and not store.write(entry.state, state, entry.run_id, _mark(entry.run_id))
     ):
         raise LockedError(
-            f"something else wrote to the state while run {entry.run_id} was publishing"
+            LakeCode.CHANGED_BESIDE,
+            f"something else wrote to the state while run {entry.run_id} was publishing",
         )
     versions = each(storage, lambda commit: logs.of_commit(commit).publish(commit), plan.logs)
     if plan.retire and not given_up:
@@ -109,8 +111,9 @@ def _published(lock: RunLock, store: StateStore, entry: RunEntry) -> RunEntry:
         written = store.write(entry.state, state, entry.run_id)
     if not written:
         raise LockedError(
+            LakeCode.CHANGED_BESIDE,
             f"something else wrote to the records or the state while run {entry.run_id} was "
-            "publishing"
+            "publishing",
         )
     if given_up:
         mark_given_up(storage, layout, given_up, entry)
@@ -144,9 +147,12 @@ def _move(storage: Storage, layout: Layout, logs: TableLogs, entry: RunEntry, pl
         if lost := [file for file in absent if table_of_file(file.final) not in named]:
             _check_phase(storage, layout, entry.run_id, COMMITTED)
             raise UnpublishableError(
+                LakeCode.FILES_GONE,
                 f"run {entry.run_id} is committed, and {len(lost)} of its {len(plan.publish)} "
-                f"file(s) are gone, the first of them {lost[0].staged}, which was to become "
-                f"{lost[0].final}: bring them back, then `spark-lake recover`"
+                "file(s) are gone, the "
+                f"first of them {lost[0].staged}, which was to become {lost[0].final}: bring them "
+                "back, then "
+                "`spark-lake recover`",
             ) from failure
         _moved(storage, [file for file in plan.publish if file not in absent])
 
@@ -173,7 +179,8 @@ def _check_phase(storage: Storage, layout: Layout, run_id: str, *phases: str) ->
     if entry is None or entry.phase not in phases:
         done = "published" if entry is not None and entry.phase == PUBLISHED else "given up"
         raise LockedError(
-            f"run {run_id} was {done} by another process, which took this one for dead"
+            LakeCode.LOCK_LOST,
+            f"run {run_id} was {done} by another process, which took this one for dead",
         )
 
 
@@ -265,5 +272,8 @@ def verify_staged(storage: Storage, staged: Iterable[StagedFile]) -> None:
     ):
         if size != file.bytes:
             found = "is missing" if size is None else f"has {size} bytes"
-            raise StorageError(f"staged file {file.path} {found}, not {file.bytes}; run again")
+            raise StorageError(
+                LakeCode.STAGED_INCOMPLETE,
+                f"staged file {file.path} {found}, not {file.bytes}; run again",
+            )
     storage.flush(file.path for file in files)

@@ -27,6 +27,7 @@ from target_spark_lake.commit.giving_up import check_given_up, give_up, giving_u
 from target_spark_lake.commit.journal import ROLLED_BACK, aborted_body, decide, head, rewritten
 from target_spark_lake.commit.lock import RunLock, take_lock
 from target_spark_lake.commit.publish import publish, remove_late_copies
+from target_spark_lake.error_codes import LakeCode
 from target_spark_lake.intake.batch_places import sweep_batches
 from target_spark_lake.table.table_record import release_claims
 
@@ -153,7 +154,8 @@ def _settle_state(
         and not store.write(saved.value, chosen.replaces, last.run_id)
     ):
         raise LockedError(
-            f"something else wrote to {store.origin} while the state was brought there; run again"
+            LakeCode.CHANGED_BESIDE,
+            f"something else wrote to {store.origin} while the state was brought there; run again",
         )
     moved = rewritten(storage, layout, last, store.place)
     if saved is not None:

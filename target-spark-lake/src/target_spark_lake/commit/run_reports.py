@@ -24,6 +24,7 @@ from singer_spark.state.source import StateSource
 from singer_spark.state.store import StateStore, same_state
 from target_spark_lake.commit.journal import FAILED
 from target_spark_lake.commit.lock_entry import LockEntry, newest_entry
+from target_spark_lake.error_codes import LakeCode
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -53,7 +54,8 @@ def check_has_run(storage: Storage, pipeline: str) -> None:
     known = pipelines(storage, *KINDS)
     near, listed = nearest(pipeline, known), ", ".join(known) or "none"
     raise ConfigurationError(
-        f"pipeline {pipeline} never ran in {storage.url}{near}; there are: {listed}"
+        LakeCode.PIPELINE_UNKNOWN,
+        f"pipeline {pipeline} never ran in {storage.url}{near}; there are: {listed}",
     )
 
 

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from singer_spark.core.lake_type import columns_from_text
+from singer_spark.error_codes import RunCode
 from singer_spark.errors import DamagedError
 from target_spark_lake.columns.text_columns import NO_TEXTS, TextColumns
 from target_spark_lake.table.changes import StagedFile
@@ -73,7 +74,8 @@ def staged_streams(checkpoint: Checkpoint) -> dict[str, StagedStream]:
         }
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise DamagedError(
-            f"the checkpoint of run {checkpoint.run_id} is damaged ({error})"
+            RunCode.LAKE_FILE_DAMAGED,
+            f"the checkpoint of run {checkpoint.run_id} is damaged ({error})",
         ) from error
 
 

@@ -8,6 +8,7 @@ from typing import Any
 from singer_spark.errors import ProtocolError, StateError
 from singer_spark.state.checkpoint import Checkpoint
 from singer_spark.state.store import same_state
+from target_spark_lake.error_codes import LakeCode
 
 SAVED, FIRST, FULL, RESUME = "saved", "first", "full", "resume"
 
@@ -31,15 +32,18 @@ def check_start(
         return
     if start not in (SAVED, FIRST):
         raise ProtocolError(
-            f"the tap says it starts from {start!r}, which this target does not know"
+            LakeCode.INPUT_OUT_OF_ORDER,
+            f"the tap says it starts from {start!r}, which this target does not know",
         )
     if same_state(saved, value if start == SAVED else None):
         return
     read = "the state that it read" if start == SAVED else "no state"
     who = f" (last committed run: {last})" if saved is not None and last else ""
     raise StateError(
+        LakeCode.STATE_MOVED_ON,
         f"pipeline {pipeline}: the tap started from {read}, but saved is another one{who}; nothing "
-        "was changed, run tap and target again"
+        "was changed, "
+        "run tap and target again",
     )
 
 
@@ -56,12 +60,16 @@ def check_resumed(
     """
     if checkpoint is None:
         raise StateError(
+            LakeCode.RESUMPTION_LOST,
             f"pipeline {pipeline}: the tap goes on from a run that died, but what that run staged "
-            "is gone; nothing was changed, run tap and target again, they start anew"
+            "is gone; nothing "
+            "was changed, run tap and target again, they start anew",
         )
     if not (same_state(checkpoint.state, value) and same_state(checkpoint.resume, resume)):
         raise StateError(
+            LakeCode.RESUMPTION_LOST,
             f"pipeline {pipeline}: the tap goes on from an older place than run "
-            f"{checkpoint.run_id} had staged; nothing was changed, run tap and target again"
+            f"{checkpoint.run_id} had staged; "
+            "nothing was changed, run tap and target again",
         )
     return checkpoint

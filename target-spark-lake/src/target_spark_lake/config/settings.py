@@ -14,6 +14,7 @@ from singer_spark.core.environment import expand, with_numbers
 from singer_spark.core.setting_problems import SDK_SETTINGS, config_problems
 from singer_spark.core.spark_settings import SparkSettings
 from singer_spark.engine.engine import AUTO, LOCAL, SPARK, engine_and_why, is_spark
+from singer_spark.error_codes import RunCode
 from singer_spark.errors import ConfigurationError
 from singer_spark.state.backend import StateBackend
 from target_spark_lake.columns.evolution import DISCARD, EVOLVE, FREEZE
@@ -281,7 +282,7 @@ class TargetSettings:
             *_unavailable(given),
         ]
         if problems:
-            raise ConfigurationError("config: " + "; ".join(problems))
+            raise ConfigurationError(RunCode.BAD_SETTING, "config: " + "; ".join(problems))
         if "batch_roots" in given:
             given["batch_roots"] = tuple(given["batch_roots"])
         given["notify"] = tuple(map(Receiver.of, given.get("notify", ())))

@@ -14,6 +14,7 @@ from singer_spark.core.scratch import scratch_folder
 from singer_spark.core.signals import too_late_to_stop
 from singer_spark.errors import ConfigurationError, LockedError
 from target_spark_lake.config.config_schema import DELTA, ICEBERG
+from target_spark_lake.error_codes import LakeCode
 from target_spark_lake.formats.compaction_plan import COMPACTED, Join, is_small, joined_paths
 from target_spark_lake.formats.table_joining import joined_files, joins_of, reason_against
 from target_spark_lake.table.changes import Commit, TableChange
@@ -94,15 +95,16 @@ def _plans(run: PipelineRun, settings: TargetSettings, stream: str | None) -> It
     ]
     if stream is not None and not found:
         raise ConfigurationError(
+            LakeCode.TABLE_MISSING,
             f"stream {stream}: pipeline {run.layout.pipeline} has no table of it in "
-            f"{run.storage.url}"
+            f"{run.storage.url}",
         )
     for table, record in found:
         if reason := reason_against(run, table, record):
             message = f"stream {record.stream}: {record.format.title()} table {table} {reason}"
             message += f", so compact does not touch it; use {_OTHERS[record.format]}"
             if stream is not None:
-                raise ConfigurationError(message)
+                raise ConfigurationError(LakeCode.TABLE_MISSING, message)
             logger.info("%s", message)
             continue
         files = run.data_files(table)

@@ -13,6 +13,7 @@ from singer_spark.errors import ConfigurationError, SchemaError
 from target_spark_lake.columns.partitioning import folder_names, folder_values, folders_of
 from target_spark_lake.commit.format_check import check_format
 from target_spark_lake.config.config_schema import FORMATS
+from target_spark_lake.error_codes import LakeCode
 from target_spark_lake.table.changes import Commit, TableChange
 from target_spark_lake.table.table_index import FOOTERS_AT_ONCE
 from target_spark_lake.table.table_record import TableRecord, records_of
@@ -43,9 +44,10 @@ def convert(run: PipelineRun, chosen: str, stream: str | None) -> list[str]:
         records = {table: each for table, each in found.items() if stream in (None, each.stream)}
         if not records:
             raise ConfigurationError(
+                LakeCode.TABLE_MISSING,
                 f"pipeline {pipeline} has no table"
                 + (f" of stream {stream}" if stream else "")
-                + " to convert"
+                + " to convert",
             )
         earlier = FORMATS[: FORMATS.index(chosen)]
         changes = tuple(
@@ -70,8 +72,9 @@ def _change(run: PipelineRun, chosen: str, table: str, record: TableRecord) -> T
     assert log is not None
     if log.snapshot(table) is not None:
         raise ConfigurationError(
+            LakeCode.OTHER_FORMAT,
             f"stream {record.stream}: in {table} someone else made a table of format {chosen}; "
-            "move its log away"
+            "move its log away",
         )
     files = {file.path: file.size for file in run.data_files(table)}
     _check_files(log, table, record, files)
@@ -85,15 +88,17 @@ def _check_files(log: TableLog, table: str, record: TableRecord, files: Iterable
     def check(path: str) -> None:
         if tuple(folder_values(folders_of(path[len(table) + 1 :]))) != names:
             raise ConfigurationError(
+                LakeCode.NOT_CONVERTIBLE,
                 f"stream {record.stream}: {path} lies in other hive folders than partition_by "
                 "says, which can't be "
-                "converted; move it away, or load the stream anew with load_method overwrite"
+                "converted; move it away, or load the stream anew with load_method overwrite",
             )
         if other := log.other_columns(record, path):
             raise SchemaError(
+                LakeCode.NOT_CONVERTIBLE,
                 f"stream {record.stream}: in {path} column(s) {', '.join(other)} have another type "
                 "than in the table; "
-                "load the stream anew with load_method overwrite before it is converted"
+                "load the stream anew with load_method overwrite before it is converted",
             )
 
     with ThreadPoolExecutor(FOOTERS_AT_ONCE) as pool:

@@ -25,6 +25,7 @@ from singer_spark.store.parquet_footer import open_parquet
 from target_spark_lake.columns.arrow_columns import fitted
 from target_spark_lake.columns.lake_parquet import LakeFile
 from target_spark_lake.columns.partitioning import folder_values
+from target_spark_lake.error_codes import LakeCode
 from target_spark_lake.layout import folder_name
 from target_spark_lake.stage.place import StagingPlace
 from target_spark_lake.stage.table_rewriter import columns_inside
@@ -177,8 +178,10 @@ class _Comparison:
                         yield fitted(batch, columns)
         except (OSError, ValueError, pa.ArrowException) as error:
             raise StorageError(
+                LakeCode.TABLE_UNREADABLE,
                 f"stream {self._schema.stream}: file {file.path} could not be compared with rows "
-                f"that were sent again: {' '.join(str(error).split())}"
+                "that were sent again: "
+                f"{' '.join(str(error).split())}",
             ) from error
 
     def _is_below(self, metadata: Any, group: int, place: int, kind: pa.DataType | None) -> bool:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from singer_spark.errors import RecordError
+from target_spark_lake.error_codes import LakeCode
 
 if TYPE_CHECKING:
     from singer_spark.core.lake_type import Struct
@@ -27,12 +28,15 @@ def refuse_shrink(stream: str, before: int, after: int, most_percent: float) -> 
     """
     if (before - after) * 100 > before * most_percent:
         raise ShrunkTableError(
+            LakeCode.SHRUNK_TABLE,
             f"stream {stream}: it came whole with {after} rows, and its table has {before} "
             f"({(before - after) * 100 / before:.1f} percent fewer), while max_shrink_percent is "
-            f"{most_percent:g}; nothing was changed. If that is right, run `spark-lake run "
-            "--accept-shrink` once (in a pipe: `target-spark-lake --accept-shrink`; under "
-            "Meltano: TARGET_SPARK_LAKE_MAX_SHRINK_PERCENT=100); else look at the tap's database "
-            "and `where`"
+            f"{most_percent:g}; "
+            "nothing was changed. If that is right, run `spark-lake run --accept-shrink` once (in "
+            "a pipe: "
+            "`target-spark-lake --accept-shrink`; under Meltano: "
+            "TARGET_SPARK_LAKE_MAX_SHRINK_PERCENT=100); else look "
+            "at the tap's database and `where`",
         )
 
 
@@ -60,11 +64,13 @@ class PresentKeys:
         """
         if gone * 100 > living * self.max_deletes_percent:
             raise RecordError(
+                LakeCode.TOO_MANY_DELETES,
                 f"stream {stream}: detect_deletes finds {gone} of the table's {living} rows gone "
-                f"from the source ({gone * 100 / max(living, 1):.1f} percent), and "
-                f"max_deletes_percent is {self.max_deletes_percent:g}; nothing was changed. If "
-                "they are gone, run it once with a greater max_deletes_percent; else look at the "
-                "tap's database and `where`"
+                "from the source "
+                f"({gone * 100 / max(living, 1):.1f} percent), and max_deletes_percent is "
+                f"{self.max_deletes_percent:g}; nothing was changed. If they are gone, run it once "
+                "with a greater "
+                "max_deletes_percent; else look at the tap's database and `where`",
             )
 
 

@@ -13,6 +13,7 @@ from singer_spark.core.metadata_columns import DELETED_AT, TABLE_VERSION, UNCHAN
 from singer_spark.errors import RecordError
 from singer_spark.store.parquet_footer import open_parquet
 from target_spark_lake.columns.staged_metadata import CONTROL_COLUMNS
+from target_spark_lake.error_codes import LakeCode
 from target_spark_lake.formats.rules import MergeRules
 from target_spark_lake.formats.staged_keys import StagedKeys, staged_keys
 from target_spark_lake.layout import file_age
@@ -123,6 +124,7 @@ def _refuse_null_keys(stream: str, keys: tuple[str, ...], staged: Iterable[FileS
             known = each.columns[key]
             if known.nulls:
                 raise RecordError(
+                    LakeCode.KEY_VALUE_MISSING,
                     f"stream {stream}: {known.nulls} record(s) have NULL in the key column {key}; "
-                    "nothing was published"
+                    "nothing was published",
                 )

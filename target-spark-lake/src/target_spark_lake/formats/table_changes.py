@@ -20,6 +20,7 @@ from singer_spark.errors import SingerSparkError, StorageError
 from target_spark_lake.columns.evolution import EvolutionRules, evolve
 from target_spark_lake.columns.staged_metadata import merging_columns
 from target_spark_lake.commit.format_check import check_format
+from target_spark_lake.error_codes import LakeCode
 from target_spark_lake.formats.stream_load import refuse_shrink
 from target_spark_lake.layout import file_age, folder_name
 from target_spark_lake.stage.stager import spark_failure
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from target_spark_lake.commit.pipeline_run import PipelineRun
     from target_spark_lake.formats.stream_load import StreamLoad
     from target_spark_lake.formats.table_writer import TableWriter
-    from target_spark_lake.table.changes import StagedFile
+    from target_spark_lake.table.changes import StagedFile, TableChange
     from target_spark_lake.table_logs.table_log import TableLog
 
     KeepsFiles = Callable[[Struct, Struct], bool]
@@ -221,6 +222,8 @@ def _check_new(run: PipelineRun, log: TableLog, change: TableChange, chosen: str
     check_format(run.storage, run.logs, change.stream, change.table, record, chosen)
     if record is not None:
         raise StorageError(
+            LakeCode.TABLE_LOG_GONE,
             f"{log.missing_message(change.stream, change.table)}; or, to load it anew, remove its "
-            f"folder and its record {run.layout.table_record(change.table)}"
+            "folder and its "
+            f"record {run.layout.table_record(change.table)}",
         )

@@ -28,6 +28,7 @@ from target_spark_lake.columns.lake_parquet import (
     opened_parquet,
 )
 from target_spark_lake.columns.partitioning import folder_names, folder_values
+from target_spark_lake.error_codes import LakeCode
 from target_spark_lake.formats.compaction_plan import Join, planned_joins
 from target_spark_lake.layout import JOINED, table_folders
 from target_spark_lake.stage.place import StagingPlace
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from singer_spark.store.storage import Storage
     from target_spark_lake.commit.pipeline_run import PipelineRun
     from target_spark_lake.config.settings import TargetSettings
+    from target_spark_lake.table.changes import StagedFile
     from target_spark_lake.table.table_record import TableRecord
 
 
@@ -91,7 +93,8 @@ class FileJoiner:
         except (OSError, ValueError, pa.ArrowException) as error:
             cause = " ".join(str(error).split())
             failure = StorageError(
-                f"file {what} could not be joined with others of its table: {cause}"
+                LakeCode.SPARK_TASK_FAILED,
+                f"file {what} could not be joined with others of its table: {cause}",
             )
             raise shortage(error, f"the joined files in {self.folder}") or failure from error
         if join.is_ordered_by_name:
@@ -162,8 +165,9 @@ def _refuse_to_drop(path: str, found: Struct | None, columns: Struct) -> None:
     unknown = ["a type that no column has"] if found is None else list(_unknown(found, columns, ""))
     if unknown:
         raise StorageError(
+            LakeCode.FOREIGN_FILE,
             f"file {path} holds {', '.join(unknown)}, which its table does not have; take it out "
-            "of the table's folder"
+            "of the table's folder",
         )
 
 
@@ -209,7 +213,7 @@ def reason_against(run: PipelineRun, table: str, record: TableRecord) -> str:
         return ""
     snapshot = run.logs.snapshot(table, record)
     if snapshot is None:
-        raise StorageError(log.missing_message(record.stream, table))
+        raise StorageError(LakeCode.TABLE_LOG_GONE, log.missing_message(record.stream, table))
     try:
         snapshot.current_record(record)
     except SchemaError:

@@ -14,6 +14,7 @@ import orjson
 from singer_spark.core.messages import record_prefix
 from singer_spark.errors import ProtocolError
 from singer_spark.store.parquet_footer import open_parquet
+from target_spark_lake.error_codes import LakeCode
 from target_spark_lake.intake.singer_lines import LONGEST_LINE, RecordLines
 
 if TYPE_CHECKING:
@@ -88,7 +89,8 @@ def _whole_lines(stream: str, name: str, place: BatchPlace, most_mb: int | None)
         waiting += len(rest[-1])
         if waiting > LONGEST_LINE:
             raise ProtocolError(
-                f"stream {stream}: batch file {name} has a line of more than {LONGEST_LINE} bytes"
+                LakeCode.BATCH_FILE_DAMAGED,
+                f"stream {stream}: batch file {name} has a line of more than {LONGEST_LINE} bytes",
             )
     if last := b"".join(rest).strip():
         yield last + b"\n"
@@ -109,7 +111,8 @@ def _pieces(stream: str, name: str, place: BatchPlace, most_mb: int | None) -> I
         file.seek(0)
         if magic == PARQUET_MAGIC:
             raise ProtocolError(
-                f"stream {stream}: batch file {name} is a Parquet file, the tap says jsonl"
+                LakeCode.BATCH_FILE_DAMAGED,
+                f"stream {stream}: batch file {name} is a Parquet file, the tap says jsonl",
             )
         # Decided by its bytes: singer-sdk compresses whatever its message says.
         is_compressed = magic.startswith(GZIP_MAGIC)
@@ -121,13 +124,17 @@ def _pieces(stream: str, name: str, place: BatchPlace, most_mb: int | None) -> I
                 expanded += len(piece)
                 if is_compressed and expanded > most:
                     raise ProtocolError(
+                        LakeCode.BATCH_FILE_TOO_LARGE,
                         f"stream {stream}: batch file {name} expands from {place.size} bytes to "
-                        f"more than {most // MEGABYTE} MB; nothing was published. If that is "
-                        "right, set batch_max_expanded_mb"
+                        "more than "
+                        f"{most // MEGABYTE} MB; nothing was published. If that is right, set "
+                        "batch_max_expanded_mb",
                     )
                 yield piece
         except (EOFError, gzip.BadGzipFile, zlib.error) as error:
             raise ProtocolError(
+                LakeCode.BATCH_FILE_DAMAGED,
                 f"stream {stream}: batch file {name} is not a whole gzip file ({error}); nothing "
-                "was published, run the tap again"
+                "was published, run "
+                "the tap again",
             ) from error

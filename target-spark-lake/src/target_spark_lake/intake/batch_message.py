@@ -9,6 +9,7 @@ from typing import Any
 
 from singer_spark.errors import ProtocolError
 from target_spark_lake.config.batch_address import shown
+from target_spark_lake.error_codes import LakeCode
 
 JSONL, PARQUET = "jsonl", "parquet"
 # A Parquet file itself records its compression; for JSON lines the first bytes show it.
@@ -42,8 +43,10 @@ class BatchFile:
         """
         if self.rows not in (None, rows):
             raise ProtocolError(
+                LakeCode.BATCH_FILE_DAMAGED,
                 f"stream {stream}: batch file {self.shown} holds {rows} records, the tap wrote "
-                f"{self.rows}; nothing was published, run the tap again"
+                f"{self.rows}; nothing "
+                "was published, run the tap again",
             )
 
 
@@ -74,7 +77,7 @@ class BatchMessage:
         """
         stream = message.get("stream")
         if not isinstance(stream, str) or not stream:
-            raise ProtocolError("a BATCH message has no stream")
+            raise ProtocolError(LakeCode.BATCH_MESSAGE, "a BATCH message has no stream")
         extracted, version = message.get("time_extracted"), message.get("version")
         return cls(
             stream,
@@ -90,16 +93,18 @@ def _format(stream: str, encoding: object) -> str:
     name, compression = details.get("format"), details.get("compression")
     if not isinstance(name, str) or name not in COMPRESSIONS:
         raise ProtocolError(
+            LakeCode.BATCH_MESSAGE,
             f"stream {stream}: a BATCH message has the format {name!r}; known are "
             f"{', '.join(COMPRESSIONS)}: set "
-            "batch_config of the tap (encoding, format) to one of them"
+            "batch_config of the tap (encoding, format) to one of them",
         )
     if compression not in (None, "", *COMPRESSIONS[name]):
         known = ", ".join(COMPRESSIONS[name])
         raise ProtocolError(
+            LakeCode.BATCH_MESSAGE,
             f"stream {stream}: a BATCH message of format {name} has the compression "
             f"{compression!r}; known are "
-            f"{known}: set batch_config of the tap (encoding, compression) to one of them"
+            f"{known}: set batch_config of the tap (encoding, compression) to one of them",
         )
     return name
 
@@ -107,14 +112,16 @@ def _format(stream: str, encoding: object) -> str:
 def _files(stream: str, manifest: object, entries: object) -> tuple[BatchFile, ...]:
     if not isinstance(manifest, list) or not all(isinstance(url, str) and url for url in manifest):
         raise ProtocolError(
-            f"stream {stream}: the manifest of a BATCH message is not a list of URLs"
+            LakeCode.BATCH_MESSAGE,
+            f"stream {stream}: the manifest of a BATCH message is not a list of URLs",
         )
     if entries is None:
         return tuple(BatchFile(url) for url in manifest)
     if not isinstance(entries, list) or len(entries) != len(manifest):
         raise ProtocolError(
+            LakeCode.BATCH_MESSAGE,
             f"stream {stream}: the list of files in a BATCH message does not match its manifest of "
-            f"{len(manifest)}"
+            f"{len(manifest)}",
         )
     return tuple(
         BatchFile(url, _count(stream, url, each, "rows"), _count(stream, url, each, "bytes"))
@@ -126,7 +133,8 @@ def _count(stream: str, url: str, entry: object, name: str) -> int | None:
     count = entry.get(name) if isinstance(entry, Mapping) else None
     if count is not None and (not isinstance(count, int) or isinstance(count, bool) or count < 0):
         raise ProtocolError(
+            LakeCode.BATCH_MESSAGE,
             f"stream {stream}: a BATCH message gives {name} {count!r} for {shown(url)}, which is "
-            "not a count"
+            "not a count",
         )
     return count

@@ -19,6 +19,7 @@ from singer_spark.errors import ProtocolError, SingerSparkError, StorageError
 from singer_spark.state.run_log import BATCHES
 from singer_spark.store.at_once import each
 from target_spark_lake.config.batch_address import shown
+from target_spark_lake.error_codes import LakeCode
 from target_spark_lake.intake.batch_roots import BatchRoots
 
 if TYPE_CHECKING:
@@ -91,8 +92,10 @@ class BatchPlaces:
                 self._name(storage, path, stream, file.url)
                 if file.bytes not in (None, size):
                     raise ProtocolError(
+                        LakeCode.BATCH_FILE_DAMAGED,
                         f"stream {stream}: batch file {file.shown} has {size} bytes, the tap wrote "
-                        f"{file.bytes}: it is not whole; nothing was published, run the tap again"
+                        f"{file.bytes}: it is "
+                        "not whole; nothing was published, run the tap again",
                     )
                 inside = storage is self._bucket
                 ours = (inside and path.startswith(f"{BATCHES}/")) or _BATCH_FILE.fullmatch(
@@ -100,8 +103,10 @@ class BatchPlaces:
                 ) is not None
                 return BatchPlace(storage, path, size, inside, ours)
         raise refusal or StorageError(
+            LakeCode.BATCH_FILE_MISSING,
             f"stream {stream}: batch file {file.shown} is missing (a run takes the files that it "
-            "loads, so none comes twice); nothing was published, run the tap again"
+            "loads, so none "
+            "comes twice); nothing was published, run the tap again",
         )
 
     def _name(self, storage: Storage, path: str, stream: str, url: str) -> None:
@@ -110,8 +115,10 @@ class BatchPlaces:
             self._named.add((storage.url, path))
         if not is_new:
             raise ProtocolError(
+                LakeCode.BATCH_FILE_MISSING,
                 f"stream {stream}: batch file {shown(url)} was named before in this run, its "
-                "records would come twice; nothing was published"
+                "records would come twice; "
+                "nothing was published",
             )
 
 
@@ -122,7 +129,8 @@ def _size(storage: Storage, path: str, stream: str, url: str) -> int | None:
         raise _unreachable(stream, url, error) from error
     if size is not None and storage.local and not Path(storage.url, path).is_file():
         raise ProtocolError(
-            f"stream {stream}: batch file {shown(url)} is not a plain file; nothing was published"
+            LakeCode.BATCH_FILE_MISSING,
+            f"stream {stream}: batch file {shown(url)} is not a plain file; nothing was published",
         )
     return size
 
@@ -130,9 +138,10 @@ def _size(storage: Storage, path: str, stream: str, url: str) -> int | None:
 def _unreachable(stream: str, url: str, error: Exception) -> StorageError:
     cause = " ".join(str(error).split())
     return StorageError(
+        LakeCode.BATCH_FILE_MISSING,
         f"stream {stream}: batch file {shown(url)} can't be reached with the target's "
         f"storage_options: {cause}; give "
-        "tap and target the same ones, or let the tap write below the bucket"
+        "tap and target the same ones, or let the tap write below the bucket",
     )
 
 

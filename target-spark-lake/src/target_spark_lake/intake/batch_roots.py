@@ -15,6 +15,7 @@ from singer_spark.errors import ProtocolError
 from singer_spark.state.run_log import BATCHES, LAKE_FOLDER
 from singer_spark.store.storage import Storage
 from target_spark_lake.config.batch_address import DiskAddress, StoreAddress, address_of, shown
+from target_spark_lake.error_codes import LakeCode
 
 
 class OtherBucketError(ProtocolError):
@@ -92,8 +93,10 @@ class BatchRoots:
             else "If its tap may write there, add that folder to the target's batch_roots"
         )
         return (OtherBucketError if is_other else ProtocolError)(
+            LakeCode.BATCH_FILE_REFUSED,
             f"stream {stream}: batch file {shown(url)} is refused: {reason} (batch_roots: "
-            f"{roots}); it was not read, and nothing was published. {way_out}"
+            f"{roots}); it was not read, "
+            f"and nothing was published. {way_out}",
         )
 
     def _on_disk(self, path: str) -> tuple[Storage, str] | None:

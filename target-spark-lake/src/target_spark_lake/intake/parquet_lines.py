@@ -14,6 +14,7 @@ from singer_spark.core.metadata_columns import DELETED_AT, METADATA_COLUMNS, TAB
 from singer_spark.errors import RecordError
 from target_spark_lake.columns.arrow_json import json_objects, json_values
 from target_spark_lake.columns.staged_metadata import is_stamped
+from target_spark_lake.error_codes import LakeCode
 from target_spark_lake.intake.batch_lines import frame_members
 from target_spark_lake.intake.singer_lines import RecordLines
 from target_spark_lake.table.parquet_files import open_batch_file
@@ -66,8 +67,10 @@ def _with_texts(rows: pa.RecordBatch, texts: Container[str], name: str) -> pa.Re
                 )
             except pa.ArrowInvalid as error:
                 raise RecordError(
+                    LakeCode.INVALID_RECORD,
                     f"{name}: column {field.name} is text by its SCHEMA, and holds bytes that are "
-                    "not UTF-8; if they are bytes, let the SCHEMA say contentEncoding base64"
+                    "not UTF-8; if they "
+                    "are bytes, let the SCHEMA say contentEncoding base64",
                 ) from error
     return rows
 

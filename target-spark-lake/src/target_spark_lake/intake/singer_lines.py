@@ -19,6 +19,7 @@ import orjson
 
 from singer_spark.core.exact_json import state_from_json
 from singer_spark.errors import ProtocolError
+from target_spark_lake.error_codes import LakeCode
 
 RECORD, STATE = "RECORD", "STATE"
 READ_BYTES = 1 << 21
@@ -88,7 +89,8 @@ class LineRouter:
             self._rest_bytes += len(piece)
             if self._rest_bytes > LONGEST_LINE:
                 raise ProtocolError(
-                    f"input line {self._next_line} is longer than {LONGEST_LINE} bytes"
+                    LakeCode.INPUT_MALFORMED,
+                    f"input line {self._next_line} is longer than {LONGEST_LINE} bytes",
                 )
             return
         lines = b"".join((*self._rest, piece[:end]))
@@ -108,7 +110,8 @@ class LineRouter:
             if not isinstance(error.__cause__, orjson.JSONDecodeError):
                 raise
             raise DeadTapError(
-                f"{error}; the input ends there, the tap died; nothing was published"
+                LakeCode.TAP_DIED,
+                f"{error.message}; the input ends there, the tap died; nothing was published",
             ) from error
         if routed is not None:
             yield routed
@@ -186,19 +189,22 @@ def parse_line(line: bytes, number: int) -> dict[str, Any]:
         odd = _exactly(line, RECORD, STATE)
         if odd is None:
             raise ProtocolError(
-                f"input line {number} is not JSON ({error}): {_shown(line)}"
+                LakeCode.INPUT_MALFORMED,
+                f"input line {number} is not JSON ({error}): {_shown(line)}",
             ) from error
         return odd
     if not isinstance(message, dict) or not isinstance(message.get("type"), str):
         raise ProtocolError(
-            f"input line {number} is not a Singer message, it has no type: {_shown(line)}"
+            LakeCode.INPUT_MALFORMED,
+            f"input line {number} is not a Singer message, it has no type: {_shown(line)}",
         )
     if message["type"].upper() != STATE:
         return message
     state = _exactly(line, STATE)
     if state is None:
         raise ProtocolError(
-            f"input line {number} is a STATE that is nested too deeply: {_shown(line)}"
+            LakeCode.INPUT_MALFORMED,
+            f"input line {number} is a STATE that is nested too deeply: {_shown(line)}",
         )
     return state
 
@@ -245,10 +251,13 @@ def _head_of_deep(line: bytes) -> dict[str, Any] | None:
 def _record_stream(message: dict[str, Any], number: int) -> str:
     stream = message.get("stream")
     if not isinstance(stream, str) or not stream:
-        raise ProtocolError(f"input line {number} is a RECORD without a stream")
+        raise ProtocolError(
+            LakeCode.INPUT_MALFORMED, f"input line {number} is a RECORD without a stream"
+        )
     if not isinstance(message.get("record"), dict):
         raise ProtocolError(
-            f"input line {number} is a RECORD of stream {stream} without a record object"
+            LakeCode.INPUT_MALFORMED,
+            f"input line {number} is a RECORD of stream {stream} without a record object",
         )
     return stream
 

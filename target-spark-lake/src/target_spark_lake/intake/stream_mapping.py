@@ -15,6 +15,7 @@ from singer_sdk.mapper import PluginMapper, RemoveRecordTransform
 from singer_spark.core.exact_json import from_json, to_json
 from singer_spark.core.messages import KEYS_OF, STREAM_ANNOTATIONS, keys_stream
 from singer_spark.errors import ConfigurationError, ProtocolError
+from target_spark_lake.error_codes import LakeCode
 from target_spark_lake.intake.singer_lines import RecordLines
 
 JSON = dict[str, Any]
@@ -85,9 +86,12 @@ class StreamMapping:
             ]
             if changed and fnmatch(keys_of, mapping.get("__source__", name)):
                 raise ConfigurationError(
+                    LakeCode.DELETES_UNSUITABLE,
                     f"stream {keys_of}: stream_maps change its key {', '.join(changed)}, so the "
-                    "keys that the tap sends for detect_deletes would fit no row; leave the key "
-                    "as it is, or take detect_deletes out of the tap's config"
+                    "keys that the tap "
+                    "sends for detect_deletes would fit no row; leave the key as it is, or take "
+                    "detect_deletes out of "
+                    "the tap's config",
                 )
         maps = [
             each
@@ -121,8 +125,12 @@ def _parsed(line: bytes, lines: RecordLines, number: int) -> JSON:
         message = from_json(line)
     except (ValueError, RecursionError, InvalidOperation) as error:
         raise ProtocolError(
-            f"stream {lines.stream}: {place} {number} is not JSON: {error}"
+            LakeCode.INPUT_MALFORMED,
+            f"stream {lines.stream}: {place} {number} is not JSON: {error}",
         ) from error
     if not isinstance(message, dict) or not isinstance(message.get("record"), dict):
-        raise ProtocolError(f"stream {lines.stream}: {place} {number} has no record object")
+        raise ProtocolError(
+            LakeCode.INPUT_MALFORMED,
+            f"stream {lines.stream}: {place} {number} has no record object",
+        )
     return message

@@ -10,6 +10,7 @@ from singer_spark.core.messages import CURSOR_ORDER, LATE_ROWS, SENT_SINCE, SOUR
 from singer_spark.core.metadata_columns import DELETED_AT, METADATA_COLUMNS
 from singer_spark.core.schema_mapping import json_types, single_branch
 from singer_spark.core.sql_type import annotated_type
+from singer_spark.error_codes import RunCode
 from singer_spark.errors import ConfigurationError, ProtocolError
 from target_spark_lake.columns.declared_columns import declared_types, read_as_declared
 from target_spark_lake.columns.partitioning import Partitioning
@@ -23,6 +24,7 @@ from target_spark_lake.config.config_schema import (
 )
 from target_spark_lake.config.settings import TargetSettings
 from target_spark_lake.config.stream_options import StreamOptions
+from target_spark_lake.error_codes import LakeCode
 
 JSON = dict[str, Any]
 
@@ -120,18 +122,23 @@ class StreamSchema:
         """
         stream, schema = message.get("stream"), message.get("schema")
         if not isinstance(stream, str) or not stream or not isinstance(schema, dict):
-            raise ProtocolError("a SCHEMA message has no stream or no schema")
+            raise ProtocolError(
+                LakeCode.SCHEMA_MESSAGE, "a SCHEMA message has no stream or no schema"
+            )
         if not isinstance(schema.get("properties"), dict) or not schema["properties"]:
             # The SDK's test suite for targets sends one like this.
             raise ProtocolError(
+                RunCode.NO_COLUMNS,
                 f"stream {stream}: its SCHEMA has no properties, so its table would have no "
-                "columns; deselect it in the tap's catalog"
+                "columns; deselect it "
+                "in the tap's catalog",
             )
         try:
             schema = with_objects(schema)
         except RecursionError as error:
             raise ProtocolError(
-                f"stream {stream}: the schema of its SCHEMA is nested too deeply"
+                LakeCode.SCHEMA_MESSAGE,
+                f"stream {stream}: the schema of its SCHEMA is nested too deeply",
             ) from error
         _check_annotations(stream, schema)
         options = settings.options_of(stream)
@@ -175,14 +182,17 @@ class StreamSchema:
         """
         if self.load_method != earlier.load_method:
             raise ProtocolError(
+                LakeCode.SCHEMA_MESSAGE,
                 f"stream {self.stream}: a second SCHEMA changes the load method from "
-                f"{earlier.load_method} to {self.load_method} within one run"
+                f"{earlier.load_method} to "
+                f"{self.load_method} within one run",
             )
         if self.merges and self.key_properties != earlier.key_properties:
             raise ProtocolError(
+                LakeCode.SCHEMA_MESSAGE,
                 f"stream {self.stream}: a second SCHEMA changes the primary key from "
                 f"{', '.join(earlier.key_properties)} to {', '.join(self.key_properties)} within "
-                "one run"
+                "one run",
             )
         in_order = self.schema.get(CURSOR_ORDER) == SOURCE_ORDER
         kept = (
@@ -217,8 +227,9 @@ def load_method_of(
     method = options.load_method or schema.get("x-load-method") or mirror or setting or last
     if method not in LOAD_METHODS:
         raise ConfigurationError(
+            LakeCode.BAD_LOAD_METHOD,
             f"stream {stream}: load_method {method!r} is unknown; use one of "
-            f"{', '.join(LOAD_METHODS)}"
+            f"{', '.join(LOAD_METHODS)}",
         )
     return str(method)
 
@@ -262,7 +273,9 @@ def _own_schema(schema: JSON, options: StreamOptions, *, marked: bool) -> JSON:
 def _check_annotations(stream: str, schema: Mapping[str, Any]) -> None:
     for name in ("x-load-method", "x-replication-method", "x-extent"):
         if not isinstance(schema.get(name), str | None):
-            raise ProtocolError(f"stream {stream}: {name} of its SCHEMA is not a text")
+            raise ProtocolError(
+                LakeCode.SCHEMA_MESSAGE, f"stream {stream}: {name} of its SCHEMA is not a text"
+            )
 
 
 def _keys(message: Mapping[str, Any], options: StreamOptions, stream: str) -> tuple[str, ...]:
@@ -277,7 +290,8 @@ def _keys(message: Mapping[str, Any], options: StreamOptions, stream: str) -> tu
         or not all(isinstance(key, str) for key in keys)
     ):
         raise ProtocolError(
-            f"stream {stream}: the key_properties of its SCHEMA are not a list of names"
+            LakeCode.SCHEMA_MESSAGE,
+            f"stream {stream}: the key_properties of its SCHEMA are not a list of names",
         )
     return tuple(keys)
 
@@ -293,7 +307,8 @@ def _bookmarks(message: Mapping[str, Any], stream: str) -> tuple[str, ...]:
     ):
         # They tell a delta from a whole table, so nothing is guessed about them.
         raise ProtocolError(
-            f"stream {stream}: the bookmark_properties of its SCHEMA are not a list of names"
+            LakeCode.SCHEMA_MESSAGE,
+            f"stream {stream}: the bookmark_properties of its SCHEMA are not a list of names",
         )
     return _names(names)
 
@@ -301,30 +316,37 @@ def _bookmarks(message: Mapping[str, Any], stream: str) -> tuple[str, ...]:
 def _refuse_own_names(stream: str, properties: JSON) -> None:
     if own := [name for name in properties if name.lower().startswith(OWN_PREFIX)]:
         raise ConfigurationError(
+            LakeCode.COLUMN_NAME,
             f"stream {stream}: column {', '.join(own)}: names that begin with {OWN_PREFIX} are the "
             "target's own; "
-            "rename it by a stream map or in a query, or deselect it in the tap's catalog"
+            "rename it by a stream map or in a query, or deselect it in the tap's catalog",
         )
 
 
 def _check_keys(stream: str, method: str, keys: tuple[str, ...], properties: JSON) -> None:
     if not keys:
         raise ConfigurationError(
+            LakeCode.NO_KEY,
             f"stream {stream}: load_method {method} needs a primary key, and its SCHEMA has none; "
-            "give it key_properties in stream_options, or use append-only or overwrite"
+            "give it "
+            "key_properties in stream_options, or use append-only or overwrite",
         )
     unknown = [key for key in keys if key not in properties]
     own = [key for key in keys if key in METADATA_COLUMNS]
     if own:
         raise ConfigurationError(
+            LakeCode.BAD_KEY,
             f"stream {stream}: its key column {', '.join(own)} is named like a metadata column, "
-            "whose values are the target's own; rename it by a stream map or in a query, or give "
-            "it other key_properties in stream_options"
+            "whose values are the "
+            "target's own; rename it by a stream map or in a query, or give it other "
+            "key_properties in stream_options",
         )
     if unknown:
         raise ConfigurationError(
+            LakeCode.BAD_KEY,
             f"stream {stream}: its primary key {', '.join(unknown)} is not a property of its "
-            "SCHEMA; correct key_properties in stream_options"
+            "SCHEMA; correct "
+            "key_properties in stream_options",
         )
 
 
@@ -343,14 +365,18 @@ def _cursor(
         )
     if options.cursor in METADATA_COLUMNS:
         raise ConfigurationError(
+            LakeCode.BAD_KEY,
             f"stream {stream}: its cursor {options.cursor} is a metadata column, whose values are "
-            "the target's own; take it out of stream_options, so that the last received row of a "
-            "key stays, or name another column"
+            "the target's own; "
+            "take it out of stream_options, so that the last received row of a key stays, or name "
+            "another column",
         )
     if options.cursor not in properties:
         raise ConfigurationError(
+            LakeCode.BAD_KEY,
             f"stream {stream}: its cursor {options.cursor} is not a property of its SCHEMA; "
-            "correct it in stream_options"
+            "correct it in "
+            "stream_options",
         )
     return (options.cursor,)
 

@@ -14,6 +14,7 @@ from target_spark_lake.columns.declared_columns import declared_types
 from target_spark_lake.columns.evolution import EvolutionRules
 from target_spark_lake.config.config_schema import APPEND_ONLY, LONGEST_NAME, QUARANTINE
 from target_spark_lake.config.settings import TargetSettings
+from target_spark_lake.error_codes import LakeCode
 from target_spark_lake.intake.spool import batch_bytes
 from target_spark_lake.intake.stream_schema import StreamSchema
 from target_spark_lake.intake.undeclared_members import undeclared_members
@@ -51,7 +52,9 @@ class RecordBeforeSchemaError(ProtocolError, RecordsWithoutSchemaException):
     """A RECORD came before the SCHEMA of its stream."""
 
     def __init__(self, what: str, stream: str) -> None:
-        super().__init__(f"{what} of stream {stream} came before its SCHEMA")
+        super().__init__(
+            LakeCode.RECORD_BEFORE_SCHEMA, f"{what} of stream {stream} came before its SCHEMA"
+        )
 
 
 class Batches:
@@ -107,7 +110,8 @@ class Batches:
         """
         if stream in self.sinks:
             raise ProtocolError(
-                f"the tap begins stream {stream} again, of which it has sent something already"
+                LakeCode.INPUT_OUT_OF_ORDER,
+                f"the tap begins stream {stream} again, of which it has sent something already",
             )
         if (adopted := self.adopted.get(stream)) is None:
             return
@@ -120,9 +124,10 @@ class Batches:
         missing = sorted(set(self.adopted) - set(self.sinks) - self.skipped)
         if missing:
             raise ProtocolError(
+                LakeCode.INPUT_OUT_OF_ORDER,
                 f"the tap resumed a run that died, but sent no SCHEMA for {', '.join(missing)}, "
                 "although that run "
-                "had sent records of it; nothing was published, run the tap with --no-resume"
+                "had sent records of it; nothing was published, run the tap with --no-resume",
             )
 
     def wait_for_states(self) -> None:
@@ -174,9 +179,11 @@ class Batches:
         for each, place in streams:
             if (keeper := histories.get(place)) is not None:
                 raise ConfigurationError(
+                    LakeCode.TABLE_TAKEN,
                     f"stream {each.stream}: its table would be {place}, where stream "
-                    f"{keeper.stream} keeps its history (load_method {keeper.load_method}); give "
-                    "one of them another `path` in stream_options"
+                    f"{keeper.stream} keeps its history "
+                    f"(load_method {keeper.load_method}); give one of them another `path` in "
+                    "stream_options",
                 )
 
     def _follow(self, sink: StreamSink, schema: StreamSchema) -> None:
@@ -246,7 +253,10 @@ class Batches:
         if sink is None:
             raise RecordBeforeSchemaError(what, stream)
         if stream in self.skipped:
-            raise ProtocolError(f"{what} of stream {stream}, which the tap had given up")
+            raise ProtocolError(
+                LakeCode.INPUT_OUT_OF_ORDER,
+                f"{what} of stream {stream}, which the tap had given up",
+            )
         return sink
 
     def are_full(self) -> bool:
@@ -295,7 +305,8 @@ def _check_name(stream: str, *, local: bool) -> None:
     size = len(folder_name(stream))
     if local and size > LONGEST_NAME:
         raise ConfigurationError(
+            LakeCode.TABLE_NAME,
             f"stream {stream}: its folder's name would have {size} bytes, and a file system takes "
             f"{LONGEST_NAME} here; "
-            'give it a shorter one by stream_maps ({"' + stream + '": {"__alias__": "short"}})'
+            'give it a shorter one by stream_maps ({"' + stream + '": {"__alias__": "short"}})',
         )

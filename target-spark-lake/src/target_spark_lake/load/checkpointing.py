@@ -18,6 +18,7 @@ from singer_spark.errors import StateError
 from target_spark_lake.columns.text_columns import NO_TEXTS
 from target_spark_lake.commit.staged_stream import StagedStream, staged_streams
 from target_spark_lake.commit.start_check import check_resumed
+from target_spark_lake.error_codes import LakeCode
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -211,9 +212,10 @@ def adopt(
     if changed:
         run.checkpoint.discard()
         raise StateError(
+            LakeCode.RESUMPTION_LOST,
             f"the target's {', '.join(changed)} changed since run {checkpoint.run_id} died, so the "
             "rows that it staged "
-            "can't be used; nothing was changed, run tap and target again, they start anew"
+            "can't be used; nothing was changed, run tap and target again, they start anew",
         )
     streams = staged_streams(checkpoint)
     logger.info(

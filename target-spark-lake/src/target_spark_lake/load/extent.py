@@ -14,6 +14,7 @@ from singer_spark.core.messages import AGAIN, ASK, HOW, REPLACE, STREAMS, UNASKE
 from singer_spark.errors import ConfigurationError
 from target_spark_lake.commit.bookmarks import bookmarks_of
 from target_spark_lake.config.config_schema import APPEND_ONLY
+from target_spark_lake.error_codes import LakeCode
 from target_spark_lake.formats.stream_load import StreamLoad
 from target_spark_lake.intake.stream_schema import load_method_of
 
@@ -81,9 +82,12 @@ class Extents:
             else "run `spark-lake state reset`, and the tap without a state"
         )
         raise ConfigurationError(
+            LakeCode.BAD_LOAD_METHOD,
             f"stream {schema.stream}: this run may send only what changed ({reason}), and "
-            f"load_method {schema.load_method} would leave nothing else in the table; nothing was "
-            f"changed, use upsert or append-only for it, or {anew}"
+            "load_method "
+            f"{schema.load_method} would leave nothing else in the table; nothing was changed, use "
+            "upsert or "
+            f"append-only for it, or {anew}",
         )
 
 
@@ -113,9 +117,12 @@ def replaced_streams(
             filled.append(stream)
     if how == ASK and filled:
         raise ConfigurationError(
+            LakeCode.APPENDED_TWICE,
             f"--full reads {', '.join(filled)} from the start, and the append-only table(s) have "
-            "those rows already: nothing was changed; give --replace (each table becomes what the "
-            "source is now) or --append-again (all rows are appended once more) beside --full"
+            "those rows already: "
+            "nothing was changed; give --replace (each table becomes what the source is now) or "
+            "--append-again (all "
+            "rows are appended once more) beside --full",
         )
     if filled:
         logger.info(

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from singer_spark.core.messages import ON_STREAM_ERROR, SKIP, STRANGERS, keys_stream
 from singer_spark.errors import ConfigurationError, SchemaError, SkippedStreamsError, SourceError
+from target_spark_lake.error_codes import LakeCode
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -71,9 +72,11 @@ class LeftOut:
         )
         if arrived:
             raise SourceError(
+                LakeCode.KNOWN_STREAM_SKIPPED,
                 f"{', '.join(f'stream {each}' for each in arrived)}: the tap can't read it, its "
-                "own log says why, and it arrived before; nothing was published: mend that, or "
-                "set the tap's on_stream_error to skip"
+                "own log says why, and "
+                "it arrived before; nothing was published: mend that, or set the tap's "
+                "on_stream_error to skip",
             )
 
     def without(self, value: JSON | None, saved: Mapping[str, Any] | None) -> JSON | None:
@@ -94,8 +97,10 @@ class LeftOut:
         """After the commit: SkippedStreamsError if streams were left out."""
         if self.reasons:
             raise SkippedStreamsError(
+                LakeCode.STREAMS_SKIPPED,
                 f"{len(self.reasons)} stream(s) did not arrive, their tables and bookmarks stay, "
-                f"the others are committed (on_stream_error): {'; '.join(self.reasons.values())}"
+                "the others are "
+                f"committed (on_stream_error): {'; '.join(self.reasons.values())}",
             )
 
     def _is_new_stranger(self, stream: str) -> bool:

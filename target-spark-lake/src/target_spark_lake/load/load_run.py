@@ -30,6 +30,7 @@ from singer_spark.state.tap_failure import take_failure
 from target_spark_lake.commit.saving import Saving, state_to_save
 from target_spark_lake.commit.start_check import FIRST, RESUME, SAVED
 from target_spark_lake.commit.watermark import watermarks
+from target_spark_lake.error_codes import LakeCode
 from target_spark_lake.formats.stream_load import ShrunkTableError
 from target_spark_lake.intake.batch_message import BatchMessage
 from target_spark_lake.intake.singer_lines import DeadTapError, RecordLines
@@ -189,7 +190,9 @@ class LoadRun:
         """Take a STATE: the first one is compared with the saved state, the last one is saved."""
         value, resume = message.get("value"), message.get("resume")
         if not isinstance(value, dict):
-            raise ProtocolError("a STATE message has no value, or it is not an object")
+            raise ProtocolError(
+                LakeCode.INPUT_MALFORMED, "a STATE message has no value, or it is not an object"
+            )
         if self._complete and not same_state(value, self._state):
             self._refuse_after_end("another STATE")
         if self._state is None:
@@ -208,9 +211,10 @@ class LoadRun:
         """
         if self._complete:
             raise ProtocolError(
+                LakeCode.INPUT_OUT_OF_ORDER,
                 f'{what} came after the tap\'s last STATE ("final": true), which does not cover '
                 "it; nothing was "
-                "published, the state stays: give the target the output of one run of one tap"
+                "published, the state stays: give the target the output of one run of one tap",
             )
 
     def _skip(self, streams: object) -> None:
@@ -240,7 +244,8 @@ class LoadRun:
         stream, version = message.get("stream"), message.get("version")
         if not isinstance(stream, str) or not isinstance(version, int):
             raise ProtocolError(
-                "an ACTIVATE_VERSION message has no stream, or no number as its version"
+                LakeCode.INPUT_MALFORMED,
+                "an ACTIVATE_VERSION message has no stream, or no number as its version",
             )
         self._refuse_after_end(f"an ACTIVATE_VERSION of stream {stream}")
         self._activated[stream] = max(version, self._activated.get(stream, version))
@@ -255,12 +260,14 @@ class LoadRun:
         sinks = self._batches.sinks
         if self._announced and not self._complete:
             raise DeadTapError(
+                LakeCode.TAP_DIED,
                 "the input ended before the tap's last STATE: the tap died; nothing was published, "
-                "the state stays"
+                "the state stays",
             )
         if self._state is None and not sinks:
             nothing = EmptyInputError(
-                "the input held no message: the tap did not start, its own log says why"
+                LakeCode.INPUT_EMPTY,
+                "the input held no message: the tap did not start, its own log says why",
             )
             logger.warning(
                 "%s; nothing was changed, `spark-lake runs` shows it as a failed run", nothing
@@ -355,7 +362,7 @@ class LoadRun:
                 self._run.storage, self._run.layout.pipeline, os.environ, self._began
             )
             if reason is not None:
-                return TapFailedError(f"{TAP_FAILED}{reason}")
+                return TapFailedError(LakeCode.TAP_FAILED, f"{TAP_FAILED}{reason}")
         return error
 
     def _start(self, message: JSON, value: JSON) -> None:
@@ -378,7 +385,8 @@ class LoadRun:
         if start == RESUME:
             if self._batches.sinks:
                 raise ProtocolError(
-                    "the tap resumes a run that died, but its first message is not the STATE"
+                    LakeCode.INPUT_OUT_OF_ORDER,
+                    "the tap resumes a run that died, but its first message is not the STATE",
                 )
             self._batches.adopt(
                 adopt(self._run, value, message.get("resume"), self._settings_of_rows)
@@ -418,8 +426,9 @@ class LoadRun:
                 stdout.write(bare_state(state))
         except OSError as error:
             raise ClosedOutputError(
+                LakeCode.OUTPUT_CLOSED,
                 "the run is committed and its state is saved, but it could not be printed: "
-                f"{error.strerror}"
+                f"{error.strerror}",
             ) from error
 
     def _clean(self) -> None:

@@ -14,6 +14,7 @@ from singer_spark.state.run_log import ABORTED, RunEntry, read_entry
 from target_spark_lake.commit.journal import reason_of
 from target_spark_lake.commit.watermark import unread_lags
 from target_spark_lake.config.receivers import FAILED, LAG, RECOVERED, SCHEMA, SUCCEEDED, Receiver
+from target_spark_lake.error_codes import LakeCode
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -184,7 +185,9 @@ def without_values(reason: str) -> str:
     """A failure's reason without the values of records: receivers may not be allowed to read the
     data.
     """
-    found = (_TAP_QUOTING if reason.startswith(TAP_FAILED) else _QUOTING).search(reason)
+    # What 0.1.0 wrote has no code.
+    of_tap = reason.removeprefix(f"{LakeCode.TAP_FAILED} ").startswith(TAP_FAILED)
+    found = (_TAP_QUOTING if of_tap else _QUOTING).search(reason)
     return f"{reason[: found.end()]}…; `spark-lake runs` shows it whole" if found else reason
 
 

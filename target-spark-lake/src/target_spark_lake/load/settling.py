@@ -30,6 +30,7 @@ from target_spark_lake.columns.text_columns import JsonTexts, path_to
 from target_spark_lake.commit.bookmarks import bookmarks_of
 from target_spark_lake.commit.format_check import check_format
 from target_spark_lake.config.config_schema import ICEBERG
+from target_spark_lake.error_codes import LakeCode
 from target_spark_lake.layout import HISTORY, folder_name
 from target_spark_lake.load.sink import SettledStream, StreamSink
 from target_spark_lake.stage.batch_plan import BatchPlan, BatchTimes
@@ -72,8 +73,9 @@ def settle(sink: StreamSink, settings: TargetSettings, run: PipelineRun) -> Sett
         schema = sink.schema
         problem = unreadable(schema.schema, error)
         raise SchemaError(
+            LakeCode.SCHEMA_UNUSABLE,
             f"stream {schema.stream}: its JSON Schema is malformed: {problem}; correct it in the "
-            "tap or its catalog"
+            "tap or its catalog",
         ) from error
 
 
@@ -134,8 +136,10 @@ def _checked(schema: StreamSchema, settings: TargetSettings) -> str | None:
     problem = schema_problem(schema.schema)
     if problem and settings.validate_records:
         raise SchemaError(
+            LakeCode.SCHEMA_UNUSABLE,
             f"stream {schema.stream}: its JSON Schema is malformed: {problem}; correct it in the "
-            "tap or its catalog, or set validate_records to false"
+            "tap or its catalog, "
+            "or set validate_records to false",
         )
     return problem
 
@@ -222,15 +226,19 @@ def _refuse_gap(sink: StreamSink, run: PipelineRun) -> None:
     for table, problem in unreadable.items():
         if table.rpartition("/")[2] == folder_name(stream):
             raise StorageError(
-                f"stream {stream}: its rows so far may be in table {table}, but {problem}"
+                LakeCode.TABLE_MOVED,
+                f"stream {stream}: its rows so far may be in table {table}, but {problem}",
             )
     if elsewhere:
         raise ConfigurationError(
+            LakeCode.TABLE_MOVED,
             f"stream {stream}: this run may send only what changed since its bookmark, and its "
-            f"rows so far are in table {elsewhere[0]}, not in {sink.table}; nothing was written: "
-            f"set `path` back, or run `spark-lake state reset --stream {stream}` first, so that "
-            f"the next run loads all of it into {sink.table} (with start_value in the tap, what is "
-            "newer than that)"
+            "rows so far are in "
+            f"table {elsewhere[0]}, not in {sink.table}; nothing was written: set `path` back, or "
+            "run `spark-lake "
+            f"state reset --stream {stream}` first, so that the next run loads all of it into "
+            f"{sink.table} (with "
+            "start_value in the tap, what is newer than that)",
         )
 
 
@@ -307,11 +315,14 @@ def _check_depth(stream: str, columns: Struct) -> None:
 
     if found := unopenable(deep):
         raise SchemaError(
+            LakeCode.COLUMN_NESTED,
             f"stream {stream}: column(s) {', '.join(found)} of its table are nested so deeply that "
-            f"no reader opens their files ({cut(next(iter(found.values())), 120)}); nothing was "
-            "written: load the stream into another table (`spark-lake state reset --stream "
-            f"{stream}`, then stream_options, path), where what is below {MOST_LEVELS} levels is "
-            "JSON text"
+            "no reader opens "
+            f"their files ({cut(next(iter(found.values())), 120)}); nothing was written: load the "
+            "stream into another "
+            f"table (`spark-lake state reset --stream {stream}`, then stream_options, path), where "
+            "what is below "
+            f"{MOST_LEVELS} levels is JSON text",
         )
 
 
@@ -368,6 +379,7 @@ def _settle_texts(
         names = ", ".join(path[1:] for path in refused)
         asked = ", ".join(f'"{path[1:].partition("/")[0]}": "TEXT"' for path in refused)
         raise SchemaError(
+            LakeCode.TYPE_CONFLICT,
             f"stream {schema.stream}: by its SCHEMA column(s) {names} may be text or something "
             "else, and in the table "
             'texts have no quotes there, so that 1 and "1" would be one value; nothing was '
@@ -376,7 +388,7 @@ def _settle_texts(
             "state reset --stream "
             f"{schema.stream}`, then stream_options, path), or keep every value as its text and 1 "
             'and "1" as one '
-            f"(stream_options, columns: {{{asked}}})"
+            f"(stream_options, columns: {{{asked}}})",
         )
     if texts.mixing and sink.settled is None:
         logger.warning(

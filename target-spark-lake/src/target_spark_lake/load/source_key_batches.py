@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from singer_spark.core.messages import KEYS_OF
 from singer_spark.errors import ConfigurationError, ProtocolError
 from target_spark_lake.config.config_schema import APPEND_ONLY
+from target_spark_lake.error_codes import LakeCode
 from target_spark_lake.formats.stream_load import PresentKeys
 from target_spark_lake.intake.spool import batch_bytes
 from target_spark_lake.intake.stream_schema import StreamSchema
@@ -71,8 +72,10 @@ class KeyBatches:
         of = sinks.get(keys_of) if isinstance(keys_of, str) else None
         if not isinstance(stream, str) or of is None or stream in sinks:
             raise ProtocolError(
+                LakeCode.SCHEMA_MESSAGE,
                 f"stream {stream}: its SCHEMA says {KEYS_OF} {keys_of!r}, which is not a stream "
-                "whose SCHEMA came before"
+                "whose SCHEMA came "
+                "before",
             )
         names = _names(message, of.schema)
         known = self._keys.get(stream)
@@ -88,7 +91,9 @@ class KeyBatches:
                 )
         elif known is None or known.of is not of or known.sink.schema.key_properties != names:
             raise ProtocolError(
-                f"stream {stream}: a second SCHEMA within one run has another {KEYS_OF} {keys_of!r}"
+                LakeCode.SCHEMA_MESSAGE,
+                f"stream {stream}: a second SCHEMA within one run has another {KEYS_OF} "
+                f"{keys_of!r}",
             )
         return True
 
@@ -149,14 +154,19 @@ def _names(message: JSON, of: StreamSchema) -> tuple[str, ...]:
     sent = message.get("key_properties")
     if of.method.keeps_versions:
         raise ConfigurationError(
+            LakeCode.DELETES_UNSUITABLE,
             f"stream {of.stream}: detect_deletes needs a table with one row for each key, and "
-            f"load_method {of.load_method} never removes a row; use upsert or append-dedup, or "
-            "take detect_deletes out of the tap's config"
+            "load_method "
+            f"{of.load_method} never removes a row; use upsert or append-dedup, or take "
+            "detect_deletes out of the "
+            "tap's config",
         )
     if not isinstance(sent, list) or (of.merges and set(sent) != set(of.key_properties)):
         shown = ", ".join(map(str, sent)) if isinstance(sent, list) and sent else "nothing"
         raise ConfigurationError(
+            LakeCode.DELETES_UNSUITABLE,
             f"stream {of.stream}: the tap sends its present keys by {shown}, and the table's key "
-            f"is {', '.join(of.key_properties)}; give tap and target the same key_properties"
+            "is "
+            f"{', '.join(of.key_properties)}; give tap and target the same key_properties",
         )
     return of.key_properties

@@ -16,6 +16,7 @@ from singer_spark.core.config_file import read_variables
 from singer_spark.errors import ConfigurationError
 from singer_spark.program.logs import LEVELS
 from target_spark_lake.config.config_schema import CODECS, FORMATS, LOAD_METHODS
+from target_spark_lake.error_codes import LakeCode
 from target_spark_lake.ops.check import lines_of
 from target_spark_lake.ops.command import PROGRAM, Command, installed
 from target_spark_lake.ops.init_pipeline import InitReport, init
@@ -94,8 +95,9 @@ def _flags(parser: argparse.ArgumentParser) -> None:
 def _run(chosen: argparse.Namespace) -> None:
     if chosen.password is not None:
         raise ConfigurationError(
+            LakeCode.PASSWORD_SHOWN,
             "nothing was written: a password on the command line can be read by everybody; "
-            "--password-variable NAME names the environment variable that holds it"
+            "--password-variable NAME names the environment variable that holds it",
         )
     known: JSON = {name: getattr(chosen, name) for name in NewPipeline.__dataclass_fields__}
     asks = sys.stdin.isatty() and not all(known[name] for name in NEEDED)
@@ -104,7 +106,8 @@ def _run(chosen: argparse.Namespace) -> None:
     if lacking := [name for name in NEEDED if not known[name]]:
         flags = ", ".join("--" + name.replace("_", "-") for name in lacking)
         raise ConfigurationError(
-            f"nothing was written: {flags} must be given (on a terminal init asks)"
+            LakeCode.BAD_ANSWER,
+            f"nothing was written: {flags} must be given (on a terminal init asks)",
         )
     values: JSON = {
         name: tuple(each) if name in SEVERAL else each

@@ -9,7 +9,9 @@ from typing import Any
 
 from singer_spark.core.signals import too_late_to_stop
 from singer_spark.core.whole_file import write_whole
+from singer_spark.error_codes import RunCode
 from singer_spark.errors import ConfigurationError
+from target_spark_lake.error_codes import LakeCode
 from target_spark_lake.ops.command import DEFAULT_CONFIG, PROGRAM, installed
 from target_spark_lake.ops.meltano_yml import TAP, TARGET, MeltanoEntry
 from target_spark_lake.ops.new_pipeline import NewPipeline, text_of
@@ -62,14 +64,17 @@ def init(
     }
     if len(files) < 2 or directory / PROJECT in files:
         raise ConfigurationError(
-            "nothing was written: the two configs and meltano.yml must be different files"
+            RunCode.BAD_FLAG,
+            "nothing was written: the two configs and meltano.yml must be different files",
         )
     there = [str(path) for path in files if path.exists()]
     if there and not force:
         raise ConfigurationError(
+            LakeCode.ALREADY_THERE,
             f"nothing was written: {' and '.join(there)} {'is' if len(there) == 1 else 'are'} "
-            "there already; name other files (--tap-config, --config), another --directory, or "
-            "--force to write over them"
+            "there already; "
+            "name other files (--tap-config, --config), another --directory, or --force to write "
+            "over them",
         )
     programs = {program: _executable(program, directory) for program in (TAP, TARGET)}
     entry = MeltanoEntry(new.pipeline, new.tap_config, new.target_config, programs, new.cron)
@@ -130,7 +135,9 @@ def _read(path: Path) -> str | None:
     except FileNotFoundError:
         return None
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigurationError(f"nothing was written: can't read {path}: {error}") from error
+        raise ConfigurationError(
+            LakeCode.FILE_UNWRITABLE, f"nothing was written: can't read {path}: {error}"
+        ) from error
 
 
 def _write(path: Path, text: str) -> None:
@@ -142,4 +149,6 @@ def _write(path: Path, text: str) -> None:
         if mode is not None:
             path.chmod(mode)
     except OSError as error:
-        raise ConfigurationError(f"can't write {path}: {error.strerror}") from error
+        raise ConfigurationError(
+            LakeCode.FILE_UNWRITABLE, f"can't write {path}: {error.strerror}"
+        ) from error

@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from singer_spark.core.lake_type import Struct, columns_from_text
 from singer_spark.errors import StorageError, cut
+from target_spark_lake.error_codes import LakeCode
 from target_spark_lake.formats.arrow_rows import ArrowRows
 from target_spark_lake.formats.placed_files import PlacedFile
 from target_spark_lake.layout import Layout, file_age, is_data_file, table_folders
@@ -62,8 +63,10 @@ class LakeTable:
             except (pa.ArrowException, OSError, StorageError) as error:
                 cause = cut(" ".join(str(error).split()), 300)
                 raise StorageError(
+                    LakeCode.TABLE_UNREADABLE,
                     f"stream {self.stream}: table {self.folder} can't be read, or changed "
-                    f"meanwhile; run verify again ({cause})"
+                    "meanwhile; run verify again "
+                    f"({cause})",
                 ) from error
 
 
@@ -94,7 +97,7 @@ def table_files(
     if log is not None:
         snapshot = log.snapshot(folder)
         if snapshot is None:
-            raise StorageError(log.missing_message(record.stream, folder))
+            raise StorageError(LakeCode.TABLE_LOG_GONE, log.missing_message(record.stream, folder))
         found = list(snapshot.data_files(folder))
     else:
         found = [file for file in storage.list(folder) if is_data_file(folder, file.path)]

@@ -9,6 +9,7 @@ from typing import Any
 
 from singer_spark.errors import ConfigurationError
 from target_spark_lake.commit.state_change import change_state
+from target_spark_lake.error_codes import LakeCode
 from target_spark_lake.ops.command import (
     CONFIG,
     JSON,
@@ -50,8 +51,10 @@ def _removal() -> Any:
         if not (error.name or "").startswith(SOURCE_MODULE.partition(".")[0]):
             raise
         raise ConfigurationError(
+            LakeCode.PROGRAM_MISSING,
             "slot and publication are removed by tap-spark-jdbc, which is not installed for "
-            f"{sys.executable}: install it beside the target"
+            f"{sys.executable}: "
+            "install it beside the target",
         ) from error
 
 

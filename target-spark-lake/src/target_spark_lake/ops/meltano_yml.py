@@ -20,6 +20,7 @@ from ruamel.yaml.tokens import CommentToken
 from singer_spark.core.config_secrets import is_secret_setting
 from singer_spark.errors import ConfigurationError
 from target_spark_lake.config.settings import PROPERTIES
+from target_spark_lake.error_codes import LakeCode
 
 JSON = dict[str, Any]
 Node = TypeVar("Node", CommentedMap, CommentedSeq)
@@ -118,13 +119,17 @@ class MeltanoEntry:
         owner = self._owner(lists["loaders"])
         if owner not in (None, self.pipeline):
             raise ConfigurationError(
+                LakeCode.ALREADY_THERE,
                 f"{origin} has {self._name_in('loaders')} for the pipeline {owner}, and "
-                f"{self.pipeline} would be called the same: choose another name"
+                f"{self.pipeline} would be "
+                "called the same: choose another name",
             )
         if there and not replace:
             raise ConfigurationError(
+                LakeCode.ALREADY_THERE,
                 f"{origin} has the pipeline {self.pipeline} already ({self._name_in(there[0])} in "
-                f"{there[0]}): choose another name, or --force to write its entry anew"
+                f"{there[0]}): "
+                "choose another name, or --force to write its entry anew",
             )
         for name, program in (("extractors", TAP), ("loaders", TARGET)):
             if _position(lists[name], program) is None:
@@ -221,13 +226,14 @@ def _loaded(yaml: YAML, text: str, origin: str) -> CommentedMap:
         where = f", line {mark.line + 1}, column {mark.column + 1}" if mark else ""
         problem = getattr(error, "problem", None) or str(error).splitlines()[0]
         raise ConfigurationError(
-            f"{origin}{where}: {problem}; correct it, and run this again"
+            LakeCode.BAD_MELTANO_YML, f"{origin}{where}: {problem}; correct it, and run this again"
         ) from error
     if project is None:
         return _loaded(yaml, _NEW, origin)
     if not isinstance(project, CommentedMap):
         raise ConfigurationError(
-            f"{origin} is not a Meltano project: it must be a mapping with `plugins`"
+            LakeCode.BAD_MELTANO_YML,
+            f"{origin} is not a Meltano project: it must be a mapping with `plugins`",
         )
     return project
 
@@ -238,7 +244,8 @@ def _child(parent: CommentedMap, key: str, kind: type[Node], origin: str) -> Nod
         parent[key] = kind()
     if not isinstance(parent[key], kind):
         raise ConfigurationError(
-            f"{origin}: {key} must be {'a list' if kind is CommentedSeq else 'a mapping'}"
+            LakeCode.BAD_MELTANO_YML,
+            f"{origin}: {key} must be {'a list' if kind is CommentedSeq else 'a mapping'}",
         )
     found: Node = parent[key]
     return found

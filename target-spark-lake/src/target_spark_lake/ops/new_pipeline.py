@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from singer_spark.core.config_secrets import is_secret_name, url_parameters
+from singer_spark.error_codes import RunCode
 from singer_spark.errors import ConfigurationError
 from singer_spark.state.run_log import BATCHES
 from target_spark_lake.config.settings import TargetSettings
@@ -134,7 +135,9 @@ class NewPipeline:
             ConfigurationError: names every bad value at once.
         """
         if problems := self.problems():
-            raise ConfigurationError(f"nothing was written: {'; '.join(problems)}")
+            raise ConfigurationError(
+                RunCode.BAD_SETTING, f"nothing was written: {'; '.join(problems)}"
+            )
 
     def problems(self) -> list[str]:
         """Problems of the values, by the settings of the two programs as far as they are
@@ -145,7 +148,7 @@ class NewPipeline:
             settings = TargetSettings.from_config(_with_placeholders(self.target_config))
             Layout(settings.pipeline, settings.path, settings.iceberg_catalog)
         except ConfigurationError as error:
-            problems.append(f"target: {str(error).removeprefix('config: ')}")
+            problems.append(f"target: {error.message.removeprefix('config: ')}")
         # The programs don't know each other's code: the tap is only consulted if it happens to be
         # installed.
         if importlib.util.find_spec("tap_spark_jdbc") is not None:
@@ -154,7 +157,7 @@ class NewPipeline:
                     _with_placeholders(self.tap_config)
                 )
             except ConfigurationError as error:
-                problems.append(f"tap: {error}")
+                problems.append(f"tap: {error.message}")
         return problems
 
     def _written_badly(self) -> list[str]:

@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from fnmatch import fnmatchcase
 from typing import Any
 
+from singer_spark.error_codes import RunCode
 from singer_spark.errors import ConfigurationError, SingerSparkError, one_line
 from singer_spark.program.amounts import seconds_of, span_text
 from singer_spark.state.run_log import COMMITTED, PUBLISHED, RunEntry
@@ -77,7 +78,9 @@ def age_limits(words: Sequence[str]) -> dict[str, float]:
         pattern, _, age = word.rpartition("=")
         seconds = seconds_of(age)
         if seconds is None:
-            raise ConfigurationError(f"--max-age {word}: {age!r} is not an age like 30m, 6h or 2d")
+            raise ConfigurationError(
+                RunCode.BAD_FLAG, f"--max-age {word}: {age!r} is not an age like 30m, 6h or 2d"
+            )
         limits.pop(pattern, None)  # of several matches the last one counts
         limits[pattern] = seconds
     return limits

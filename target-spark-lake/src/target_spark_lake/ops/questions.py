@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 
 from singer_spark.errors import ConfigurationError, SingerSparkError
 from target_spark_lake.config.config_schema import CODECS, FORMATS
+from target_spark_lake.error_codes import LakeCode
 from target_spark_lake.ops.command import installed
 from target_spark_lake.ops.meltano_yml import TAP
 from target_spark_lake.ops.new_pipeline import NewPipeline
@@ -175,33 +176,36 @@ def _answer(question: str, usual: str | None, check: Callable[[str], T]) -> T:
         line = sys.stdin.readline()
         if not line:
             raise ConfigurationError(
-                "nothing was written: the input ended before all questions were answered"
+                LakeCode.BAD_ANSWER,
+                "nothing was written: the input ended before all questions were answered",
             )
         try:
             return check(line.strip() or usual or "")
         except ConfigurationError as error:
-            _say(f"  {error}")
+            _say(f"  {error.message}")
 
 
 def _value(name: str, text: str, *, right: NewPipeline = _RIGHT) -> Any:
     """The value of a setting; raises ConfigurationError with its problem."""
     value: Any = tuple(text.split()) if name in SEVERAL else text
     if not text and name == "jdbc_url":
-        raise ConfigurationError("the URL of the database is needed")
+        raise ConfigurationError(LakeCode.BAD_ANSWER, "the URL of the database is needed")
     if problems := replace(right, **{name: value}).problems():
-        raise ConfigurationError("; ".join(_PROGRAM.sub("", problem) for problem in problems))
+        raise ConfigurationError(
+            LakeCode.BAD_ANSWER, "; ".join(_PROGRAM.sub("", problem) for problem in problems)
+        )
     return value
 
 
 def _yes_or_no(text: str) -> bool:
     if text.lower() not in ("y", "yes", "n", "no"):
-        raise ConfigurationError("answer yes or no")
+        raise ConfigurationError(LakeCode.BAD_ANSWER, "answer yes or no")
     return text.lower().startswith("y")
 
 
 def _load_method(text: str) -> str:
     if text not in ("upsert", "append"):
-        raise ConfigurationError("answer upsert or append")
+        raise ConfigurationError(LakeCode.BAD_ANSWER, "answer upsert or append")
     return text
 
 
@@ -216,7 +220,9 @@ def _tables(text: str, tables: Sequence[SourceTable]) -> list[SourceTable]:
         if span := re.fullmatch(r"(\d+)(?:-(\d+))?", word):
             first, last = int(span[1]), int(span[2] or span[1])
             if not 1 <= first <= last <= len(tables):
-                raise ConfigurationError(f"{word}: the numbers go from 1 to {len(tables)}")
+                raise ConfigurationError(
+                    LakeCode.BAD_ANSWER, f"{word}: the numbers go from 1 to {len(tables)}"
+                )
             chosen.update(tables[first - 1 : last])
         elif found := [
             each
@@ -225,7 +231,7 @@ def _tables(text: str, tables: Sequence[SourceTable]) -> list[SourceTable]:
         ]:
             chosen.update(found)
         else:
-            raise ConfigurationError(f"{word}: no table has this name")
+            raise ConfigurationError(LakeCode.BAD_ANSWER, f"{word}: no table has this name")
     return [table for table in tables if table in chosen]
 
 
@@ -236,10 +242,13 @@ def _logged(
     found = _tables(text, tables) if text else []
     for table in found:
         if table not in chosen:
-            raise ConfigurationError(f"{table.pattern}: it is not among the tables to copy")
+            raise ConfigurationError(
+                LakeCode.BAD_ANSWER, f"{table.pattern}: it is not among the tables to copy"
+            )
         if not table.has_key:
             raise ConfigurationError(
-                f"{table.pattern}: it has no primary key, by which changes find their rows"
+                LakeCode.BAD_ANSWER,
+                f"{table.pattern}: it has no primary key, by which changes find their rows",
             )
     return found
 
@@ -252,11 +261,14 @@ def _keys(text: str, tables: Sequence[SourceTable]) -> dict[SourceTable, str]:
         found = [table for table in tables if name in (table.pattern, table.name)]
         if len(found) != 1:
             raise ConfigurationError(
-                f"{word}: write it as {tables[0].pattern}={WHOLE}, with a table from above"
+                LakeCode.BAD_ANSWER,
+                f"{word}: write it as {tables[0].pattern}={WHOLE}, with a table from above",
             )
         if key not in (*found[0].key_types, WHOLE):
             known = ", ".join([*found[0].key_types, WHOLE])
-            raise ConfigurationError(f"{word}: {found[0].pattern} can have {known}")
+            raise ConfigurationError(
+                LakeCode.BAD_ANSWER, f"{word}: {found[0].pattern} can have {known}"
+            )
         keys[found[0]] = None if key == WHOLE else key
     return {table: key for table, key in keys.items() if key is not None}
 

@@ -25,6 +25,7 @@ from target_spark_lake.columns.arrow_columns import fitted, repeated
 from target_spark_lake.columns.staged_metadata import merging_columns
 from target_spark_lake.columns.widening import may_become
 from target_spark_lake.config.config_schema import UPSERT
+from target_spark_lake.error_codes import LakeCode
 from target_spark_lake.formats.stream_load import StreamLoad
 from target_spark_lake.formats.table_changes import table_changes
 from target_spark_lake.formats.table_writer import TableWriter
@@ -187,16 +188,20 @@ class StreamRepair:
         stream = self.rows.stream
         if self._merges and not self.comparison.keys:
             raise UnrepairableError(
+                LakeCode.NOT_REPAIRABLE,
                 f"stream {stream}: not repaired: its table has no key, by which single rows could "
-                "be replaced; load it anew with the tap's --full"
+                "be replaced; load it "
+                "anew with the tap's --full",
             )
         types = self._columns.types
         other = [name for name, kind in self._sent.items() if not _fits(kind, types[name])]
         if other:
             raise UnrepairableError(
+                LakeCode.NOT_REPAIRABLE,
                 f"stream {stream}: not repaired: the lake keeps column(s) {', '.join(other)} as "
-                "another type than the source, which only a run of the tap writes; load the rows "
-                "again with the tap's --full or a start_value"
+                "another type than the "
+                "source, which only a run of the tap writes; load the rows again with the tap's "
+                "--full or a start_value",
             )
 
     def _brought(self, groups: pa.Table) -> Iterator[pa.RecordBatch]:
@@ -297,10 +302,12 @@ def _refuse_too_many_deletes(stream: str, counts: Mapping[str, int], most_percen
     extra, living = counts[EXTRA], counts["lake_rows"]
     if extra * 100 > living * most_percent:
         raise RecordError(
+            LakeCode.TOO_MANY_DELETES,
             f"stream {stream}: {extra} of the table's {living} rows are not at the source, and "
-            f"max_deletes_percent is {most_percent:g}; nothing was changed. If they are gone, "
-            "repair with a greater max_deletes_percent; else look at the tap's database and "
-            "`where`"
+            "max_deletes_percent is "
+            f"{most_percent:g}; nothing was changed. If they are gone, repair with a greater "
+            "max_deletes_percent; else "
+            "look at the tap's database and `where`",
         )
 
 

@@ -17,6 +17,7 @@ from singer_spark.program.amounts import count_text, size_text, span_text
 from target_spark_lake.commit.journal import SUCCEEDED
 from target_spark_lake.commit.run_reports import RUNNING, pipelines
 from target_spark_lake.commit.watermark import idle_seconds, lag_seconds, newest_row_text
+from target_spark_lake.error_codes import LakeCode
 from target_spark_lake.layout import Layout
 from target_spark_lake.ops.charts import Chart, Measure, Spans, draw
 from target_spark_lake.ops.command import CONFIG, Command, Lake, report_problems, show
@@ -277,7 +278,7 @@ def _run(chosen: Namespace) -> int:
         write_whole(path, page)
     except OSError as error:
         raise ConfigurationError(
-            f"can't write the report to {chosen.output}: {error.strerror}"
+            LakeCode.FILE_UNWRITABLE, f"can't write the report to {chosen.output}: {error.strerror}"
         ) from error
     runs = {history.pipeline: len(history.runs) for history in histories}
     made = {"output": str(path), "bytes": len(page), "runs": runs}

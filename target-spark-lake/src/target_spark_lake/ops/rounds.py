@@ -20,6 +20,7 @@ from datetime import datetime
 from typing import Any
 
 from singer_spark.engine.kept_jvm import JvmKeeper
+from singer_spark.error_codes import RunCode
 from singer_spark.errors import ConfigurationError
 from singer_spark.program.amounts import seconds_of, span_text
 from singer_spark.program.progress import DONE, QUIET
@@ -65,7 +66,9 @@ class Schedule:
         if every is not None:
             seconds = seconds_of(every)
             if not seconds:
-                raise ConfigurationError(f"--every {every}: write a time such as 30s, 5m or 2h")
+                raise ConfigurationError(
+                    RunCode.BAD_FLAG, f"--every {every}: write a time such as 30s, 5m or 2h"
+                )
             return cls(seconds)
         from cronsim import CronSimError
 
@@ -74,11 +77,14 @@ class Schedule:
             schedule.next(time.time())
         except CronSimError as error:
             raise ConfigurationError(
+                RunCode.BAD_FLAG,
                 f"--at {cron!r}: {error}; write five fields of cron's, as in '*/15 * * * *', or "
-                "@hourly"
+                "@hourly",
             ) from error
         except StopIteration:
-            raise ConfigurationError(f"--at {cron!r}: such a moment never comes") from None
+            raise ConfigurationError(
+                RunCode.BAD_FLAG, f"--at {cron!r}: such a moment never comes"
+            ) from None
         return schedule
 
     def first(self, now: float) -> float:

@@ -13,9 +13,11 @@ from typing import TYPE_CHECKING
 from singer_spark.core.config_file import usual_config
 from singer_spark.core.scratch import scratch_folder
 from singer_spark.core.signals import Stopped, too_late_to_stop
+from singer_spark.error_codes import RunCode
 from singer_spark.errors import ConfigurationError
 from singer_spark.program.logs import LEVELS
 from singer_spark.state.tap_failure import VARIABLE
+from target_spark_lake.error_codes import LakeCode
 from target_spark_lake.ops.command import DEFAULT_CONFIG, Command, installed
 from target_spark_lake.ops.meltano_yml import TAP, TARGET
 from target_spark_lake.ops.rounds import Ended, Schedule, run_rounds
@@ -91,7 +93,9 @@ def _run(chosen: Namespace) -> int:
         if chosen.every is None and chosen.at is None:
             return pipe(None).code
         if chosen.full:
-            raise ConfigurationError("--full is for one run: give it without --every and --at")
+            raise ConfigurationError(
+                RunCode.BAD_FLAG, "--full is for one run: give it without --every and --at"
+            )
         return run_rounds(Schedule.of(chosen.every, chosen.at), pipe)
 
 
@@ -104,7 +108,9 @@ def _pipe(chosen: Namespace, variables: Mapping[str, str], in_round: Round | Non
         word for file in chosen.tap_config or [usual_config("tap")] for word in ("--config", file)
     ]
     if (chosen.replace or chosen.append_again) and not chosen.full:
-        raise ConfigurationError("--replace and --append-again are for full runs: give --full, too")
+        raise ConfigurationError(
+            RunCode.BAD_FLAG, "--replace and --append-again are for full runs: give --full, too"
+        )
     named = [word for name in chosen.stream or () for word in ("--stream", name)]
     asked = {
         "--full": chosen.full,
@@ -159,7 +165,8 @@ def _path(program: str) -> str:
     found = installed(program)
     if found is None:
         raise ConfigurationError(
-            f"{program} is not installed beside this program: pip install {program}"
+            LakeCode.PROGRAM_MISSING,
+            f"{program} is not installed beside this program: pip install {program}",
         )
     return found
 

@@ -18,6 +18,7 @@ from typing import Any
 from singer_spark.core.scratch import scratch_folder
 from singer_spark.core.sql_type import annotated_type
 from singer_spark.errors import SourceError
+from target_spark_lake.error_codes import LakeCode
 from target_spark_lake.ops.meltano_yml import TAP
 
 JSON = dict[str, Any]
@@ -170,7 +171,9 @@ def source_tables(
         )
     if done.returncode:
         said = [line for line in done.stderr.splitlines() if line.startswith(f"{TAP}: ")]
-        raise SourceError(said[-1].removeprefix(f"{TAP}: ") if said else done.stderr.strip())
+        raise SourceError(
+            LakeCode.TAP_REFUSED, said[-1].removeprefix(f"{TAP}: ") if said else done.stderr.strip()
+        )
     return tables_of(json.loads(done.stdout)["streams"])
 
 

@@ -22,6 +22,7 @@ from target_spark_lake.commit.pipeline_run import PipelineRun
 from target_spark_lake.commit.run_reports import entries
 from target_spark_lake.commit.saving import cleared
 from target_spark_lake.commit.state_change import change_state
+from target_spark_lake.error_codes import LakeCode
 from target_spark_lake.layout import Layout
 from target_spark_lake.table.table_record import records_of
 
@@ -59,8 +60,9 @@ def key_of_stream(
     name = replication_key or (known or {}).get(KEY)
     if name is None:
         raise ConfigurationError(
+            LakeCode.NO_BOOKMARK,
             f"stream {stream}: it never had a bookmark{_known_streams(run)}; if the name is right, "
-            "name its key: --replication-key COLUMN --type TYPE"
+            "name its key: --replication-key COLUMN --type TYPE",
         )
     if key_type is not None:
         return key_of_type(name, key_type)
@@ -71,8 +73,9 @@ def key_of_stream(
     found = found or key_of_column(name, columns)
     if found is None:
         raise ConfigurationError(
+            LakeCode.BAD_BOOKMARK,
             f"stream {stream}: neither a bookmark nor the table shows the type of {name}; give it "
-            "by --type TYPE"
+            "by --type TYPE",
         )
     return found
 
@@ -143,21 +146,23 @@ def _with_value(
 ) -> JSON:
     if state and not isinstance(state.get("bookmarks"), dict):
         raise ConfigurationError(
+            LakeCode.NO_BOOKMARK,
             f"pipeline {run.layout.pipeline}: its state is the tap's own and has no bookmarks; "
-            "edit the state itself"
+            "edit the state itself",
         )
     bookmarks = state.setdefault("bookmarks", {})
     saved = bookmarks.get(stream)
     if saved is not None and not is_bookmark(saved):
         raise ConfigurationError(
+            LakeCode.BAD_BOOKMARK,
             f"stream {stream}: its bookmark is not a single {VALUE}, it is in the tap's own form; "
-            "edit the state itself"
+            "edit the state itself",
         )
     key = key_of_stream(run, stream, saved, replication_key, key_type)
     try:
         value = key.value(text)
     except ValueError as error:
-        raise ConfigurationError(f"stream {stream}: {error}") from None
+        raise ConfigurationError(LakeCode.BAD_BOOKMARK, f"stream {stream}: {error}") from None
     if saved is None or saved.get(KEY, key.name) != key.name or _saved_value(saved, key) != value:
         bookmarks[stream] = _bookmark(saved or {}, key, value)
     return state
@@ -191,7 +196,8 @@ def _without(state: JSON | None, stream: str | None, pipeline: str) -> JSON | No
         return cleared(state)
     if state is None:
         raise ConfigurationError(
-            f"pipeline {pipeline} has no state yet, so none of stream {stream}"
+            LakeCode.NO_BOOKMARK,
+            f"pipeline {pipeline} has no state yet, so none of stream {stream}",
         )
     bookmarks = state.get("bookmarks")
     if not isinstance(bookmarks, dict) or stream not in bookmarks:
@@ -199,7 +205,8 @@ def _without(state: JSON | None, stream: str | None, pipeline: str) -> JSON | No
             ", ".join(sorted(bookmarks)) if isinstance(bookmarks, dict) and bookmarks else "none"
         )
         raise ConfigurationError(
-            f"pipeline {pipeline} has no bookmark of stream {stream} (it has: {known})"
+            LakeCode.NO_BOOKMARK,
+            f"pipeline {pipeline} has no bookmark of stream {stream} (it has: {known})",
         )
     del bookmarks[stream]
     return state
@@ -209,18 +216,22 @@ def _state_of(storage: Storage, layout: Layout, run_id: str, *, before: bool) ->
     entry = None if "/" in run_id else read_entry(storage, layout.runs, run_id)
     if entry is None:
         raise ConfigurationError(
+            LakeCode.PIPELINE_UNKNOWN,
             f"pipeline {layout.pipeline} has no run {run_id}; `spark-lake state history` names "
-            "those that saved a state"
+            "those that saved a state",
         )
     if entry.phase == ABORTED:
         raise ConfigurationError(
-            f"run {run_id} {entry.body['outcome'].replace('_', ' ')}: it saved no state"
+            LakeCode.NO_BOOKMARK,
+            f"run {run_id} {entry.body['outcome'].replace('_', ' ')}: it saved no state",
         )
     if before:
         return entry.body.get("previous_state") or {}
     if entry.state is None:
         left = _saved_before(storage, layout, run_id)
-        raise ConfigurationError(f"run {run_id} saved no state: it left {left}")
+        raise ConfigurationError(
+            LakeCode.NO_BOOKMARK, f"run {run_id} saved no state: it left {left}"
+        )
     return entry.state
 
 

@@ -13,9 +13,11 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from singer_spark.error_codes import RunCode
 from singer_spark.errors import ConfigurationError, SourceError, redact
 from singer_spark.program.amounts import size_text, span_text
 from target_spark_lake.commit.watermark import newest_row_text
+from target_spark_lake.error_codes import LakeCode
 from target_spark_lake.ops.command import (
     CONFIG,
     JSON,
@@ -81,11 +83,14 @@ def to_read(tap_configs: Sequence[str], target_config: Mapping[str, Any]) -> dic
         done = subprocess.run(command, input=config, capture_output=True, text=True, check=False)
     except OSError as error:
         raise SourceError(
-            f"{TAP} can't be started beside {sys.executable}: {error.strerror}"
+            LakeCode.PROGRAM_MISSING,
+            f"{TAP} can't be started beside {sys.executable}: {error.strerror}",
         ) from error
     if done.returncode:
         lines = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
-        raise SourceError(f"the tap can't say what there is to read: {redact(lines[-1])}")
+        raise SourceError(
+            LakeCode.TAP_REFUSED, f"the tap can't say what there is to read: {redact(lines[-1])}"
+        )
     return _streams(done.stdout)
 
 
@@ -172,8 +177,9 @@ def _run(chosen: Namespace) -> int:
         asked = lake.layout.pipeline
         if asked == NO_PIPELINE:
             raise ConfigurationError(
+                RunCode.BAD_FLAG,
                 "--tap-config: name the pipeline of that source, by --pipeline or the config's "
-                "pipeline"
+                "pipeline",
             )
         try:
             coming = to_read(chosen.tap_config, {**lake.config, "pipeline": asked})

@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from singer_spark.core.messages import timestamp_text
+from singer_spark.error_codes import RunCode
 from singer_spark.errors import ConfigurationError
 from singer_spark.program.amounts import count_text, seconds_of, size_text
 from target_spark_lake.ops.command import CONFIG, JSON, Command, Lake, show, table_of
@@ -36,7 +37,7 @@ def _run(chosen: Namespace) -> None:
     seconds = seconds_of(chosen.older_than)
     if seconds is None or seconds > LONGEST_AGE.total_seconds():
         raise ConfigurationError(
-            f"--older-than {chosen.older_than!r} is not an age like 30m, 6h or 7d"
+            RunCode.BAD_FLAG, f"--older-than {chosen.older_than!r} is not an age like 30m, 6h or 7d"
         )
     lake, age = Lake.of(chosen), timedelta(seconds=seconds)
     run_id = None

@@ -27,6 +27,7 @@ from singer_spark.state.store import StateStore
 from singer_spark.store.storage import Storage
 from target_spark_lake.commit.lock_entry import newest_entry
 from target_spark_lake.config.settings import TargetSettings
+from target_spark_lake.error_codes import LakeCode
 from target_spark_lake.intake.stream_mapping import wants_mapping
 from target_spark_lake.layout import Layout
 from target_spark_lake.ops.compared_columns import compared_columns
@@ -119,9 +120,10 @@ class StreamVerifier:
         """The report for a stream that has no table, which is fine if it has no rows."""
         if not rows.is_empty():
             raise NotLoadedError(
+                LakeCode.TABLE_MISSING,
                 f"stream {rows.stream}: pipeline {self.layout.pipeline} never loaded it, there is "
                 "no table of it in "
-                f"{self.storage.url}; load it first, or leave it out of what the tap selects"
+                f"{self.storage.url}; load it first, or leave it out of what the tap selects",
             )
         return StreamReport(
             rows.stream, {}, {}, rows.key_properties, rows.replication_key, rows.watermark
@@ -136,8 +138,9 @@ class StreamVerifier:
         if lacking or not columns:
             what = f"the key column {', '.join(lacking)}" if lacking else "any column"
             raise ConfigurationError(
+                LakeCode.NOT_COMPARABLE,
                 f"stream {rows.stream}: source and table {table.folder} don't both have {what}; is "
-                "it another table?"
+                "it another table?",
             )
         return Comparison(columns, tuple(keys), table.keeps_versions, self.scratch)
 
@@ -218,8 +221,9 @@ def verify(
         report = verifier.report(source, _chosen(source, stream))
     if not report.agrees and _state_of(storage, layout) != before:
         raise LockedError(
+            LakeCode.CHANGED_BESIDE,
             f"pipeline {layout.pipeline}: a run was published while its tables were compared; run "
-            "verify again"
+            "verify again",
         )
     return report
 
@@ -265,8 +269,10 @@ def repair(
 def _refuse_mapping(config: Mapping[str, Any]) -> None:
     if wants_mapping(config):
         raise ConfigurationError(
+            LakeCode.NOT_COMPARABLE,
             "stream_maps or flattening change records on their way, so the lake's rows are not the "
-            "source's: there is nothing to compare"
+            "source's: there is "
+            "nothing to compare",
         )
 
 
@@ -285,8 +291,9 @@ def _state_of(storage: Storage, layout: Layout) -> str | None:
             else "run `spark-lake recover`, then verify again"
         )
         raise LockedError(
+            LakeCode.NOT_PUBLISHED_YET,
             f"pipeline {layout.pipeline}: run {last.run_id} is committed, and not all of it is "
-            f"published yet; {way_out}"
+            f"published yet; {way_out}",
         )
     if lock is not None and held:
         logger.info(
@@ -304,8 +311,9 @@ def _opened(tap: TapSide) -> ComparedSource:
         if not (error.name or "").startswith(SOURCE_MODULE.partition(".")[0]):
             raise
         raise ConfigurationError(
+            LakeCode.PROGRAM_MISSING,
             "verify reads the source as tap-spark-jdbc does, which is not installed here: install "
-            "it beside the target"
+            "it beside the target",
         ) from error
     source: ComparedSource = module.open_source(
         tap.config, tap.catalog, from_environment=tap.from_environment
@@ -319,6 +327,7 @@ def _chosen(source: ComparedSource, stream: str | None) -> tuple[str, ...]:
         return known
     if stream not in known:
         raise ConfigurationError(
-            f"stream {stream}: the tap has no such stream; it has {', '.join(known) or 'none'}"
+            LakeCode.TABLE_MISSING,
+            f"stream {stream}: the tap has no such stream; it has {', '.join(known) or 'none'}",
         )
     return (stream,)

@@ -17,11 +17,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from singer_spark.core.metadata_columns import DELETED_AT
+from singer_spark.error_codes import RunCode
 from singer_spark.errors import ConfigurationError
 from singer_spark.store.storage import Storage
 from target_spark_lake.columns.partitioning import NULL_VALUE, Partitioning, escaped
 from target_spark_lake.config.config_schema import DELTA, ICEBERG, PARQUET
 from target_spark_lake.config.settings import TargetSettings
+from target_spark_lake.error_codes import LakeCode
 from target_spark_lake.layout import LAKE_FOLDER, Layout
 from target_spark_lake.ops.command import CONFIG, Command, Lake, show
 from target_spark_lake.table.table_record import check_owner, read_record, records_of
@@ -55,43 +57,52 @@ def snapshot_view(
     record = read_record(storage, layout.table_record(table))
     if record is None or record.is_claim():
         raise ConfigurationError(
-            f"stream {stream}: there is no table {table} in {storage.url}; load it first"
+            LakeCode.TABLE_MISSING,
+            f"stream {stream}: there is no table {table} in {storage.url}; load it first",
         )
     check_owner(record, layout.pipeline, stream, table)
     keys = record.key_properties if options.key_properties is None else options.key_properties
     if not keys:
         raise ConfigurationError(
+            LakeCode.NO_KEY,
             f"stream {stream}: its primary key is not known, so it has no latest rows; give it "
-            "key_properties in stream_options"
+            "key_properties in "
+            "stream_options",
         )
     cursor = record.cursor if options.cursor is None else (options.cursor,)
     unknown = [name for name in (*keys, *cursor) if name not in record.columns]
     if unknown:
         raise ConfigurationError(
-            f"stream {stream}: table {table} has no column {', '.join(unknown)}"
+            LakeCode.VIEW_IMPOSSIBLE,
+            f"stream {stream}: table {table} has no column {', '.join(unknown)}",
         )
     hides = settings.hard_delete if options.hard_delete is None else options.hard_delete
     if record.format != PARQUET and engine != SPARK:
         raise ConfigurationError(
+            LakeCode.VIEW_IMPOSSIBLE,
             f"stream {stream}: {table} is {_KINDS[record.format]} table, and only Spark's SQL "
-            "shows the order of its files; use --engine spark, or load_method upsert"
+            "shows the order of its "
+            "files; use --engine spark, or load_method upsert",
         )
     theirs = _SPARK_NAMES.get(record.format, ("_metadata",)) if engine == SPARK else _DUCKDB_NAMES
     if taken := next((name for name in record.columns if name.lower() in theirs), None):
         other_engine = f"--engine {SPARK if engine == DUCKDB else DUCKDB}"
         other = other_engine if record.format == PARQUET else "load_method upsert"
         raise ConfigurationError(
+            LakeCode.VIEW_IMPOSSIBLE,
             f"stream {stream}: table {table} has a column {taken}, by which {engine} tells where "
             "in its files a row "
-            f"is; use {other}, or rename the column (the tap's `rename`, or stream_maps)"
+            f"is; use {other}, or rename the column (the tap's `rename`, or stream_maps)",
         )
     url = storage.url_for_spark(table) if engine == SPARK else f"{storage.url}/{table}"
     folders = Partitioning.of(stream, record.partition_by)
     if folders and not cursor and not {part.column for part in folders.parts} <= set(keys):
         raise ConfigurationError(
+            LakeCode.VIEW_IMPOSSIBLE,
             f"stream {stream}: table {table} is partitioned by {', '.join(folders.texts)}, so the "
-            "rows of a key may lie in several folders, whose files don't tell which was received "
-            "last; give it a cursor in stream_options"
+            "rows of a key may "
+            "lie in several folders, whose files don't tell which was received last; give it a "
+            "cursor in stream_options",
         )
     orders = f"{_literal(storage.url)}/{layout.row_order(table, '*')}"
     if engine == SPARK:
@@ -281,7 +292,8 @@ def _run(chosen: Namespace) -> None:
         return
     if chosen.engine is None:
         raise ConfigurationError(
-            f"view {chosen.stream}: choose the SQL dialect, --engine {' or '.join(ENGINES)}"
+            RunCode.BAD_FLAG,
+            f"view {chosen.stream}: choose the SQL dialect, --engine {' or '.join(ENGINES)}",
         )
     sql = snapshot_view(lake.storage, lake.layout, lake.settings, chosen.stream, chosen.engine)
     print(json.dumps({"sql": sql}) if chosen.json else sql)

@@ -14,6 +14,7 @@ from singer_spark.core.arrow_schema import arrow_type, columns_of_arrow
 from singer_spark.core.metadata_columns import DELETED_AT, METADATA_COLUMNS
 from singer_spark.errors import ProtocolError
 from target_spark_lake.columns.staged_metadata import is_stamped
+from target_spark_lake.error_codes import LakeCode
 from target_spark_lake.table.file_statistics import leaf_places, statistics_of
 from target_spark_lake.table.parquet_files import open_batch_file
 from target_spark_lake.validate.batch_rules import dated
@@ -102,8 +103,9 @@ def _check_columns(found: list[str], plan: BatchPlan, name: str) -> None:
     if not set(found) & set(wanted):
         shown, expected = (", ".join(map(repr, each[:5])) or "none" for each in (found, wanted))
         raise ProtocolError(
+            LakeCode.BATCH_COLUMNS,
             f"{name} has the columns {shown}, none of which is in its SCHEMA ({expected}); nothing "
-            "was published"
+            "was published",
         )
 
 

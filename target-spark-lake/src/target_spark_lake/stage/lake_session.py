@@ -7,6 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from singer_spark.errors import ConfigurationError, cut
+from target_spark_lake.error_codes import LakeCode
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -49,6 +50,8 @@ def check_reach(session: SparkSession, storage: Storage) -> None:
         causes = [line.strip() for line in str(error).splitlines() if "Error: " in line]
         cause = cut(causes[0] if causes else str(error), 300)
         raise ConfigurationError(
+            LakeCode.EXECUTORS_UNSUITABLE,
             f"the Spark Connect server does not reach {storage.url}: {cause}; its Python needs "
-            "pyarrow, fsspec and the store's library, and its network a way to the store"
+            "pyarrow, fsspec and the "
+            "store's library, and its network a way to the store",
         ) from error

@@ -20,6 +20,7 @@ from singer_spark.errors import SingerSparkError, StorageError
 from singer_spark.store.parquet_footer import download, open_parquet
 from target_spark_lake.columns.arrow_columns import fitted, repeated
 from target_spark_lake.columns.staged_metadata import is_stamped
+from target_spark_lake.error_codes import LakeCode
 from target_spark_lake.stage.arrow_staging import stage_rows
 from target_spark_lake.stage.batch_judge import ROWS_AT_ONCE, Way
 from target_spark_lake.stage.batch_plan import moment_of
@@ -144,8 +145,10 @@ class AdoptionJob:
         staged = tuple(replace(each, late=self.late) for each in place.bring(folders) if each.rows)
         if sum(each.rows for each in staged) != file.judgement.rows:
             raise StorageError(
+                LakeCode.STAGED_INCOMPLETE,
                 f"stream {self.stream}: the staged files do not hold all of the "
-                f"{file.judgement.rows} rows of batch file {file.url}; run it again"
+                f"{file.judgement.rows} rows of batch "
+                f"file {file.url}; run it again",
             )
         return staged
 

@@ -15,6 +15,7 @@ from singer_spark.errors import StorageError, cut
 from singer_spark.store.parquet_footer import open_parquet
 from singer_spark.store.storage import Storage
 from target_spark_lake.columns.partitioning import folders_of
+from target_spark_lake.error_codes import LakeCode
 from target_spark_lake.table.changes import StagedFile
 from target_spark_lake.table.table_index import FOOTERS_AT_ONCE
 
@@ -37,8 +38,10 @@ def _rows_of(storage: Storage, path: str) -> int:
             metadata.schema.to_arrow_schema()
         except (pa.ArrowException, OSError) as error:
             raise StorageError(
+                LakeCode.STAGED_INCOMPLETE,
                 f"{storage.url}/{path}, which was just written, can't be opened "
-                f"({cut(str(error), 200)}); nothing was published"
+                f"({cut(str(error), 200)}); nothing was "
+                "published",
             ) from error
         return int(metadata.num_rows)
 

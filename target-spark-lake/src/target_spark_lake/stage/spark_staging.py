@@ -22,9 +22,17 @@ from singer_spark.core.lake_type import Field, Scalar, Struct
 from singer_spark.core.shortage import shortage
 from singer_spark.engine.cluster import shares_disk
 from singer_spark.engine.python_tasks import send_along, small_values
-from singer_spark.errors import ConfigurationError, RecordError, ResourceError, StorageError
+from singer_spark.error_codes import code_numbered
+from singer_spark.errors import (
+    ConfigurationError,
+    RecordError,
+    ResourceError,
+    SingerSparkError,
+    StorageError,
+)
 from singer_spark.store.storage import Storage
 from target_spark_lake.columns.staged_metadata import POSITION
+from target_spark_lake.error_codes import LakeCode
 from target_spark_lake.intake.spool import pieces
 from target_spark_lake.stage.arrow_staging import stage_rows
 from target_spark_lake.stage.line_rows import rows_of
@@ -63,7 +71,10 @@ class SharedLines:
         path = f"{self.folder}/{_name(self.firsts[number])}".lstrip("/")
         content = self.storage.read(path)
         if content is None:
-            raise StorageError(f"{path} in {self.storage.url} is gone while Spark reads it")
+            raise StorageError(
+                LakeCode.STAGED_INCOMPLETE,
+                f"{path} in {self.storage.url} is gone while Spark reads it",
+            )
         return content
 
 
@@ -125,8 +136,8 @@ def staged_by_tasks(
     for result in small_values(rows.mapInArrow(partial(_answered, stage), "result binary")):
         files, refusal = pickle.loads(result)
         if refusal is not None:
-            name, text = refusal
-            raise _REFUSALS[name](text)
+            name, number, message = refusal
+            raise _REFUSALS[name](code_numbered(number), message)
         found += (StagedFile(*each) for each in files)
     if partitioning is not None:
         partitioning.refuse_many(len({file.partition for file in found}))
@@ -137,19 +148,24 @@ def _answered(stage: Stage, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Re
     # Spark removes its own folder, also where a worker was killed.
     folder = os.environ.get("SPARK_LOCAL_DIRS", "").partition(",")[0] or None
     with tempfile.TemporaryDirectory(dir=folder) as scratch:
-        result: tuple[list[tuple[Any, ...]], tuple[str, str] | None]
+        result: tuple[list[tuple[Any, ...]], tuple[str, str, str] | None]
         try:
             result = (
                 [astuple(file) for file in stage(batches, Path(scratch, "staged"), uuid4().hex)],
                 None,
             )
         except (RecordError, ConfigurationError) as error:
-            result = [], (type(error).__name__, str(error))
+            result = [], _told(error)
         except (OSError, StorageError) as error:
             if (lacking := shortage(error, "the bucket")) is None:
                 raise
-            result = [], (type(lacking).__name__, str(lacking))
+            result = [], _told(lacking)
     yield pa.RecordBatch.from_pydict({"result": [pickle.dumps(result)]})
+
+
+def _told(error: SingerSparkError) -> tuple[str, str, str]:
+    """What the driver makes the same error of: its own classes are others than a worker's."""
+    return type(error).__name__, error.code.number, error.message
 
 
 def _staged(

@@ -17,6 +17,7 @@ from singer_spark.errors import (
     StorageError,
     cut,
 )
+from target_spark_lake.error_codes import LakeCode
 from target_spark_lake.intake.spool import pieces
 from target_spark_lake.stage.place import StagingPlace
 from target_spark_lake.table.changes import StagedBatch, StagedFile
@@ -234,7 +235,7 @@ class BatchJob:
                     reject(number, line, error)
                     continue
                 place = self.batch.place_of(line)
-                error.args = (f"{place}: {error}" if place else str(error),)
+                error.message = f"{place}: {error.message}" if place else error.message
                 raise
         return rows_of_messages(messages, plan), kept
 
@@ -245,8 +246,9 @@ class BatchJob:
         )
         if rows != expected:
             raise StorageError(
+                LakeCode.STAGED_INCOMPLETE,
                 f"stream {self.stream}: the staged files hold {rows} rows, {expected} valid "
-                "records came; run it again"
+                "records came; run it again",
             )
 
 
@@ -267,8 +269,10 @@ def spark_failure(error: Exception, what: str, place: str) -> SingerSparkError:
     if any(each in cause for each in _LACKS_PYTHON):
         version = f"{sys.version_info.major}.{sys.version_info.minor}"
         return ConfigurationError(
+            LakeCode.EXECUTORS_UNSUITABLE,
             f"{what}: the executors lack Python {version} with pyarrow, which the engine Spark "
-            "runs there (spark.pyspark.python names it); install it, or set engine to local: "
-            f"{cut(cause, 200)}"
+            "runs there "
+            "(spark.pyspark.python names it); install it, or set engine to local: "
+            f"{cut(cause, 200)}",
         )
-    return StorageError(f"{what}: {cut(cause, 400)}")
+    return StorageError(LakeCode.SPARK_TASK_FAILED, f"{what}: {cut(cause, 400)}")

@@ -61,6 +61,7 @@ from target_spark_lake.columns.lake_parquet import (
 )
 from target_spark_lake.columns.partitioning import folder_values
 from target_spark_lake.columns.staged_metadata import POSITION
+from target_spark_lake.error_codes import LakeCode
 from target_spark_lake.stage.place import StagingPlace
 from target_spark_lake.table.changes import StagedFile
 
@@ -232,7 +233,8 @@ class TableRewriter:
         except (OSError, ValueError, pa.ArrowException) as error:
             cause = " ".join(str(error).split())
             raise StorageError(
-                f"file {path} could not be brought to its table's new columns: {cause}"
+                LakeCode.SPARK_TASK_FAILED,
+                f"file {path} could not be brought to its table's new columns: {cause}",
             ) from error
         return replace(old, path=f"{self.folder}/{name}", rows=rows, bytes=size, codec=codec)
 

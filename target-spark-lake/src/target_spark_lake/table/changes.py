@@ -21,6 +21,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any, Protocol
 
 from singer_spark.errors import ConfigurationError, StorageError, UnpublishableError
+from target_spark_lake.error_codes import LakeCode
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -49,7 +50,7 @@ def as_unpublishable() -> Iterator[None]:
     try:
         yield
     except (ConfigurationError, StorageError) as refusal:
-        raise UnpublishableError(str(refusal)) from refusal
+        raise UnpublishableError(LakeCode.CANNOT_BE_TAKEN_BACK, refusal.message) from refusal
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from singer_spark.errors import ProtocolError, SingerSparkError, cut
 from singer_spark.store.parquet_footer import open_parquet
+from target_spark_lake.error_codes import LakeCode
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -43,6 +44,7 @@ def open_batch_file(storage: Storage, path: str, name: str) -> Iterator[ParquetF
     except (pa.ArrowException, ValueError) as error:
         cause = cut(str(error), 200)
         raise ProtocolError(
+            LakeCode.BATCH_FILE_DAMAGED,
             f"{name} is not a whole Parquet file ({cause}); nothing was published, run the tap "
-            "again"
+            "again",
         ) from error

@@ -13,6 +13,7 @@ import logging
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING
 
+from singer_spark.error_codes import RunCode
 from singer_spark.errors import StorageError
 from singer_spark.state.run_log import decode, encode
 from singer_spark.store.at_once import each
@@ -70,7 +71,9 @@ def _read(storage: Storage, path: str) -> Parts:
     try:
         return tuple(Part(**part) for part in decode(data, path)["parts"])
     except (KeyError, TypeError, ValueError) as error:
-        raise StorageError(f"{path} is damaged ({error}); restore it from a backup") from error
+        raise StorageError(
+            RunCode.LAKE_FILE_DAMAGED, f"{path} is damaged ({error}); restore it from a backup"
+        ) from error
 
 
 def in_parts(storage: Storage, file: StagedFile, parts: Parts) -> StagedFile:

@@ -15,10 +15,12 @@ from datetime import date, datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
+from singer_spark.error_codes import RunCode
 from singer_spark.errors import DamagedError, StorageError
 from singer_spark.state.run_log import decode, encode
 from singer_spark.store.parquet_footer import open_parquet
 from target_spark_lake.columns.partitioning import folder_values, folders_of
+from target_spark_lake.error_codes import LakeCode
 from target_spark_lake.table.file_statistics import ColumnRange, FileStatistics, statistics_of
 
 if TYPE_CHECKING:
@@ -54,7 +56,8 @@ class TableIndex:
             return TableIndex({name: _from_json(known) for name, known in body["files"].items()})
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise DamagedError(
-                f"{path} is damaged ({error}); remove it, the next run makes it anew"
+                RunCode.LAKE_FILE_DAMAGED,
+                f"{path} is damaged ({error}); remove it, the next run makes it anew",
             ) from error
 
 
@@ -122,7 +125,8 @@ def footer_statistics(
             found = statistics_of(pa.parquet.read_metadata(file), size, columns)
         except pa.ArrowInvalid as error:
             raise StorageError(
-                f"{path} is not a Parquet file ({error}); take it out of the table's folder"
+                LakeCode.FOREIGN_FILE,
+                f"{path} is not a Parquet file ({error}); take it out of the table's folder",
             ) from error
     texts = {
         name: text

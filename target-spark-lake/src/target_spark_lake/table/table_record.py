@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from singer_spark.core.lake_type import columns_from_text
+from singer_spark.error_codes import RunCode
 from singer_spark.errors import (
     ConfigurationError,
     DamagedError,
@@ -25,6 +26,7 @@ from singer_spark.state.run_log import ABORTED, decode, encode, read_entry, runs
 from singer_spark.store.at_once import each
 from target_spark_lake.columns.text_columns import TextColumns
 from target_spark_lake.config.config_schema import FORMATS, LOAD_METHODS, PARQUET, LoadMethod
+from target_spark_lake.error_codes import LakeCode
 from target_spark_lake.layout import HISTORY, TABLES, folder_name, table_of_record
 
 if TYPE_CHECKING:
@@ -122,7 +124,9 @@ class TableRecord:
             values |= {name: tuple(body[name]) for name in _LISTS if body.get(name) is not None}
             return TableRecord(**{**values, "columns": dict(body["columns"])})
         except (KeyError, TypeError, ValueError) as error:
-            raise DamagedError(f"{path} is damaged ({error}); restore it from a backup") from error
+            raise DamagedError(
+                RunCode.LAKE_FILE_DAMAGED, f"{path} is damaged ({error}); restore it from a backup"
+            ) from error
 
 
 def with_logged_columns(record: TableRecord, logged: Mapping[str, str]) -> TableRecord:
@@ -190,9 +194,10 @@ def check_owner(record: TableRecord, pipeline: str, stream: str, table: str) -> 
     if (record.pipeline, record.stream) == (pipeline, stream):
         return
     raise ConfigurationError(
+        LakeCode.TABLE_TAKEN,
         f"stream {stream}: table {table} belongs to pipeline {record.pipeline}, stream "
         f"{record.stream}, not to "
-        f"pipeline {pipeline}; give this stream another `path`, or run it under that pipeline"
+        f"pipeline {pipeline}; give this stream another `path`, or run it under that pipeline",
     )
 
 
@@ -272,21 +277,24 @@ def _claim(
             check_owner(current, record.pipeline, record.stream, table)
             if FORMATS.index(record.format) < FORMATS.index(current.format):
                 raise ConfigurationError(
+                    LakeCode.OTHER_FORMAT,
                     f"stream {record.stream}: table {table} is kept as {current.format}; set "
-                    f"format: {current.format}"
+                    f"format: {current.format}",
                 )
             if not current.is_claim():
                 return current
             if (current.claimed_by or "") > run_id:
                 raise LockedError(
-                    f"table {table} was claimed by the later run {current.claimed_by}; run again"
+                    LakeCode.CHANGED_BESIDE,
+                    f"table {table} was claimed by the later run {current.claimed_by}; run again",
                 )
         # Even over a claim of an earlier run of this pipeline: it loses that claim when the run is
         # undone.
         if storage.create(path, claimed) if seen is None else storage.exchange(path, seen, claimed):
             return None
     raise StorageError(
-        f"the store accepts no claim of table {table} ({path}), and shows no other one; run again"
+        LakeCode.CHANGED_BESIDE,
+        f"the store accepts no claim of table {table} ({path}), and shows no other one; run again",
     )
 
 
@@ -310,7 +318,8 @@ def _refuse_place(
     found = read_record(storage, path)
     if found is not None:
         raise ConfigurationError(
+            LakeCode.TABLE_TAKEN,
             f"stream {claimed[table].stream}: table {table} would lie {where} the one of pipeline "
             f"{found.pipeline}, "
-            f"stream {found.stream}, whose record is {path}; give this stream another `path`"
+            f"stream {found.stream}, whose record is {path}; give this stream another `path`",
         )

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, BinaryIO
 from singer_spark.core.exact_json import member_text
 from singer_spark.core.messages import timestamp_text
 from singer_spark.errors import RecordError
+from target_spark_lake.error_codes import LakeCode
 from target_spark_lake.table.changes import StagedFile
 
 if TYPE_CHECKING:
@@ -47,9 +48,10 @@ class Quarantine:
             self._count += records
             if records and self._limit is not None and self._count > self._limit:
                 raise RecordError(
+                    LakeCode.TOO_MANY_INVALID,
                     f"stream {stream}: more than {self._limit} record(s) of this run are invalid, "
                     "which is as many as "
-                    f"max_invalid_records allows; nothing was published. The last one: {example}"
+                    f"max_invalid_records allows; nothing was published. The last one: {example}",
                 )
 
 

@@ -14,6 +14,7 @@ from singer_spark.core.exact_json import from_json, to_json
 from singer_spark.core.metadata_columns import METADATA_COLUMNS
 from singer_spark.errors import ProtocolError, RecordError, SchemaError, SingerSparkError
 from target_spark_lake.columns.text_columns import as_json
+from target_spark_lake.error_codes import LakeCode
 from target_spark_lake.validate.draft7 import draft7
 from target_spark_lake.validate.lake_value import UnholdableError, lake_value
 from target_spark_lake.validate.patterns import SlowPatternError
@@ -38,11 +39,13 @@ class InvalidRecordError(RecordError):
         path: JSON pointer to the invalid value; empty for the record itself.
     """
 
-    def __init__(self, message: str, reason: str, path: Iterable[str | int] = ()) -> None:
+    def __init__(
+        self, code: LakeCode, message: str, reason: str, path: Iterable[str | int] = ()
+    ) -> None:
         """Build the error with a `message` for the whole run and a `reason` for the record
         alone.
         """
-        super().__init__(message)
+        super().__init__(code, message)
         self.reason = reason
         self.path = pointer(path)
 
@@ -85,7 +88,8 @@ class RecordValidator:
             return draft7(self._schema)
         except (RecursionError, TypeError, ValueError, AttributeError) as error:
             raise SchemaError(
-                f"stream {self._stream}: its JSON Schema can't be read ({error})"
+                LakeCode.SCHEMA_UNUSABLE,
+                f"stream {self._stream}: its JSON Schema can't be read ({error})",
             ) from error
 
     @cached_property
@@ -118,7 +122,11 @@ class RecordValidator:
         missing = [name for name in self._keys if name not in record]
         if missing:
             lacks = f"lacks its key property {', '.join(missing)}"
-            raise MissingKeyError(f"stream {self._stream}: a record {lacks}", f"the record {lacks}")
+            raise MissingKeyError(
+                LakeCode.KEY_VALUE_MISSING,
+                f"stream {self._stream}: a record {lacks}",
+                f"the record {lacks}",
+            )
         self._refuse_null_key(record)
         if self._validate:
             self._judge(record)
@@ -127,7 +135,9 @@ class RecordValidator:
 
     def _unreadable(self, reason: str, line: bytes) -> InvalidRecordError:
         return InvalidRecordError(
-            f"stream {self._stream}: a record can't be read: {reason}: {shown(line)}", reason
+            LakeCode.INVALID_RECORD,
+            f"stream {self._stream}: a record can't be read: {reason}: {shown(line)}",
+            reason,
         )
 
     def _value(self, name: str, value: Any) -> Any:
@@ -139,6 +149,7 @@ class RecordValidator:
         except UnholdableError as error:
             reason = f"column {name} ({kind}) can't hold {shown(value)}: {error}"
             raise InvalidRecordError(
+                LakeCode.INVALID_RECORD,
                 f"stream {self._stream}: {reason}; name a type that holds it in stream_options "
                 "(columns), or correct the column's type in the tap's schema",
                 reason,
@@ -151,6 +162,7 @@ class RecordValidator:
             row = _cut(to_json(record), 3 * SHOWN_CHARACTERS)
             reason = f"a record has NULL in its key {', '.join(empty)}, so it can't be merged"
             raise InvalidRecordError(
+                LakeCode.KEY_VALUE_MISSING,
                 f"stream {self._stream}: {reason}: {row}; correct it at the source, or choose "
                 "other key_properties",
                 reason,
@@ -167,11 +179,13 @@ class RecordValidator:
                 reason = half or "it has a number that is too long"
                 raise self._unreadable(reason, line) from error
             raise ProtocolError(
-                f"stream {self._stream}: a line is not JSON ({error}): {shown(line)}"
+                LakeCode.INPUT_MALFORMED,
+                f"stream {self._stream}: a line is not JSON ({error}): {shown(line)}",
             ) from error
         if not isinstance(message, dict) or not isinstance(message.get("record"), dict):
             raise ProtocolError(
-                f"stream {self._stream}: a RECORD line has no record object: {shown(line)}"
+                LakeCode.INPUT_MALFORMED,
+                f"stream {self._stream}: a RECORD line has no record object: {shown(line)}",
             )
         version = message.get("version")
         if (
@@ -197,14 +211,19 @@ class RecordValidator:
             )
         except SlowPatternError as slow:
             raise InvalidRecordError(
-                f"stream {self._stream}: a record can't be judged: {slow}", str(slow)
+                LakeCode.INVALID_RECORD,
+                f"stream {self._stream}: a record can't be judged: {slow}",
+                str(slow),
             ) from slow
         error = next(iter(errors), None)
         if error is not None:
             path, reason = tuple(error.absolute_path), _cut(error.message, 3 * SHOWN_CHARACTERS)
             place = pointer(path) or "/"
             raise InvalidRecordError(
-                f"stream {self._stream}: a record is invalid at {place}: {reason}", reason, path
+                LakeCode.INVALID_RECORD,
+                f"stream {self._stream}: a record is invalid at {place}: {reason}",
+                reason,
+                path,
             )
 
 

@@ -100,7 +100,7 @@ def test_a_computed_key_is_a_column_of_the_stream_and_advances(source: Source) -
     options["replication_key"] = key.replace(",", " /**/ ,")
     with pytest.raises(
         StateError,
-        match=r"saved bookmark is of replication key 'coalesce\(updated_at, created_at\)",
+        match=r"RUN-031 .*updated_at.*created_at",
     ):
         pipe.run()
     del pipe.saved["bookmarks"][f"{prefix}t"][
@@ -110,9 +110,7 @@ def test_a_computed_key_is_a_column_of_the_stream_and_advances(source: Source) -
     assert pipe.run().rows == second.rows
 
     pipe.config["stream_options"][f"{prefix}t"]["replication_key"] = "coalesce(updated_at, nothing)"
-    with pytest.raises(
-        SourceError, match=r"the database refused replication_key 'coalesce\(updated_at, nothing\)'"
-    ):
+    with pytest.raises(SourceError, match=r"TAP-024 .*coalesce\(updated_at, nothing\)"):
         pipe.run()
 
 
@@ -148,5 +146,5 @@ def test_a_composite_key_is_a_key_and_the_column_that_cuts_its_ties() -> None:
         "id",
     )
     options = {"replication_key": ["updated_at", "id"], "partition_column": "Region"}
-    with pytest.raises(ConfigurationError, match="take one of them out"):
+    with pytest.raises(ConfigurationError, match="RUN-004"):
         plan(stream_options={"public-orders": options})

@@ -84,9 +84,12 @@ def test_new_columns_and_wider_types_are_metadata_and_no_file_is_written_anew(
 
 
 @pytest.mark.usefixtures("without_jvm")
-def test_files_hold_the_numbers_of_their_columns_at_any_depth_and_a_mapping_stands_for_files_without(  # noqa: E501
+def test_files_hold_the_numbers_of_their_columns(
     lake: IcebergLake,
 ) -> None:
+    """Files hold the numbers of their columns at any depth and a mapping stands for files
+    without.
+    """
     nested = {
         "id": {**INT, "x-sql-datatype": "SMALLINT"},
         "tags": {

@@ -84,6 +84,7 @@ def filters_of(value: Any) -> Iterator[BooleanExpression]:
             yield each("v", value)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("without_jvm")
 @pytest.mark.parametrize(("part", "kind", "values"), CASES)
 def test_iceberg_rims(tmp_path: Path, part: str, kind: dict[str, Any], values: list[Any]) -> None:
@@ -122,9 +123,7 @@ def test_truncated_below_the_least(tmp_path: Path, kind: dict[str, Any], value: 
     published.
     """
     lake = IcebergLake(tmp_path / "lake")
-    with pytest.raises(
-        RecordError, match=rf"stream s: the value {value} of column v has no truncate\(v, 10\)"
-    ):
+    with pytest.raises(RecordError, match=rf"LAKE-026 .*{value}.*v.*10"):
         lake.load(
             schema("s", {"v": kind}),
             *(record("s", v=each) for each in (1, value)),

@@ -99,7 +99,7 @@ def test_a_second_schema_in_mid_stream_keeps_all_records_of_the_run(lake: Lake) 
     )
     assert lake.rows("s", "id, name, more") == [(1, "b", "m"), (2, "a", None)]
     other_key = {**full, "key_properties": ["name"]}
-    with pytest.raises(ProtocolError, match="changes the primary key from id to name"):
+    with pytest.raises(ProtocolError, match="LAKE-002"):
         lake.load(full, item(1, 1, "a"), other_key)
 
 

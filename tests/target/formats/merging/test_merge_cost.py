@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
+from singer_spark.error_codes import RunCode
 from singer_spark.errors import StorageError
 from target import loading
 from target.loading import Lake, record, schema
@@ -108,14 +109,14 @@ def test_changed_rows_need_no_spark_until_their_keys_are_too_many(
 
     def start(*_: object) -> None:
         started.append(1)
-        raise StorageError("Spark was started")
+        raise StorageError(RunCode.STORAGE_FAILED, "Spark was started")
 
     monkeypatch.setattr("target_spark_lake.target.start_session", start)
     table.load([1010, 3330], "second")
     assert {id for id, note in table.notes().items() if note == "second"} == {1010, 3330}
     assert started == []
     monkeypatch.setattr("target_spark_lake.formats.parquet_merge.KEYS_IN_PROCESS", 3)
-    with pytest.raises(StorageError, match="Spark was started"):
+    with pytest.raises(StorageError, match="RUN-052"):
         table.load([1010, 3330], "third")
     with pytest.MonkeyPatch.context() as without_pandas:
         # Spark's Python tasks need it.
@@ -124,7 +125,7 @@ def test_changed_rows_need_no_spark_until_their_keys_are_too_many(
     monkeypatch.setitem(loading.DEFAULTS, "engine", "local")
     table.load([1010, 3330], "fourth")
     monkeypatch.setitem(loading.DEFAULTS, "engine", "spark")
-    with pytest.raises(StorageError, match="Spark was started"):
+    with pytest.raises(StorageError, match="RUN-052"):
         table.load([1010], "fifth")
 
 
@@ -182,7 +183,7 @@ def test_a_lost_or_damaged_index_is_made_anew_and_nothing_changes(
 
 def test_an_index_of_a_newer_version_is_refused(table: Table) -> None:
     table.index().write_text('{"format_version": 2}')
-    with pytest.raises(StorageError, match="upgrade this program"):
+    with pytest.raises(StorageError, match="RUN-041"):
         table.load([1], "second")
 
 

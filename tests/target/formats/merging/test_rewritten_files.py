@@ -46,6 +46,7 @@ def expected(changed: set[int]) -> dict[int, str]:
     return {id: f"{'second' if id in changed else 'first'} {id}" for id in range(ROWS)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "engine"),
     [(Lake, "local"), (DeltaLake, "local"), (IcebergLake, "local"), (Lake, "spark")],
@@ -108,6 +109,7 @@ def test_untouched_row_groups_stay_in_their_folder(
         assert any(each in old for each in chunks(path))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rows", [300_000, 1_500_000])
 def test_memory_does_not_grow_with_the_row_groups_of_a_file(rows: int, tmp_path: Path) -> None:
     """A file of one row group, as other writers make them, is rewritten in pieces."""

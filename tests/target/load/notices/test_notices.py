@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from servers.webhook import Webhook
+from singer_spark.error_codes import RunCode
 from singer_spark.errors import RecordError, StorageError
 from singer_spark.store.storage import Storage
 from target.load.notices.told_runs import ALL, ID, LINES, fail, journals, succeed
@@ -32,7 +33,7 @@ def test_a_failure_and_the_recovery_from_it_are_told_and_no_other_success(
     fail(lake, **settings)
     succeed(lake, **settings)
     succeed(lake, **settings)
-    reason = "input line 2 is not JSON"
+    reason = "LAKE-001 input line 2 is not JSON"
     assert [outcome for outcome, _ in hook.told()] == ["failed", "failed", "recovered"]
     failed, _, recovered = hook.notices
     _, first, _, third, _ = journals(lake)
@@ -87,6 +88,14 @@ def test_no_value_of_a_record_is_told(
             "integer",
             "The last one",
         ),
+        (
+            "LAKE-007 the tap failed: TAP-004 stream s: reading failed: invalid text: 'planted'",
+            "stream s: reading failed",
+        ),
+        (
+            "the tap failed: stream s: reading failed: invalid text: 'planted'",
+            "stream s: reading failed",
+        ),
     ],
 )
 def test_an_error_is_told_up_to_the_value(reason: str, told: str) -> None:
@@ -115,7 +124,7 @@ def test_a_tap_that_says_nothing_is_a_failure_that_is_told(lake: Lake, hook: Web
     lake.load(notify=[{"url": hook.url}])
     ((outcome, text),) = hook.told()
     assert outcome == "failed"
-    assert "the input held no message: the tap did not start" in text
+    assert "LAKE-006" in text
 
 
 def test_commands_of_spark_lake_are_no_runs_that_something_recovers_from(
@@ -132,7 +141,7 @@ def test_commands_of_spark_lake_are_no_runs_that_something_recovers_from(
             run.commit(Commit())
 
     succeed(lake, **settings)
-    compact(StorageError("no"))
+    compact(StorageError(RunCode.STORAGE_FAILED, "no"))
     succeed(lake, **settings)
     fail(lake, **settings)
     compact()
@@ -149,7 +158,7 @@ def test_a_run_that_could_not_publish_is_told_as_failed_and_the_next_one_as_reco
     lake: Lake, hook: Webhook, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(*_: Any) -> None:
-        raise StorageError("the bucket refuses")
+        raise StorageError(RunCode.STORAGE_FAILED, "the bucket refuses")
 
     settings = {"notify": [{"url": hook.url}]}
     with monkeypatch.context() as patched:

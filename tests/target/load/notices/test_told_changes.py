@@ -96,5 +96,5 @@ def test_runs_that_fail_for_longer_than_the_bound_are_told_once(
 
 
 def test_a_lag_without_its_bound_is_an_error_of_the_config(lake: Lake, hook: Webhook) -> None:
-    with pytest.raises(ConfigurationError, match=r"notify\.0\.on: lag needs max_lag_minutes"):
+    with pytest.raises(ConfigurationError, match=r"RUN-004 .*notify\.0\.on.*max_lag_minutes"):
         load(lake, AB, {"a": 1}, notify=[{"url": hook.url, "on": ["lag"]}])

@@ -133,7 +133,7 @@ def test_a_signal_ends_the_waiting_for_an_answer_and_the_run_has_failed_as_befor
         process.communicate(timeout=60)
     errors = said(lake).read_text()
     assert process.returncode == 1, errors
-    assert errors.splitlines()[-1].startswith("target-spark-lake: input line 3 is not JSON")
+    assert errors.splitlines()[-1].startswith("target-spark-lake: LAKE-001 input line 3")
 
 
 @pytest.mark.slow

@@ -13,7 +13,7 @@ from target.loading import Lake
 
 def die(lake: Lake, lines: int, **settings: Any) -> None:
     """A run whose tap dies after this many lines."""
-    with pytest.raises(ProtocolError, match="the tap died"):
+    with pytest.raises(ProtocolError, match="LAKE-005"):
         lake.load(*lake.announced(increment())[:lines], **settings)
 
 

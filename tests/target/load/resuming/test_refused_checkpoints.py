@@ -40,9 +40,7 @@ def test_other_settings_of_the_target_are_refused_once_and_the_next_run_starts_a
     lake: Lake, before: JSON, after: JSON, named: str
 ) -> None:
     die(lake, AFTER_THE_SECOND_STATE, **before)
-    with pytest.raises(
-        StateError, match=f"the target's {named} changed since run .* they start anew"
-    ) as refused:
+    with pytest.raises(StateError, match=rf"LAKE-064 .*{named}") as refused:
         lake.load(*lake.announced(increment()), **after)
     assert "secret word" not in str(refused.value)
     assert_as_before(lake)
@@ -69,9 +67,7 @@ def test_a_tap_that_goes_on_from_another_checkpoint_is_refused(lake: Lake, part:
     lines = lake.announced(increment())
     stale = {**lines[0], part: {"sent": 3}}
     for settings in ({}, {"accept_any_start": True}):
-        with pytest.raises(
-            StateError, match=r"older place than run .* had staged; nothing was changed, run tap"
-        ):
+        with pytest.raises(StateError, match="LAKE-064"):
             lake.load(stale, *lines[1:], **settings)
     assert_as_before(lake)
     lake.load(*lines)
@@ -84,9 +80,7 @@ def test_a_checkpoint_is_void_once_another_run_committed(lake: Lake) -> None:
     lake.load(
         *lake.announced([GROWS, record("grows", id=3, name="new"), state(grows=3)], resume=False)
     )
-    with pytest.raises(
-        StateError, match="what that run staged is gone; nothing was changed, run tap and target"
-    ):
+    with pytest.raises(StateError, match="LAKE-064"):
         lake.load(*stale)
     assert lake.checkpoint() is None
     assert lake.rows("grows", "id") == [(1,), (2,), (3,)]
@@ -97,7 +91,7 @@ def test_a_checkpoint_is_void_once_a_person_edited_the_state(lake: Lake) -> None
     stale = lake.announced(increment())
     place = lake.folder / ".dataspoc/state/test/state.json"
     place.write_text('{"grows": 1}')
-    with pytest.raises(StateError, match="staged is gone"):
+    with pytest.raises(StateError, match="LAKE-064"):
         lake.load(*stale)
     lines = lake.announced([GROWS, record("grows", id=2), state(grows=2)])
     assert lines[0]["start"] == "saved"
@@ -112,7 +106,7 @@ def test_files_that_are_not_there_whole_are_not_taken_over(lake: Lake, damage: s
     lines = lake.announced(increment())
     file = next((lake.folder / ".dataspoc/staging").rglob("*.parquet"))
     file.unlink() if damage == "missing" else file.write_bytes(file.read_bytes()[:-1])
-    with pytest.raises(StateError, match="staged is gone"):
+    with pytest.raises(StateError, match="LAKE-064"):
         lake.load(*lines)
     assert_as_before(lake)
     lines = lake.announced(increment())
@@ -127,7 +121,7 @@ def test_a_damaged_checkpoint_is_left_aside_and_a_newer_one_is_not_touched(lake:
     good = place.read_text()
     place.write_text(good.replace('"format_version": 1', '"format_version": 2', 1))
     for _ in range(2):
-        with pytest.raises(SingerSparkError, match="upgrade this program"):
+        with pytest.raises(SingerSparkError, match="RUN-041"):
             lake.load(*lake.announced(increment(), resume=False))
     assert [path for path in lake.files() if "staging" in path]
     place.write_text(good.replace('"bytes"', '"octets"'))
@@ -138,7 +132,7 @@ def test_a_damaged_checkpoint_is_left_aside_and_a_newer_one_is_not_touched(lake:
 def test_a_continued_tap_must_name_all_streams_that_were_taken_over(lake: Lake) -> None:
     die(lake, AFTER_ALL_RECORDS)
     lines = [line for line in lake.announced(increment()) if line.get("stream") != "whole"]
-    with pytest.raises(ProtocolError, match="sent no SCHEMA for whole"):
+    with pytest.raises(ProtocolError, match="LAKE-004"):
         lake.load(*lines)
     assert_as_before(lake)
     lake.load(*lake.announced(increment()))
@@ -148,6 +142,6 @@ def test_a_continued_tap_must_name_all_streams_that_were_taken_over(lake: Lake) 
 def test_a_first_message_that_is_no_state_can_not_be_continued(lake: Lake) -> None:
     die(lake, AFTER_ALL_RECORDS)
     lines = lake.announced(increment())
-    with pytest.raises(ProtocolError, match="its first message is not the STATE"):
+    with pytest.raises(ProtocolError, match="LAKE-004"):
         lake.load(GROWS, *lines)
     assert_as_before(lake)

@@ -43,7 +43,7 @@ def test_wherever_the_taps_lines_end_the_next_run_brings_the_rest(
     if line == 0 and not half:
         lake.load()
     elif line < len(lines):
-        with pytest.raises(ProtocolError, match="the tap died"):
+        with pytest.raises(ProtocolError, match="LAKE-005"):
             lake.load(whole, rest[: len(rest) // 2])
     else:
         lake.load(whole)
@@ -68,7 +68,7 @@ def test_a_tap_that_dies_again_and_again_gets_to_its_end(lake: Lake) -> None:
         lines = lake.announced(increment())
         if 1 + length >= len(lines):
             break
-        with pytest.raises(ProtocolError, match="the tap died"):
+        with pytest.raises(ProtocolError, match="LAKE-005"):
             lake.load(*lines[: 1 + length])
         assert_as_before(lake)
         checkpoint = lake.checkpoint()
@@ -82,7 +82,7 @@ def test_a_tap_that_dies_again_and_again_gets_to_its_end(lake: Lake) -> None:
 @pytest.mark.usefixtures("checkpoints_at_once")
 def test_a_target_that_fails_leaves_what_it_wrote_as_its_checkpoint_before(lake: Lake) -> None:
     """Nothing is salvaged from a run that failed by itself."""
-    with pytest.raises(ProtocolError, match="is not JSON"):
+    with pytest.raises(ProtocolError, match="LAKE-001"):
         lake.load_slowly(*lake.announced(increment())[:9], b'"broken\n')
     assert_as_before(lake)
     lines = lake.announced(increment())
@@ -118,7 +118,7 @@ def test_what_a_dead_run_had_staged_of_a_stream_that_begins_again_is_dropped(lak
     assert checkpoint is not None
     assert checkpoint.state["whole"] == 3
     lines = begun_again(lake)
-    with pytest.raises(ProtocolError, match="the tap died"):
+    with pytest.raises(ProtocolError, match="LAKE-005"):
         lake.load_slowly(*lines[:4])
     resumed = lake.announced(increment())
     assert resumed[0]["start"] == "resume"
@@ -130,7 +130,7 @@ def test_what_a_dead_run_had_staged_of_a_stream_that_begins_again_is_dropped(lak
 def test_a_stream_that_begins_again_behind_its_own_records_is_refused(lake: Lake) -> None:
     die(lake, increment().index(WHOLE) + 7)
     opening, grows, again, whole, *_ = begun_again(lake)
-    with pytest.raises(ProtocolError, match="begins stream whole again"):
+    with pytest.raises(ProtocolError, match=r"LAKE-004 .*whole"):
         lake.load(opening, grows, whole, again)
 
 
@@ -153,7 +153,7 @@ def test_a_table_has_the_new_columns_of_what_was_taken_over_though_no_record_cam
 ) -> None:
     wider = schema("grows", {"id": INT, "name": TEXT, "extra": TEXT}, ("id",))
     body = [wider, record("grows", id=3, extra="x"), state(grows=3), state(grows=3)]
-    with pytest.raises(ProtocolError, match="the tap died"):
+    with pytest.raises(ProtocolError, match="LAKE-005"):
         lake.load(*lake.announced(body)[:-2])
     lake.load(*lake.announced(body))
     assert lake.rows("grows", "id, extra") == [(1, None), (2, None), (3, "x")]
@@ -166,7 +166,7 @@ def test_a_column_that_only_the_dead_run_had_is_a_column_of_the_table(lake: Lake
     narrow = schema("grows", {"id": INT}, ("id",))
     body = [schema("grows", {"id": INT, "extra": TEXT}), record("grows", id=3, extra="x"), narrow]
     body += [record("grows", id=4), state(grows=4), record("grows", id=5), state(grows=5)]
-    with pytest.raises(ProtocolError, match="the tap died"):
+    with pytest.raises(ProtocolError, match="LAKE-005"):
         lake.load(*lake.announced(body)[:6])
     opening, *_, rest, mid, last = lake.announced(body)
     assert opening["start"] == "resume"

@@ -14,7 +14,7 @@ pytestmark = pytest.mark.usefixtures("without_jvm")
 
 
 def test_a_malformed_line_salvages_nothing(lake: Lake) -> None:
-    with pytest.raises(ProtocolError, match="input line 12 is not JSON"):
+    with pytest.raises(ProtocolError, match=r"LAKE-001 .*12"):
         lake.load(*lake.announced(increment())[:11], b'{"type": "RECORD", "stream": "gr\n')
     assert lake.checkpoint() is None
     assert not [path for path in lake.files() if "staging" in path]
@@ -44,7 +44,7 @@ def test_a_full_run_and_a_foreign_tap_keep_nothing_and_discard_what_was_kept(
 def test_a_run_that_does_not_resume_discards_what_was_kept(lake: Lake) -> None:
     die(lake, AFTER_THE_SECOND_STATE)
     lines = lake.announced(increment(), resume=False)
-    with pytest.raises(ProtocolError, match="the tap died"):
+    with pytest.raises(ProtocolError, match="LAKE-005"):
         lake.load(*lines[:3])
     assert not [path for path in lake.files() if "staging" in path or "checkpoint" in path]
     lake.load(*lake.announced(increment(), resume=False))
@@ -57,7 +57,7 @@ def test_a_run_that_was_let_start_elsewhere_keeps_nothing(lake: Lake) -> None:
     """
     lines = lake.announced(increment())
     lines[0] = {**lines[0], "value": {"grows": 1}}
-    with pytest.raises(ProtocolError, match="the tap died"):
+    with pytest.raises(ProtocolError, match="LAKE-005"):
         lake.load(*lines[:AFTER_THE_SECOND_STATE], accept_any_start=True)
     assert lake.checkpoint() is None
     assert_as_before(lake)
@@ -68,7 +68,7 @@ def test_a_state_without_what_the_tap_needs_to_go_on_is_no_checkpoint(lake: Lake
         {name: value for name, value in line.items() if name != "resume"}
         for line in lake.announced(increment())
     ]
-    with pytest.raises(ProtocolError, match="the tap died"):
+    with pytest.raises(ProtocolError, match="LAKE-005"):
         lake.load(*lines[:AFTER_ALL_RECORDS])
     assert lake.checkpoint() is None
     lake.load(*lake.announced(increment()))
@@ -89,7 +89,7 @@ def test_a_batch_that_outgrew_its_size_behind_a_state_is_not_salvaged(
         *lake.announced(increment())[:5],
         *(record("grows", id=n, name="x" * 99) for n in range(9, 99)),
     ]
-    with pytest.raises(ProtocolError, match="the tap died"):
+    with pytest.raises(ProtocolError, match="LAKE-005"):
         lake.load(*lines)
     checkpoint = lake.checkpoint()
     assert (checkpoint.resume["sent"] if checkpoint else None) == kept
@@ -97,6 +97,7 @@ def test_a_batch_that_outgrew_its_size_behind_a_state_is_not_salvaged(
     assert_exact(lake)
 
 
+@pytest.mark.slow
 def test_no_batch_holds_rows_of_both_sides_of_a_state_that_is_written(
     lake: Lake, monkeypatch
 ) -> None:
@@ -132,7 +133,7 @@ def test_no_batch_holds_rows_of_both_sides_of_a_state_that_is_written(
         for n in range(60):
             body += [record("whole" if n % 7 < 3 else "grows", id=n)]
             body += [state(n=n + 1)] if n % 5 in (1, 2) else []
-        with pytest.raises(ProtocolError, match="the tap died"):
+        with pytest.raises(ProtocolError, match="LAKE-005"):
             lines = lake.announced([*body, state(n=60)], resume=False)[:-2]
             lake.listen(SlowInput(to_bytes(*lines), lambda line: True))
     assert len(written) > 8

@@ -46,9 +46,7 @@ def test_a_tap_that_does_not_start_is_a_failed_run_though_the_target_ends_well(
         assert (lake.files(), lake.state(), found["test"]["last_success"]) == before
     assert caplog.text.count("the tap did not start") == 2
     newest = run_reports.runs(Storage(str(lake.folder)), Layout("test"))[0]
-    assert (
-        newest["error"] == "the input held no message: the tap did not start, its own log says why"
-    )
+    assert newest["error"].startswith("LAKE-006 ")
 
     lake.load(
         schema("orders", ID, ("id",)), record("orders", id=2), state(bookmarks={"orders": {"v": 2}})
@@ -61,7 +59,7 @@ def test_beside_a_run_that_holds_the_pipeline_an_empty_input_leaves_no_trace(
 ) -> None:
     lake = Lake(tmp_path / "lake")
     held = open_run(Storage(str(lake.folder)), Layout("test"))
-    with pytest.raises(LockedError, match="process"):
+    with pytest.raises(LockedError, match="LAKE-060"):
         lake.load()
     held.commit(Commit((), {"bookmarks": {}}))
     assert [each["outcome"] for each in run_reports.runs(held.storage, held.layout)] == [

@@ -7,6 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from singer_spark.errors import ConfigurationError, StorageError, UnpublishableError
+from target_spark_lake.error_codes import LakeCode
 from target_spark_lake.table.changes import Fate, as_unpublishable
 from target_spark_lake.table_logs.delta_log.expendable import expendable, forget
 from target_spark_lake.table_logs.delta_log.files import (
@@ -96,26 +97,31 @@ def _entry(storage: Storage, commit: DeltaCommit, current: DeltaSnapshot | None)
     after = None if version is None else read_snapshot(storage, commit.table, version=version)
     before = read_snapshot(storage, commit.table, version=version - 1) if version else None
     if version is None or after is None or (version > 0 and before is None):
-        raise UnpublishableError(_way_out(commit, "and its log of that time is gone"))
+        raise UnpublishableError(
+            LakeCode.CANNOT_BE_TAKEN_BACK, _way_out(commit, "and its log of that time is gone")
+        )
     old = {} if before is None else before.files
     added = {path: file for path, file in after.files.items() if path not in old}
     gone = {path: file for path, file in old.items() if path not in after.files}
     if not added.keys() <= current.files.keys() or gone.keys() & current.files.keys():
         raise UnpublishableError(
-            _way_out(commit, f"after version {version}, in the files of that run")
+            LakeCode.CANNOT_BE_TAKEN_BACK,
+            _way_out(commit, f"after version {version}, in the files of that run"),
         )
     lost = [
         path for path, file in gone.items() if storage.size(f"{commit.table}/{path}") != file.size
     ]
     if lost:
         raise UnpublishableError(
-            _way_out(commit, f"and VACUUM removed {lost[0]} ({len(lost)} file(s) in all)")
+            LakeCode.CANNOT_BE_TAKEN_BACK,
+            _way_out(commit, f"and VACUUM removed {lost[0]} ({len(lost)} file(s) in all)"),
         )
     if before is None or (before.schema, before.partitioned) == (after.schema, after.partitioned):
         return log_entry(commit, current, None, added.values(), gone.values())
     if before.partitioned != after.partitioned and version < current.version:
         raise UnpublishableError(
-            _way_out(commit, f"after version {version}, whose partitions that run changed")
+            LakeCode.CANNOT_BE_TAKEN_BACK,
+            _way_out(commit, f"after version {version}, whose partitions that run changed"),
         )
     # A table's columns are restored with its rows, unless they were changed since.
     schema = before.schema if current.schema == after.schema else None
@@ -167,9 +173,10 @@ class DeltaTables:
         """Refuse a folder name that readers of Delta can't open."""
         if UNREADABLE in f"{self._storage.url}/{table}":
             raise ConfigurationError(
+                LakeCode.TABLE_NAME,
                 f"stream {stream}: readers of Delta can't open a folder with a percent sign, as "
                 f"{table} has; rename "
-                "the stream (stream_maps, __alias__), or load it as format parquet"
+                "the stream (stream_maps, __alias__), or load it as format parquet",
             )
 
     def other_columns(self, record: TableRecord, path: str) -> Sequence[str]:

@@ -20,6 +20,7 @@ from singer_spark.errors import StorageError
 from singer_spark.state.run_log import time_of
 from singer_spark.store.at_once import each
 from target_spark_lake.config.config_schema import DELTA
+from target_spark_lake.error_codes import LakeCode
 from target_spark_lake.layout import is_data_file, written_by
 from target_spark_lake.table.changes import Expendable
 from target_spark_lake.table_logs.delta_log.snapshot import (
@@ -55,7 +56,8 @@ def expendable(storage: Storage, table: str, record: TableRecord, before: dateti
     current = read_snapshot(storage, table)
     if current is None:
         raise StorageError(
-            f"stream {record.stream}: the log of Delta table {table} is gone: restore {LOG_FOLDER}"
+            LakeCode.TABLE_LOG_GONE,
+            f"stream {record.stream}: the log of Delta table {table} is gone: restore {LOG_FOLDER}",
         )
     now = datetime.now(UTC)
     before = min(before, now - retention(current.configuration, table))
@@ -99,8 +101,9 @@ def retention(configuration: Mapping[str, str], table: str) -> timedelta:
     amounts = text.removeprefix("interval").strip()
     if _AMOUNT.sub("", amounts).strip() or (text and not amounts):
         raise StorageError(
+            LakeCode.TABLE_CHANGED,
             f"Delta table {table}: {RETENTION} is '{text}', which is not an interval like "
-            "'interval 7 days'"
+            "'interval 7 days'",
         )
     return sum(
         (timedelta(**{f"{unit}s": int(number)}) for number, unit in _AMOUNT.findall(amounts)),

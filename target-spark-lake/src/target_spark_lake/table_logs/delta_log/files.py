@@ -20,6 +20,7 @@ from target_spark_lake.columns.partitioning import (
     check_unchanged,
     folder_names,
 )
+from target_spark_lake.error_codes import LakeCode
 from target_spark_lake.table.file_statistics import ColumnRange
 from target_spark_lake.table.table_index import file_statistics
 from target_spark_lake.table_logs.delta_log.log_entry import DeltaChange, DeltaCommit
@@ -117,9 +118,11 @@ def delta_change(
     schema = schema_after(before.schema if before else None, logged)
     if change.retire and before is not None and before.only_grows:
         raise ConfigurationError(
+            LakeCode.TABLE_CHANGED,
             f"stream {change.stream}: table {change.table} has the property delta.appendOnly, so "
-            "its rows can't be replaced; remove it (ALTER TABLE … UNSET TBLPROPERTIES), or load "
-            "the stream append-only"
+            "its rows can't be "
+            "replaced; remove it (ALTER TABLE … UNSET TBLPROPERTIES), or load the stream "
+            "append-only",
         )
     if before is not None and partitioned != partitioned_before:
         if len(change.retire) < len(before.files):  # those that stay lack the new partition values
@@ -221,17 +224,22 @@ def _check_values(
     inside = [name for name, inside in required_columns(schema).items() if inside and name in own]
     if inside:
         raise SchemaError(
+            LakeCode.COLUMN_NESTED,
             f"stream {change.stream}: in column(s) {', '.join(inside)} of Delta table "
-            f"{change.table} someone else made members NOT NULL, which this program can't check; "
-            "allow NULL there (ALTER COLUMN … DROP NOT NULL), or load the stream into another "
-            "table (stream_options, path)"
+            f"{change.table} someone else made "
+            "members NOT NULL, which this program can't check; allow NULL there (ALTER COLUMN … "
+            "DROP NOT NULL), or "
+            "load the stream into another table (stream_options, path)",
         )
     lacking = columns_with_null(storage, schema, sizes)
     if lacking:
         raise RecordError(
+            LakeCode.VALUE_FOR_NOT_NULL,
             f"stream {change.stream}: column(s) {', '.join(lacking)} of Delta table {change.table} "
-            "are NOT NULL, and rows of this run have no value there; nothing was published. Give "
-            "them values in the tap, or allow NULL (ALTER TABLE … ALTER COLUMN … DROP NOT NULL)"
+            "are NOT NULL, and "
+            "rows of this run have no value there; nothing was published. Give them values in the "
+            "tap, or allow NULL "
+            "(ALTER TABLE … ALTER COLUMN … DROP NOT NULL)",
         )
 
 

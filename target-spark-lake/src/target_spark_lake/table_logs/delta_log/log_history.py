@@ -6,6 +6,7 @@ import json
 from typing import TYPE_CHECKING
 
 from singer_spark.errors import StorageError, UnpublishableError
+from target_spark_lake.error_codes import LakeCode
 from target_spark_lake.table_logs.delta_log.snapshot import LOG_FOLDER, log_file, read_snapshot
 
 if TYPE_CHECKING:
@@ -35,9 +36,12 @@ def last_transaction(
         numbers = transactions(storage, commit, version)
         if numbers is None and FORGETS in current.configuration:
             raise UnpublishableError(
+                LakeCode.LOG_FORGOTTEN,
                 f"Delta table {commit.table} has the property {FORGETS}, and its log does not "
-                f"reach back to version {version}: whether it holds run {commit.run_id} can't be "
-                f"told; restore {LOG_FOLDER}, then `spark-lake recover`"
+                "reach back to version "
+                f"{version}: whether it holds run {commit.run_id} can't be told; restore "
+                f"{LOG_FOLDER}, then "
+                "`spark-lake recover`",
             )
         found = max(found, *(numbers or [0]))
     return found
@@ -72,9 +76,12 @@ def planned_on(storage: Storage, commit: DeltaCommit) -> DeltaSnapshot:
             raise
         failure = error
     raise UnpublishableError(
+        LakeCode.LOG_FORGOTTEN,
         f"the log of Delta table {commit.table} has forgotten version {commit.seen}, on which run "
-        f"{commit.run_id} was planned, so it is unknown what others changed since: restore what is "
-        f"missing from {LOG_FOLDER}, then `spark-lake recover`"
+        f"{commit.run_id} was "
+        "planned, so it is unknown what others changed since: restore what is missing from "
+        f"{LOG_FOLDER}, then "
+        "`spark-lake recover`",
     ) from failure
 
 

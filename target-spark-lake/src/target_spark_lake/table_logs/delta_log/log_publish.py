@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 from singer_spark.errors import StorageError, UnpublishableError
+from target_spark_lake.error_codes import LakeCode
 from target_spark_lake.table.changes import as_unpublishable
 from target_spark_lake.table_logs.delta_log.files import columns_with_null
 from target_spark_lake.table_logs.delta_log.log_entry import log_entry
@@ -95,8 +96,9 @@ def next_version(
             commit.table,
         )
     raise StorageError(
+        LakeCode.TABLE_BUSY,
         f"others write to Delta table {commit.table} all the time: no version of it was free; run "
-        "again"
+        "again",
     )
 
 
@@ -109,7 +111,7 @@ def _entry(storage: Storage, commit: DeltaCommit, current: DeltaSnapshot | None)
         or is_another(commit, current)
         or current.version < commit.seen
     ):
-        raise UnpublishableError(_other_table(commit, current))
+        raise UnpublishableError(LakeCode.CHANGED_BEFORE_PUBLISHED, _other_table(commit, current))
     with as_unpublishable():
         check_known(current, commit.table)
     remove = [current.files[path] for path in commit.remove if path in current.files]
@@ -145,7 +147,8 @@ def _check_partitions(commit: DeltaCommit, current: DeltaSnapshot, *, files_stay
     changes = commit.partitioned != commit.partitioned_before
     if files_stay and (changes or current.partitioned != commit.partitioned):
         raise UnpublishableError(
-            _way_out(commit, "whose partitions differ from those that its files have")
+            LakeCode.CHANGED_BEFORE_PUBLISHED,
+            _way_out(commit, "whose partitions differ from those that its files have"),
         )
 
 
@@ -153,9 +156,11 @@ def _check_owners_rules(commit: DeltaCommit, current: DeltaSnapshot) -> None:
     """Refuse to remove rows if the table's owner has forbidden it meanwhile."""
     if commit.remove and commit.data_change and current.only_grows:
         raise UnpublishableError(
+            LakeCode.CHANGED_BEFORE_PUBLISHED,
             f"someone else gave Delta table {commit.table} the property delta.appendOnly, and run "
-            f"{commit.run_id} replaces rows of it: remove it (ALTER TABLE … UNSET TBLPROPERTIES), "
-            "then `spark-lake recover`"
+            f"{commit.run_id} "
+            "replaces rows of it: remove it (ALTER TABLE … UNSET TBLPROPERTIES), then `spark-lake "
+            "recover`",
         )
 
 
@@ -173,9 +178,10 @@ def _schema(storage: Storage, commit: DeltaCommit, current: DeltaSnapshot) -> st
     changed = columns_in_the_way(current.schema, before.schema, commit.schema)
     if changed:
         raise UnpublishableError(
+            LakeCode.CHANGED_BEFORE_PUBLISHED,
             _way_out(
                 commit, f"in column(s) {', '.join(changed)}, which its files have as they were"
-            )
+            ),
         )
     schema = (
         schema_with_others(current.schema, before.schema, commit.schema)
@@ -190,9 +196,10 @@ def _schema(storage: Storage, commit: DeltaCommit, current: DeltaSnapshot) -> st
     lacking = columns_with_null(storage, schema or current.schema, sizes)
     if lacking:
         raise UnpublishableError(
+            LakeCode.CHANGED_BEFORE_PUBLISHED,
             _way_out(
                 commit, f"where column(s) {', '.join(lacking)} are NOT NULL, unlike in its files"
-            )
+            ),
         )
     return schema
 
@@ -220,7 +227,7 @@ def _restoration(
         only_rearranges(storage, commit.table, n)
         for n in range(commit.seen + 1, current.version + 1)
     ):
-        raise UnpublishableError(way_out)
+        raise UnpublishableError(LakeCode.CHANGED_BEFORE_PUBLISHED, way_out)
     before = planned_on(storage, commit)
     gone = [
         file.path
@@ -229,8 +236,9 @@ def _restoration(
     ]
     if gone:
         raise UnpublishableError(
+            LakeCode.CHANGED_BEFORE_PUBLISHED,
             f"{way_out}; for that restore {gone[0]}, which VACUUM removed ({len(gone)} file(s) in "
-            "all)"
+            "all)",
         )
     kept = {path: file for path, file in before.files.items() if path not in commit.remove}
     back = [file for path, file in kept.items() if path not in current.files]

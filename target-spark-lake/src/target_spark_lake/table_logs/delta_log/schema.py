@@ -10,6 +10,7 @@ from typing import Any
 
 from singer_spark.core.lake_type import Array, Field, LakeType, Scalar, Struct, parse_type
 from singer_spark.errors import SchemaError
+from target_spark_lake.error_codes import LakeCode
 
 # Not allowed in names without column mapping, which fewer readers support.
 _FORBIDDEN = re.compile(r"[ ,;{}()\n\t=]")
@@ -28,9 +29,10 @@ def check_names(stream: str, columns: Struct) -> None:
     refused = [field.name for each in structs for field in each if _FORBIDDEN.search(field.name)]
     if refused:
         raise SchemaError(
+            LakeCode.COLUMN_NAME,
             f"stream {stream}: Delta takes no column name with a space or one of ,;{{}}()=, as in "
             f"{', '.join(map(repr, refused))}; rename the column in the tap, or load the stream as "
-            "format parquet"
+            "format parquet",
         )
 
 

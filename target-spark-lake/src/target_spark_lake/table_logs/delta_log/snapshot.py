@@ -15,6 +15,7 @@ from singer_spark.core.lake_type import columns_to_text
 from singer_spark.errors import SchemaError, StorageError
 from singer_spark.store.files import FileInfo
 from target_spark_lake.columns.partitioning import Part, folder_names, folder_values, folders_of
+from target_spark_lake.error_codes import LakeCode
 from target_spark_lake.table.table_record import with_logged_columns
 from target_spark_lake.table_logs.delta_log.schema import (
     TIMESTAMP_NTZ,
@@ -113,9 +114,11 @@ class DeltaSnapshot:
             logged = columns_of_log(self.schema)
         except ValueError as error:
             raise SchemaError(
+                LakeCode.TABLE_CHANGED,
                 f"stream {record.stream}: someone else gave its Delta table {error}, which this "
-                "program can't keep; take the column back (RESTORE), or load the stream into "
-                "another table (stream_options, path)"
+                "program can't keep; "
+                "take the column back (RESTORE), or load the stream into another table "
+                "(stream_options, path)",
             ) from error
         made = {
             field.name
@@ -261,7 +264,8 @@ def reading(table: str) -> Iterator[None]:
         if not isinstance(error, DeltaError | OSError | ValueError) and not is_panic(error):
             raise
         raise StorageError(
-            f"the log of Delta table {table} can't be read: {plain(error)}; run again"
+            LakeCode.TABLE_LOG_GONE,
+            f"the log of Delta table {table} can't be read: {plain(error)}; run again",
         ) from error
 
 
@@ -300,7 +304,9 @@ def check_known(snapshot: DeltaSnapshot, table: str) -> None:
         unknown.add("files outside of its folder")
     if unknown:
         raise StorageError(
+            LakeCode.TABLE_CHANGED,
             f"Delta table {table} was given what this program can't keep: "
-            f"{', '.join(sorted(unknown))}; take it back (ALTER TABLE … DROP FEATURE, or RESTORE), "
-            "or load the stream into another table (stream_options, path)"
+            f"{', '.join(sorted(unknown))}; take it back "
+            "(ALTER TABLE … DROP FEATURE, or RESTORE), or load the stream into another table "
+            "(stream_options, path)",
         )

@@ -18,6 +18,7 @@ from pyiceberg.table.update import AssertRefSnapshotId, RemoveSnapshotsUpdate
 
 from singer_spark.errors import StorageError
 from target_spark_lake.config.config_schema import ICEBERG
+from target_spark_lake.error_codes import LakeCode
 from target_spark_lake.table.changes import Expendable
 from target_spark_lake.table_logs.iceberg_log.lake_catalog import catalog_errors, opened, spellings
 
@@ -53,8 +54,9 @@ def expendable(
         found = catalog.load(table)
         if found is None:
             raise StorageError(
+                LakeCode.TABLE_LOG_GONE,
                 f"the catalog has no table {'.'.join(catalog.identifier(table))} any more: "
-                "register it"
+                "register it",
             )
         old = _old_snapshots(found.metadata, before)
         with catalog_errors(f"a manifest of Iceberg table {table}"):
@@ -115,7 +117,8 @@ def _without(catalog: LakeCatalog, table: str, old: Sequence[int]) -> Table | No
         with suppress(CommitFailedException):
             transaction.commit_transaction()
     raise StorageError(
-        f"others write to Iceberg table {table} all the time: no snapshot was expired; run again"
+        LakeCode.TABLE_BUSY,
+        f"others write to Iceberg table {table} all the time: no snapshot was expired; run again",
     )
 
 

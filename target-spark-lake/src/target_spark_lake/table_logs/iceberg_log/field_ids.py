@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from singer_spark.errors import StorageError
 from singer_spark.store.parquet_footer import MAGIC, footer_of, open_parquet
 from singer_spark.store.thrift_compact import BINARY, I32, read_struct, struct_bytes
+from target_spark_lake.error_codes import LakeCode
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -41,14 +42,19 @@ def with_field_ids(storage: Storage, file: StagedFile, field_ids: Mapping[str, i
     with open_parquet(storage, file.path) as source:
         tail = field_ids_tail(footer_of(source), field_ids)
     if tail is None:
-        raise StorageError(f"staged file {file.path} is not a complete Parquet file; run again")
+        raise StorageError(
+            LakeCode.STAGED_INCOMPLETE,
+            f"staged file {file.path} is not a complete Parquet file; run again",
+        )
     if storage.local:
         # No reader sees it yet, and a repetition just appends another footer.
         try:
             with Path(storage.url, file.path).open("ab") as target:
                 target.write(tail)
         except OSError as error:
-            raise StorageError(f"can't write {file.path}: {error}; run again") from error
+            raise StorageError(
+                LakeCode.STAGED_INCOMPLETE, f"can't write {file.path}: {error}; run again"
+            ) from error
         return replace(file, bytes=file.bytes + len(tail))
     path = f"{file.path.removesuffix('.parquet')}-numbered.parquet"
     storage.extend(file.path, tail, path)

@@ -9,6 +9,7 @@ from singer_spark.core.lake_type import columns_from_text
 from singer_spark.errors import ConfigurationError, RecordError, SchemaError
 from singer_spark.store.parquet_footer import open_parquet
 from target_spark_lake.columns.partitioning import folders_of
+from target_spark_lake.error_codes import LakeCode
 from target_spark_lake.table.table_index import TableIndex
 from target_spark_lake.table_logs.iceberg_log.lake_catalog import opened
 from target_spark_lake.table_logs.iceberg_log.schema import is_promotable
@@ -54,8 +55,10 @@ class IcebergTables:
         if is_new and self.snapshot(table) is not None:
             name = ".".join(self._catalog.identifier(table))
             raise ConfigurationError(
+                LakeCode.TABLE_TAKEN,
                 f"stream {stream}: the catalog has a table {name} that no pipeline of this lake "
-                "made; rename it, or give this stream another `path` (stream_options)"
+                "made; rename it, or "
+                "give this stream another `path` (stream_options)",
             )
 
     def other_columns(self, record: TableRecord, path: str) -> Sequence[str]:
@@ -225,9 +228,11 @@ class IcebergTables:
         if any(required.values()):
             inside = ", ".join(name for name, is_inside in required.items() if is_inside)
             raise SchemaError(
+                LakeCode.COLUMN_NESTED,
                 f"stream {change.stream}: in column(s) {inside} of Iceberg table {change.table} "
-                "someone else made members required, which this program can't check; allow NULL "
-                "there (ALTER COLUMN … DROP NOT NULL)"
+                "someone else made "
+                "members required, which this program can't check; allow NULL there (ALTER COLUMN "
+                "… DROP NOT NULL)",
             )
         if not required:
             return
@@ -236,10 +241,12 @@ class IcebergTables:
         lacking = [name for name in required if not all(each.none_null(name) for each in found)]
         if lacking:
             raise RecordError(
+                LakeCode.VALUE_FOR_NOT_NULL,
                 f"stream {change.stream}: column(s) {', '.join(lacking)} of Iceberg table "
-                f"{change.table} are NOT NULL, and rows of this run have no value there; nothing "
-                "was published. Give them values in the tap, or allow NULL (ALTER TABLE … ALTER "
-                "COLUMN … DROP NOT NULL)"
+                f"{change.table} are NOT NULL, "
+                "and rows of this run have no value there; nothing was published. Give them values "
+                "in the tap, or "
+                "allow NULL (ALTER TABLE … ALTER COLUMN … DROP NOT NULL)",
             )
 
     def has_run(self, commit: IcebergCommit) -> bool:

@@ -7,8 +7,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from singer_spark.errors import ConfigurationError, SingerSparkError, StorageError, one_line
+from singer_spark.error_codes import RunCode
+from singer_spark.errors import ConfigurationError, SingerSparkError, StorageError, cut
 from singer_spark.store.local_files import private_file
+from target_spark_lake.error_codes import LakeCode
 from target_spark_lake.layout import LAKE_FOLDER
 
 if TYPE_CHECKING:
@@ -66,9 +68,11 @@ class LakeCatalog:
         """Refuse a table whose location is not the folder of its name."""
         if found.location().rstrip("/") not in spellings(self._storage, table):
             raise ConfigurationError(
+                LakeCode.CATALOG_MISMATCH,
                 f"the catalog's table {'.'.join(self.identifier(table))} lies in "
-                f"{found.location()}, and not in {self.location(table)}; give the stream another "
-                "`path`, or set another `namespace`"
+                f"{found.location()}, and not in "
+                f"{self.location(table)}; give the stream another `path`, or set another "
+                "`namespace`",
             )
 
     def make_namespace(self, table: str) -> None:
@@ -135,8 +139,13 @@ def catalog_errors(what: str) -> Iterator[None]:
         raise
     except Exception as error:
         raise StorageError(
-            f"{what} could not be read or written: {one_line(error)}; run again"
+            LakeCode.CATALOG_FAILED,
+            f"{what} could not be read or written: {_cause(error)}; run again",
         ) from error
+
+
+def _cause(error: Exception) -> str:
+    return cut(f"{type(error).__name__}: {error}", 500)
 
 
 def _opened(storage: Storage, chosen: IcebergCatalog) -> Catalog:
@@ -146,8 +155,10 @@ def _opened(storage: Storage, chosen: IcebergCatalog) -> Catalog:
     if not properties:
         if not storage.local:
             raise ConfigurationError(
+                LakeCode.CATALOG_MISMATCH,
                 "the setting `catalog` says which catalog the Iceberg tables of this bucket are "
-                "registered in; run it with the target's config"
+                "registered in; run it "
+                "with the target's config",
             )
         if (place := Path(storage.url, CATALOG_FILE)).parent.is_dir():
             private_file(place)
@@ -156,7 +167,9 @@ def _opened(storage: Storage, chosen: IcebergCatalog) -> Catalog:
     try:
         return load_catalog(chosen.name, **properties)
     except ImportError as error:
-        raise ConfigurationError(f"catalog: a package is missing: {one_line(error)}") from error
+        raise ConfigurationError(
+            RunCode.PACKAGE_MISSING, f"catalog: a package is missing: {_cause(error)}"
+        ) from error
     except Exception:
         # Two processes may have created the tables of a SQL catalog at once; any other error occurs
         # again.

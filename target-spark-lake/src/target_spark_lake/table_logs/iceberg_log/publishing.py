@@ -28,6 +28,7 @@ from pyiceberg.table.update import (
 )
 
 from singer_spark.errors import ConfigurationError, StorageError, UnpublishableError
+from target_spark_lake.error_codes import LakeCode
 from target_spark_lake.table.changes import as_unpublishable
 from target_spark_lake.table_logs.iceberg_log.data_files import DescribedFile, data_file
 from target_spark_lake.table_logs.iceberg_log.lake_catalog import opened
@@ -125,8 +126,9 @@ def next_snapshot(
                     "Iceberg table %s: whether it was changed is looked up: %s", commit.table, lost
                 )
     raise StorageError(
+        LakeCode.TABLE_BUSY,
         f"others write to Iceberg table {commit.table} all the time: no snapshot was taken; run "
-        "again"
+        "again",
     )
 
 
@@ -142,9 +144,12 @@ def check_catalog(chosen: IcebergCatalog, commit: IcebergCommit) -> None:
         here := chosen.registered(commit.table, is_new=commit.makes_table),
     ):
         raise ConfigurationError(
+            LakeCode.CATALOG_MISMATCH,
             f"run {commit.run_id} has its Iceberg table as {commit.registered}, which is {here} by "
-            "the settings here; finish it with the settings `catalog` and `namespace` that it had "
-            "(`spark-lake recover` with the target's config)"
+            "the settings here; "
+            "finish it with the settings `catalog` and `namespace` that it had (`spark-lake "
+            "recover` with the "
+            "target's config)",
         )
 
 
@@ -160,7 +165,9 @@ def _transaction(
 ) -> Transaction | None:
     if current is None or commit.seen is None or str(current.metadata.table_uuid) != commit.seen:
         if current is not None or commit.seen is not None:
-            raise UnpublishableError(_other_table(catalog, commit, current))
+            raise UnpublishableError(
+                LakeCode.CHANGED_BEFORE_PUBLISHED, _other_table(catalog, commit, current)
+            )
         return new_table(catalog, commit)
     with as_unpublishable():
         catalog.check_place(commit.table, current)
@@ -189,9 +196,11 @@ def new_table(catalog: LakeCatalog, commit: IcebergCommit) -> Transaction:
     )
     if not is_same(transaction.table_metadata.schema(), planned):
         raise UnpublishableError(
+            LakeCode.CHANGED_BEFORE_PUBLISHED,
             f"the catalog numbers the columns of new Iceberg table {commit.table} in another way "
-            f"than run {commit.run_id}, whose files hold the numbers already; make the table there "
-            "yourself, without columns"
+            "than run "
+            f"{commit.run_id}, whose files hold the numbers already; make the table there "
+            "yourself, without columns",
         )
     transaction.set_properties({LAST_RUN: commit.run_id, **about_columns(planned)})
     add = (DescribedFile(**file) for file in commit.add)
@@ -268,10 +277,12 @@ def _restoration(
     since = _operations_since(now, commit)
     if since is None or not all(each == Operation.REPLACE for each in since):
         raise UnpublishableError(
+            LakeCode.CHANGED_BEFORE_PUBLISHED,
             f"someone else changed Iceberg table {commit.table} after snapshot {commit.snapshot}, "
-            f"in files that run {commit.run_id} replaces: bring that snapshot back (CALL "
-            "….system.rollback_to_snapshot), then `spark-lake recover`, then make the other "
-            "change again"
+            "in files that run "
+            f"{commit.run_id} replaces: bring that snapshot back (CALL "
+            "….system.rollback_to_snapshot), then "
+            "`spark-lake recover`, then make the other change again",
         )
     kept = {path: file for path, file in before.files.items() if path not in set(commit.remove)}
     logger.warning(
@@ -335,9 +346,12 @@ def _change_partitions(
         return
     if not commit.changes_spec:
         raise UnpublishableError(
+            LakeCode.CHANGED_BEFORE_PUBLISHED,
             f"someone else partitioned Iceberg table {commit.table} in another way after run "
-            f"{commit.run_id} had planned its files: set its partitions back (ALTER TABLE … "
-            "REPLACE PARTITION FIELD), then `spark-lake recover`, then make the other change again"
+            f"{commit.run_id} had "
+            "planned its files: set its partitions back (ALTER TABLE … REPLACE PARTITION FIELD), "
+            "then `spark-lake "
+            "recover`, then make the other change again",
         )
     known = next(
         (

@@ -30,6 +30,7 @@ from pyiceberg.types import (
 
 from singer_spark.core.lake_type import Array, Field, LakeType, Scalar, Struct, columns_from_text
 from singer_spark.errors import SchemaError
+from target_spark_lake.error_codes import LakeCode
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -93,9 +94,11 @@ def check_names(stream: str, columns: Struct) -> None:
     twice = [name for name, count in counts.items() if count > 1]
     if twice:
         raise SchemaError(
+            LakeCode.COLUMN_NAME,
             f"stream {stream}: Iceberg can't tell the column {twice[0]!r} from a member of that "
-            "name, as it joins names with dots; rename one of them in the tap, or load the stream "
-            "as format parquet or delta"
+            "name, as it joins "
+            "names with dots; rename one of them in the tap, or load the stream as format parquet "
+            "or delta",
         )
 
 

@@ -12,6 +12,7 @@ from pyiceberg.schema import Schema
 
 from singer_spark.errors import SchemaError, StorageError, UnpublishableError
 from singer_spark.store.files import FileInfo
+from target_spark_lake.error_codes import LakeCode
 from target_spark_lake.table.table_record import with_logged_columns
 from target_spark_lake.table_logs.iceberg_log.lake_catalog import catalog_errors, spellings
 from target_spark_lake.table_logs.iceberg_log.partitions import spec_of
@@ -111,10 +112,11 @@ class IcebergSnapshot:
             manifests = snapshot.manifests(self.io)
             if any(each.content == ManifestContent.DELETES for each in manifests):
                 raise StorageError(
+                    LakeCode.TABLE_CHANGED,
                     f"in Iceberg table {self.table} someone else deleted rows beside the files "
                     "that hold them "
                     "(merge-on-read), which this program does not read: rewrite its files (CALL "
-                    "….system.rewrite_data_files with 'delete-file-threshold' 1), then run again"
+                    "….system.rewrite_data_files with 'delete-file-threshold' 1), then run again",
                 )
             for manifest in manifests:
                 for entry in manifest.fetch_manifest_entry(self.io):
@@ -142,9 +144,11 @@ class IcebergSnapshot:
         root = next((each for each in self.roots if location.startswith(f"{each}/")), None)
         if root is None:
             raise StorageError(
+                LakeCode.TABLE_CHANGED,
                 f"Iceberg table {self.table} has a file outside of its folder, "
                 f"{urlsplit(location).path}, which this "
-                "program can't keep; rewrite the table's files (rewrite_data_files), then run again"
+                "program can't keep; rewrite the table's files (rewrite_data_files), then run "
+                "again",
             )
         return f"{self.table}/{location[len(root) + 1 :]}"
 
@@ -163,9 +167,12 @@ class IcebergSnapshot:
             return with_logged_columns(record, logged_texts(record.columns, self.schema))
         except ValueError as error:
             raise SchemaError(
+                LakeCode.TABLE_CHANGED,
                 f"stream {record.stream}: someone else gave its Iceberg table {error}, which this "
-                "program can't keep; drop the column (ALTER TABLE … DROP COLUMN), or load the "
-                "stream into another table (stream_options, path)"
+                "program can't keep; "
+                "drop the column (ALTER TABLE … DROP COLUMN), or load the stream into another "
+                "table (stream_options, "
+                "path)",
             ) from error
 
     def reason_against_joining(self, record: TableRecord) -> str:
@@ -218,9 +225,11 @@ class IcebergSnapshot:
             unknown.append(f"format version {self.metadata.format_version}")
         if unknown:
             raise StorageError(
+                LakeCode.TABLE_CHANGED,
                 f"Iceberg table {self.table} was given what this program can't keep: "
-                f"{', '.join(unknown)}; take it back (ALTER TABLE … RENAME COLUMN), or load the "
-                "stream into another table (stream_options, path)"
+                f"{', '.join(unknown)}; take it "
+                "back (ALTER TABLE … RENAME COLUMN), or load the stream into another table "
+                "(stream_options, path)",
             )
 
 
@@ -251,10 +260,12 @@ def joined_schema(now: IcebergSnapshot, commit: IcebergCommit, planned: Schema) 
     ]
     if before is None or lost:
         raise UnpublishableError(
+            LakeCode.CHANGED_BEFORE_PUBLISHED,
             f"someone else changed Iceberg table {commit.table} after run {commit.run_id} was "
-            f"planned, in column(s) {', '.join(lost) or '?'}, of which its files hold other "
-            "numbers: take that change back (ALTER TABLE …), then `spark-lake recover`, then make "
-            "it again"
+            "planned, in column(s) "
+            f"{', '.join(lost) or '?'}, of which its files hold other numbers: take that change "
+            "back (ALTER TABLE …), "
+            "then `spark-lake recover`, then make it again",
         )
     if not commit.changes_schema:
         return current

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from pyiceberg.table.update import AssertCurrentSchemaId, SetCurrentSchemaUpdate
 
 from singer_spark.errors import ConfigurationError, StorageError, UnpublishableError
+from target_spark_lake.error_codes import LakeCode
 from target_spark_lake.table.changes import Fate, as_unpublishable
 from target_spark_lake.table_logs.iceberg_log.lake_catalog import opened
 from target_spark_lake.table_logs.iceberg_log.producer import stage_snapshot
@@ -111,7 +112,10 @@ def _made(now: IcebergSnapshot, commit: IcebergCommit) -> int | None:
     takes_back = commit.takes_back or ""
     made = now.snapshot_of(takes_back)
     if made is None and now.has_run(takes_back):
-        raise UnpublishableError(_way_out(commit, "and the snapshot of that run was expired"))
+        raise UnpublishableError(
+            LakeCode.CANNOT_BE_TAKEN_BACK,
+            _way_out(commit, "and the snapshot of that run was expired"),
+        )
     return made
 
 
@@ -122,12 +126,14 @@ def _changes(
     added, gone = now.at(made).changes()
     if not added.keys() <= now.files.keys() or gone.keys() & now.files.keys():
         raise UnpublishableError(
-            _way_out(commit, f"after snapshot {made}, in the files of that run")
+            LakeCode.CANNOT_BE_TAKEN_BACK,
+            _way_out(commit, f"after snapshot {made}, in the files of that run"),
         )
     lost = [path for path, file in gone.items() if storage.size(path) != file.file_size_in_bytes]
     if lost:
         raise UnpublishableError(
-            _way_out(commit, f"and somebody removed {lost[0]} ({len(lost)} file(s) in all)")
+            LakeCode.CANNOT_BE_TAKEN_BACK,
+            _way_out(commit, f"and somebody removed {lost[0]} ({len(lost)} file(s) in all)"),
         )
     return list(gone.values()), [now.files[path] for path in added]
 
