@@ -248,4 +248,4 @@ def give_up(lake: TwoIcebergTables) -> None:
     entry = last_committed(lake.storage(), LAYOUT.runs)
     assert entry is not None
     run_id = entry.body.get("gives_up", entry.body)["run_id"]
-    free(lake.storage(), LAYOUT, store_of(lake), NO_BEATS, force=False, giving_up=run_id)
+    free(lake.storage(), LAYOUT, store_of(lake), NO_BEATS, force=False, abandoning=run_id)

@@ -214,7 +214,7 @@ class Rounds:
         )
         self._keep(look)
         self._usual_seconds = ended.seconds
-        self.shop.settle()
+        self.shop.resolve()
 
     def _keep(self, look: Look) -> None:
         """What was published once stays."""

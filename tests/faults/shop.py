@@ -74,7 +74,7 @@ class Shop:
         self._clock = 0
         self._last_id = 0
 
-    def settle(self) -> None:
+    def resolve(self) -> None:
         """A good run is over: its rows are what ties at the bookmark are measured by."""
         self.known = replace(self.known, before=self.known.now)
 

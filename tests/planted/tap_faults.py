@@ -1,4 +1,4 @@
-"""What the tap may do wrong: of rows at the edges, late ones, and large groups at the bookmark."""
+"""What the tap may do wrong: of rows at boundaries, late ones, and large groups at the bookmark."""
 
 from __future__ import annotations
 

@@ -99,8 +99,8 @@ TARGET_FAULTS = (
         '        "previous_state": None,',
         (
             "tests/target/ops/test_state_commands.py",
-            "tests/faults/giving_up/test_giving_up.py",
-            "tests/faults/giving_up/test_giving_up_asleep.py",
+            "tests/faults/abandoned_commits/test_abandoning.py",
+            "tests/faults/abandoned_commits/test_abandoning_asleep.py",
             "-k",
             "state or comes_again_once",
         ),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from singer_spark.errors import ConfigurationError
-from target_spark_lake.layout import Layout, file_age, file_place, written_by
+from target_spark_lake.layout import Layout, file_age, sort_prefix, written_by
 
 
 def test_the_places_of_a_pipeline() -> None:
@@ -36,11 +36,11 @@ def test_a_file_in_the_place_of_an_older_one_sorts_there_and_tells_who_wrote_it(
     before, after = (layout.final_file("t", "", run, 1, "zstd.parquet") for run in ("R1", "R2"))
     files = [before]
     for run, codec in (("R8", "zstd"), ("R9", "none")):
-        files.append(layout.final_file("t", "", run, 2, f"{codec}.parquet", file_place(files[-1])))
+        files.append(layout.final_file("t", "", run, 2, f"{codec}.parquet", sort_prefix(files[-1])))
     assert files[-1] == "t/R1-00001.R8-00002.R9-00002.none.parquet"
     assert sorted([after, *files], key=file_age)[-1] == after
     assert [written_by(path) for path in files] == ["R1-00001", "R8-00002", "R9-00002"]
-    assert file_place("t/a.parquet") == file_place("t/day=1/a.zstd.parquet") == "a"
+    assert sort_prefix("t/a.parquet") == sort_prefix("t/day=1/a.zstd.parquet") == "a"
 
 
 def test_no_pipeline_shares_a_folder_with_anything_else_in_staging() -> None:

@@ -146,7 +146,7 @@ class RunCode(ErrorCode):
         "The saved bookmark is no value of the key's type, as after a change of that type.",
         "Run with `--full`, or [set the bookmark](stores.md#change-the-bookmark).",
     )
-    STATE_IN_TWO_PLACES = (
+    STATE_IN_TWO_LOCATIONS = (
         "RUN-033",
         "The state should move to another backend, which holds a state already.",
         "Remove the one that is wrong, or set `state_backend` back.",

@@ -98,7 +98,10 @@ def _log_lines(stream: JdbcStream, tap: TapSparkJdbc) -> list[str]:
     if outlook is None:
         return []
     ahead = outlook.ahead if outlook.lost is None else f"can't go on: {outlook.lost}"
-    return [f"stream {stream.name}: LOG_BASED, changes from {outlook.place} on", f"  log: {ahead}"]
+    return [
+        f"stream {stream.name}: LOG_BASED, changes from {outlook.position} on",
+        f"  log: {ahead}",
+    ]
 
 
 def _keys(stream: JdbcStream) -> Iterator[str]:

@@ -130,7 +130,7 @@ class TapCode(ErrorCode):
         "`stream_maps` or flattening is set where records do not pass through Python.",
         "Put it into the target's config, or use `rename`, `exclude_columns` or `mask`.",
     )
-    BATCH_PLACE = (
+    BATCH_LOCATION = (
         "TAP-032",
         "Batch files have no place, or can't be written there.",
         "Check `batch_config.storage` and `storage_options`, or start with `--state-from`.",

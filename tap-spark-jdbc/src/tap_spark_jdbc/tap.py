@@ -30,8 +30,8 @@ from tap_spark_jdbc.send.jdbc_stream import JdbcStream, TapRun
 from tap_spark_jdbc.send.log_streams import begin_log, send_changes
 from tap_spark_jdbc.send.stream_errors import StreamErrors
 from tap_spark_jdbc.source.database import Database
-from tap_spark_jdbc.supply.batch_place import BatchPlace
-from tap_spark_jdbc.supply.slices_ahead import Lane
+from tap_spark_jdbc.supply.batch_location import BatchLocation
+from tap_spark_jdbc.supply.slice_prefetch import ReadContext
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -111,7 +111,7 @@ class TapSparkJdbc(Tap):
         self.batches = (
             None
             if batches is None or storage is None
-            else BatchPlace(batches, storage, metadata=self.settings.add_record_metadata)
+            else BatchLocation(batches, storage, metadata=self.settings.add_record_metadata)
         )
         self.budget = RunBudget(self.settings.max_run_minutes, self.settings.max_run_rows)
         self._run = TapRun(
@@ -243,7 +243,7 @@ class TapSparkJdbc(Tap):
         """
         if self.settings.batch_config is not None and self.settings.batch_config.root is None:
             raise ConfigurationError(
-                TapCode.BATCH_PLACE,
+                TapCode.BATCH_LOCATION,
                 "batch_config.storage.root: is missing: start with --state-from target.json, then "
                 "the files go into "
                 "the bucket of that config, or name their folder",
@@ -357,7 +357,7 @@ class TapSparkJdbc(Tap):
         for plan in plans:
             key, bookmark = plan.replication_key, self.run_state.bookmark(plan)
             if log is not None and log.reads(plan.stream):
-                starts.append(f"{plan.stream} from the log at {log.place(plan.stream)}")
+                starts.append(f"{plan.stream} from the log at {log.position(plan.stream)}")
             elif key is None:
                 starts.append(f"{plan.stream} (whole)")
             elif bookmark is None:
@@ -380,24 +380,29 @@ class TapSparkJdbc(Tap):
         """Send the unchanged streams, then the others in order, while the next ones are being
         read.
         """
-        from tap_spark_jdbc.send.streams_ahead import ReadAhead
+        from tap_spark_jdbc.send.stream_prefetch import StreamPrefetch
 
         streams = self._send_unchanged(streams)
         if streams:
             self.database.begin_import()
         plans, budget, next_first = [each.plan for each in streams], self.budget, None
-        lane = Lane.of(self.database, self.snapshots)
-        with ReadAhead(plans, self._run.reading, lane, alone=budget.counts_rows) as ahead:
-            for place, stream in enumerate(streams):
-                if place > 0 and (spent := budget.spent):
+        context = ReadContext.of(self.database, self.snapshots)
+        with StreamPrefetch(
+            plans, self._run.reading, context, alone=budget.counts_rows
+        ) as prefetch:
+            for index, stream in enumerate(streams):
+                if index > 0 and (spent := budget.spent):
                     next_first = stream.name
                     logger.info(
                         "%s: not begun in this run: %s",
                         spent,
-                        _named([each.name for each in streams[place:]]),
+                        _named([each.name for each in streams[index:]]),
                     )
                     break
-                with self.stream_errors.of(stream.name, stream.take_back), ahead.turn() as reading:
+                with (
+                    self.stream_errors.of(stream.name, stream.take_back),
+                    prefetch.turn() as reading,
+                ):
                     stream.send(reading)
                     if reading.stopped_at is not None:
                         next_first = streams[0].name
@@ -423,8 +428,8 @@ class TapSparkJdbc(Tap):
     def _in_turn(self, streams: Iterable[JdbcStream]) -> list[JdbcStream]:
         """The streams in order, rotated to begin with the one the last run did not get to."""
         ordered, first = list(streams), self.run_state.first_stream
-        place = next((place for place, each in enumerate(ordered) if each.name == first), 0)
-        return ordered[place:] + ordered[:place]
+        index = next((index for index, each in enumerate(ordered) if each.name == first), 0)
+        return ordered[index:] + ordered[:index]
 
     def finish_streams(self) -> None:
         """Raise `SkippedStreamsError` if streams were left out."""

@@ -235,7 +235,7 @@ class LakeCode(ErrorCode):
         "Bring the files back, then run `spark-lake recover`: [A run that can't be published]"
         "(#a-run-that-cant-be-published).",
     )
-    CANNOT_GIVE_UP = (
+    CANNOT_ABANDON = (
         "LAKE-067",
         "The run has nothing to give up: it is unknown, published, or was never committed.",
         "`spark-lake runs` shows the runs and what became of them.",

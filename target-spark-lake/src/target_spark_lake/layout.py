@@ -14,7 +14,7 @@ from target_spark_lake.error_codes import LakeCode
 
 __all__ = ["LAKE_FOLDER", "Layout", "folder_name"]
 
-# Ends the `file_place` of a file that has a `row_order`.
+# Ends the `sort_prefix` of a file that has a `row_order`.
 IN_PARTS = "-parts"
 ORDERS = f"{LAKE_FOLDER}/orders"
 TABLES = f"{LAKE_FOLDER}/tables"
@@ -102,17 +102,19 @@ class Layout:
         run_id: str,
         number: int,
         extension: str,
-        place: str = "",
+        sort_prefix: str = "",
         *,
         in_parts: bool = False,
     ) -> str:
         """Name of a published file, never reused.
 
-        Given an older file's `file_place`, it sorts where that file did.
+        Given an older file's `sort_prefix`, it sorts where that file did.
         """
         folder = "/".join(part for part in (table, partition.strip("/")) if part)
         parts = IN_PARTS if in_parts else ""
-        return f"{folder}/{place}{place and '.'}{run_id}-{number:05d}{parts}.{extension}"
+        return (
+            f"{folder}/{sort_prefix}{sort_prefix and '.'}{run_id}-{number:05d}{parts}.{extension}"
+        )
 
 
 def table_of_record(path: str) -> str:
@@ -154,19 +156,19 @@ def file_age(path: str) -> str:
     return path.rpartition("/")[2]
 
 
-def file_place(path: str) -> str:
+def sort_prefix(path: str) -> str:
     """The part of a file's name that determines its age: all but codec and `.parquet`.
 
     A name that continues it with `.` and more sorts where this file does among the table's files.
     """
     stem = file_age(path).removesuffix(".parquet")
-    place, _, codec = stem.rpartition(".")
-    return place if place and codec in CODECS else stem
+    sort_prefix, _, codec = stem.rpartition(".")
+    return sort_prefix if sort_prefix and codec in CODECS else stem
 
 
 def is_in_parts(path: str) -> bool:
     """Whether a file's `row_order` tells when its rows were received, rather than its name."""
-    return file_place(path).endswith(IN_PARTS)
+    return sort_prefix(path).endswith(IN_PARTS)
 
 
 def is_order(path: str) -> bool:
@@ -178,7 +180,7 @@ def written_by(path: str) -> str:
     """The part of a file's name that starts with the id of the run that wrote it, whatever the age
     of its rows.
     """
-    return file_place(path).rpartition(".")[2]
+    return sort_prefix(path).rpartition(".")[2]
 
 
 def _check_root(path: str) -> None:

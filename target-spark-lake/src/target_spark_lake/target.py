@@ -27,9 +27,9 @@ from singer_spark.program.progress import Progress
 from singer_spark.state.backend import open_state_store
 from singer_spark.store.storage import Storage
 from target_spark_lake.commit.meltano_pipeline import (
+    location_of_another,
     parent_arguments,
     pipeline_under_meltano,
-    place_of_another,
 )
 from target_spark_lake.commit.pipeline_run import open_run
 from target_spark_lake.commit.saving import refreshes_under_meltano, saving_under_meltano
@@ -124,7 +124,7 @@ class TargetSparkLake(Target):
                 settings.bucket, settings.storage_options, accept_unconditional=accepted
             )
             layout = Layout(settings.pipeline, settings.path, settings.iceberg_catalog)
-            if other := place_of_another(os.environ, storage.url, settings.pipeline):
+            if other := location_of_another(os.environ, storage.url, settings.pipeline):
                 self.logger.warning(
                     "Meltano keeps the state as %s, this target as pipeline %s in %s: Meltano does "
                         "not see what a pipe does there; let state_backend.uri and "

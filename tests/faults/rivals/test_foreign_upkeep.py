@@ -23,7 +23,7 @@ from singer_spark.core.identity import Process
 from singer_spark.errors import UnpublishableError
 from singer_spark.state.run_log import RunEntry, last_committed
 from target_spark_lake.commit.recovery import free
-from target_spark_lake.table_logs.iceberg_log.expiry import expendable, forget
+from target_spark_lake.table_logs.iceberg_log.expiry import forget, unreferenced
 
 SNAPSHOTS, CREATES = frozenset({"commit_table"}), frozenset({"create"})
 
@@ -170,7 +170,7 @@ def test_a_snapshot_that_somebody_goes_back_to_is_not_expired_by_a_vacuum(
     for _ in range(3):
         lake.sync()
     first, second, _ = (each.snapshot_id for each in lake.table(GROWS).metadata.snapshots)
-    found = expendable(lake.storage(), LAYOUT.catalog, GROWS, datetime.now(UTC))
+    found = unreferenced(lake.storage(), LAYOUT.catalog, GROWS, datetime.now(UTC))
     assert found.details["snapshots"] == [first, second]
     back = meanwhile(
         lake,
@@ -253,7 +253,7 @@ def test_a_delta_log_that_goes_back_to_less_than_was_seen_is_for_a_person(
     newest = tmp_path / GROWS / "_delta_log" / f"{1:020d}.json"
     kept = newest.read_bytes()
     newest.unlink()
-    with pytest.raises(UnpublishableError, match=r"LAKE-086 .*raw/grows"):
+    with pytest.raises(UnpublishableError, match=r"LAKE-085 .*raw/grows"):
         lake.sync()
     newest.write_bytes(kept)
     check(lake, lake.sync())

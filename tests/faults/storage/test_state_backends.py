@@ -298,7 +298,7 @@ def publish_without_opening(lake: BackedLake, folder: Path) -> None:
     other = open_state_store(lake.backend, SmallLake(f"{folder}/other", {}).storage(), PIPELINE)
 
     class Late:
-        place = store.place
+        location = store.location
         origin = store.origin
         content, signature, register = store.content, store.signature, store.register
 

@@ -125,4 +125,4 @@ def test_thread_stops_the_run_by_its_error() -> None:
         check=False,
     )
     assert done.returncode == 1
-    assert done.stderr.startswith("program: another run holds it; ")
+    assert done.stderr.startswith("program: RUN-052 another run holds it; ")

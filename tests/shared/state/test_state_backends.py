@@ -264,7 +264,7 @@ def test_a_password_is_in_no_error_and_no_place(postgresql: PostgreSQL, tmp_path
         store = opened(backend, tmp_path)
         with pytest.raises(StorageError) as raised:
             store.content()
-        told = f"{raised.value} {store.origin} {store.place}"
+        told = f"{raised.value} {store.origin} {store.location}"
         assert f"{database.host}:" in told
         assert wrong not in told and quoted not in told, told
         assert "\n" not in str(raised.value)
@@ -294,14 +294,14 @@ def test_without_the_package_the_error_names_the_extra(
 def test_a_place_tells_databases_apart_and_holds_no_user(url: str, place: str) -> None:
     found = DatabaseUrl.parse(url)
     assert found is not None
-    assert found.place == place
+    assert found.location == place
 
 
 def test_the_environment_of_libpq_is_part_of_a_place(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PGHOST", "elsewhere")
     found = DatabaseUrl.parse("postgresql:///d")
     assert found is not None
-    assert found.place == "postgresql:///d?host=elsewhere"
+    assert found.location == "postgresql:///d?host=elsewhere"
 
 
 def test_a_look_makes_no_database(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 from servers.mariadb import MariaDB
 from tap.binlog.piped import committed, piped, records, refused, run_script, setting
 from tap.dying import Sent
-from tap_spark_jdbc.binlog.position import Place
+from tap_spark_jdbc.binlog.position import LogPosition
 
 TABLE = """
 create table orders (id int primary key, note varchar(20), body text);
@@ -68,7 +68,7 @@ def test_changes_in_their_order(server: MariaDB, tmp_path: Path) -> None:
             for each in second.messages
             if each["type"] == "RECORD"
         }
-        assert [Place.parse(each).lsn for each in texts] == [places(second)[0]]
+        assert [LogPosition.parse(each).lsn for each in texts] == [places(second)[0]]
         idle = committed(pipe)
         assert not records(idle)
         assert committed(pipe).final == idle.final

@@ -55,7 +55,7 @@ def test_all_bad_settings_are_named_at_once() -> None:
     with pytest.raises(ConfigurationError) as caught:
         TapSettings.from_config(config)
     message = str(caught.value)
-    assert message.startswith("10 settings are wrong: ")
+    assert message.startswith("RUN-004 10 settings are wrong: ")
     for part in (
         "jdbcurl: no such setting (did you mean 'jdbc_url'?)",
         "jdbc_url: is missing",

@@ -227,7 +227,9 @@ def test_every_value_of_a_key_is_found_again_by_its_literal(
                 )
                 (plan,) = plan_streams([bounds.sql.plan.table], settings, text_moments=False)
                 relation = StreamSql(bounds.sql.dialect, plan).relation(Slice())
-                rows = connection.rows(f"SELECT {quoted('c0')}, {quoted('edge')} FROM {relation}")
+                rows = connection.rows(
+                    f"SELECT {quoted('c0')}, {quoted('boundary')} FROM {relation}"
+                )
                 assert [text for text, _ in rows] == [
                     None,
                     *(each.value.text for each in ascending),

@@ -161,7 +161,7 @@ def test_ddl_in_mid_run_blocks_nobody_and_the_next_run_brings_everything_right(
         for change in ("alter table t alter id type bigint", "vacuum full t"):
             told = it.run(change)
             assert "public.t was emptied or written anew" in told or "gave way" in told, change
-            assert told.startswith("stream public-t: ")
+            assert told.startswith("TAP-028 stream public-t: ")
             assert "run again" in told
         assert it.run("alter table t rename v to x") != ""
         assert it.run("truncate t") != ""
@@ -188,7 +188,7 @@ def test_a_slice_that_takes_long_gives_way_to_who_waits_for_its_table(shop, read
         reads = (
             "select count(*), pg_sleep(0.05) from pg_locks l join pg_stat_activity a using (pid) "
             "where l.relation = 't'::regclass and a.pid <> pg_backend_pid() and a.query like "
-            "'%edge%'"
+            "'%boundary%'"
         )
         with it.client() as client:
             while not client.execute(reads).fetchone()[0]:
@@ -207,7 +207,7 @@ def test_a_slice_that_takes_long_gives_way_to_who_waits_for_its_table(shop, read
     altering.join()
     assert altered == ["in time"]
     held = (
-        "select count(*) from pg_stat_activity where query like '%\"edge%' and pid <> "
+        "select count(*) from pg_stat_activity where query like '%\"boundary%' and pid <> "
         "pg_backend_pid()"
     )
     assert it.database.execute(held).fetchone() == (0,)

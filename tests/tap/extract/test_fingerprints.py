@@ -1,4 +1,4 @@
-"""The edge of a run: which rows at the bookmark were sent before (files and fingerprints, no
+"""The boundary of a run: which rows at the bookmark were sent before (files and fingerprints, no
 database).
 """
 
@@ -18,9 +18,9 @@ from tap_spark_jdbc.extract.extraction import split_key
 from tap_spark_jdbc.extract.fingerprints import BoundaryBuilder, Look, fingerprint
 from tap_spark_jdbc.extract.stream_progress import StreamProgress
 from tap_spark_jdbc.plan.stream_plan import StreamPlan
-from tap_spark_jdbc.plan.stream_sql import Edge
-from tap_spark_jdbc.supply.edge_rows import EdgeRows, fingerprints
-from tap_spark_jdbc.supply.edges import Edges
+from tap_spark_jdbc.plan.stream_sql import RowBoundary
+from tap_spark_jdbc.supply.boundary_account import BoundaryAccount
+from tap_spark_jdbc.supply.boundary_rows import BoundaryRows, fingerprints
 
 
 def batch_of(records):
@@ -34,14 +34,14 @@ def hashes(records):
     return [each.hex() for each in fingerprints(batch_of(records))]
 
 
-def edges_after(sent):
-    """The edges of a run that begins where these rows were sent at the bookmark."""
+def account_after(sent):
+    """The account of a run that begins where these rows were sent at the bookmark."""
     sql = SimpleNamespace(
         unseen=None, bookmark="b", upper="b", split=None, bookmark_since=None, upper_since=None
     )
     plan = SimpleNamespace(end_value=None, replication_key=None)
     whole = SimpleNamespace(lower="b", after=False)
-    return Edges(
+    return BoundaryAccount(
         SimpleNamespace(
             bookmark=SimpleNamespace(boundary=Boundary.of(sent)),
             sql=sql,
@@ -54,39 +54,42 @@ def edges_after(sent):
     )
 
 
-def left_of(rows, edges, cut=30):
+def left_of(rows, account, cut=30):
     """The records that are sent of rows that come in batches of `cut`."""
-    edge_rows = EdgeRows(Look(bookmark=True, upper=False, nulls=False), edges.sent)
+    boundary_rows = BoundaryRows(Look(bookmark=True, upper=False, nulls=False), account.sent)
     left = []
     for start in range(0, len(rows), cut):
-        edge = pa.array([int(each) for _, each in rows[start : start + cut]], pa.int32())
+        boundary = pa.array([int(each) for _, each in rows[start : start + cut]], pa.int32())
         batch = batch_of(record for record, _ in rows[start : start + cut])
-        left += edge_rows.unsent(batch, edge).column(0).to_pylist()
-    edges.settle(edge_rows.found(len(rows), 0))
+        left += boundary_rows.unsent(batch, boundary).column(0).to_pylist()
+    account.record(boundary_rows.found(len(rows), 0))
     return [orjson.loads(each) for each in left]
 
 
 def test_rows_that_were_sent_and_did_not_change_are_left_out():
-    edges = edges_after(hashes([{"id": 1, "v": "old"}, {"id": 2, "v": "old"}]))
+    account = account_after(hashes([{"id": 1, "v": "old"}, {"id": 2, "v": "old"}]))
     rows = [
-        ({"id": 1, "v": "old"}, Edge.BOOKMARK),
-        ({"id": 2, "v": "new"}, Edge.BOOKMARK),
-        ({"id": 3}, Edge.NONE),
+        ({"id": 1, "v": "old"}, RowBoundary.BOOKMARK),
+        ({"id": 2, "v": "new"}, RowBoundary.BOOKMARK),
+        ({"id": 3}, RowBoundary.NONE),
     ]
 
-    assert left_of(rows, edges) == [{"id": 2, "v": "new"}, {"id": 3}]
-    assert edges.final()[0] == Boundary.of(hashes([{"id": 1, "v": "old"}, {"id": 2, "v": "new"}]))
+    assert left_of(rows, account) == [{"id": 2, "v": "new"}, {"id": 3}]
+    assert account.final()[0] == Boundary.of(hashes([{"id": 1, "v": "old"}, {"id": 2, "v": "new"}]))
 
 
 def test_identical_twins_are_counted():
     twin = {"v": "same"}
 
-    assert left_of([(twin, Edge.BOOKMARK)] * 3, edges_after(hashes([twin, twin]))) == [twin]
+    assert left_of([(twin, RowBoundary.BOOKMARK)] * 3, account_after(hashes([twin, twin]))) == [
+        twin
+    ]
 
 
 rows = st.lists(
     st.tuples(
-        st.fixed_dictionaries({"v": st.text(max_size=8) | st.integers(0, 3)}), st.sampled_from(Edge)
+        st.fixed_dictionaries({"v": st.text(max_size=8) | st.integers(0, 3)}),
+        st.sampled_from(RowBoundary),
     ),
     max_size=30,
 )
@@ -94,10 +97,12 @@ rows = st.lists(
 
 @given(rows=rows, sent=st.lists(st.integers(0, 30), max_size=15), cut=st.integers(1, 30))
 def test_what_stays_is_what_was_read_without_what_was_sent(rows, sent, cut):
-    at_bookmark = [record for record, edge in rows if edge in (Edge.BOOKMARK, Edge.BOTH)]
+    at_bookmark = [
+        record for record, boundary in rows if boundary in (RowBoundary.BOOKMARK, RowBoundary.BOTH)
+    ]
     before = Counter(hashes(at_bookmark[number] for number in sent if number < len(at_bookmark)))
 
-    left = Counter(hashes(left_of(rows, edges_after(before.elements()), cut)))
+    left = Counter(hashes(left_of(rows, account_after(before.elements()), cut)))
 
     assert left == Counter(hashes(record for record, _ in rows)) - (
         before & Counter(hashes(at_bookmark))

@@ -88,8 +88,8 @@ def test_a_run_s_own_sessions_bear_the_tap_s_name(
 
 @pytest.mark.parametrize("at_most", [1, 2, 3, 5, 9])
 def test_joined_slices_cover_what_they_were_made_of(at_most: int) -> None:
-    edges = [None, 1, 3, 7, 9, None]
-    slices = [Slice(None, Range(*pair)) for pair in pairwise(edges)]
+    boundaries = [None, 1, 3, 7, 9, None]
+    slices = [Slice(None, Range(*pair)) for pair in pairwise(boundaries)]
     found = joined(slices, at_most)
     assert len(found) <= at_most
     assert (found[0].split.lower, found[-1].split.upper) == (None, None)

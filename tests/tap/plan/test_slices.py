@@ -47,9 +47,9 @@ class SqliteBounds:
 
 def where(column, within):
     """The tap's own condition, over literals."""
-    edges = (within.lower, within.upper)
+    boundaries = (within.lower, within.upper)
     lower, upper = (
-        None if value is None else SimpleNamespace(literal=str(value)) for value in edges
+        None if value is None else SimpleNamespace(literal=str(value)) for value in boundaries
     )
     return (
         f"{column} IS NOT NULL AND "

@@ -21,7 +21,7 @@ from tap.in_process import Sent, run_tap
 from tap.opened import filled, login
 from tap_spark_jdbc.send import stream_lines, stream_reading
 from tap_spark_jdbc.source import database as opened_database
-from tap_spark_jdbc.supply import columnar_query, edge_rows, record_lines
+from tap_spark_jdbc.supply import boundary_rows, columnar_query, record_lines
 
 pytestmark = pytest.mark.usefixtures("spark")
 
@@ -173,7 +173,7 @@ def test_rows_of_a_state_of_java_17_are_known(shop: Any, monkeypatch: pytest.Mon
     )
     settings: JSON = {"incremental_tables": ["f:k:integer!append"], "tables": ["f"]}
     with monkeypatch.context() as patched:
-        patched.setattr(edge_rows, "_spelled", edge_rows._spelled_by_java_17)
+        patched.setattr(boundary_rows, "_spelled", boundary_rows._spelled_by_java_17)
         few = run(database, stream_options={"*": {"where": "id <= 900"}}, **settings).succeeded()
         many = run(database, **settings).succeeded()
     connection.execute("update f set small = small + 1024 where id in (5, 2000)")

@@ -30,7 +30,7 @@ NAMES = [
     "`back` ${tick}",
     "${env:HOME}",
     "line\nfeed",
-    "edge",
+    "boundary",
     "c0",
 ]
 VALUES = ["\\'; DROP TABLE y; --", "'; DROP TABLE y; --", "\\", "''", "${x}", "?", "{c}"]

@@ -11,19 +11,19 @@ import pytest
 
 from singer_spark.errors import ConnectionLostError, SourceError
 from tap_spark_jdbc.error_codes import TapCode
-from tap_spark_jdbc.send.streams_ahead import MOST_AHEAD, ReadAhead
-from tap_spark_jdbc.supply.slices_ahead import Lane
+from tap_spark_jdbc.send.stream_prefetch import MOST_PREFETCHED, StreamPrefetch
+from tap_spark_jdbc.supply.slice_prefetch import ReadContext
 
 
 @dataclass
-class Lanes:
+class Contexts:
     """Stands for the connections, and keeps how many there were."""
 
     n_jobs: int
     streams_at_once: int | None = None
     made: int = 1
 
-    def beside(self, _: object = None) -> Lanes:
+    def beside(self, _: object = None) -> Contexts:
         self.made += 1
         return self
 
@@ -43,20 +43,20 @@ class Streams:
     names: list[str]
     lost: set[str] = field(default_factory=set)
     begun: list[str] = field(default_factory=list)
-    given_up: list[str] = field(default_factory=list)
+    cancelled: list[str] = field(default_factory=list)
     cut: dict[str, Callable[[], None]] = field(default_factory=dict)
     troubled: dict[str, Callable[[], object]] = field(default_factory=dict)
     changed: threading.Condition = field(default_factory=threading.Condition)
 
-    def ahead(self, n_jobs: int) -> tuple[ReadAhead, Lanes]:
-        lanes = Lanes(n_jobs)
-        lane = Lane.of(cast("Any", lanes), cast("Any", lanes))
+    def ahead(self, n_jobs: int) -> tuple[StreamPrefetch, Contexts]:
+        contexts = Contexts(n_jobs)
+        context = ReadContext.of(cast("Any", contexts), cast("Any", contexts))
         # A plan is handed on unseen.
-        return ReadAhead(cast("Any", self.names), cast("Any", self.make), lane), lanes
+        return StreamPrefetch(cast("Any", self.names), cast("Any", self.make), context), contexts
 
-    def make(self, name: str, lane: Lane) -> Any:
-        reading = Reading(name, self, lane)
-        self.cut[name], self.troubled[name] = reading.all_cut, lane.on_trouble
+    def make(self, name: str, context: ReadContext) -> Any:
+        reading = Reading(name, self, context)
+        self.cut[name], self.troubled[name] = reading.all_cut, context.on_trouble
         return reading
 
     def wait_for(self, *names: str) -> None:
@@ -69,12 +69,12 @@ class Streams:
 class Reading:
     plan: str
     streams: Streams
-    lane: Lane
+    context: ReadContext
     cut: bool = False
 
     def all_cut(self) -> None:
         self.cut = True
-        self.lane.on_cut()
+        self.context.on_cut()
 
     def begin(self) -> None:
         with self.streams.changed:
@@ -86,15 +86,15 @@ class Reading:
 
     def start(self, most: int) -> None: ...
 
-    def give_up(self) -> None:
-        self.streams.given_up.append(self.plan)
+    def cancel(self) -> None:
+        self.streams.cancelled.append(self.plan)
 
 
 def test_no_stream_is_begun_before_all_slices_of_the_one_before_are_cut_and_only_a_few_are() -> (
     None
 ):
     streams = Streams(["s0", "s1", "s2", "s3", "s4", "s5", "s6"])
-    ahead, lanes = streams.ahead(n_jobs=16)
+    ahead, contexts = streams.ahead(n_jobs=16)
     with ahead:
         with ahead.turn():
             assert streams.begun == ["s0"]
@@ -102,23 +102,23 @@ def test_no_stream_is_begun_before_all_slices_of_the_one_before_are_cut_and_only
                 streams.cut[name]()
             streams.wait_for("s1", "s2", "s3")
             streams.cut["s3"]()
-            assert len(streams.begun) == len(streams.cut) == 1 + MOST_AHEAD
+            assert len(streams.begun) == len(streams.cut) == 1 + MOST_PREFETCHED
         with ahead.turn():
             streams.wait_for("s4")
-            assert len(streams.cut) == 2 + MOST_AHEAD
-        assert lanes.made == 1 + 2 * MOST_AHEAD
+            assert len(streams.cut) == 2 + MOST_PREFETCHED
+        assert contexts.made == 1 + 2 * MOST_PREFETCHED
 
 
 def test_with_one_job_no_stream_is_begun_before_its_turn() -> None:
     streams = Streams(["a", "b"])
-    ahead, lanes = streams.ahead(n_jobs=1)
+    ahead, contexts = streams.ahead(n_jobs=1)
     with ahead:
         with ahead.turn():
             streams.cut["a"]()
             assert list(streams.cut) == ["a"]
         with ahead.turn():
             assert streams.begun == ["a", "b"]
-    assert lanes.made == 1
+    assert contexts.made == 1
 
 
 def test_a_connection_that_is_lost_before_a_streams_turn_is_overcome_by_beginning_it_alone() -> (
@@ -134,7 +134,7 @@ def test_a_connection_that_is_lost_before_a_streams_turn_is_overcome_by_beginnin
             streams.wait_for("c")
         with ahead.turn():
             assert streams.begun == ["a", "b", "c", "b"]
-            assert "c" in streams.given_up
+            assert "c" in streams.cancelled
         with ahead.turn():
             assert streams.begun == ["a", "b", "c", "b", "c"]
 
@@ -154,7 +154,7 @@ def test_a_broken_connection_anywhere_takes_back_all_but_the_stream_that_is_sent
             streams.cut["a"]()
             streams.wait_for("b")
             streams.troubled["a"]()
-            assert streams.given_up == ["b"]
+            assert streams.cancelled == ["b"]
             streams.cut["b"]()
         for name in ("b", "c"):
             with ahead.turn():
@@ -171,4 +171,4 @@ def test_an_error_while_a_stream_is_sent_leaves_nothing_begun_after_it() -> None
         raise SourceError(TapCode.READING_FAILED, "in the middle")
     streams.cut["b"]()
     assert streams.begun == ["a", "b"]
-    assert set(streams.given_up) == {"a", "b"}
+    assert set(streams.cancelled) == {"a", "b"}

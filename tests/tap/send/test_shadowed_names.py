@@ -39,7 +39,7 @@ MORE = [
     "t1",
     "c0",
     "c1",
-    "edge",
+    "boundary",
     "q",
     "s",
     "u",
@@ -53,7 +53,7 @@ MORE = [
     "one",
     "few",
 ]
-TABLES = ["n", "t", "u", "q", "few", "edge", "select", "pg_class"]
+TABLES = ["n", "t", "u", "q", "few", "boundary", "select", "pg_class"]
 
 
 def words() -> list[str]:
@@ -151,7 +151,7 @@ def test_no_name_shadows_what_a_statement_is_made_of(
     assert second == {"public-q": [{**expected(8, MORE), "n": "changed"}]}
 
 
-@pytest.mark.parametrize("key", ["c0", "edge", "n"])
+@pytest.mark.parametrize("key", ["c0", "boundary", "n"])
 def test_rows_are_sent_in_the_order_of_a_key_that_is_named_as_an_alias(
     named: tuple[Any, list[str]], key: str
 ) -> None:

@@ -133,10 +133,10 @@ def test_a_server_that_tells_no_snapshots_is_read_over_jdbc(
     assert "read over JDBC: the server is older than PostgreSQL 13" in caplog.text
 
 
-def test_a_column_named_edge_is_no_edge(shop: Any, tasks: None, tmp_path: Path) -> None:
-    """Rows at an edge that a task returns have their edge beside a column of that name."""
+def test_column_named_boundary(shop: Any, tasks: None, tmp_path: Path) -> None:
+    """Rows at a boundary that a task returns have their boundary beside a column of that name."""
     database, connection = shop
-    connection.execute("alter table t add edge text default 'mine'")
+    connection.execute("alter table t add boundary text default 'mine'")
     settings: JSON = {"incremental_tables": ["t:at:timestamp"]}
     first = run(database, tmp_path, **settings).succeeded()
     connection.execute("insert into t values (60, '2026-01-01 00:00:12', 'tie')")

@@ -60,7 +60,7 @@ CASES: dict[str, JSON] = {
     "character sets": {"tables": [f"of_{name}" for name in TEXTS]},
     "empty": {"tables": ["nothing"], "incremental_tables": ["nothing:id:integer"]},
     "masks": {"tables": ["matrix"], "stream_options": {"*": {"mask": MASKS}}, "mask_key": "k" * 32},
-    "edge without rows": {
+    "boundary without rows": {
         "tables": ["matrix"],
         "incremental_tables": ["matrix:id:integer"],
         "safety_lag_rows": 0,

@@ -15,7 +15,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tap_spark_jdbc.extract.fingerprints import Frame, Look, fingerprint
-from tap_spark_jdbc.supply.edge_rows import EdgeRows
+from tap_spark_jdbc.supply.boundary_rows import BoundaryRows
 from tap_spark_jdbc.supply.record_lines import RecordLines, rendered
 
 if TYPE_CHECKING:
@@ -124,15 +124,15 @@ def test_lines_are_those_of_the_rows_that_were_not_sent(tmp_path: Path) -> None:
     )
     look = Look(bookmark=True, upper=True, nulls=True)
     sent = Counter([fingerprint(b'{"id":2,"price":2.0E10}').hex()])
-    edge_rows, path = EdgeRows(look, sent), tmp_path / "lines.txt"
-    with RecordLines(lambda: path.open("wb"), FRAME, edge_rows.unsent) as lines:
+    boundary_rows, path = BoundaryRows(look, sent), tmp_path / "lines.txt"
+    with RecordLines(lambda: path.open("wb"), FRAME, boundary_rows.unsent) as lines:
         lines.add(rows, pa.array([0, 1, 2, 3, 0], pa.int32()))
         assert lines.close() == 4
     read = [json.loads(line) for line in path.read_bytes().splitlines()]
     assert [each["record"]["id"] for each in read] == [1, 3, 4, 5]
     assert {each["time_extracted"] for each in read} == {"now"}
-    assert edge_rows.at_bookmark == [fingerprint(b'{"id":2,"price":2.0E10}')]
-    assert edge_rows.at_upper == [fingerprint(b'{"id":3,"price":3.0E10}')]
+    assert boundary_rows.at_bookmark == [fingerprint(b'{"id":2,"price":2.0E10}')]
+    assert boundary_rows.at_upper == [fingerprint(b'{"id":3,"price":3.0E10}')]
 
 
 def test_without_rows_the_file_is_empty(tmp_path: Path) -> None:

@@ -126,7 +126,7 @@ def test_staged_files_are_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     """
     lake = Lake(tmp_path / "lake")
     monkeypatch.setattr(declared_columns, "MOST_LEVELS", 1000)
-    monkeypatch.setattr("target_spark_lake.load.settling._check_depth", lambda *_: None)
+    monkeypatch.setattr("target_spark_lake.load.stream_resolution._check_depth", lambda *_: None)
     with pytest.raises(StorageError, match=r"LAKE-070 .*s/00000/plain\.parquet"):
         lake.load(
             schema("s", {"id": ID, "o": objects(99)}), record("s", id=1, o=value(99, array=False))

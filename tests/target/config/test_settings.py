@@ -267,7 +267,7 @@ def test_of_a_receivers_url_only_scheme_and_host_are_ever_shown() -> None:
         {**LEAST, "notify": [{"url": url}, {"url": "https://plain.example/"}]}
     )
     assert "hooks" not in repr(settings)
-    assert [each.place for each in settings.notify] == [
+    assert [each.location for each in settings.notify] == [
         "https://hooks.example:8443",
         "https://plain.example",
     ]

@@ -118,7 +118,7 @@ def test_a_file_outside_of_the_batch_roots_is_refused_by_name_and_never_read(
         with pytest.raises(ProtocolError) as told:
             lake.load(S, naming(url), state(s=1), on_invalid_record="quarantine")
         text = str(told.value)
-        assert text.startswith("stream s: batch file "), name
+        assert text.startswith("LAKE-013 stream s: batch file "), name
         assert (" is refused: " in text, f"(batch_roots: {lake.folder})" in text, "\n" in text) == (
             True,
             True,

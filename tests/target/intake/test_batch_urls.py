@@ -10,8 +10,8 @@ import pytest
 from singer_spark.errors import ProtocolError
 from singer_spark.store.storage import Storage
 from target_spark_lake.intake.batch_lines import json_lines
+from target_spark_lake.intake.batch_locations import BatchLocation, BatchLocations
 from target_spark_lake.intake.batch_message import BatchFile, BatchMessage
-from target_spark_lake.intake.batch_places import BatchPlace, BatchPlaces
 
 URL = "s3://user:planted@bucket/file?X-Amz-Signature=planted"
 
@@ -22,7 +22,7 @@ class Roots:
     def __init__(self, storage: Storage) -> None:
         self.storage = storage
 
-    def places(self, *_: Any) -> Any:
+    def locations(self, *_: Any) -> Any:
         return [(self.storage, "file")], None
 
 
@@ -32,11 +32,11 @@ def storage(tmp_path: Path) -> Storage:
     return Storage(str(tmp_path), {})
 
 
-def found(storage: Storage, bytes_: int) -> BatchPlaces:
+def found(storage: Storage, bytes_: int) -> BatchLocations:
     roots: Any = Roots(storage)
-    places = BatchPlaces(roots, storage)
-    places.find("s", BatchFile(URL, bytes=bytes_))
-    return places
+    locations = BatchLocations(roots, storage)
+    locations.find("s", BatchFile(URL, bytes=bytes_))
+    return locations
 
 
 def message(rows: object) -> BatchMessage:
@@ -61,7 +61,7 @@ def message(rows: object) -> BatchMessage:
                 json_lines(
                     message(1),
                     BatchFile(URL),
-                    BatchPlace(storage, "file", 4, in_bucket=True, is_ours=True),
+                    BatchLocation(storage, "file", 4, in_bucket=True, is_ours=True),
                 )
             ),
             "is a Parquet file",

@@ -12,8 +12,8 @@ from singer_spark.store.storage import Storage
 from target.loading import JSON, Lake, schema
 from target_spark_lake.intake import batch_lines
 from target_spark_lake.intake.batch_lines import json_lines
+from target_spark_lake.intake.batch_locations import BatchLocation
 from target_spark_lake.intake.batch_message import BatchFile, BatchMessage
-from target_spark_lake.intake.batch_places import BatchPlace
 
 MEGABYTE = 1 << 20
 
@@ -65,7 +65,7 @@ def test_the_limit_by_default(
     """
     monkeypatch.setattr(batch_lines, "LIKELY_EXPANDED_MB", most_mb)
     path = blank_lines(tmp_path / "bomb.jsonl.gz", 2)
-    place = BatchPlace(
+    place = BatchLocation(
         Storage(str(tmp_path)), path.name, path.stat().st_size, in_bucket=False, is_ours=False
     )
     assert place.size * 100 < MEGABYTE

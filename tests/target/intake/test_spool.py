@@ -34,9 +34,9 @@ def test_a_batch_that_is_cut_back_is_what_it_was_at_its_mark(
     assert (batch.rows, batch.size) == (kept, len(wanted))
     if begun:
         assert batch.path.read_bytes() == wanted
-        assert batch.place_of(b'{"n": %d}\n' % kept) is None
+        assert batch.location_of(b'{"n": %d}\n' % kept) is None
     if kept:
-        assert batch.place_of(b'{"n": 0}\n') == "input line 1"
+        assert batch.location_of(b'{"n": 0}\n') == "input line 1"
     batch.remove()
 
 

@@ -11,7 +11,7 @@ from singer_spark.errors import ConfigurationError, ProtocolError
 from target_spark_lake.config.settings import TargetSettings
 from target_spark_lake.intake.stream_schema import StreamSchema
 from target_spark_lake.load.extent import Extents, WholeStreams
-from target_spark_lake.load.sink import SettledStream, StreamSink
+from target_spark_lake.load.sink import ResolvedStream, StreamSink
 from target_spark_lake.load.source_key_batches import KeyBatches
 from target_spark_lake.stage.batch_plan import BatchPlan
 
@@ -134,9 +134,9 @@ def test_a_later_schema_makes_no_delta_whole(
 def test_rows_are_merged_by_their_own_schema() -> None:
     """Rows are merged by the schema that they came under not by a later one without a record."""
     came = replace(stream(method="upsert"), schema={"properties": {"id": {}}})
-    settled = SettledStream(
+    resolved = ResolvedStream(
         came, None, Struct(()), BatchPlan.of(Struct(()), None, None, "zstd"), None, True, False
     )
-    sink = StreamSink(replace(came, cursor=("at",)), "raw/s", settled=settled)
+    sink = StreamSink(replace(came, cursor=("at",)), "raw/s", resolved=resolved)
     whole = WholeStreams({}, KeyBatches(None, None), Extents(None, None))
     assert whole.load_of(sink).schema is came

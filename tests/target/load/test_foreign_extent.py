@@ -27,7 +27,7 @@ def foreign(
     ]
 
 
-# What a run is, is settled before any format is asked: each format and each case once.
+# What a run is, is resolved before any format is asked: each format and each case once.
 FOREIGN = pytest.mark.parametrize(
     ("lake", "bookmark_properties", "saved", "whole"),
     [

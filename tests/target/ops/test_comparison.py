@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from singer_spark.core.lake_type import STRING, Scalar
 from singer_spark.core.metadata_columns import DELETED_AT
-from target_spark_lake.formats.rules import PLACE
+from target_spark_lake.formats.rules import ROW_ID
 from target_spark_lake.ops import comparison, grouped_rows
 from target_spark_lake.ops.compared_columns import ComparedColumn
 from target_spark_lake.ops.comparison import Comparison, Found
@@ -55,7 +55,7 @@ def found(
             ("id", pa.int64()),
             ("v", pa.string()),
             (DELETED_AT, pa.int64()),
-            (PLACE, pa.int64()),
+            (ROW_ID, pa.int64()),
         ]
         rows = [
             (id, v, 1 if marked else None, place) for place, (id, v, marked) in enumerate(theirs)

@@ -197,6 +197,6 @@ def test_a_config_that_is_missing_is_one_clear_line(tmp_path: Path) -> None:
     assert done.returncode == 1
     assert (
         done.stderr
-        == f"spark-lake: --config {tmp_path}/none.json: No such file or directory; name it by "
-        "--config, or let `spark-lake init` write one\n"
+        == f"spark-lake: RUN-001 --config {tmp_path}/none.json: No such file or directory; name it "
+        "by --config, or let `spark-lake init` write one\n"
     )

@@ -13,7 +13,7 @@ import pytest
 
 from singer_spark.store.storage import Storage
 from target.loading import Lake, record, schema
-from target_spark_lake.stage.place import StagingPlace
+from target_spark_lake.stage.staging_location import StagingLocation
 from target_spark_lake.table.changes import StagedFile
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def test_what_was_written_on_this_machine_is_brought_whole_and_its_space_given_b
     tmp_path: Path,
 ) -> None:
     storage = Storage("memory://brought")
-    place = StagingPlace.of(storage, "staging/batch", tmp_path / "written")
+    place = StagingLocation.of(storage, "staging/batch", tmp_path / "written")
     path = place.path("lines/a.parquet")
     path.parent.mkdir(parents=True)
     pq.write_table(pa.table({"id": [1, 2]}), path)

@@ -203,7 +203,13 @@ def test_each_row_keeps_its_place_whatever_is_joined_and_how_often(
             for start in range(0, max(1, len(joined)), each):
                 rows, number = joined[start : start + each], number + 1
                 cut = cut_parts(told, start, len(rows))
-                named = join.partition, f"2027-{round:02d}", number, "zstd.parquet", join.place
+                named = (
+                    join.partition,
+                    f"2027-{round:02d}",
+                    number,
+                    "zstd.parquet",
+                    join.sort_prefix,
+                )
                 path = layout.final_file("raw/s", *named, in_parts=not join.is_ordered_by_name)
                 content[FileInfo(path, 2)] = rows
                 if cut and not join.is_ordered_by_name:

@@ -119,11 +119,11 @@ def _yaml(data: bytes, named: str) -> Any:
         return yaml.load(data, Loader=_loader())
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
-        place = f", line {mark.line + 1}, column {mark.column + 1}" if mark else ""
+        location = f", line {mark.line + 1}, column {mark.column + 1}" if mark else ""
         problem = (
             getattr(error, "problem", None) or getattr(error, "reason", None) or "it is not YAML"
         )
-        raise ConfigurationError(RunCode.FILE_MALFORMED, f"{named}{place}: {problem}") from error
+        raise ConfigurationError(RunCode.FILE_MALFORMED, f"{named}{location}: {problem}") from error
 
 
 @cache

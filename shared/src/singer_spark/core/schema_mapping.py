@@ -112,12 +112,12 @@ def admitted_types(schema: Any, root: JSON, seen: frozenset[str] = frozenset()) 
     """
     if not isinstance(schema, Mapping):
         return frozenset() if schema is False else _JSON_TYPES
-    if isinstance(place := schema.get("$ref"), str):
+    if isinstance(pointer := schema.get("$ref"), str):
         # Draft 7 ignores what is beside a reference.
         return (
             _JSON_TYPES
-            if place in seen
-            else admitted_types(_referred(root, place), root, seen | {place})
+            if pointer in seen
+            else admitted_types(_referred(root, pointer), root, seen | {pointer})
         )
     declared = schema.get("type", list(_JSON_TYPES))
     found = frozenset(
@@ -136,19 +136,19 @@ def admitted_types(schema: Any, root: JSON, seen: frozenset[str] = frozenset()) 
     return found
 
 
-def _referred(root: Any, place: str) -> Any:
-    """The schema at a place like `#/definitions/x`.
+def _referred(root: Any, pointer: str) -> Any:
+    """The schema at a pointer like `#/definitions/x`.
 
     True, which admits all, if it can't be found so simply.
     """
     found = root
-    for part in place.removeprefix("#").split("/")[1:]:
+    for part in pointer.removeprefix("#").split("/")[1:]:
         found = (
             found.get(unquote(part).replace("~1", "/").replace("~0", "~"))
             if isinstance(found, Mapping)
             else None
         )
-    return found if place.startswith("#/") and isinstance(found, Mapping) else True
+    return found if pointer.startswith("#/") and isinstance(found, Mapping) else True
 
 
 def _types_of(values: list[Any]) -> frozenset[str]:

@@ -31,9 +31,9 @@ def scratch_folder() -> Path:
         ConfigurationError: no folder can be created among the temporary files.
     """
     try:
-        place = Path(tempfile.gettempdir())
-        _remove_abandoned(place)
-        folder = _make(place)
+        location = Path(tempfile.gettempdir())
+        _remove_abandoned(location)
+        folder = _make(location)
     except OSError as error:
         raise ConfigurationError(
             RunCode.DISK_FULL,
@@ -50,9 +50,9 @@ def remove_scratch() -> None:
         _remove(scratch_folder())
 
 
-def _make(place: Path) -> Path:
+def _make(location: Path) -> Path:
     while True:
-        folder = Path(tempfile.mkdtemp(prefix=PREFIX, dir=place))
+        folder = Path(tempfile.mkdtemp(prefix=PREFIX, dir=location))
         (folder / LOCK).touch()
         locked = _lock(folder) is not None
         # Another start may have taken it for abandoned right after it was created.
@@ -60,8 +60,8 @@ def _make(place: Path) -> Path:
             return folder
 
 
-def _remove_abandoned(place: Path) -> None:
-    for lock in place.glob(f"{PREFIX}*/{LOCK}"):
+def _remove_abandoned(location: Path) -> None:
+    for lock in location.glob(f"{PREFIX}*/{LOCK}"):
         with suppress(OSError):  # another user's, or gone meanwhile
             descriptor = _lock(lock.parent) if lock.parent.lstat().st_uid == os.getuid() else None
             if descriptor is not None:

@@ -97,8 +97,12 @@ def _google(name: str) -> str:
             )
         name = f"projects/{project}/secrets/{name}"
     path = name if "/versions/" in name else f"{name}/versions/latest"
-    place = re.search(r"/locations/([\w-]+)/", path)
-    host = GOOGLE.replace("secretmanager.", f"secretmanager.{place[1]}.rep.") if place else GOOGLE
+    location = re.search(r"/locations/([\w-]+)/", path)
+    host = (
+        GOOGLE.replace("secretmanager.", f"secretmanager.{location[1]}.rep.")
+        if location
+        else GOOGLE
+    )
     with AuthorizedSession(credentials) as session:  # type: ignore[no-untyped-call]
         answer = session.get(f"{host}/v1/{quote(path)}:access", timeout=SECONDS)
     return base64.b64decode(_json(answer)["payload"]["data"]).decode()

@@ -64,12 +64,12 @@ def limit_reached(text: str) -> ResourceError | None:
     )
 
 
-def shortage(error: BaseException, place: str = "") -> ResourceError | None:
+def shortage(error: BaseException, location: str = "") -> ResourceError | None:
     """The ResourceError for an error caused by a lack of memory or disk; None for any other.
 
     Args:
         error: The error, with its causes.
-        place: What was being written besides temporary files, in words; empty if only those.
+        location: What was being written besides temporary files, in words; empty if only those.
     """
     causes = tuple(_causes(error))
     if any(isinstance(cause, MemoryError) for cause in causes):
@@ -89,7 +89,7 @@ def shortage(error: BaseException, place: str = "") -> ResourceError | None:
         _FULL_IN_JAVA.search(text) for text in texts
     ):
         temporary = f"temporary files in {tempfile.gettempdir()} (TMPDIR names another place)"
-        either = f"{place}, or for {temporary}" if place else temporary
+        either = f"{location}, or for {temporary}" if location else temporary
         return ResourceError(
             RunCode.DISK_FULL, f"no space left on the disk for {either}; free some and run again"
         )

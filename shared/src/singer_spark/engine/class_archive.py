@@ -66,7 +66,7 @@ def archive_path(java_home: Path, does: str = SESSION) -> Path:
         str(jars),
         str(jars.stat().st_mtime_ns),
     ]
-    return cache_folder() / "classes" / f"{_place()}-{_digest(facts)}-{does}.jsa"
+    return cache_folder() / "classes" / f"{_location()}-{_digest(facts)}-{does}.jsa"
 
 
 def build() -> list[Path]:
@@ -81,7 +81,7 @@ def build() -> list[Path]:
     for does, archive in archives.items():
         if not archive.exists():
             _build(does, archive)
-    for each in archive.parent.glob(f"{_place()}-*.jsa"):
+    for each in archive.parent.glob(f"{_location()}-*.jsa"):
         if each not in archives.values():
             each.unlink(missing_ok=True)
     return list(archives.values())
@@ -164,7 +164,7 @@ def _failed(archive: Path) -> Path:
     return archive.with_suffix(".failed")
 
 
-def _place() -> str:
+def _location() -> str:
     """An identifier of this environment among all that share the cache."""
     return _digest([str(Path(sys.prefix).resolve())])[:8]
 

@@ -63,8 +63,8 @@ def master_url(master: str | None) -> str:
     """
     if master is None or not master.startswith(KUBERNETES):
         return master or LOCAL
-    place = master.removeprefix(KUBERNETES)
-    return master if "://" in place else f"{KUBERNETES}https://{place}"
+    location = master.removeprefix(KUBERNETES)
+    return master if "://" in location else f"{KUBERNETES}https://{location}"
 
 
 def shares_disk(session: SparkSession) -> bool:

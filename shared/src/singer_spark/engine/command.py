@@ -62,7 +62,7 @@ def hidden_options(options: Sequence[str]) -> list[str]:
 def _property(text: str) -> str:
     """A text as `java.util.Properties` parses it; everything but letters and digits is escaped."""
     units = text.encode("utf-16-be")
-    numbers = [int.from_bytes(units[place : place + 2]) for place in range(0, len(units), 2)]
+    numbers = [int.from_bytes(units[index : index + 2]) for index in range(0, len(units), 2)]
     return "".join(
         chr(each) if chr(each).isascii() and chr(each).isalnum() else f"\\u{each:04x}"
         for each in numbers

@@ -34,13 +34,13 @@ def send_along(session: SparkSession, package: ModuleType) -> None:
     """Let tasks of the session call functions of this package, and of `singer_spark`."""
     _by_value(package)
     if not is_remote(session):
-        _settle(session.sparkContext)
+        _prepare(session.sparkContext)
 
 
 def in_task(context: SparkContext, package: ModuleType, work: Callable[[], R]) -> R:
     """Run a package's function in a task; needs no session."""
     _by_value(package)
-    _settle(context)
+    _prepare(context)
     # The JVM's own `collect`, as PySpark's leaves open the socket from which it reads results.
     (found,) = context.parallelize([0], 1).map(lambda _: work())._jrdd.collect()
     result: R
@@ -127,7 +127,7 @@ copyreg.pickle(cached_property, lambda each: (_cached, (each.func, each.attrname
 copyreg.pickle(type(dataclasses._FIELD), lambda each: (getattr, (dataclasses, each.name)))  # type: ignore[attr-defined]
 
 
-def _settle(context: SparkContext) -> None:
+def _prepare(context: SparkContext) -> None:
     conf = context.getConf()
     ours = sys.executable if is_local(conf.get("spark.master")) else "python3"
     context.pythonExec = str(

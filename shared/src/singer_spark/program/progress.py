@@ -196,14 +196,14 @@ class Progress:
         if not self._feeds_a_pipe:
             self._print_streams(counts, {})
 
-    def finish_run(self, place: str, next_runs: Mapping[str, object]) -> None:
+    def finish_run(self, location: str, next_runs: Mapping[str, object]) -> None:
         """Print the summary of a run, after its commit: `Done! 340 records in 1 stream(s), 3.2 s:
         ./lake/raw`.
 
         `next_runs` is where the next run begins, by incremental stream.
         """
         counts = self._ended()
-        _print(f"{DONE}{self._total(counts)}: {place}")
+        _print(f"{DONE}{self._total(counts)}: {location}")
         self._print_streams(counts, next_runs)
 
     def _ended(self) -> dict[str, Count]:

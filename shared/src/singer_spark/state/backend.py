@@ -79,7 +79,7 @@ class StateTable:
     StorageError: its database can't be read, or written to.
     """
 
-    place: str | None
+    location: str | None
 
     def __init__(self, database: StateDatabase, pipeline: str, lake: str | None = None) -> None:
         """Nothing is read or created yet.
@@ -89,12 +89,12 @@ class StateTable:
         self._database = database
         self._pipeline = pipeline
         self._lake = lake
-        self.place = database.place
+        self.location = database.location
 
     @property
     def origin(self) -> str:
-        """The place, as text for users."""
-        return f"{self.place}, pipeline {self._pipeline}"
+        """The location, as text for users."""
+        return f"{self.location}, pipeline {self._pipeline}"
 
     def content(self) -> bytes | None:
         """The state in the row as bytes, or None."""
@@ -180,7 +180,7 @@ DEFAULT_TABLE = "spark_lake_state"
 
 @dataclass(frozen=True)
 class StateBackend:
-    """A place for states.
+    """A location for states.
 
     Attributes:
         uri: `s3://…`, `file://…`, a path, `sqlite:///…` or `postgresql://…`; None: the lake's own
@@ -262,11 +262,11 @@ def open_state_store(backend: StateBackend, storage: Storage, pipeline: str) -> 
     database = DatabaseUrl.parse(backend.uri)
     if database is not None:
         return open_database_state(database, backend.table_name, pipeline, _shown(storage))
-    place = Storage(backend.uri, backend.storage_options)
+    location = Storage(backend.uri, backend.storage_options)
     return (
         BucketState(storage, path)
-        if place.url == storage.url
-        else FolderState(place, path, lake=_shown(storage))
+        if location.url == storage.url
+        else FolderState(location, path, lake=_shown(storage))
     )
 
 

@@ -1,7 +1,7 @@
-"""Which state is valid, wherever its published copy is kept, and also when that place has just been
+"""Which state is valid, wherever its published copy is kept, also when that location has just
 changed.
 
-The journal says where the last committed run kept it. If the store is another place by now, the
+The journal says where the last committed run kept it. If the store is another location by now, the
 state moves there by itself. A state of unknown origin that is already there is refused: it is
 unclear which of the two is meant.
 """
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 # In a run's journal: where it kept the state. Journals of the first version lack it: the state is
 # in the lake's bucket.
-STATE_PLACE = "state_place"
+STATE_LOCATION = "state_place"
 IN_THE_BUCKET = "the lake's bucket"
 
 
@@ -39,8 +39,7 @@ class ChosenState:
     """The valid state.
 
     Attributes:
-        moves_from: The place where it was kept before, as text for users; None if it stays in the
-            store.
+        moves_from: The location where it was kept before, as text for users; None if it stays.
         replaces: The content of the store that is replaced when it moves there; None if there is
             none.
         written: Whether the store already holds it.
@@ -52,10 +51,10 @@ class ChosenState:
     written: bool = True
 
 
-def place_of(entry: RunEntry) -> str | None:
-    """The place where this run kept the state; None: the lake's bucket."""
-    place = entry.body.get(STATE_PLACE)
-    return None if place is None else str(place)
+def location_of(entry: RunEntry) -> str | None:
+    """The location where this run kept the state; None: the lake's bucket."""
+    location = entry.body.get(STATE_LOCATION)
+    return None if location is None else str(location)
 
 
 def chosen_state(
@@ -64,14 +63,14 @@ def chosen_state(
     """The valid state.
 
     Raises:
-        StateError: the published copy is malformed, with line and column; or two places hold
+        StateError: the published copy is malformed, with line and column; or two locations hold
             different states.
-        StorageError: a place can't be read.
+        StorageError: a location can't be read.
     """
     unpublished = entry is not None and entry.phase == COMMITTED and entry.state is not None
-    if entry is None or unpublished or place_of(entry) == store.place:
+    if entry is None or unpublished or location_of(entry) == store.location:
         return ChosenState(committed_state(store, entry))
-    before, journalled = place_of(entry), _journalled(entry)
+    before, journalled = location_of(entry), _journalled(entry)
     moves_from = before or IN_THE_BUCKET
     # The bucket can be read, so changes and removals made there by hand take effect.
     here = journalled if before else published_state(BucketState(storage, state_path(pipeline)))
@@ -86,7 +85,7 @@ def chosen_state(
         return ChosenState(there, moves_from)
     if here is None or not left_behind:
         raise StateError(
-            RunCode.STATE_IN_TWO_PLACES,
+            RunCode.STATE_IN_TWO_LOCATIONS,
             f"the state was kept in {moves_from} up to run {entry.run_id}, and {store.origin} "
             "holds another one: "
             "remove that one, then the state moves there by itself, or change state_backend back",
@@ -95,14 +94,15 @@ def chosen_state(
 
 
 def kept_elsewhere(pipeline: str, store: StateStore, entry: RunEntry) -> ConfigurationError:
-    """The error of a command that must not move the state, for a config with another place than the
-    last run's.
+    """The error of a command that must not move the state, for a config with another location than
+    the last run's.
     """
     return ConfigurationError(
         RunCode.STATE_ELSEWHERE,
-        f"pipeline {pipeline} keeps its state in {place_of(entry) or IN_THE_BUCKET}, and this "
+        f"pipeline {pipeline} keeps its state in {location_of(entry) or IN_THE_BUCKET}, and this "
         "config names "
-        f"{store.place or IN_THE_BUCKET}: give the target's config with its state_backend; if that "
+        f"{store.location or IN_THE_BUCKET}: give the target's config with its state_backend; if "
+        "that "
         "has changed, "
         "the target's next run moves the state",
     )
@@ -140,7 +140,7 @@ def _journalled(entry: RunEntry) -> SavedState | None:
 
 def _was_saved(storage: Storage, pipeline: str, value: dict[str, Any]) -> bool:
     """Whether a run of this pipeline once saved this state: then it was left behind at an earlier
-    change of places.
+    change of locations.
     """
     runs = runs_folder(pipeline)
     entries = (read_entry(storage, runs, run_id) for run_id in run_ids(storage, runs))

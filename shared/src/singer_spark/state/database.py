@@ -117,7 +117,7 @@ class StateDatabase:
     """
 
     def __init__(self, url: DatabaseUrl, table: TableName) -> None:
-        self.place = f"{url.place}, table {table}"
+        self.location = f"{url.location}, table {table}"
         self._url = url
         self._table = table
 
@@ -144,7 +144,7 @@ class StateDatabase:
             driver = import_module(_DRIVERS[kind])
         except ImportError as error:
             raise ConfigurationError(
-                RunCode.PACKAGE_MISSING, f"{self._url.place}: {WITHOUT_PACKAGE}"
+                RunCode.PACKAGE_MISSING, f"{self._url.location}: {WITHOUT_PACKAGE}"
             ) from error
         try:
             if not writes and kind == SQLITE and not Path(self._url.connect).exists():
@@ -169,7 +169,7 @@ class StateDatabase:
             )
             raise StorageError(
                 RunCode.STATE_DATABASE_FAILED,
-                redact(f"can't {verb} {self.place}: {reason}; {way_out}"),
+                redact(f"can't {verb} {self.location}: {reason}; {way_out}"),
             ) from error
 
 

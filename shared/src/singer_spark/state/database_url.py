@@ -92,12 +92,12 @@ class DatabaseUrl:
     Attributes:
         kind: `sqlite` or `postgresql`.
         connect: The path or URL for the driver; may contain a password.
-        place: The database, as text for users and the journal; without user and password.
+        location: The database, as text for users and the journal; without user and password.
     """
 
     kind: str
     connect: str = field(repr=False)
-    place: str
+    location: str
     table: str | None = None
     pipeline: str | None = None
 
@@ -112,7 +112,7 @@ class DatabaseUrl:
         kind = _SCHEMES.get(scheme.lower()) if colon else None
         if kind is None:
             return None
-        place, _, query = rest.partition("?")
+        location, _, query = rest.partition("?")
         # As in libpq, a plus sign is not a space.
         parameters = [
             (name, unquote(value))
@@ -122,29 +122,31 @@ class DatabaseUrl:
         ours = {name: value for name, value in parameters if name in _OURS}
         other = {name: value for name, value in parameters if name not in _OURS}
         if kind == SQLITE:
-            file = _sqlite_file(place, other)
+            file = _sqlite_file(location, other)
             return DatabaseUrl(kind, str(file), f"sqlite:///{file}", **ours)
-        _register_password(place, other)
-        connect = f"postgresql:{place}" + (f"?{urlencode(other, quote_via=quote)}" if other else "")
-        return DatabaseUrl(kind, connect, _postgresql_place(place, other), **ours)
+        _register_password(location, other)
+        connect = f"postgresql:{location}" + (
+            f"?{urlencode(other, quote_via=quote)}" if other else ""
+        )
+        return DatabaseUrl(kind, connect, _postgresql_location(location, other), **ours)
 
 
-def _sqlite_file(place: str, other: Mapping[str, str]) -> Path:
+def _sqlite_file(location: str, other: Mapping[str, str]) -> Path:
     if other:
         raise ConfigurationError(
             RunCode.BAD_STATE_BACKEND,
             f"sqlite knows no {next(iter(other))}, give sqlite:///file.db?table=T&pipeline=P",
         )
-    if not place.startswith("///") or place in ("///", "///:memory:"):
+    if not location.startswith("///") or location in ("///", "///:memory:"):
         raise ConfigurationError(
             RunCode.BAD_STATE_BACKEND,
             "give a file, sqlite:///relative.db or sqlite:////absolute.db",
         )
-    return Path(place[3:]).expanduser().absolute()
+    return Path(location[3:]).expanduser().absolute()
 
 
-def _register_password(place: str, other: Mapping[str, str]) -> None:
-    user, at, _ = place.removeprefix("//").rpartition("@")
+def _register_password(location: str, other: Mapping[str, str]) -> None:
+    user, at, _ = location.removeprefix("//").rpartition("@")
     password = user.partition(":")[2] if at else ""
     for secret in (
         password,
@@ -154,12 +156,12 @@ def _register_password(place: str, other: Mapping[str, str]) -> None:
         register_secret(secret)
 
 
-def _postgresql_place(place: str, other: Mapping[str, str]) -> str:
-    if place and not place.startswith("//"):
+def _postgresql_location(location: str, other: Mapping[str, str]) -> str:
+    if location and not location.startswith("//"):
         raise ConfigurationError(
             RunCode.BAD_STATE_BACKEND, "give postgresql://user:password@host:port/database"
         )
-    host, _, database = place.removeprefix("//").rpartition("@")[2].partition("/")
+    host, _, database = location.removeprefix("//").rpartition("@")[2].partition("/")
     has_port = re.search(r":\d+(,|$)", host) is not None
     named = {"host": host, "port": has_port, "dbname": database}
     others = {

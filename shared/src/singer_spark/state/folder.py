@@ -24,8 +24,8 @@ class FolderState(BucketState):
     lake: str | None = None
 
     def __post_init__(self) -> None:
-        """Set `place` to the URL without its user."""
-        self.place = re.sub(r"://[^/@]*@", "://", self.origin)
+        """Set `location` to the URL without its user."""
+        self.location = re.sub(r"://[^/@]*@", "://", self.origin)
 
     @property
     def owner_path(self) -> str:

@@ -26,7 +26,7 @@ PLAIN = ("bucket", "pipeline")
 REST = "rest"
 
 
-def hand_over(place: Mapping[str, Any], environ: MutableMapping[str, str]) -> None:
+def hand_over(location: Mapping[str, Any], environ: MutableMapping[str, str]) -> None:
     """Put the location, by the target's settings for it, into the environment of programs started
     from here on.
 
@@ -34,8 +34,10 @@ def hand_over(place: Mapping[str, Any], environ: MutableMapping[str, str]) -> No
         ConfigurationError: there is no folder for temporary files.
     """
     file = scratch_folder() / "handed-state.json"
-    file.write_text(json.dumps({name: value for name, value in place.items() if name not in PLAIN}))
-    handed = {**{name: place[name] for name in PLAIN}, REST: str(file)}
+    file.write_text(
+        json.dumps({name: value for name, value in location.items() if name not in PLAIN})
+    )
+    handed = {**{name: location[name] for name in PLAIN}, REST: str(file)}
     # Meltano takes a dollar sign in a variable for a reference to another one.
     environ[VARIABLE] = json.dumps(handed).replace("$", "\\u0024")
 

@@ -49,7 +49,7 @@ LAKE_STATE = re.compile(rf"{re.escape(LAKE_FOLDER)}/state/([^/]+)/state\.json")
 
 @dataclass(frozen=True)
 class StateSource:
-    """A place to read one pipeline's state from.
+    """A location to read one pipeline's state from.
 
     Attributes:
         lake: The bucket whose runs save it; None if unknown or unreachable.
@@ -62,7 +62,7 @@ class StateSource:
 
     @property
     def origin(self) -> str:
-        """The place, as text for users."""
+        """The location, as text for users."""
         return self.store.origin
 
     @cached_property
@@ -70,9 +70,9 @@ class StateSource:
         """The valid state, None before the first.
 
         Raises:
-            StateError: it is malformed, with line and column; or another lake's; or two places hold
-                different states.
-            StorageError: the place can't be read.
+            StateError: it is malformed, with line and column; or another lake's; or two locations
+                hold different states.
+            StorageError: the location can't be read.
         """
         if self.lake is None:
             return published_state(self.store)
@@ -93,7 +93,7 @@ class StateSource:
         Raises:
             StateError: the state is malformed.
             DamagedError: the checkpoint is not as it was written.
-            StorageError: the place can't be read, or a newer version of the programs wrote the
+            StorageError: the location can't be read, or a newer version of the programs wrote the
                 checkpoint.
         """
         if self.lake is None:
@@ -119,7 +119,7 @@ def open_state_source(url: str, options: Mapping[str, Any] | None = None) -> Sta
 
     Raises:
         ConfigurationError: the URL does not name a state.
-        StorageError: the place can't be read.
+        StorageError: the location can't be read.
     """
     database = check_state_url(url)
     if database is not None:
@@ -151,7 +151,7 @@ def check_state_url(url: str) -> DatabaseUrl | None:
         if database is not None and not database.pipeline:
             raise ConfigurationError(
                 RunCode.BAD_STATE_BACKEND,
-                f"{database.place}: name the pipeline, as in …?table=T&pipeline=P",
+                f"{database.location}: name the pipeline, as in …?table=T&pipeline=P",
             )
         if database is not None:
             open_database_state(database, database.table, database.pipeline or "", None)

@@ -39,19 +39,19 @@ class Signature:
 
 
 class StateStore(Protocol):
-    """A place for the published copy of a pipeline's state.
+    """A location for the published copy of a pipeline's state.
 
     The journal in the bucket stays authoritative.
 
     Attributes:
-        place: The place as noted in journals, without secrets; None: the lake's own bucket.
+        location: As noted in journals, without secrets; None: the lake's own bucket.
     """
 
-    place: str | None
+    location: str | None
 
     @property
     def origin(self) -> str:
-        """The place, as text for users."""
+        """The location, as text for users."""
 
     def content(self) -> bytes | None:
         """The published state as bytes, or None."""
@@ -69,7 +69,7 @@ class StateStore(Protocol):
         """
 
     def signature(self) -> Signature | None:
-        """The owner of the place, None if not recorded."""
+        """The owner of the location, None if not recorded."""
 
     def register(self) -> None:
         """Record there which lake's runs save it."""
@@ -81,11 +81,11 @@ class BucketState:
 
     storage: Storage
     path: str
-    place: str | None = None
+    location: str | None = None
 
     @property
     def origin(self) -> str:
-        """The place, as text for users."""
+        """The location, as text for users."""
         return f"{self.storage.url}/{self.path}"
 
     def content(self) -> bytes | None:
@@ -107,7 +107,7 @@ class BucketState:
         return None
 
     def register(self) -> None:
-        """Do nothing: the place belongs to the lake."""
+        """Do nothing: the location belongs to the lake."""
 
 
 def state_text(value: Mapping[str, Any], mark: str = "") -> str:

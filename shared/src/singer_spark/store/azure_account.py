@@ -129,8 +129,8 @@ class AzureAccount:
 
 def container_and_host(url: str) -> tuple[str, str]:
     """The container, and the account's host if it is in the URL."""
-    place = url.partition("://")[2].partition("/")[0]
-    container, _, host = place.partition("@")
+    location = url.partition("://")[2].partition("/")[0]
+    container, _, host = location.partition("@")
     return container, host
 
 

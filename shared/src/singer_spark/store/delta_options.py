@@ -14,11 +14,11 @@ from singer_spark.store.opening import AZURE, GOOGLE, S3, kind_of
 def delta_url(url: str) -> str:
     """A place's URL for delta-rs."""
     kind = kind_of(url)
-    _, _, place = url.partition("://")
+    _, _, location = url.partition("://")
     if kind == AZURE:
-        container, _, path = place.partition("/")
+        container, _, path = location.partition("/")
         return f"az://{container.partition('@')[0]}/{path}"
-    return f"{ {S3: 's3', GOOGLE: 'gs'}.get(kind, url.partition('://')[0]) }://{place}"
+    return f"{ {S3: 's3', GOOGLE: 'gs'}.get(kind, url.partition('://')[0]) }://{location}"
 
 
 def delta_options(url: str, options: Mapping[str, Any]) -> dict[str, str]:

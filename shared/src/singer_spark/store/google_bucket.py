@@ -120,10 +120,10 @@ class GoogleBucket:
 
     def copy(self, source: str, target: str) -> None:
         bucket, name = quote(self._name, safe=""), quote(target, safe="")
-        place = f"{self._object(source)}/rewriteTo/b/{bucket}/o/{name}"
+        location = f"{self._object(source)}/rewriteTo/b/{bucket}/o/{name}"
         token: dict[str, str] = {}
         while True:
-            done = self._ask("POST", place, token).json()
+            done = self._ask("POST", location, token).json()
             if done.get("done", True):
                 return
             token = {"rewriteToken": done["rewriteToken"]}
@@ -194,7 +194,7 @@ class GoogleBucket:
         )
         return str(answer.headers["Location"])
 
-    def send(self, place: str, start: int, piece: bytes, *, last: bool) -> int | None:
+    def send(self, location: str, start: int, piece: bytes, *, last: bool) -> int | None:
         """Send a piece of an upload; for the last one, returns the size of the object.
 
         Raises:
@@ -203,7 +203,7 @@ class GoogleBucket:
         end = start + len(piece)
         bounds = f"{start}-{end - 1}" if piece else "*"
         headers = {"Content-Range": f"bytes {bounds}/{end if last else '*'}"}
-        answer = self._ask("PUT", place, {}, data=piece, headers=headers, again=False)
+        answer = self._ask("PUT", location, {}, data=piece, headers=headers, again=False)
         return int(answer.json()["size"]) if last else None
 
     def _ask(
@@ -271,7 +271,7 @@ class _Upload:
     def __init__(self, bucket: GoogleBucket, key: str) -> None:
         self._bucket = bucket
         self._key = key
-        self._place = ""
+        self._location = ""
         self._sent = 0
         self._held = bytearray()
         self.closed = False
@@ -291,9 +291,9 @@ class _Upload:
         return memoryview(data).nbytes
 
     def _send(self, piece: bytes, *, last: bool) -> None:
-        if not self._place:
-            self._place = self._bucket.begin(self._key)
-        size = self._bucket.send(self._place, self._sent, piece, last=last)
+        if not self._location:
+            self._location = self._bucket.begin(self._key)
+        size = self._bucket.send(self._location, self._sent, piece, last=last)
         self._sent += len(piece)
         if last and size != self._sent:
             raise StoreFailure(f"{self._key} has {size} bytes, {self._sent} were sent", "Size")
@@ -302,7 +302,7 @@ class _Upload:
         if self.closed:
             return
         self.closed = True
-        if self._place:
+        if self._location:
             self._send(bytes(self._held), last=True)
         else:
             self._bucket.write(self._key, bytes(self._held))

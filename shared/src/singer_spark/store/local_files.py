@@ -233,10 +233,10 @@ def _move_to_another_disk(source: Path, target: Path) -> None:
 
     The kernel does the copying.
     """
-    place = target.with_name(f".{target.name}.moving")
-    place.mkdir(exist_ok=True)
+    location = target.with_name(f".{target.name}.moving")
+    location.mkdir(exist_ok=True)
     try:
-        scratch = place / uuid.uuid4().hex
+        scratch = location / uuid.uuid4().hex
         shutil.copyfile(source, scratch)
         _flush(scratch)
         scratch.replace(target)
@@ -245,7 +245,7 @@ def _move_to_another_disk(source: Path, target: Path) -> None:
     finally:
         # Others' copies, too: of a dead process, and of a suspended one, which then can't bring the
         # file back.
-        _remove_tree(place)
+        _remove_tree(location)
 
 
 def _make_folder(folder: Path) -> None:

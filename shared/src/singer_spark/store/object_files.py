@@ -38,7 +38,7 @@ class ObjectFile(io.RawIOBase):
         self._bucket = bucket
         self._key = key
         self._end, self._size = bucket.read_end(key, END_BYTES)
-        self._place = 0
+        self._offset = 0
         self._ahead = b""
         self._ahead_at = 0
 
@@ -49,18 +49,18 @@ class ObjectFile(io.RawIOBase):
         return True
 
     def tell(self) -> int:
-        return self._place
+        return self._offset
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._place, io.SEEK_END: self._size}[whence]
-        self._place = max(base + offset, 0)
-        return self._place
+        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._offset, io.SEEK_END: self._size}[whence]
+        self._offset = max(base + offset, 0)
+        return self._offset
 
     def read(self, size: int | None = -1) -> bytes:
-        left = max(self._size - self._place, 0)
+        left = max(self._size - self._offset, 0)
         wanted = left if size is None or size < 0 else min(size, left)
-        data = self._part(self._place, wanted) if wanted else b""
-        self._place += len(data)
+        data = self._part(self._offset, wanted) if wanted else b""
+        self._offset += len(data)
         return data
 
     def readall(self) -> bytes:

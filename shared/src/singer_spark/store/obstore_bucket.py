@@ -238,17 +238,17 @@ class _Writer:
     def __init__(self, stream: Any, key: str) -> None:
         self._stream = stream
         self._key = key
-        self._place = 0
+        self._offset = 0
         self.closed = False
 
     def write(self, data: Any) -> int:
         size = memoryview(data).nbytes
         answer_of(lambda: self._stream.write(data), self._key)
-        self._place += size
+        self._offset += size
         return size
 
     def tell(self) -> int:
-        return self._place
+        return self._offset
 
     def close(self) -> None:
         if not self.closed:

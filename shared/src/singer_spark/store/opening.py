@@ -100,15 +100,15 @@ def open_bucket(url: str, options: Mapping[str, Any]) -> tuple[Bucket, str]:
             makes no sense.
     """
     kind = kind_of(url)
-    place, _, path = url.partition("://")[2].partition("/")
+    location, _, path = url.partition("://")[2].partition("/")
     if not kind:
         found: tuple[Bucket, str] = _opener(kind)(url, options)
         return found
     check_names(kind, options)
-    if not place:
+    if not location:
         raise ConfigurationError(RunCode.BAD_BUCKET, f"{url} names no bucket")
     try:
-        return _opener(kind)(url if kind == AZURE else place, options), path.strip("/")
+        return _opener(kind)(url if kind == AZURE else location, options), path.strip("/")
     except ImportError as error:
         extra = {S3: "s3", GOOGLE: "gcs", AZURE: "azure"}[kind]
         raise ConfigurationError(

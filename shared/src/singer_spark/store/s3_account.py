@@ -96,16 +96,16 @@ class S3Account:
 
     def config(self) -> Any:
         """The configuration for obstore and delta-rs, without keys."""
-        place: dict[str, Any] = {
+        location: dict[str, Any] = {
             "region": self.region,
             "virtual_hosted_style_request": self.virtual,
             **self.more,
         }
         if self.endpoint:
-            place["endpoint"] = self.endpoint
+            location["endpoint"] = self.endpoint
         if self.anonymous:
-            place["skip_signature"] = True
-        return place
+            location["skip_signature"] = True
+        return location
 
     def provider(self) -> Callable[[], Any] | None:
         """Obstore's provider for the keys; None if it finds them by itself."""

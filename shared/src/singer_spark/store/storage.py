@@ -33,11 +33,11 @@ from singer_spark.store.storage_errors import (
 def hadoop_url(url: str, options: Mapping[str, Any]) -> str:
     """A URL as Hadoop spells it: `s3a://…`, `gs://…`, `abfss://container@account.dfs.core.windows.net/…`."""
     kind = kind_of(url)
-    _, _, place = url.partition("://")
+    _, _, location = url.partition("://")
     if kind == AZURE:
         return _abfs_url(url, options)
     protocol = {S3: "s3a", GOOGLE: "gs"}.get(kind)
-    return f"{protocol}://{place}" if protocol else url
+    return f"{protocol}://{location}" if protocol else url
 
 
 def _abfs_url(url: str, options: Mapping[str, Any]) -> str:
@@ -291,8 +291,8 @@ class Storage:
 
     def url_for_spark(self, path: str) -> str:
         """The URL under which a Spark session reads a path: `file:///…`, `s3a://…`."""
-        place = f"{self.url}/{path}".rstrip("/")
-        return f"file://{place}" if self.local else hadoop_url(place, self.options)
+        location = f"{self.url}/{path}".rstrip("/")
+        return f"file://{location}" if self.local else hadoop_url(location, self.options)
 
     def delta_options(self) -> dict[str, str]:
         """delta-rs options equivalent to the storage options; they contain secrets."""
@@ -312,8 +312,8 @@ def open_url(url: str, options: Mapping[str, Any] | None = None) -> tuple[Storag
     For a file in a lake's own folder, the storage's root is the folder that contains `.dataspoc`.
     """
     marker = "/.dataspoc/"
-    place = _local_folder(url)
-    text = place.as_posix() if place else url
+    location = _local_folder(url)
+    text = location.as_posix() if location else url
     above, found, below = text.rpartition(marker)
     if found:
         return Storage(above or "/", options), marker[1:] + below

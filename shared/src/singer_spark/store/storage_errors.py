@@ -52,15 +52,15 @@ class RefusedError(StoreFailure, PermissionError):
 
 
 @contextmanager
-def storage_errors(verb: str, place: str) -> Iterator[None]:
-    """Turn any failure inside into one StorageError that names the place."""
+def storage_errors(verb: str, location: str) -> Iterator[None]:
+    """Turn any failure inside into one StorageError that names the location."""
     try:
         yield
     except SingerSparkError:
         raise
     except Exception as error:
         raise StorageError(
-            RunCode.STORAGE_FAILED, f"can't {verb} {place}: {_reason(error)}; {_way_out(error)}"
+            RunCode.STORAGE_FAILED, f"can't {verb} {location}: {_reason(error)}; {_way_out(error)}"
         ) from error
 
 

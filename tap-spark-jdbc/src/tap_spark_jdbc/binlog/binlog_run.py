@@ -10,7 +10,7 @@ from singer_spark.errors import ConfigurationError, StateError
 from tap_spark_jdbc.binlog.binlog_server import BinlogServer
 from tap_spark_jdbc.binlog.gtids import covers
 from tap_spark_jdbc.binlog.logged_tables import LoggedTable, logged_tables
-from tap_spark_jdbc.binlog.position import FIRST_OFFSET, BinlogBookmark, Place
+from tap_spark_jdbc.binlog.position import FIRST_OFFSET, BinlogBookmark, LogPosition
 from tap_spark_jdbc.error_codes import TapCode
 from tap_spark_jdbc.extract.stream_progress import StreamProgress
 from tap_spark_jdbc.wal.change_log import ChangeLog
@@ -49,7 +49,7 @@ class BinlogRun(ChangeLog[BinlogBookmark]):
         self._tables: dict[str, LoggedTable] = {}
         self._streams: dict[str, BinlogStream] = {}
         self._server: BinlogServer | None = None
-        self._until: Place | None = None
+        self._until: LogPosition | None = None
         self._files: dict[str, int] = {}
         self._executed = ""
 
@@ -91,11 +91,11 @@ class BinlogRun(ChangeLog[BinlogBookmark]):
         from tap_spark_jdbc.binlog.table_snapshot import take
 
         shown = take(self._database, server, plans)
-        created = Dump.of(self._database.source).created(shown.place)
+        created = Dump.of(self._database.source).created(shown.position)
         for plan in plans:
             table = self._tables[plan.stream]
             bookmark = BinlogBookmark(
-                shown.place,
+                shown.position,
                 server.identifier,
                 created,
                 shown.gtids,
@@ -176,9 +176,9 @@ class BinlogRun(ChangeLog[BinlogBookmark]):
         return BinlogBookmark.from_json(stream, entry)
 
     def _text(self, bookmark: BinlogBookmark) -> str:
-        return str(bookmark.place)
+        return str(bookmark.position)
 
-    def _check_place(self, plan: StreamPlan, bookmark: BinlogBookmark) -> None:
+    def _check_position(self, plan: StreamPlan, bookmark: BinlogBookmark) -> None:
         server = self._opened()
         logged_tables(server, [plan])
         self._check(server, plan, bookmark)
@@ -189,9 +189,9 @@ class BinlogRun(ChangeLog[BinlogBookmark]):
         sizes = [
             size
             for name, size in self._files.items()
-            if Place.of(name, FIRST_OFFSET).number >= bookmark.place.number
+            if LogPosition.of(name, FIRST_OFFSET).number >= bookmark.position.number
         ]
-        return f"{max(0, sum(sizes) - bookmark.place.offset)} bytes of the server's log follow"
+        return f"{max(0, sum(sizes) - bookmark.position.offset)} bytes of the server's log follow"
 
     def send(self, budget: RunBudget, progress: Progress) -> None:
         """Send the changes of all streams that have a bookmark, in commit order."""
@@ -203,7 +203,7 @@ class BinlogRun(ChangeLog[BinlogBookmark]):
             return
         reading = self._read(server, until, plans, budget, progress, moved=moved)
         if reading.stopped:
-            end = reading.committed or min(each.place for each in self._bookmarks.values())
+            end = reading.committed or min(each.position for each in self._bookmarks.values())
             logger.info(
                 "the log is read up to %s (the run's budget); the next run continues there", end
             )
@@ -214,7 +214,7 @@ class BinlogRun(ChangeLog[BinlogBookmark]):
     def _read(
         self,
         server: BinlogServer,
-        until: Place,
+        until: LogPosition,
         plans: Sequence[StreamPlan],
         budget: RunBudget,
         progress: Progress,
@@ -231,7 +231,9 @@ class BinlogRun(ChangeLog[BinlogBookmark]):
             first = self._before_all(server)
             for stream in self._streams.values():
                 # Places are of the other server: only identifiers tell what is new.
-                stream.bookmark = replace(stream.bookmark, place=replace(until, number=0, offset=0))
+                stream.bookmark = replace(
+                    stream.bookmark, position=replace(until, number=0, offset=0)
+                )
         return read_log(
             server, self._streams, first, until, budget, progress, self._move, by_gtid=moved
         )
@@ -250,7 +252,7 @@ class BinlogRun(ChangeLog[BinlogBookmark]):
             "them with --full",
         )
 
-    def _move(self, reading: BinlogReading, end: Place) -> None:
+    def _move(self, reading: BinlogReading, end: LogPosition) -> None:
         """Move all bookmarks to the end of a transaction, or of the run: streams without changes
         move, too.
         """
@@ -260,12 +262,12 @@ class BinlogRun(ChangeLog[BinlogBookmark]):
             before = self._state.progress(plan) or StreamProgress("delta")
             self._state.advance(plan, None, replace(before, rows=before.rows + stream.take_count()))
             same = bookmark.server in ("", self._server.identifier)
-            place = max(end, bookmark.place) if same else end
-            ahead = same and bookmark.place > end
+            position = max(end, bookmark.position) if same else end
+            ahead = same and bookmark.position > end
             entry = BinlogBookmark(
-                place,
+                position,
                 self._server.identifier,
-                bookmark.created if ahead else reading.created.get(place.file, 0),
+                bookmark.created if ahead else reading.created.get(position.file, 0),
                 bookmark.gtids if ahead or reading.executed is None else str(reading.executed),
                 self._tables[name].columns
                 if stream.altered or not bookmark.columns

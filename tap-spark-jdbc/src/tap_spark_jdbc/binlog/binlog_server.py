@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from singer_spark.errors import ConfigurationError, SourceError
 from tap_spark_jdbc.binlog.gtids import MariaDbGtids, MySqlGtids
-from tap_spark_jdbc.binlog.position import Place
+from tap_spark_jdbc.binlog.position import LogPosition
 from tap_spark_jdbc.error_codes import TapCode
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ class BinlogServer:
         # The first transaction with a tag may have come since the run began.
         return "" if MySqlGtids.has_tags(found) else found
 
-    def end(self) -> Place:
+    def end(self) -> LogPosition:
         """Where the log ends now; ConfigurationError: the user may not ask."""
         named = not self.is_mariadb and self.version >= _NAMED_STATUS
         (found, *_) = self._rows(f"SHOW {'BINARY LOG' if named else 'MASTER'} STATUS") or [()]
@@ -96,7 +96,7 @@ class BinlogServer:
                 TapCode.LOG_UNSUPPORTED,
                 "LOG_BASED needs the server's binary log, and it has none: start it with log_bin",
             )
-        return Place.of(str(found[0]), int(found[1] or 0))
+        return LogPosition.of(str(found[0]), int(found[1] or 0))
 
     def files(self) -> dict[str, int]:
         """The files that the log still has, and their sizes in bytes."""

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from singer_spark.core.metadata_columns import DELETED_AT, LOG_PLACE, LOG_POSITION
+from singer_spark.core.metadata_columns import DELETED_AT, LOG_POSITION, LSN
 from singer_spark.errors import SourceError
 from tap_spark_jdbc.binlog.events import DELETES, UPDATES, row_events
 from tap_spark_jdbc.binlog.row_images import RowImages
@@ -35,17 +35,17 @@ _ROWS_OF_EVENT = 1 << 24
 
 @dataclass(frozen=True)
 class Commits:
-    """The transaction of each row: its place as a number and as text, and its time in seconds since
-    1970.
+    """The transaction of each row: its position as a number and as text, and its time in seconds
+    since 1970.
     """
 
     lsn: Numbers
-    place: pa.Array
+    position: pa.Array
     seconds: Numbers
 
     def take(self, rows: Numbers) -> Commits:
         """The transactions of some rows."""
-        return Commits(self.lsn[rows], self.place.take(pa.array(rows)), self.seconds[rows])
+        return Commits(self.lsn[rows], self.position.take(pa.array(rows)), self.seconds[rows])
 
 
 @dataclass
@@ -193,7 +193,7 @@ class BinlogStream(PendingLines):
         }
         named = {name: named[name] for name in self.values.columns if name in named}
         sent = dict(zip(self.plan.sent_as(*named), named.values(), strict=True))
-        sent[LOG_PLACE], sent[LOG_POSITION] = pa.array(commits.lsn), commits.place
+        sent[LSN], sent[LOG_POSITION] = pa.array(commits.lsn), commits.position
         moments = pa.array(commits.seconds * 1_000_000).cast(pa.timestamp("us")).cast(_INSTANT)
         sent[DELETED_AT] = moments if deleted else pa.nulls(len(order), _INSTANT)
         self._append(self.name, sent, order)

@@ -253,7 +253,7 @@ def _subsets(values: Values, kind: LoggedType, logged: LoggedColumn) -> pa.Array
     members = labels(logged.native)
     encoded = _numbers(values, kind).dictionary_encode()
     texts = [
-        ",".join(member for place, member in enumerate(members) if number >> place & 1)
+        ",".join(member for index, member in enumerate(members) if number >> index & 1)
         for number in encoded.dictionary.to_pylist()
     ]
     return pa.array(texts, pa.string()).take(encoded.indices)

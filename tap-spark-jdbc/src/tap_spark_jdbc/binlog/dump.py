@@ -30,7 +30,7 @@ from tap_spark_jdbc.error_codes import TapCode
 from tap_spark_jdbc.source.mariadb_login import MARIADB_URL, PORT
 
 if TYPE_CHECKING:
-    from tap_spark_jdbc.binlog.position import Place
+    from tap_spark_jdbc.binlog.position import LogPosition
     from tap_spark_jdbc.source.jdbc_source import JdbcSource
 
 
@@ -166,7 +166,7 @@ def _error(code: int, before: str, text: str) -> SingerSparkError:
 
 CHUNK_BYTES = 1 << 20
 BATCH_BYTES = 8 << 20
-_BY_PLACE, _BY_GTID = 0x12, 0x1E
+_BY_POSITION, _BY_GTID = 0x12, 0x1E
 # The server sends what the log holds now, then an end; it takes a client without a number for no
 # replica.
 _TO_THE_END, _NO_REPLICA = 1, 0
@@ -194,17 +194,17 @@ class Dump:
         """
         return cls(BinlogLogin.of(source))
 
-    def created(self, place: Place) -> int:
-        """When the file of a place was begun, in seconds since 1970; 0: the server does not say."""
-        for batch in self.events(place):
+    def created(self, position: LogPosition) -> int:
+        """When the file of a position began, in seconds since 1970; 0: the server does not say."""
+        for batch in self.events(position):
             formats = np.flatnonzero(batch.kinds == FORMAT)
             return int(batch.times(formats[:1])[0]) if len(formats) else 0
         return 0
 
     def events(
-        self, begin: Place | None, *, gtids: bytes | None = None, statement: str | None = None
+        self, begin: LogPosition | None, *, gtids: bytes | None = None, statement: str | None = None
     ) -> Iterator[Events]:
-        """Batches of events from a place on, or behind a set of transactions.
+        """Batches of events from a position on, or behind a set of transactions.
 
         Args:
             begin: None: behind the set.
@@ -226,13 +226,17 @@ class Dump:
             yield from _batches(file, _CHECKSUM_BYTES if checksum == "CRC32" else 0)
 
 
-def _asked(connection: Any, begin: Place | None, gtids: bytes | None) -> Any:
+def _asked(connection: Any, begin: LogPosition | None, gtids: bytes | None) -> Any:
     """Send the command; the file that the answer is read from."""
     if gtids is None:
         name = b"" if begin is None else begin.file.encode()
         command = (
             struct.pack(
-                "<BIHI", _BY_PLACE, 4 if begin is None else begin.offset, _TO_THE_END, _NO_REPLICA
+                "<BIHI",
+                _BY_POSITION,
+                4 if begin is None else begin.offset,
+                _TO_THE_END,
+                _NO_REPLICA,
             )
             + name
         )
@@ -294,16 +298,16 @@ def _joined(data: bytearray, at: int, have: int) -> tuple[int, int] | None:
 
     None: there is more to come.
     """
-    size, place = 0, at
+    size, position = 0, at
     parts = []
     while True:
-        if place + 4 > have:
+        if position + 4 > have:
             return None
-        count = int.from_bytes(data[place : place + 3], "little")
-        if place + 4 + count > have:
+        count = int.from_bytes(data[position : position + 3], "little")
+        if position + 4 + count > have:
             return None
-        parts.append((place + 4, count))
-        size, place = size + count, place + 4 + count
+        parts.append((position + 4, count))
+        size, position = size + count, position + 4 + count
         if count < _MORE:
             break
     target = at + 4
@@ -311,4 +315,4 @@ def _joined(data: bytearray, at: int, have: int) -> tuple[int, int] | None:
         if begin != target:
             data[target : target + count] = data[begin : begin + count]
         target += count
-    return size, place
+    return size, position

@@ -72,7 +72,7 @@ class Events:
 
     @classmethod
     def of(cls, data: bytes, begins: Numbers, ends: Numbers) -> Events:
-        """The events at these places; compressed transactions are replaced by their events."""
+        """The events at these offsets; compressed transactions are replaced by their events."""
         whole = np.frombuffer(data, np.uint8)
         kinds, tails = whole[begins + 4], little(whole, begins + 13, 4)
         if (kinds == PAYLOAD).any():
@@ -115,7 +115,7 @@ class RowEvents:
 
 
 def row_events(batch: Events, events: Numbers, kind: int) -> RowEvents:
-    """The places of the rows of events of one kind and table.
+    """The offsets of the rows of events of one kind and table.
 
     SourceError: they can't be decoded.
     """
@@ -167,11 +167,11 @@ def rotation_of(batch: Events, event: int) -> tuple[str, int]:
     return body[8:].decode(), int.from_bytes(body[:8], "little")
 
 
-def little(content: Bytes, places: Numbers, size: int) -> Numbers:
-    """The unsigned number of `size` bytes at each place."""
-    found = content[places].astype(np.int64)
+def little(content: Bytes, offsets: Numbers, size: int) -> Numbers:
+    """The unsigned number of `size` bytes at each offset."""
+    found = content[offsets].astype(np.int64)
     for each in range(1, size):
-        found |= content[places + each].astype(np.int64) << (8 * each)
+        found |= content[offsets + each].astype(np.int64) << (8 * each)
     return found
 
 
@@ -197,7 +197,7 @@ def _unpacked(
     data: bytes, begins: Numbers, ends: Numbers, tails: Numbers
 ) -> tuple[bytes, Numbers, Numbers, Numbers]:
     """Append the events of compressed transactions (`binlog_transaction_compression`), in their
-    places.
+    offsets.
     """
     whole, parts = bytearray(data), []
     for begin, end, tail in zip(begins.tolist(), ends.tolist(), tails.tolist(), strict=True):
@@ -211,8 +211,8 @@ def _unpacked(
             size = int.from_bytes(content[at + 9 : at + 13], "little")
             parts.append((first + at, first + at + size, tail))
             at += size
-    places = np.array(parts, np.int64).reshape(-1, 3)
-    return bytes(whole), places[:, 0], places[:, 1], places[:, 2]
+    offsets = np.array(parts, np.int64).reshape(-1, 3)
+    return bytes(whole), offsets[:, 0], offsets[:, 1], offsets[:, 2]
 
 
 def _payload(body: bytes) -> bytes:

@@ -43,8 +43,8 @@ def _text(kind: int, data: bytes, at: int) -> str:
         size, at = _length(data, at)
         return _quoted(data[at : at + size].decode())
     if kind == _OPAQUE:
-        size, place = _length(data, at + 1)
-        return _opaque(data[at], data[place : place + size])
+        size, start = _length(data, at + 1)
+        return _opaque(data[at], data[start : start + size])
     raise ValueError(f"a value of type {kind}")
 
 
@@ -63,12 +63,12 @@ def _container(kind: int, data: bytes) -> str:
         at += count * (width + 2)
     values = []
     for each in range(count):
-        place = at + each * (width + 1)
-        inner = data[place]
+        start = at + each * (width + 1)
+        inner = data[start]
         if _INLINE.get(inner, (0, 0))[large]:
-            values.append(_text(inner, data, place + 1))
+            values.append(_text(inner, data, start + 1))
         else:
-            values.append(_text(inner, data, struct.unpack_from(number, data, place + 1)[0]))
+            values.append(_text(inner, data, struct.unpack_from(number, data, start + 1)[0]))
     if is_object:
         return (
             "{"

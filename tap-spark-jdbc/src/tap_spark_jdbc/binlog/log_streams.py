@@ -12,7 +12,7 @@ from tap_spark_jdbc.binlog.column_values import BinlogValues
 from tap_spark_jdbc.binlog.dump import Dump
 from tap_spark_jdbc.binlog.gtids import MySqlGtids
 from tap_spark_jdbc.binlog.logged_tables import logged_tables
-from tap_spark_jdbc.binlog.position import Place
+from tap_spark_jdbc.binlog.position import LogPosition
 from tap_spark_jdbc.binlog.reading import BinlogReading
 from tap_spark_jdbc.supply.columnar_source import lake_schema
 
@@ -70,16 +70,16 @@ def read_log(
     server: BinlogServer,
     streams: Mapping[str, BinlogStream],
     first: BinlogBookmark,
-    until: Place,
+    until: LogPosition,
     budget: RunBudget,
     progress: Progress,
-    move: Callable[[BinlogReading, Place], None],
+    move: Callable[[BinlogReading, LogPosition], None],
     *,
     by_gtid: bool,
 ) -> BinlogReading:
-    """Read the log from the first bookmark up to a place; `move` is called where transactions end.
+    """Read the log from the first bookmark to a position; `move` is called where transactions end.
 
-    With `by_gtid` it begins behind the bookmark's identifiers, as its place is another server's.
+    With `by_gtid` it begins behind the bookmark's identifiers, as its position is another server's.
 
     Raises:
         SourceError: the server refused.
@@ -92,7 +92,9 @@ def read_log(
         lambda: move(reading, reading.committed or until),
         server.gtid_kind.parse(first.gtids) if server.gtids and first.gtids else None,
         0 if by_gtid or first.prepared else first.created,
-        {name: Place.parse(place) for name, place in first.prepared} if not by_gtid else {},
+        {name: LogPosition.parse(position) for name, position in first.prepared}
+        if not by_gtid
+        else {},
     )
     dump = Dump.of(server.database.source)
     if not by_gtid:

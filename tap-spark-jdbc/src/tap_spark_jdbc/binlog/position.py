@@ -11,12 +11,12 @@ from tap_spark_jdbc.wal.position import LOG_BASED, StreamPosition, lost
 
 # Where the first event of a file begins.
 FIRST_OFFSET = 4
-_PLACE = re.compile(r"(?P<file>.+\.(?P<number>\d+)):(?P<offset>\d+)")
+_POSITION = re.compile(r"(?P<file>.+\.(?P<number>\d+)):(?P<offset>\d+)")
 
 
 @dataclass(frozen=True, order=True)
-class Place:
-    """A place in the log; places of one server compare as they follow each other.
+class LogPosition:
+    """A position in the log; positions of one server compare as they follow each other.
 
     Attributes:
         number: The number of its file.
@@ -29,14 +29,14 @@ class Place:
     file: str
 
     @classmethod
-    def of(cls, file: str, offset: int) -> Place:
-        """A place in a file; ValueError: the file's name has no number."""
+    def of(cls, file: str, offset: int) -> LogPosition:
+        """A position in a file; ValueError: the file's name has no number."""
         return cls.parse(f"{file}:{offset}")
 
     @classmethod
-    def parse(cls, text: str) -> Place:
+    def parse(cls, text: str) -> LogPosition:
         """Parse `binlog.000012:4711`; ValueError: it is not that."""
-        found = _PLACE.fullmatch(text)
+        found = _POSITION.fullmatch(text)
         if found is None:
             raise ValueError(f"{text!r} is not a position in the log, like binlog.000012:4711")
         return cls(int(found["number"]), int(found["offset"]), found["file"])
@@ -66,20 +66,20 @@ class LoggedColumn:
 
 @dataclass(frozen=True)
 class BinlogBookmark(StreamPosition):
-    """Where a stream continues in the log: all that was committed before `place` has been sent.
+    """Where a stream continues in the log: all that was committed before `position` has been sent.
 
     Attributes:
         server: The server's identifier.
-        created: When the place's file was begun, in seconds since 1970: another file of that name
-            has another time.
-        gtids: The transactions before the place, as the server writes the set; empty if it has
+        created: When the position's file was begun, in seconds since 1970: another file of that
+            name has another time.
+        gtids: The transactions before the position, as the server writes the set; empty if it has
             none.
-        columns: The table's columns at the place.
+        columns: The table's columns at the position.
         key: The records' key.
         prepared: Where XA transactions begin that are prepared, by their identifier in hexadecimal.
     """
 
-    place: Place
+    position: LogPosition
     server: str = ""
     created: int = 0
     gtids: str = ""
@@ -89,7 +89,7 @@ class BinlogBookmark(StreamPosition):
 
     def to_json(self) -> dict[str, Any]:
         """A stream's entry under `bookmarks`."""
-        entry: dict[str, Any] = {"replication_method": LOG_BASED, "position": str(self.place)}
+        entry: dict[str, Any] = {"replication_method": LOG_BASED, "position": str(self.position)}
         for name in ("server", "created", "gtids"):
             if value := getattr(self, name):
                 entry[name] = value
@@ -117,12 +117,12 @@ class BinlogBookmark(StreamPosition):
         try:
             version, key = entry.get("version"), entry.get("key")
             prepared = {
-                str(name): str(place) for name, place in (entry.get("prepared") or {}).items()
+                str(name): str(position) for name, position in (entry.get("prepared") or {}).items()
             }
-            for place in prepared.values():
-                Place.parse(place)
+            for position in prepared.values():
+                LogPosition.parse(position)
             return cls(
-                Place.parse(str(entry.get("position"))),
+                LogPosition.parse(str(entry.get("position"))),
                 str(entry.get("server", "")),
                 int(entry.get("created") or 0),
                 str(entry.get("gtids", "")),
@@ -136,6 +136,6 @@ class BinlogBookmark(StreamPosition):
             raise lost(stream, f"the saved bookmark can't be used: {error}") from error
 
     @property
-    def begin(self) -> Place:
+    def begin(self) -> LogPosition:
         """Where reading begins: at the first transaction that is prepared, if there is one."""
-        return min([self.place, *(Place.parse(place) for _, place in self.prepared)])
+        return min([self.position, *(LogPosition.parse(position) for _, position in self.prepared)])

@@ -31,7 +31,7 @@ from tap_spark_jdbc.binlog.events import (
     statement_of,
 )  # fmt: skip
 from tap_spark_jdbc.binlog.gtids import MariaDbGtids, MySqlGtids
-from tap_spark_jdbc.binlog.position import Place
+from tap_spark_jdbc.binlog.position import LogPosition
 from tap_spark_jdbc.binlog.statements import Statement
 from tap_spark_jdbc.binlog.table_map import TableMap
 from tap_spark_jdbc.wal.pending_lines import PendingLines, send
@@ -71,13 +71,13 @@ class Transaction:
     Attributes:
         first: The number of its first event in the batch; those of an earlier batch have 0.
         carried: Whether it began in an earlier batch.
-        place: Where it begins.
+        position: Where it begins.
         gtid: Its identifier; None: it has none, or nothing is known by it.
         prepared: The identifier of an XA transaction, whose rows count when it is committed.
     """
 
     first: int
-    place: Place
+    position: LogPosition
     seconds: int
     gtid: Any = None
     prepared: str = ""
@@ -103,12 +103,12 @@ class BinlogReading:
     streams: Mapping[tuple[str, str], BinlogStream]
     budget: RunBudget
     progress: Progress
-    until: Place | None
+    until: LogPosition | None
     on_commit: Callable[[], None]
     executed: MySqlGtids | MariaDbGtids | None = None
     expected: int = 0
-    prepared: dict[str, Place] = field(default_factory=dict)
-    committed: Place | None = None
+    prepared: dict[str, LogPosition] = field(default_factory=dict)
+    committed: LogPosition | None = None
     created: dict[str, int] = field(default_factory=dict)
     stopped: bool = False
     _file: str = ""
@@ -160,11 +160,11 @@ class BinlogReading:
 
     def _begin(self, batch: Events, event: int) -> bool:
         """A transaction begins; False: it is behind the end."""
-        place = Place.of(self._file, batch.head(event))
-        if self.until is not None and place >= self.until:
+        position = LogPosition.of(self._file, batch.head(event))
+        if self.until is not None and position >= self.until:
             return False
         seconds = int(batch.times(np.array([event]))[0])
-        self._open = Transaction(event, place, seconds)
+        self._open = Transaction(event, position, seconds)
         self._begun.append(self._open)
         kind, body = int(batch.kinds[event]), batch.body(event)
         if kind == GTID and isinstance(self.executed, MySqlGtids):
@@ -211,7 +211,7 @@ class BinlogReading:
         self._file, offset = rotation_of(batch, event)
         if batch.tails[event] and self.committed is not None:
             # The server's own, at the end of a file, not the one that it makes at the beginning.
-            self.committed = Place.of(self._file, offset)
+            self.committed = LogPosition.of(self._file, offset)
 
     def _statement(self, batch: Events, event: int, sent: int) -> int:
         """A statement in the log; returns up to which event rows are sent."""
@@ -249,7 +249,7 @@ class BinlogReading:
             self._send(batch, sent, event)
             sent = event
             if statement.verb == "TRUNCATE":
-                version = max(transaction.place.lsn, (stream.version or 0) + 1)
+                version = max(transaction.position.lsn, (stream.version or 0) + 1)
                 stream.version = version
                 logger.info("stream %s: its table was emptied by TRUNCATE", stream.name)
                 stdout.write(messages.activate_version_message(stream.name, version))
@@ -294,17 +294,17 @@ class BinlogReading:
         if transaction is not None and transaction.prepared:
             self._keep(batch, transaction, event)
             if int(batch.kinds[event]) == XA_PREPARE and not batch.body(event)[0]:
-                self.prepared[transaction.prepared] = transaction.place
+                self.prepared[transaction.prepared] = transaction.position
             else:
                 sent = self._release(batch, event, sent, transaction.prepared)
         self._open = None
         end = int(batch.tails[event])
-        if transaction is not None and end < transaction.place.offset:
+        if transaction is not None and end < transaction.position.offset:
             # Events know only the lower 32 bits of where they end.
             end += 1 << 32
         if self.executed is not None and transaction is not None and transaction.gtid is not None:
             self.executed.add(*transaction.gtid)
-        self.committed, self._ended = Place.of(self._file, end), event
+        self.committed, self._ended = LogPosition.of(self._file, end), event
         if self.budget.counts_rows or self.budget.spent:
             self._send(batch, sent, event)
             self.on_commit()
@@ -337,7 +337,7 @@ class BinlogReading:
             and transaction.gtid in stream.shown
         ):
             return False
-        return transaction.place >= stream.bookmark.place
+        return transaction.position >= stream.bookmark.position
 
     def _send(self, batch: Events, begin: int, end: int) -> None:
         """Send the rows of the events from `begin` up to, but not including, `end`."""
@@ -379,8 +379,8 @@ class BinlogReading:
 
 def _commits(begun: Sequence[Transaction]) -> Commits:
     return Commits(
-        np.array([each.place.lsn for each in begun], np.int64),
-        pa.array([str(each.place) for each in begun], pa.string()),
+        np.array([each.position.lsn for each in begun], np.int64),
+        pa.array([str(each.position) for each in begun], pa.string()),
         np.array([each.seconds for each in begun], np.int64),
     )
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Values:
-    """The values of one column, by the places of their bytes.
+    """The values of one column, by the positions of their bytes.
 
     Attributes:
         nulls: Which are NULL.
@@ -62,8 +62,8 @@ class Values:
                 TapCode.LOG_VALUE,
                 "one batch of changes holds more than 2 GB in one column; leave the column out",
             )
-        places = np.repeat(self.begins - offsets[:-1], self.sizes) + np.arange(offsets[-1])
-        buffers = [self.validity, offsets.astype(np.int32), self.content[places]]
+        positions = np.repeat(self.begins - offsets[:-1], self.sizes) + np.arange(offsets[-1])
+        buffers = [self.validity, offsets.astype(np.int32), self.content[positions]]
         return pa.Array.from_buffers(pa.binary(), len(self), list(map(pa.py_buffer, buffers)))
 
     @property
@@ -104,7 +104,7 @@ class RowImages:
 
     @classmethod
     def of(cls, rows: RowEvents, types: Sequence[LoggedType]) -> RowImages:
-        """Decode the places of all values; SourceError: the events are not of these types."""
+        """Decode the positions of all values; SourceError: the events are not of these types."""
         columns = [_present(each, len(types)) for each in rows.present]
         found: list[list[dict[int, Values]]] = [[] for _ in columns]
         events: list[Numbers] = []
@@ -161,7 +161,7 @@ def _present(bitmap: bytes, count: int) -> list[int]:
 def _image(
     content: Bytes, at: Numbers, present: Sequence[int], types: Sequence[LoggedType]
 ) -> tuple[dict[int, Values], Numbers]:
-    """One row at each place, and where it ends.
+    """One row at each position, and where it ends.
 
     A bitmap of NULLs, then the values that there are.
     """
@@ -169,9 +169,9 @@ def _image(
     at = at + (len(present) + 7) // 8
     # A broken row must not lead behind the end.
     last = len(content) - 16
-    for place, number in enumerate(present):
+    for position, number in enumerate(present):
         kind = types[number]
-        nulls = (content[bitmap + place // 8] >> place % 8 & 1).astype(np.bool_)
+        nulls = (content[bitmap + position // 8] >> position % 8 & 1).astype(np.bool_)
         if kind.size:
             sizes, begins = np.where(nulls, 0, kind.size), at
         else:

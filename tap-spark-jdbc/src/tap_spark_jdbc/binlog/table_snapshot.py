@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from singer_spark.errors import ConfigurationError, SourceError
-from tap_spark_jdbc.binlog.position import FIRST_OFFSET, Place
+from tap_spark_jdbc.binlog.position import FIRST_OFFSET, LogPosition
 from tap_spark_jdbc.error_codes import TapCode
 from tap_spark_jdbc.source.jdbc_connection import JdbcConnection, connected
 
@@ -41,12 +41,12 @@ class TableSnapshot:
     """A snapshot of tables.
 
     Attributes:
-        place: All that was committed before it is shown.
+        position: All that was committed before it is shown.
         gtids: The identifiers of the transactions that are shown, as far as they are known; others
             may be, too.
     """
 
-    place: Place
+    position: LogPosition
     gtids: str
 
 
@@ -108,24 +108,26 @@ def _without_lock(
     if server.is_mariadb:
         connection = _begun(database)
         shown = dict(_rows(connection, _SHOWN))
-        place = Place.of(shown["Binlog_snapshot_file"], int(shown["Binlog_snapshot_position"]))
-        return TableSnapshot(place, _gtids_at(database, place)), connection
-    place = server.end()
+        position = LogPosition.of(
+            shown["Binlog_snapshot_file"], int(shown["Binlog_snapshot_position"])
+        )
+        return TableSnapshot(position, _gtids_at(database, position)), connection
+    position = server.end()
     if not server.gtids:
         _check_no_one_waits(database)
         # A transaction is in the log shortly before it is seen; what comes in between is sent
         # twice.
         time.sleep(_SETTLED_SECONDS)
-        return TableSnapshot(place, ""), _begun(database)
+        return TableSnapshot(position, ""), _begun(database)
     # Transactions that are in the log may not be seen yet. A file is ended once all of it is seen,
     # so nothing lies before this one that the snapshot lacks; of this file, identifiers tell what
     # it has.
-    place = Place.of(place.file, FIRST_OFFSET)
+    position = LogPosition.of(position.file, FIRST_OFFSET)
     for _ in range(_QUIET_ATTEMPTS):
         before = server.executed
         connection = _begun(database)
         if before == server.executed:
-            return TableSnapshot(place, before), connection
+            return TableSnapshot(position, before), connection
         connection.close()
     if keeping:
         raise ConfigurationError(
@@ -139,7 +141,7 @@ def _without_lock(
         "the server commits without a pause: some changes that the first reading contains will be "
         "sent again"
     )
-    return TableSnapshot(place, before), _begun(database)
+    return TableSnapshot(position, before), _begun(database)
 
 
 def _check_no_one_waits(database: Database) -> None:
@@ -157,10 +159,10 @@ def _check_no_one_waits(database: Database) -> None:
         )
 
 
-def _gtids_at(database: Database, place: Place) -> str:
-    """MariaDB's identifiers of what lies before a place."""
+def _gtids_at(database: Database, position: LogPosition) -> str:
+    """MariaDB's identifiers of what lies before a position."""
     ((found,),) = database.connection.rows(
-        f"SELECT BINLOG_GTID_POS('{place.file}', {place.offset})"
+        f"SELECT BINLOG_GTID_POS('{position.file}', {position.offset})"
     )
     return str(found or "")
 

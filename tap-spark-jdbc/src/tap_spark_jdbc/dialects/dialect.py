@@ -102,9 +102,9 @@ class Marks:
         mark: Template over `{t}`, a row's text, for its mark, or for the text itself; NULL: it has
             none.
         hashed: Whether that is the mark; else the database can't hash.
-        at_edge: Template over `{e}`, the number of a row's edge, and `{m}`, its `mark`, for both: a
-            whole number with
-            the mark above the edge's bits, or the edge's digit followed by the text.
+        at_boundary: Template over `{e}`, the number of a row's boundary, and `{m}`, its `mark`, for
+            both: a whole number with the mark above the boundary's bits, or the boundary's digit
+            followed by the text.
         read_as: Spark type of that.
         all: Template over `m`, the `mark` of each row, for their number, a space and their sum, or
             for all texts as a
@@ -118,7 +118,7 @@ class Marks:
     between: str
     mark: str
     hashed: bool
-    at_edge: str
+    at_boundary: str
     read_as: str
     all: str
     begin: tuple[str, ...] = ()

@@ -208,7 +208,7 @@ SQLITE = Dialect(
         between=" || ' ' || ",
         mark="{t}",
         hashed=False,
-        at_edge="'{e}' || {m}",
+        at_boundary="'{e}' || {m}",
         read_as="STRING",
         all="json_group_array(m)",
     ),

@@ -88,10 +88,10 @@ class _Found:
 
 def _sent(extraction: Extraction) -> Slice[Point]:
     """The part of the table that the dead run has sent."""
-    place, split = extraction.progress.split, extraction.sql.split
-    if place is None or split is None:
+    position, split = extraction.progress.split, extraction.sql.split
+    if position is None or split is None:
         return Slice()
-    return Slice(split=Range(None, extraction.bounds(split).point_of_bookmark(place.next)))
+    return Slice(split=Range(None, extraction.bounds(split).point_of_bookmark(position.next)))
 
 
 def _found(extraction: Extraction, late: LateRows[Point], sent: Slice[Point]) -> _Found:

@@ -146,12 +146,12 @@ class Extraction:
             yield Slice(late=True)
         if self.progress.complete:
             return
-        key, split, place = self.plan.replication_key, self.sql.split, self.progress.split
+        key, split, position = self.plan.replication_key, self.sql.split, self.progress.split
         along_split = None if split is None else self.bounds(split)
         begin = (
             None
-            if place is None or along_split is None
-            else along_split.point_of_bookmark(place.next)
+            if position is None or along_split is None
+            else along_split.point_of_bookmark(position.next)
         )
         if key is None:
             yield from split_slices(along_split, rows, begin=begin)
@@ -167,9 +167,9 @@ class Extraction:
         if nulls and (not self.sql.dialect.shares_snapshots or bounds.has_nulls()):
             yield Slice(nulls=True)
         rest, inside = self.whole, None if along_split is None else along_split.inside
-        if rest is not None and place is not None and inside is not None:
+        if rest is not None and position is not None and inside is not None:
             # The rest of the rows in which a run died, then everything after them.
-            until = None if place.until is None else bounds.point_of_bookmark(place.until)
+            until = None if position.until is None else bounds.point_of_bookmark(position.until)
             part = rest if until is None else Range(rest.lower, until)
             yield from tie_slices(inside(part), part, rows, begin)
             rest = None if until is None else rest.from_(until)
@@ -192,8 +192,10 @@ class Extraction:
         ):
             return False
         # A dead run of an older version stopped within the rows of one key.
-        place = progress.split
-        begun_by_key = progress.lower is not None or (place is not None and place.until is not None)
+        position = progress.split
+        begun_by_key = progress.lower is not None or (
+            position is not None and position.until is not None
+        )
         return not self.is_delta and progress.extent == "full" and not begun_by_key
 
     def bounds(self, key: Key) -> ColumnBounds:
@@ -332,11 +334,13 @@ def _is_delta(plan: StreamPlan, bookmark: Bookmark | None) -> bool:
     return bookmark is not None or plan.start_value is not None or plan.end_value is not None
 
 
-def _upper(bounds: ColumnBounds, lower: Point | None, place: SplitPosition | None) -> Point | None:
+def _upper(
+    bounds: ColumnBounds, lower: Point | None, position: SplitPosition | None
+) -> Point | None:
     """The run's inclusive upper bound."""
     # Slices cut along another column only add up to a whole below a single bound.
-    if place is not None and place.upper is not None:
-        return bounds.point_of_bookmark(place.upper)
+    if position is not None and position.upper is not None:
+        return bounds.point_of_bookmark(position.upper)
     end = bounds.sql.plan.end_value
     ends = [None if end is None else bounds.point_of(end), settled_end(bounds)]
     return bounds.greatest(
@@ -366,16 +370,16 @@ def _next_window(
     bounds: ColumnBounds,
     whole: Range[Point],
     last: Bookmark | None,
-    place: SplitPosition | None,
+    position: SplitPosition | None,
     window: LateWindow,
     oldest: Callable[[], Oldest | None],
 ) -> tuple[Point | None, tuple[tuple[int, int], ...]]:
     """Where the window below this run's upper bound begins (None: there is none), and its
     bookmark's `runs`.
     """
-    if place is not None and place.upper is not None:
+    if position is not None and position.upper is not None:
         # The dead run has sent rows, and kept the fingerprints of those in its window.
-        return since_of(bounds, place.upper), place.upper.runs
+        return since_of(bounds, position.upper), position.upper.runs
     upper = whole.upper
     assert upper is not None
     found = oldest() if window.amount else None

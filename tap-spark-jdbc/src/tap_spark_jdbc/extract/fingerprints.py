@@ -1,4 +1,4 @@
-"""Fingerprints of the rows at a run's edges, by which rows sent before are recognised (plain
+"""Fingerprints of the rows at a run's boundaries, by which rows sent before are recognised (plain
 Python).
 
 A fingerprint is taken of a record's bytes, so a row that changed in any column is new.
@@ -43,7 +43,7 @@ class Look:
 @dataclass(frozen=True)
 class Found:
     """What was read of a slice: its rows, those without key, and the fingerprints of the rows at
-    both edges.
+    both boundaries.
 
     Attributes:
         marks: The marks of the rows at both, 0 for one that has none (`plan.row_marks`).

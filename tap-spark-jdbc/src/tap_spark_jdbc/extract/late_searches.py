@@ -31,17 +31,17 @@ _UNWRITTEN = (
 _BEGIN = ("BEGIN ISOLATION LEVEL READ COMMITTED READ ONLY", LOCK_TIMEOUT, "SET LOCAL jit = off")
 _ASKED = """
 WITH RECURSIVE named AS (
-  SELECT v.place, CAST(pg_catalog.to_regclass(v.relation) AS oid) AS oid, v.key
-  FROM (VALUES {named}) v (place, relation, key)
+  SELECT v.position, CAST(pg_catalog.to_regclass(v.relation) AS oid) AS oid, v.key
+  FROM (VALUES {named}) v (position, relation, key)
 ), tree AS (
-  SELECT n.place, n.key, c.oid, c.relkind, c.relam FROM named n
+  SELECT n.position, n.key, c.oid, c.relkind, c.relam FROM named n
     JOIN pg_catalog.pg_class c ON c.oid = n.oid
   UNION
-  SELECT tree.place, tree.key, c.oid, c.relkind, c.relam
+  SELECT tree.position, tree.key, c.oid, c.relkind, c.relam
   FROM tree JOIN pg_catalog.pg_inherits i ON i.inhparent = tree.oid
     JOIN pg_catalog.pg_class c ON c.oid = i.inhrelid
 ), every AS (
-  SELECT tree.place, tree.relkind = 'p' OR (tree.relkind = 'r' AND m.amname = 'heap') AS written,
+  SELECT tree.position, tree.relkind = 'p' OR (tree.relkind = 'r' AND m.amname = 'heap') AS written,
     CASE WHEN tree.relkind = 'r' THEN pg_catalog.pg_relation_size(tree.oid) ELSE 0 END AS bytes,
     tree.relkind = 'p' OR EXISTS (
       SELECT 1 FROM pg_catalog.pg_index i JOIN pg_catalog.pg_class x ON x.oid = i.indexrelid
@@ -68,7 +68,7 @@ WITH RECURSIVE named AS (
     ) used JOIN pg_catalog.pg_sequence q ON q.seqrelid = used.oid
   ) s ON TRUE
 )
-SELECT CAST(n.place AS text) AS place, CASE WHEN pg_catalog.bool_and(e.written)
+SELECT CAST(n.position AS text) AS position, CASE WHEN pg_catalog.bool_and(e.written)
     AND pg_catalog.bool_and(pg_catalog.has_table_privilege(n.oid, 'SELECT')) THEN '1'
       ELSE '0' END AS written,
   CAST(pg_catalog.sum(e.bytes) /
@@ -77,7 +77,7 @@ SELECT CAST(n.place AS text) AS place, CASE WHEN pg_catalog.bool_and(e.written)
   CAST(pg_catalog.max(e.step) AS text) AS step,
   CAST(pg_catalog.max(e.cached) *
     CAST(pg_catalog.current_setting('max_connections') AS int) AS text) AS cached
-FROM named n JOIN every e ON e.place = n.place GROUP BY n.place
+FROM named n JOIN every e ON e.position = n.position GROUP BY n.position
 """
 # By an index of the key its greatest value is the first row; without one, all rows are sorted.
 _GREATEST = "EXPLAIN SELECT {key} FROM {table} ORDER BY {key} DESC LIMIT 1"
@@ -154,21 +154,23 @@ class LateSearches:
 
     def _ask(self, plans: Sequence[StreamPlan]) -> None:
         dialect, named = self._database.source.dialect, []
-        for place, plan in enumerate(plans):
+        for position, plan in enumerate(plans):
             if plan.replication_key is None or (
                 plan.table.query is not None and plan.table.computed_key is None
             ):
                 continue
             name = dialect.string(dialect.table(replace(plan.table, query=None)))
-            named.append(f"({place}, {name}, {dialect.string(plan.replication_key.column.name)})")
+            named.append(
+                f"({position}, {name}, {dialect.string(plan.replication_key.column.name)})"
+            )
         found = (
             self._database.connection.rows(_ASKED.replace("{named}", ", ".join(named)))
             if named
             else []
         )
-        facts = {int(place or 0): rest for place, *rest in found}
-        for place, plan in enumerate(plans):
-            search = self._known[plan.stream] = self._search(plan, facts.get(place))
+        facts = {int(position or 0): rest for position, *rest in found}
+        for position, plan in enumerate(plans):
+            search = self._known[plan.stream] = self._search(plan, facts.get(position))
             if search.missing_index:
                 logger.warning("stream %s: %s", plan.stream, search.missing_index)
 

@@ -245,7 +245,7 @@ def runs_until(
     began = oldest.now if oldest.age is None else oldest.now - oldest.age
     runs = () if last is None else last.runs
     # The last run before the oldest transaction, and all since.
-    first = max((place for place, (at, _) in enumerate(runs) if at <= began), default=0)
+    first = max((index for index, (at, _) in enumerate(runs) if at <= began), default=0)
     runs = runs[first:] if oldest.age is not None else ()
     if len(runs) >= MOST_RUNS:
         # Every second one is enough: an earlier run's key only lowers the window.

@@ -107,14 +107,14 @@ class StreamProgress:
         extent, rows = entry.get("extent"), entry.get("rows")
         if extent not in ("full", "delta") or not isinstance(rows, int):
             raise ValueError(f"extent {extent!r} with {rows!r} rows")
-        place, moment = entry.get("split"), entry.get("moment")
+        position, moment = entry.get("split"), entry.get("moment")
         return cls(
             extent,
             rows,
             complete=entry.get("complete") is True,
             nulls_sent=entry.get("nulls_sent") is True,
             lower=_bookmark(entry.get("lower"), key),
-            split=None if place is None else _position(place, key, split),
+            split=None if position is None else _position(position, key, split),
             moment=None if moment is None else _moment(moment),
         )
 
@@ -125,11 +125,11 @@ def _moment(entry: Any) -> TableMoment:
     return TableMoment(TransactionSnapshot.from_json(entry.get("snapshot")), entry["relations"])
 
 
-def _position(place: Any, key: Key | None, split: Key | None) -> SplitPosition:
-    if not isinstance(place, dict):
-        raise ValueError(f"split is {place!r}")
+def _position(position: Any, key: Key | None, split: Key | None) -> SplitPosition:
+    if not isinstance(position, dict):
+        raise ValueError(f"split is {position!r}")
     following, until, upper = (
-        _bookmark(place.get(name), column)
+        _bookmark(position.get(name), column)
         for name, column in (("next", split), ("until", key), ("upper", key))
     )
     if following is None or (upper is None) != (key is None):

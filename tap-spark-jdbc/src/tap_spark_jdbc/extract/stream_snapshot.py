@@ -367,8 +367,8 @@ class StreamSnapshots:
         (xmin, xmax), sql, key = _numbers(text), extraction.sql, extraction.plan.replication_key
         if late is None and xmin == xmax:
             return Written((), late=False, new=True)
-        places = (
-            " OR ".join(f"({sql.condition(place)})" for place in late.sent)
+        ranges = (
+            " OR ".join(f"({sql.condition(sent)})" for sent in late.sent)
             if late is not None
             else ""
         )
@@ -376,7 +376,7 @@ class StreamSnapshots:
         if near is not None and key is not None:
             source = f"{source} AND {range_condition(sql.dialect.operand(key.column), near)}"
             keys = sql.dialect.quote(key.column.name), sql.dialect.key_text(key)
-        query = written_query(source, xmin, xmax, snapshot, late, places or "FALSE", keys)
+        query = written_query(source, xmin, xmax, snapshot, late, ranges or "FALSE", keys)
         written = written_of(self._database.connection.rows(query)[0], xmin)
         if len(written.seen) == MAX_SEEN:
             logger.warning(
@@ -439,9 +439,9 @@ def _with_late_ones_of_the_last_run(
 
 def _last_snapshot(extraction: Extraction) -> TransactionSnapshot | None:
     """The snapshot of the last run, or of the one that died; None: no transaction was open."""
-    place, bookmark = extraction.progress.split, extraction.bookmark
-    if place is not None and place.upper is not None:
-        return place.upper.snapshot
+    position, bookmark = extraction.progress.split, extraction.bookmark
+    if position is not None and position.upper is not None:
+        return position.upper.snapshot
     return None if bookmark is None else bookmark.snapshot
 
 
@@ -451,7 +451,7 @@ def _sent_before(extraction: Extraction, window: Point | None = None) -> tuple[S
 
     With the lower end of a `window`, what lies below it is left out.
     """
-    plan, bookmark, place, whole = (
+    plan, bookmark, position, whole = (
         extraction.plan,
         extraction.bookmark,
         extraction.progress.split,
@@ -467,12 +467,14 @@ def _sent_before(extraction: Extraction, window: Point | None = None) -> tuple[S
         if window is not None:
             start = window if start is None or start.value < window.value else start
         sent.append(Slice(Range(start, lower)))
-    if place is not None and place.upper is not None and extraction.sql.split is not None:
-        until = bounds.point_of_bookmark(place.until or place.upper)
-        pieces = Range(None, extraction.bounds(extraction.sql.split).point_of_bookmark(place.next))
+    if position is not None and position.upper is not None and extraction.sql.split is not None:
+        until = bounds.point_of_bookmark(position.until or position.upper)
+        pieces = Range(
+            None, extraction.bounds(extraction.sql.split).point_of_bookmark(position.next)
+        )
         lower = whole.lower if whole is not None else None
         # The upper bound itself was sent with the rows below it.
-        sent.append(Slice(Range(lower, until, closed=place.until is None), pieces))
+        sent.append(Slice(Range(lower, until, closed=position.until is None), pieces))
     return tuple(sent)
 
 

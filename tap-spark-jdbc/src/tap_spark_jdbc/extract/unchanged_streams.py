@@ -184,7 +184,7 @@ class UnchangedStreams:
         A stream whose part fails is not among them, and does not keep others from it.
         """
         asked = " UNION ALL ".join(
-            f"SELECT '{place}' AS n, {part.found}" for place, part in enumerate(parts)
+            f"SELECT '{index}' AS n, {part.found}" for index, part in enumerate(parts)
         )
         try:
             ((answers,),) = connection.rows(
@@ -205,7 +205,7 @@ class UnchangedStreams:
             ]
         found = [line.partition(" ") for line in answers.split("\n")] if answers else []
         return [
-            parts[int(place)] for place, _, answer in found if parts[int(place)].is_same(answer)
+            parts[int(index)] for index, _, answer in found if parts[int(index)].is_same(answer)
         ]
 
     def _empty_part(self, plan: StreamPlan) -> _Part:

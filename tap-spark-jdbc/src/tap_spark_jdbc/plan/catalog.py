@@ -69,9 +69,13 @@ def is_selected(entry: Mapping[str, Any]) -> bool:
     root = _metadata(entry).get((), {})
     if root.get("inclusion") == "unsupported":
         return False
-    for place, name in ((root, "selected"), (entry, "selected"), (root, "selected-by-default")):
-        if place.get(name) is not None:
-            return bool(place[name])
+    for entry_or_root, name in (
+        (root, "selected"),
+        (entry, "selected"),
+        (root, "selected-by-default"),
+    ):
+        if entry_or_root.get(name) is not None:
+            return bool(entry_or_root[name])
     return True
 
 

@@ -132,7 +132,7 @@ def written_query(
     xmax: int,
     snapshot: str,
     late: LateRows[K] | None,
-    places: str,
+    ranges: str,
     key: tuple[str, str] | None = None,
 ) -> str:
     """SQL that looks at the writers of all rows once, in one row of three texts, or of five
@@ -140,7 +140,7 @@ def written_query(
 
     A writer that the server calls unfinished is not *seen*: its number is that of a row a whole
     cycle older. `xmin`, `xmax` and the server's own text are of the snapshot in which the query
-    runs; `places` is the condition for the ranges in which the last run sent everything that, by
+    runs; `ranges` is the condition for the ranges in which the last run sent everything that, by
     `late`, it could see. With a `key`, its column and the SQL of that column's text, the least and
     greatest key of the late rows are texts four and five.
     """
@@ -153,25 +153,25 @@ def written_query(
     if key is not None:
         column, text = key
         kept = f", {column} AS k"
-        placed = "CASE WHEN placed THEN k END"
-        ends = f", pg_catalog.min({placed}) AS least, pg_catalog.max({placed}) AS greatest"
+        in_range = "CASE WHEN in_range THEN k END"
+        ends = f", pg_catalog.min({in_range}) AS least, pg_catalog.max({in_range}) AS greatest"
         texts = "".join(
             f", (SELECT {text} FROM (SELECT pg_catalog.{end}) AS {column} FROM written WHERE "
             f"{unseen}) one)"
             for end in ("min(least", "max(greatest")
         )
     rows = (
-        f"SELECT {WRITER} AS w, ({places}) AS placed, ({joined}) AS joined{kept} {source} "
+        f"SELECT {WRITER} AS w, ({ranges}) AS in_range, ({joined}) AS joined{kept} {source} "
         f"AND ({_within(WRITER, first, xmax - first)} OR {joined})"
     )
     return (
-        "WITH written AS MATERIALIZED (SELECT w, joined, pg_catalog.bool_or(placed) AS "
-        f"placed{ends} FROM ({rows}) r GROUP BY w, joined) SELECT (SELECT "
+        "WITH written AS MATERIALIZED (SELECT w, joined, pg_catalog.bool_or(in_range) AS "
+        f"in_range{ends} FROM ({rows}) r GROUP BY w, joined) SELECT (SELECT "
         "pg_catalog.string_agg(CAST(d AS text), ',' ORDER BY d) FROM (SELECT d FROM (SELECT "
         f"DISTINCT {distance} AS d FROM written WHERE {_within('w', xmin, xmax - xmin)}) "
         f"between_both WHERE pg_catalog.pg_visible_in_snapshot({number}, CAST({snapshot} AS "
         f"pg_snapshot)) AND pg_catalog.pg_xact_status({number}) = 'committed' ORDER BY d LIMIT "
-        f"{MAX_SEEN}) seen) AS distances, (SELECT CASE WHEN pg_catalog.bool_or(placed) THEN '1' "
+        f"{MAX_SEEN}) seen) AS distances, (SELECT CASE WHEN pg_catalog.bool_or(in_range) THEN '1' "
         f"ELSE '0' END FROM written WHERE {unseen}) AS is_late, (SELECT CASE WHEN COUNT(*) > 0 "
         f"THEN '1' ELSE '0' END FROM written WHERE {unseen}) AS is_new{texts}"
     )

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from tap_spark_jdbc.dialects.dialect import Marks
     from tap_spark_jdbc.plan.stream_plan import StreamPlan
 
-EDGE_BITS = 3
-"""A mark stands above these bits of a row's `Edge`."""
+BOUNDARY_BITS = 3
+"""A mark stands above these bits of a row's `RowBoundary`."""
 _DIGITS = 15
 _CHARACTERS = 32
 # Of a table of more rows, each look at its key is a scan, unless the key has an index.

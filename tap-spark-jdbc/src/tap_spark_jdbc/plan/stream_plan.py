@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 from singer_spark.core.messages import keys_stream
-from singer_spark.core.metadata_columns import DELETED_AT, LOG_PLACE, LOG_POSITION, UNCHANGED
+from singer_spark.core.metadata_columns import DELETED_AT, LOG_POSITION, LSN, UNCHANGED
 from singer_spark.core.setting_problems import nearest
 from singer_spark.core.sql_type import SqlType, property_schema
 from singer_spark.errors import ConfigurationError, first_of
@@ -192,7 +192,7 @@ class StreamPlan:
         schema = self.schema
         if self.is_log_based:
             schema["properties"] |= {
-                LOG_PLACE: property_schema(SqlType("BIGINT"), nullable=True),
+                LSN: property_schema(SqlType("BIGINT"), nullable=True),
                 DELETED_AT: property_schema(SqlType("TIMESTAMP WITH TIME ZONE"), nullable=True),
             }
         if self.has_log_position:

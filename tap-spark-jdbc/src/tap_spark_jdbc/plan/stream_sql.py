@@ -29,7 +29,7 @@ def enclosed(expression: str) -> str:
     return f"({expression}\n)" if "--" in expression or "#" in expression else f"({expression})"
 
 
-class Edge(IntEnum):
+class RowBoundary(IntEnum):
     """Rows that need a second look once they are rendered.
 
     Those in the window below the bookmark, in the window below the upper bound, or in both; a
@@ -44,9 +44,9 @@ class Edge(IntEnum):
 
 
 # Of rows that the last run may have sent, and of those that the next run reads again.
-AT_BOOKMARK = (int(Edge.BOOKMARK), int(Edge.BOTH))
-AT_UPPER = (int(Edge.UPPER), int(Edge.BOTH))
-FINGERPRINTED = (int(Edge.BOOKMARK), int(Edge.UPPER), int(Edge.BOTH))
+AT_BOOKMARK = (int(RowBoundary.BOOKMARK), int(RowBoundary.BOTH))
+AT_UPPER = (int(RowBoundary.UPPER), int(RowBoundary.BOTH))
+FINGERPRINTED = (int(RowBoundary.BOOKMARK), int(RowBoundary.UPPER), int(RowBoundary.BOTH))
 
 
 @dataclass(frozen=True)
@@ -116,12 +116,12 @@ class StreamSql:
         return [(f"c{position}", column) for position, column in enumerate(self.plan.columns)]
 
     def relation(self, each: Slice[Point]) -> str:
-        """The subselect that Spark reads of a slice: the columns by alias, and `edge`."""
+        """The subselect that Spark reads of a slice: the columns by alias, and `boundary`."""
         quote = self.dialect.quote
         selected = [
             f"{self.dialect.select(column)} AS {quote(alias)}" for alias, column in self.aliased
         ]
-        selected.append(f"{self.edge()} AS {quote('edge')}")
+        selected.append(f"{self.boundary()} AS {quote('boundary')}")
         return (
             f"(SELECT {', '.join(selected)} {self.source} AND "
             f"{self.condition(each)}{self._order()}) s"
@@ -159,8 +159,8 @@ class StreamSql:
     def condition(self, each: Slice[Point]) -> str:
         """A slice's condition."""
         if each.late and self.late is not None:
-            places = " OR ".join(f"({self.condition(place)})" for place in self.late.sent)
-            return f"({places}) AND {self.late.unseen_row}"
+            ranges = " OR ".join(f"({self.condition(sent)})" for sent in self.late.sent)
+            return f"({ranges}) AND {self.late.unseen_row}"
         terms = [] if each.pages is None else self._page_conditions(each.pages)
         key = self.plan.replication_key
         if key is not None and (each.key is not None or each.nulls):
@@ -190,13 +190,13 @@ class StreamSql:
             return []
         return [f"({name} <> {self.bookmark.literal} OR {self.unseen})"]
 
-    def edge(self) -> str:
-        """SQL of a row's `Edge`, with its mark if it has one."""
+    def boundary(self) -> str:
+        """SQL of a row's `RowBoundary`, with its mark if it has one."""
         key = self.plan.replication_key
         if key is None:
-            return str(int(Edge.NONE))
+            return str(int(RowBoundary.NONE))
         name = self.dialect.operand(key.column)
-        cases = [f"WHEN {name} IS NULL THEN {int(Edge.NULL)}"]
+        cases = [f"WHEN {name} IS NULL THEN {int(RowBoundary.NULL)}"]
         at_bookmark = _window_condition(name, self.bookmark_since, self.bookmark)
         at_upper = _window_condition(name, self.upper_since, self.upper)
         if (
@@ -205,17 +205,20 @@ class StreamSql:
             and self.upper_since is not None
             and self.upper != self.bookmark
         ):
-            cases.append(f"WHEN {at_bookmark} AND {at_upper} THEN {self._marked(Edge.BOTH)}")
-        for condition, edge in ((at_bookmark, Edge.BOOKMARK), (at_upper, Edge.UPPER)):
+            cases.append(f"WHEN {at_bookmark} AND {at_upper} THEN {self._marked(RowBoundary.BOTH)}")
+        for condition, boundary in (
+            (at_bookmark, RowBoundary.BOOKMARK),
+            (at_upper, RowBoundary.UPPER),
+        ):
             if condition:
-                cases.append(f"WHEN {condition} THEN {self._marked(edge)}")
-        return f"CASE {' '.join(cases)} ELSE {int(Edge.NONE)} END"
+                cases.append(f"WHEN {condition} THEN {self._marked(boundary)}")
+        return f"CASE {' '.join(cases)} ELSE {int(RowBoundary.NONE)} END"
 
-    def _marked(self, edge: Edge) -> str:
+    def _marked(self, boundary: RowBoundary) -> str:
         marks = marks_of(self.dialect, self.plan)
         if marks is None:
-            return str(int(edge))
-        return marks.at_edge.replace("{e}", str(int(edge))).replace(
+            return str(int(boundary))
+        return marks.at_boundary.replace("{e}", str(int(boundary))).replace(
             "{m}", mark(marks, self.dialect, self.plan)
         )
 

@@ -19,8 +19,8 @@ from tap_spark_jdbc.send.stream_batches import BatchReading
 from tap_spark_jdbc.send.stream_keys import KeyReading, keys_plan
 from tap_spark_jdbc.send.stream_lines import LineReading
 from tap_spark_jdbc.supply.bookmark_checksum import sealed
-from tap_spark_jdbc.supply.edges import Edges
-from tap_spark_jdbc.supply.slices_ahead import Lane
+from tap_spark_jdbc.supply.boundary_account import BoundaryAccount
+from tap_spark_jdbc.supply.slice_prefetch import ReadContext
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Iterator, Mapping
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from tap_spark_jdbc.plan.stream_sql import Point
     from tap_spark_jdbc.send.stream_reading import StreamReading
     from tap_spark_jdbc.source.database import Database
-    from tap_spark_jdbc.supply.batch_place import BatchPlace
+    from tap_spark_jdbc.supply.batch_location import BatchLocation
     from tap_spark_jdbc.supply.spool import SpoolFile
     from tap_spark_jdbc.wal.change_log import LogBegin
 
@@ -52,21 +52,23 @@ class TapRun:
     snapshots: StreamSnapshots
     state: RunState
     progress: Progress
-    batches: BatchPlace | None
+    batches: BatchLocation | None
     budget: RunBudget
 
-    def reading(self, plan: StreamPlan, lane: Lane, *, lines: bool = False) -> StreamReading[Any]:
-        """The reading of a stream over a lane: as batches if they are configured, unless `lines`
+    def reading(
+        self, plan: StreamPlan, context: ReadContext, *, lines: bool = False
+    ) -> StreamReading[Any]:
+        """The reading of a stream over a context: as batches if they are configured, unless `lines`
         are wanted.
         """
         reading: StreamReading[Any]
         if lines or self.batches is None:
-            reading = LineReading(plan, lane, self.state, self.settings)
+            reading = LineReading(plan, context, self.state, self.settings)
         else:
-            reading = BatchReading(plan, lane, self.state, self.settings, self.batches)
+            reading = BatchReading(plan, context, self.state, self.settings, self.batches)
         reading.budget = self.budget
         if plan.detect_deletes:
-            reading.keys = KeyReading(keys_plan(plan), lane, self.state, self.settings)
+            reading.keys = KeyReading(keys_plan(plan), context, self.state, self.settings)
         return reading
 
 
@@ -94,8 +96,8 @@ class JdbcStream(Stream):
     def reading(self) -> StreamReading[Any]:
         """The stream's reading; outside a run, one for lines is begun on first use."""
         if self._reading is None:
-            lane = Lane.of(self._run.database, self._run.snapshots)
-            reading = self._reading = self._run.reading(self.plan, lane, lines=True)
+            context = ReadContext.of(self._run.database, self._run.snapshots)
+            reading = self._reading = self._run.reading(self.plan, context, lines=True)
             if self.ABORT_AT_RECORD_COUNT is not None and isinstance(reading, LineReading):
                 reading.limit(self.ABORT_AT_RECORD_COUNT)
             reading.begin()
@@ -128,7 +130,7 @@ class JdbcStream(Stream):
         """
         self._unchanged = extraction
         self._write_schema_message()
-        self._run.state.advance(self.plan, *Edges(extraction).final())
+        self._run.state.advance(self.plan, *BoundaryAccount(extraction).final())
         self._run.progress.done(self.name)
 
     @property
@@ -204,8 +206,8 @@ class JdbcStream(Stream):
         else:
             yield from super()._sync_records(context, write_messages=write_messages)
         if not self._in_run:
-            self.reading.give_up()
-            self.reading.lane.snapshots.end()
+            self.reading.cancel()
+            self.reading.context.snapshots.end()
             self._reading = None
 
     def apply_catalog(self, catalog: Catalog) -> None:
@@ -248,7 +250,7 @@ class JdbcStream(Stream):
         """
         # Of a whole table, they are rows like the others.
         is_keyed = rows > 0 and self.plan.replication_key is not None
-        late = (sent.late or self.reading.edges.sends_late) and is_keyed
+        late = (sent.late or self.reading.account.sends_late) and is_keyed
         if late:
             self._write_own_schema(late_rows=True)
         yield
@@ -339,7 +341,7 @@ class JdbcStream(Stream):
 
         Not in a connection test.
         """
-        if self.ABORT_AT_RECORD_COUNT is None and (moved := self.reading.edges.after(sent)):
+        if self.ABORT_AT_RECORD_COUNT is None and (moved := self.reading.account.after(sent)):
             self._run.state.advance(self.plan, *moved)
             if self.log_start is not None:
                 self._run.state.note(self.name, self.log_start.bookmark.to_json())
@@ -347,7 +349,7 @@ class JdbcStream(Stream):
 
     def _conclude(self) -> None:
         """Move the bookmark to the upper bound, and log what the user should know."""
-        state, reading, edges = self._run.state, self.reading, self.reading.edges
+        state, reading, account = self._run.state, self.reading, self.reading.account
         if reading.stopped_at is not None:
             # STATE already holds where the next run continues.
             self.logger.info(
@@ -356,20 +358,20 @@ class JdbcStream(Stream):
                 reading.budget.spent,
             )  # fmt: skip
         elif self.ABORT_AT_RECORD_COUNT is None:
-            bookmark, progress = edges.final()
+            bookmark, progress = account.final()
             state.advance(
-                self.plan, sealed(bookmark, reading.extraction, reading.lane.snapshots), progress
+                self.plan, sealed(bookmark, reading.extraction, reading.context.snapshots), progress
             )
             if self.log_start is not None:
                 state.note(self.name, self.log_start.bookmark.read().to_json())
             elif self.plan.replication_key is None:
                 state.note(self.name, None)
         self._write_state()
-        if edges.nulls:
+        if account.nulls:
             self.logger.info(
                 "stream %s: %d rows whose replication key %r is NULL were sent, as they are on "
                     "every run",
-                self.name, edges.nulls, self.replication_key,
+                self.name, account.nulls, self.replication_key,
             )  # fmt: skip
 
     def _write_state(self) -> None:

@@ -11,7 +11,7 @@ from tap_spark_jdbc.extract.slice_bounds import row_width
 from tap_spark_jdbc.extract.slice_size import SliceSize
 from tap_spark_jdbc.plan.slices import Slice, page_slices
 from tap_spark_jdbc.send.stream_reading import StreamReading
-from tap_spark_jdbc.supply.batch_place import BatchColumns
+from tap_spark_jdbc.supply.batch_location import BatchColumns
 from tap_spark_jdbc.supply.reading_errors import reading_errors
 
 if TYPE_CHECKING:
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from tap_spark_jdbc.extract.run_state import RunState
     from tap_spark_jdbc.plan.stream_plan import StreamPlan
     from tap_spark_jdbc.plan.stream_sql import Point
-    from tap_spark_jdbc.supply.batch_place import BatchFile, BatchPlace
+    from tap_spark_jdbc.supply.batch_location import BatchFile, BatchLocation
     from tap_spark_jdbc.supply.columnar_writer import SliceWriter
-    from tap_spark_jdbc.supply.slices_ahead import Lane
+    from tap_spark_jdbc.supply.slice_prefetch import ReadContext
 
 # Of a compressed file; its rows do not pass through a pipe.
 FILE_BYTES = 128_000_000
@@ -55,23 +55,23 @@ class BatchReading(StreamReading[SliceBatch]):
     def __init__(
         self,
         plan: StreamPlan,
-        lane: Lane,
+        context: ReadContext,
         state: RunState,
         settings: TapSettings,
-        place: BatchPlace,
+        location: BatchLocation,
     ) -> None:
-        super().__init__(plan, lane, state, settings)
-        self._place = place
-        self.as_json = place.settings.format == "jsonl"
+        super().__init__(plan, context, state, settings)
+        self._location = location
+        self.as_json = location.settings.format == "jsonl"
         # Bytes read for each byte of a file.
         self._expansion = 1.0
 
     def message(self, file: BatchFile) -> bytes:
         """The BATCH line that names a slice's file."""
-        self._place.name(file)
+        self._location.name(file)
         return messages.batch_message(
             self.plan.stream,
-            self._place.settings.encoding,
+            self._location.settings.encoding,
             [file.url],
             files=[{"rows": file.rows, "bytes": file.size}],
             time_extracted=self.extracted,
@@ -84,7 +84,7 @@ class BatchReading(StreamReading[SliceBatch]):
         Name a batch's file in a message before requesting the next one.
         """
         for batch in self._begun.results():
-            self.edges.settle(batch.found)
+            self.account.record(batch.found)
             yield batch
 
     def _new_size(self) -> SliceSize:
@@ -123,7 +123,7 @@ class BatchReading(StreamReading[SliceBatch]):
         """The most rows a slice may have, so that all slices of a whole table end at about the same
         time.
         """
-        rows, jobs = self.plan.table.row_estimate, self.lane.database.n_jobs
+        rows, jobs = self.plan.table.row_estimate, self.context.database.n_jobs
         if not rows or self.extraction.sql.bookmark is not None:
             return MOST_ROWS
         # An old estimate may be far too low.
@@ -131,43 +131,43 @@ class BatchReading(StreamReading[SliceBatch]):
 
     def _slices(self) -> Iterator[Slice[Point]]:
         if self.plan.replication_key is None and self.extraction.sql.split is None:
-            snapshots = self.lane.snapshots
+            snapshots = self.context.snapshots
             # A row written meanwhile moves to another page, so all pages are read in one snapshot,
             # or in one slice.
             pages = snapshots.server.pages(self.plan.table) if snapshots.held is not None else 0
             if pages > FEW_PAGES and not self.extraction.progress.complete:
-                yield from page_slices(pages, MOST_PAGES, self.lane.database.n_jobs)
+                yield from page_slices(pages, MOST_PAGES, self.context.database.n_jobs)
                 return
         yield from super()._slices()
 
     @cached_property
     def _columns(self) -> BatchColumns:
-        return BatchColumns(self.plan, self._place, self.extracted)
+        return BatchColumns(self.plan, self._location, self.extracted)
 
     @cached_property
     def _writer(self) -> SliceWriter:
         from tap_spark_jdbc.supply.columnar_writer import SliceWriter
 
-        job_errors = partial(reading_errors, self.plan, self.lane.snapshots.source)
+        job_errors = partial(reading_errors, self.plan, self.context.snapshots.source)
         return SliceWriter(
-            self._columns, self._columnar, lambda: self._reader, self.lane.database, job_errors
+            self._columns, self._columnar, lambda: self._reader, self.context.database, job_errors
         )
 
     def _unfit(self) -> str | None:
-        if self._place.settings.format != "parquet":
-            return f"it writes Parquet, and batch_config asks for {self._place.settings.format}"
+        if self._location.settings.format != "parquet":
+            return f"it writes Parquet, and batch_config asks for {self._location.settings.format}"
         return self._unfit_columns()
 
     def _make(self, each: Slice[Point]) -> SliceBatch:
-        look = self.edges.look(each)
+        look = self.account.look(each)
         written = self._fetching(
             lambda rows: self._writer.write(
-                each, self.edges.sent, fetch_size=rows, look=look, wide=self.size.wide
+                each, self.account.sent, fetch_size=rows, look=look, wide=self.size.wide
             )
         )
         file = written.file
         if not file.rows:
-            self._place.discard(file.folder)
+            self._location.discard(file.folder)
             return SliceBatch(each, None, written.found)
         stored = file.size / file.rows
         if written.width is not None:

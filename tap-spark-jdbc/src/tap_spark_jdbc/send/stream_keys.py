@@ -25,7 +25,7 @@ logger = logging.getLogger("tap-spark-jdbc")
 
 
 class KeyReading(LineReading):
-    """The keys of one stream, read over the stream's lane, in its snapshot.
+    """The keys of one stream, read over the stream's context, in its snapshot.
 
     The plan is `keys_plan`'s.
     """
@@ -50,8 +50,8 @@ class KeyReading(LineReading):
 
     def begin(self) -> None:
         """Fix what is read, unless that was done before."""
-        if self._ahead is None:
-            database = self.lane.database
+        if self._prefetch is None:
+            database = self.context.database
             extraction = Extraction.begin(
                 database.connection, database.source.dialect, self.plan, None
             )

@@ -43,26 +43,26 @@ class LineReading(StreamReading["SpoolFile | Iterator[SpoolFile]"]):
         """
         for file in one_by_one(self._begun.results()):
             if file.found is not None:
-                self.edges.settle(file.found)
+                self.account.record(file.found)
             else:
-                self.edges.begin_pieces()
+                self.account.begin_pieces()
             yield file
 
-    def give_up(self) -> None:
+    def cancel(self) -> None:
         """Cancel reading; the stream's snapshot is still held."""
-        super().give_up()
+        super().cancel()
         if self._spool is not None:
             self._spool.remove()
 
     def _new_size(self) -> SliceSize:
-        database = self.lane.database
+        database = self.context.database
         size = SliceSize(*self._fixed_sizes, in_memory=database.by_spark, look=self._first_width)
         size.share(2 * database.n_jobs)
         self._spool = Spool(size)
         return size
 
     def _make(self, each: Slice[Point]) -> SpoolFile | Iterator[SpoolFile]:
-        spool, look = self._spool, self.edges.look(each)
+        spool, look = self._spool, self.account.look(each)
         assert spool is not None
         if not self._is_scan(each):
             return self._fetching(
@@ -80,7 +80,7 @@ class LineReading(StreamReading["SpoolFile | Iterator[SpoolFile]"]):
             with self.reading():
                 return self._lines(each, look, opened, rows, is_scan=True)
 
-        return spool.stream(each, render, self.lane.on_trouble, self.edges.settle)
+        return spool.stream(each, render, self.context.on_trouble, self.account.record)
 
     def _lines(
         self,
@@ -92,17 +92,17 @@ class LineReading(StreamReading["SpoolFile | Iterator[SpoolFile]"]):
         is_scan: bool = False,
     ) -> Lines:
         """Write the lines of a slice, without those of rows that were sent before."""
-        from tap_spark_jdbc.supply.edge_rows import EdgeRows
+        from tap_spark_jdbc.supply.boundary_rows import BoundaryRows
         from tap_spark_jdbc.supply.record_lines import RecordLines
 
         columnar, outcome = self._columnar, None
         if columnar is not None and (not is_scan or columnar.streams()) and columnar.reads(each):
-            edge_rows = EdgeRows(look, self.edges.sent)
-            with RecordLines(opened, self.frame, edge_rows.unsent) as lines:
+            boundary_rows = BoundaryRows(look, self.account.sent)
+            with RecordLines(opened, self.frame, boundary_rows.unsent) as lines:
                 outcome = self._by_columns(columnar, each, lines, is_scan=is_scan)
         if outcome is None:
-            edge_rows = EdgeRows(look, self.edges.sent)
-            with RecordLines(opened, self.frame, edge_rows.unsent) as lines:
+            boundary_rows = BoundaryRows(look, self.account.sent)
+            with RecordLines(opened, self.frame, boundary_rows.unsent) as lines:
                 outcome = self._reader.read(
                     each,
                     lines,
@@ -111,7 +111,7 @@ class LineReading(StreamReading["SpoolFile | Iterator[SpoolFile]"]):
                     limit=self._limit or 0,
                     bounded=not is_scan,
                 )
-        return Lines(edge_rows.found(outcome.read, outcome.nulls), outcome.rows)
+        return Lines(boundary_rows.found(outcome.read, outcome.nulls), outcome.rows)
 
     def _by_columns(
         self, columnar: ColumnarSource, each: Slice[Point], lines: RecordLines, *, is_scan: bool
@@ -119,7 +119,7 @@ class LineReading(StreamReading["SpoolFile | Iterator[SpoolFile]"]):
         """Write lines by the columnar driver; None: the slice must be read over JDBC."""
         from tap_spark_jdbc.supply.columnar_query import read
 
-        outcome = read(columnar.query(each, self._limit), lines, self.lane.database.columnar)
+        outcome = read(columnar.query(each, self._limit), lines, self.context.database.columnar)
         if columnar.has_read(outcome, str(scratch_folder())):
             return outcome
         if lines.rows and is_scan:

@@ -26,9 +26,9 @@ from tap_spark_jdbc.extract.slice_bounds import first_width
 from tap_spark_jdbc.extract.slice_size import FETCH_BOUND, SliceSize
 from tap_spark_jdbc.source.lost_connection import again
 from tap_spark_jdbc.supply.bookmark_checksum import without_unchanged
-from tap_spark_jdbc.supply.edges import Edges
+from tap_spark_jdbc.supply.boundary_account import BoundaryAccount
 from tap_spark_jdbc.supply.reading_errors import TooWideError
-from tap_spark_jdbc.supply.slices_ahead import Ahead, Lane
+from tap_spark_jdbc.supply.slice_prefetch import ReadContext, SlicePrefetch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -51,10 +51,10 @@ KEYS_AHEAD = 2
 
 
 class StreamReading(ABC, Generic[R]):
-    """One stream in one run, read over one lane; a subclass defines what a slice is made into.
+    """One stream in one run, read over one context; a subclass defines what a slice is made into.
 
     Attributes:
-        lane: The lane, which no other stream uses until `end`.
+        context: The context, which no other stream uses until `end`.
         keys: Reads the keys of all rows, if they are sent after the records.
         budget: The run's limits.
         stopped_at: Where the run's budget ended the stream; None: it is read to its upper bound.
@@ -70,17 +70,17 @@ class StreamReading(ABC, Generic[R]):
     as_json = False
 
     def __init__(
-        self, plan: StreamPlan, lane: Lane, state: RunState, settings: TapSettings
+        self, plan: StreamPlan, context: ReadContext, state: RunState, settings: TapSettings
     ) -> None:
         self.plan = plan
-        self.lane = lane
+        self.context = context
         self.keys: StreamReading[Any] | None = None
         self.budget = RunBudget()
         self.stopped_at: Point | None = None
         self.cut = False
         self._state = state
         self._settings = settings
-        self._ahead: Ahead[R] | None = None
+        self._prefetch: SlicePrefetch[R] | None = None
         self._alone = Lock()
 
     def begin(self) -> None:
@@ -93,8 +93,8 @@ class StreamReading(ABC, Generic[R]):
         plan, state, database, snapshots = (
             self.plan,
             self._state,
-            self.lane.database,
-            self.lane.snapshots,
+            self.context.database,
+            self.context.snapshots,
         )
         # A failed stream may have left its snapshot, in which nothing new is visible.
         snapshots.end()
@@ -118,22 +118,22 @@ class StreamReading(ABC, Generic[R]):
     def _prepare(self, extraction: Extraction, frame: Frame) -> None:
         self.extraction = extraction
         self.frame = frame
-        self.moment = self.lane.snapshots.moment() if self.plan.is_log_based else ""
-        self.reading = self.lane.snapshots.reading
-        self.edges = Edges(extraction)
+        self.moment = self.context.snapshots.moment() if self.plan.is_log_based else ""
+        self.reading = self.context.snapshots.reading
+        self.account = BoundaryAccount(extraction)
         self.size = self._new_size()
-        self._ahead = Ahead(self._undisturbed_slices(), self._made, self.lane)
+        self._prefetch = SlicePrefetch(self._undisturbed_slices(), self._made, self.context)
 
     def start(self, most: int) -> None:
         """Begin up to `most` slices before they are requested; to be called after `begin`."""
         self._begun.start(most)
 
-    def give_up(self) -> None:
+    def cancel(self) -> None:
         """Cancel reading; the stream's snapshot is still held."""
-        if self._ahead is not None:
-            self._ahead.give_up()
+        if self._prefetch is not None:
+            self._prefetch.cancel()
         if self.keys is not None:
-            self.keys.give_up()
+            self.keys.cancel()
 
     @abstractmethod
     def _new_size(self) -> SliceSize:
@@ -144,14 +144,14 @@ class StreamReading(ABC, Generic[R]):
         """Read a slice, in a thread of its own."""
 
     @property
-    def _begun(self) -> Ahead[R]:
-        assert self._ahead is not None
-        return self._ahead
+    def _begun(self) -> SlicePrefetch[R]:
+        assert self._prefetch is not None
+        return self._prefetch
 
     @cached_property
     def _reader(self) -> JdbcReader:
         """The stream as it is read over JDBC."""
-        database, source = self.lane.database, self.lane.snapshots.source
+        database, source = self.context.database, self.context.snapshots.source
         reader: type[JdbcReader]
         if database.by_spark:
             import_pyspark()  # a session's thread may be importing it as well
@@ -177,7 +177,7 @@ class StreamReading(ABC, Generic[R]):
         Raises:
             ConfigurationError: the user chose this reader, and it can't read the stream.
         """
-        database, only = self.lane.database, self._settings.reader == "arrow"
+        database, only = self.context.database, self._settings.reader == "arrow"
         driver = database.source.dialect.columnar_driver
         if self._settings.reader == "jdbc" or database.only_spark or (driver is None and not only):
             return None
@@ -186,7 +186,7 @@ class StreamReading(ABC, Generic[R]):
             from tap_spark_jdbc.supply.columnar_source import ColumnarSource
 
             return ColumnarSource(
-                self.extraction.sql, self.lane, self.size, only=only, as_json=self.as_json
+                self.extraction.sql, self.context, self.size, only=only, as_json=self.as_json
             )
         if only and self.must_be_columnar:
             raise ConfigurationError(
@@ -198,12 +198,12 @@ class StreamReading(ABC, Generic[R]):
 
     def _unfit(self) -> str | None:
         """Why the database's columnar driver can't read the stream; None if it can."""
-        return "Spark's tasks read it" if self.lane.database.by_spark else self._unfit_columns()
+        return "Spark's tasks read it" if self.context.database.by_spark else self._unfit_columns()
 
     def _unfit_columns(self) -> str | None:
         from tap_spark_jdbc.supply.columnar_source import unfit
 
-        return unfit(self.plan, self.lane)
+        return unfit(self.plan, self.context)
 
     def _fetching(self, read: Callable[[int], T]) -> T:
         """Read with a suitable number of rows a round trip, and with fewer if they turn out too
@@ -222,7 +222,7 @@ class StreamReading(ABC, Generic[R]):
         """Rows a slice and rows a round trip, if they don't depend on the rows' width."""
         return (
             self._settings.slice_rows,
-            self._settings.fetch_size or self.lane.database.source.dialect.fetch_size,
+            self._settings.fetch_size or self.context.database.source.dialect.fetch_size,
         )
 
     def _first_width(self) -> float | None:
@@ -247,14 +247,14 @@ class StreamReading(ABC, Generic[R]):
             self.budget.cut(each.most or 0)
             yield (last := each)
         # Without a snapshot keys are read last: a row may come between them and the records.
-        if self.keys is not None and self.lane.snapshots.held is not None:
+        if self.keys is not None and self.context.snapshots.held is not None:
             self.keys.start(KEYS_AHEAD)
         self.cut = True
-        self.lane.on_cut()
+        self.context.on_cut()
 
     def _ends_behind(self, last: Slice[Point] | None) -> bool:
         """Whether the run's budget is spent and the next run can continue after this slice."""
-        if last is None or self.budget.spent is None or not self.edges.may_end_behind(last):
+        if last is None or self.budget.spent is None or not self.account.may_end_behind(last):
             return False
         self.stopped_at = last.resume_at
         self.budget.stop()
@@ -278,7 +278,7 @@ class StreamReading(ABC, Generic[R]):
             and extraction.saved_buckets
             and extraction.sql.bookmark is not None
         ):
-            changed = self.edges.changed_buckets(*self._bucket_sums())
+            changed = self.account.changed_buckets(*self._bucket_sums())
             extraction = extraction if changed else extraction.behind_bookmark()
         yield from extraction.slices(self._rows_left)
 

@@ -89,7 +89,7 @@ class IdleConnections:
         with self._lock:
             late = [connection for _, connection, since in self._idle if since < oldest]
             self._idle = [each for each in self._idle if each[2] >= oldest]
-            fit = [place for place, each in enumerate(self._idle) if each[0] == source]
+            fit = [index for index, each in enumerate(self._idle) if each[0] == source]
             found = self._idle.pop(fit[-1])[1] if fit else None
         for connection in late:
             _close(connection)

@@ -69,7 +69,9 @@ class JdbcConnection:
             SourceError: in one line: unreachable, unknown database, wrong password, …
         """
         with _refusing(
-            f"can't connect to {source.place}: ", hides_values=source.hides_values, connecting=True
+            f"can't connect to {source.location}: ",
+            hides_values=source.hides_values,
+            connecting=True,
         ):
             raw = connected(gateway, source)
         reopen = partial(cls.open, gateway, source) if lasting else None
@@ -123,7 +125,7 @@ class JdbcConnection:
     def _describe(self, query: str) -> list[dict[str, str | None]]:
         with self._refusing(""), closing(self._connection.prepareStatement(query)) as statement:
             found = statement.getMetaData()
-            return [_described(found, place + 1) for place in range(found.getColumnCount())]
+            return [_described(found, index + 1) for index in range(found.getColumnCount())]
 
     def metadata(
         self, method: str, *arguments: str | bool | tuple[str, ...] | None
@@ -269,7 +271,7 @@ def connected(gateway: Any, source: JdbcSource) -> Any:
     if raw is None:
         raise ConfigurationError(
             TapCode.DRIVER_UNKNOWN,
-            f"driver {source.driver} does not take {source.place}; check jdbc_url",
+            f"driver {source.driver} does not take {source.location}; check jdbc_url",
         )
     return raw
 
@@ -344,12 +346,12 @@ def _row_by_row(result: Any) -> list[Row]:
     return rows
 
 
-def _described(result: Any, place: int) -> dict[str, str | None]:
+def _described(result: Any, index: int) -> dict[str, str | None]:
     return {
-        "COLUMN_NAME": str(result.getColumnLabel(place)),
-        "TYPE_NAME": str(result.getColumnTypeName(place)),
-        "COLUMN_SIZE": str(result.getPrecision(place)),
-        "DECIMAL_DIGITS": str(result.getScale(place)),
+        "COLUMN_NAME": str(result.getColumnLabel(index)),
+        "TYPE_NAME": str(result.getColumnTypeName(index)),
+        "COLUMN_SIZE": str(result.getPrecision(index)),
+        "DECIMAL_DIGITS": str(result.getScale(index)),
     }
 
 

@@ -92,7 +92,7 @@ class IamLogin:
 
     def __init__(self, host: str, port: int, user: str) -> None:
         """No token is made yet."""
-        self._place = host, port, user
+        self._location = host, port, user
         self._making = Lock()
         self._token = ""
         self._made: float | None = None
@@ -105,7 +105,7 @@ class IamLogin:
         """
         with self._making:
             if self._made is None or time.monotonic() - self._made > FRESH_SECONDS:
-                self._token = _token(*self._place)
+                self._token = _token(*self._location)
                 self._made = time.monotonic()
                 register_secret(self._token)
             return self._token
@@ -250,7 +250,7 @@ class JdbcSource:
         return (*statements, limit)
 
     @property
-    def place(self) -> str:
+    def location(self) -> str:
         """The database's address, as text for users."""
         shown = plain_url(self.given or self.tunnelled or self.url)
         return shown if self.tunnelled is None else f"{shown} through ssh_tunnel"

@@ -85,7 +85,7 @@ def conninfo(source: JdbcSource) -> str:
         **source.connection_properties(),
         **{name: unquote_plus(value) for name, _, value in pairs},
     }
-    words = {**_LIMITS, **_place(address), **_words(parameters)}
+    words = {**_LIMITS, **_location(address), **_words(parameters)}
     words.setdefault("dbname", words.get("user", ""))
     # The role's, the database's or the environment's would change bytes of texts, in both
     # directions.
@@ -93,7 +93,7 @@ def conninfo(source: JdbcSource) -> str:
     return " ".join(f"{name}={_quoted(value)}" for name, value in words.items() if value)
 
 
-def _place(address: str) -> dict[str, str]:
+def _location(address: str) -> dict[str, str]:
     if not address.startswith("//"):
         return {
             "host": "localhost",

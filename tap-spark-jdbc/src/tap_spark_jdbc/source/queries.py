@@ -94,6 +94,6 @@ def _catalog_types(
         for row in rows
     ]
     (found,) = connection.rows(
-        f"SELECT {', '.join(f'{each} AS t{place}' for place, each in enumerate(expressions))}"
+        f"SELECT {', '.join(f'{each} AS t{index}' for index, each in enumerate(expressions))}"
     )
     return [kind or str(row["TYPE_NAME"]) for kind, row in zip(found, rows, strict=True)]

@@ -206,6 +206,6 @@ def _set_options(gateway: Any, number: int) -> None:
 
 def _array(gateway: Any, kind: Any, *values: Any) -> Any:
     array = gateway.new_array(kind, len(values))
-    for place, value in enumerate(values):
-        array[place] = value
+    for index, value in enumerate(values):
+        array[index] = value
     return array

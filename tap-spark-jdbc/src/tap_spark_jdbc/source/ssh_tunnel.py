@@ -175,7 +175,7 @@ async def _login(settings: SshSettings) -> asyncssh.SSHClientConnection:
         ) from error
     # It logs each connection that it forwards.
     logging.getLogger("asyncssh").setLevel(logging.WARNING)
-    place = f"{settings.host}:{settings.port}"
+    location = f"{settings.host}:{settings.port}"
     try:
         return await asyncssh.connect(
             settings.host,
@@ -193,20 +193,20 @@ async def _login(settings: SshSettings) -> asyncssh.SSHClientConnection:
     except asyncssh.HostKeyNotVerifiable as error:
         raise ConfigurationError(
             TapCode.SSH_HOST_KEY,
-            f"ssh_tunnel: the host key of {place} is not the one that is known ({error.reason}); "
-            "look at it by "
+            f"ssh_tunnel: the host key of {location} is not the known one ({error.reason}); look "
+            "at it by "
             f"`ssh-keyscan -p {settings.port} {settings.host}`, and if it is the right one give it "
             "in host_key",
         ) from error
     except asyncssh.PermissionDenied as error:
         raise SourceError(
             TapCode.SSH_REFUSED,
-            f"ssh_tunnel: {place} refused the login of {settings.username}: {error.reason}",
+            f"ssh_tunnel: {location} refused the login of {settings.username}: {error.reason}",
         ) from error
     except (asyncssh.Error, OSError) as error:
         reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
         raise ConnectionLostError(
-            TapCode.SSH_UNREACHABLE, f"ssh_tunnel: can't connect to {place}: {reason}"
+            TapCode.SSH_UNREACHABLE, f"ssh_tunnel: can't connect to {location}: {reason}"
         ) from error
 
 
@@ -263,5 +263,5 @@ def _bare(line: str) -> str:
             "with such lines in known_hosts_path",
         )
     words = line.split()
-    first = next((place for place, word in enumerate(words) if _KEY_TYPE.fullmatch(word)), 0)
+    first = next((location for location, word in enumerate(words) if _KEY_TYPE.fullmatch(word)), 0)
     return " ".join(words[first:])

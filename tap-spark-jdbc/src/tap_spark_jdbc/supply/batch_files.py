@@ -17,8 +17,8 @@ import pyarrow.parquet as pq
 
 from singer_spark.store.repeating_columns import repeating
 from singer_spark.store.storage import Storage
+from tap_spark_jdbc.supply.boundary_rows import BoundaryRows
 from tap_spark_jdbc.supply.columnar_query import writing
-from tap_spark_jdbc.supply.edge_rows import EdgeRows
 from tap_spark_jdbc.supply.record_lines import Unsent, joined_text, rendered
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ class ParquetFile:
     def __init__(self, plan: FilePlan, unsent: Unsent) -> None:
         """Nothing is written yet.
 
-        `unsent` selects a batch's rows that belong in the file, as `EdgeRows` does.
+        `unsent` selects a batch's rows that belong in the file, as `BoundaryRows` does.
         """
         self._plan = plan
         self._schema = plan.schema
@@ -79,9 +79,9 @@ class ParquetFile:
         self._group: list[pa.RecordBatch] = []
         self._held = self._rows = 0
 
-    def add(self, read: pa.RecordBatch, edge: pa.Array) -> None:
+    def add(self, read: pa.RecordBatch, boundary: pa.Array) -> None:
         """As `Sink.add`."""
-        rows = self._unsent(read, edge)
+        rows = self._unsent(read, boundary)
         self._rows += rows.num_rows
         fixed = [pa.repeat(value, rows.num_rows) for value in self._plan.constants.values()]
         group = pa.RecordBatch.from_arrays([*rows.columns, *fixed], schema=self._schema)
@@ -139,9 +139,9 @@ class JsonFile:
         self._rows = 0
         self.name = f"part-{uuid.uuid4().hex}.json{'.gz' * self._is_gzip}"
 
-    def add(self, read: pa.RecordBatch, edge: pa.Array) -> None:
+    def add(self, read: pa.RecordBatch, boundary: pa.Array) -> None:
         """As `Sink.add`."""
-        rows = self._unsent(read, edge)
+        rows = self._unsent(read, boundary)
         self._rows += rows.num_rows
         if not rows.num_rows:
             return
@@ -182,15 +182,15 @@ class FileWork:
 
         Its name, the fingerprints of the rows at the bookmark and at the upper bound, and the rest.
         """
-        edge_rows = EdgeRows(self.look, self.sent)
+        boundary_rows = BoundaryRows(self.look, self.sent)
         kind = JsonFile if self.plan.format == "jsonl" else ParquetFile
-        file = kind(self.plan, edge_rows.unsent)
+        file = kind(self.plan, boundary_rows.unsent)
         return file, lambda: (
             file.name,
-            edge_rows.at_bookmark,
-            edge_rows.at_upper,
-            edge_rows.marks,
-            edge_rows.unread,
+            boundary_rows.at_bookmark,
+            boundary_rows.at_upper,
+            boundary_rows.marks,
+            boundary_rows.unread,
         )
 
 

@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 BATCH_BYTES = 2 << 20
 # ConnectorX's, that wait for the sink while others are read.
 BATCHES_AHEAD = 2
-EDGE = "edge"
-_NO_EDGE = pa.scalar(0, pa.int64())
-_EDGE_OF_NULL = 3
+BOUNDARY = "boundary"
+_NO_BOUNDARY = pa.scalar(0, pa.int64())
+_BOUNDARY_OF_NULL = 3
 # The years 1 to 9999, the range of the lake's dates and times, in days and in microseconds since
 # 1970.
 _DAYS = (-719_162, 2_932_896)
@@ -45,7 +45,7 @@ class ColumnarQuery:
     Attributes:
         connection: libpq's connection string, or who ConnectorX logs in as.
         statements: Statements that begin the session and transaction.
-        sql: Selects the columns in order, and `edge` if rows of the slice may lie at one.
+        sql: Selects the columns in order, and `boundary` if rows of the slice may lie at one.
         columns: The columns with the types of the lake.
         masks: The columns' masks in order; None for a column that is not masked here.
         batch_rows: Rows of a batch, for ConnectorX.
@@ -86,10 +86,8 @@ class Outcome:
 class Sink(Protocol):
     """Receives the rows of a slice."""
 
-    def add(self, rows: pa.RecordBatch, edge: pa.Array) -> None:
-        """Take the next rows, and the edge of each, with its mark above `EDGE_BITS`, which is 0 if
-        it has none.
-        """
+    def add(self, rows: pa.RecordBatch, boundary: pa.Array) -> None:
+        """Take the next rows, and the boundary of each, with its mark above `BOUNDARY_BITS`."""
 
     def close(self) -> int:
         """Finish after the last rows; returns how many were written."""
@@ -102,12 +100,12 @@ class Counted:
         self._sink = sink
         self._rows = self._nulls = self._size = 0
 
-    def add(self, rows: pa.RecordBatch, edge: pa.Array) -> None:
+    def add(self, rows: pa.RecordBatch, boundary: pa.Array) -> None:
         """As `Sink.add`."""
         self._rows += rows.num_rows
-        self._nulls += pc.sum(pc.equal(edge, _EDGE_OF_NULL)).as_py() or 0
+        self._nulls += pc.sum(pc.equal(boundary, _BOUNDARY_OF_NULL)).as_py() or 0
         self._size += sum(column.nbytes for column in rows.columns)
-        self._sink.add(rows, edge)
+        self._sink.add(rows, boundary)
 
     def outcome(self) -> Outcome:
         """The result, once all rows are taken."""
@@ -224,10 +222,10 @@ def _taken_beside(query: ColumnarQuery, batches: Iterable[pa.RecordBatch], sink:
 
 def _take(query: ColumnarQuery, batch: pa.RecordBatch, counted: Counted) -> None:
     columns = _columns(batch, query)
-    edge = pa.repeat(_NO_EDGE, batch.num_rows)
+    boundary = pa.repeat(_NO_BOUNDARY, batch.num_rows)
     if batch.num_columns > len(columns):
-        edge = batch.column(EDGE).cast(_NO_EDGE.type)
-    counted.add(pa.RecordBatch.from_arrays(columns, schema=query.columns), edge)
+        boundary = batch.column(BOUNDARY).cast(_NO_BOUNDARY.type)
+    counted.add(pa.RecordBatch.from_arrays(columns, schema=query.columns), boundary)
 
 
 @contextmanager
@@ -281,8 +279,8 @@ def _in_line(error: Exception) -> str:
 
 def _columns(batch: pa.RecordBatch, query: ColumnarQuery) -> list[pa.Array]:
     columns = []
-    for place, (each, mask) in enumerate(zip(query.columns, query.masks, strict=True)):
-        column = batch.column(place)
+    for index, (each, mask) in enumerate(zip(query.columns, query.masks, strict=True)):
+        column = batch.column(index)
         try:
             # The driver passes on the server's bytes: a text of them need not be UTF-8.
             column.validate(full=True)

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from tap_spark_jdbc.plan.stream_sql import Point, StreamSql
     from tap_spark_jdbc.source.jdbc_source import JdbcSource
     from tap_spark_jdbc.source.mariadb_login import MariaDbLogin
-    from tap_spark_jdbc.supply.slices_ahead import Lane
+    from tap_spark_jdbc.supply.slice_prefetch import ReadContext
 
 logger = logging.getLogger("tap-spark-jdbc")
 
@@ -56,7 +56,7 @@ class ColumnarSource:
     """
 
     def __init__(
-        self, sql: StreamSql, lane: Lane, size: SliceSize, *, only: bool, as_json: bool
+        self, sql: StreamSql, context: ReadContext, size: SliceSize, *, only: bool, as_json: bool
     ) -> None:
         """Nothing is queried yet.
 
@@ -68,8 +68,8 @@ class ColumnarSource:
         self.only = only
         self.works = False
         self._said: set[str] = set()
-        self._source = lane.snapshots.source
-        self._database = lane.database.columnar
+        self._source = context.snapshots.source
+        self._database = context.database.columnar
 
     def reads(self, each: Slice[Point]) -> bool:
         """Whether to try this slice."""
@@ -122,14 +122,16 @@ class ColumnarSource:
         first = "" if limit is None else f" LIMIT {limit}"
         rows = self._size.batch_rows(may_be_long=bool(long_columns(self.sql.plan)))
         columns = (
-            "*" if self._has_edges(each) else ", ".join(name for name, _ in self._columnar.aliased)
+            "*"
+            if self._has_boundaries(each)
+            else ", ".join(name for name, _ in self._columnar.aliased)
         )
         sql = f"SELECT {columns} FROM {self._columnar.relation(each)}{first}"
         # The last slice's token may have expired.
         connection = _connection(self._source)
         return replace(self._query, sql=sql, connection=connection, batch_rows=rows)
 
-    def has_read(self, outcome: Outcome, place: str) -> bool:
+    def has_read(self, outcome: Outcome, location: str) -> bool:
         """Whether the slice was read; False: it must be read over JDBC.
 
         Other failures are raised.
@@ -137,10 +139,10 @@ class ColumnarSource:
         if outcome.state != UNREACHABLE:
             self.works = True
         elif not self.works:
-            self._give_up(outcome.refused)
+            self._fall_back(outcome.refused)
             return False
         if outcome.state not in (None, LEFT):
-            raise self._error(outcome, place)
+            raise self._error(outcome, location)
         if outcome.state == LEFT and self.is_apart:
             self._say(f"rows are read over JDBC, not by {CONNECTORX}: {self.reason(outcome)}")
         return outcome.state is None
@@ -165,8 +167,8 @@ class ColumnarSource:
             return True
         return not (key.lower.value > bookmark.value or (key.after and key.lower == bookmark))
 
-    def _has_edges(self, each: Slice[Point]) -> bool:
-        """Whether rows of a slice may lie at an edge.
+    def _has_boundaries(self, each: Slice[Point]) -> bool:
+        """Whether rows of a slice may lie at a boundary.
 
         Fetching one more column takes a fifteenth of the time.
         """
@@ -205,7 +207,7 @@ class ColumnarSource:
         masks = tuple(each.made_mask for each in self.sql.plan.columns)
         return ColumnarQuery(_connection(source), statements, "", pa.schema(columns), masks)
 
-    def _give_up(self, reason: str) -> None:
+    def _fall_back(self, reason: str) -> None:
         stream = self.sql.plan.stream
         if self.only:
             raise ConfigurationError(
@@ -221,11 +223,11 @@ class ColumnarSource:
                 stream, reason,
             )  # fmt: skip
 
-    def _error(self, outcome: Outcome, place: str) -> SingerSparkError:
+    def _error(self, outcome: Outcome, location: str) -> SingerSparkError:
         stream, reason, state = self.sql.plan.stream, outcome.refused, outcome.state or ""
         if state == UNWRITABLE:
-            return shortage(OSError(outcome.number, reason), place) or unwritable(
-                stream, place, reason
+            return shortage(OSError(outcome.number, reason), location) or unwritable(
+                stream, location, reason
             )
         lost = state in (LOST, UNREACHABLE) or is_lost_state(state)
         hides_values = self._source.hides_values and not lost
@@ -244,9 +246,9 @@ def _connection(source: JdbcSource) -> str | MariaDbLogin:
     return login_of(source) if source.dialect.columnar_driver == CONNECTORX else conninfo(source)
 
 
-def unfit(plan: StreamPlan, lane: Lane) -> str | None:
+def unfit(plan: StreamPlan, context: ReadContext) -> str | None:
     """Why a stream can't be read by the database's columnar driver; None if it can."""
-    source = lane.snapshots.source
+    source = context.snapshots.source
     if source.dialect.columnar_driver is None:
         return f"{source.dialect.name} has no columnar driver"
     try:
@@ -257,8 +259,8 @@ def unfit(plan: StreamPlan, lane: Lane) -> str | None:
     if odd is not None:
         return f"column {odd.name} ({odd.native_type} as {odd.sql_type}) is not read the same by it"
     if source.dialect.columnar_driver == CONNECTORX:
-        return f"{CONNECTORX} reads on this machine only" if lane.database.by_spark else None
-    server = lane.snapshots.server
+        return f"{CONNECTORX} reads on this machine only" if context.database.by_spark else None
+    server = context.snapshots.server
     if not server.has_snapshots:
         return "the server is older than PostgreSQL 13, or only speaks like one"
     return None if server.has_unicode_text else "the database's encoding is SQL_ASCII"

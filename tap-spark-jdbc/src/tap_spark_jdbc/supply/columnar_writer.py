@@ -23,7 +23,7 @@ from tap_spark_jdbc.plan.slices import Slice
 from tap_spark_jdbc.plan.stream_sql import Point
 from tap_spark_jdbc.supply import columnar_task
 from tap_spark_jdbc.supply.batch_files import FilePlan, FileWork
-from tap_spark_jdbc.supply.batch_place import Written
+from tap_spark_jdbc.supply.batch_location import Written
 from tap_spark_jdbc.supply.columnar_query import LEFT, UNREACHABLE, Outcome
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from tap_spark_jdbc.source.database import Database
     from tap_spark_jdbc.supply.batch_files import FileFound
-    from tap_spark_jdbc.supply.batch_place import BatchColumns
+    from tap_spark_jdbc.supply.batch_location import BatchColumns
     from tap_spark_jdbc.supply.columnar_query import ColumnarQuery
     from tap_spark_jdbc.supply.columnar_source import ColumnarSource
     from tap_spark_jdbc.supply.jdbc_reader import JdbcReader
@@ -63,7 +63,7 @@ class SliceWriter:
         `job_errors` turns errors of a Spark job that writes to a location into the stream's.
         """
         self._columns = columns
-        self._place = columns.place
+        self._location = columns.location
         self._columnar = columnar
         self._reader = reader
         self._database = database
@@ -93,7 +93,7 @@ class SliceWriter:
     def _by_jdbc(
         self, each: Slice[Point], sent: Counter[str], fetch_size: int, look: Look, *, wide: bool
     ) -> Written:
-        reader, folder = self._reader(), self._place.new_folder(self._columns.plan.stream)
+        reader, folder = self._reader(), self._location.new_folder(self._columns.plan.stream)
         work = FileWork(self._plan(reader.rows.schema, folder, wide=wide), look, sent)
         outcome, found = reader.work(each, work, work.plan.folder, fetch_size)
         return self._found(folder, outcome, found, look)
@@ -108,12 +108,12 @@ class SliceWriter:
         wide: bool,
     ) -> Written | None:
         """The written slice; None: it must be read over JDBC."""
-        folder = self._place.new_folder(self._columns.plan.stream)
+        folder = self._location.new_folder(self._columns.plan.stream)
         query = columnar.query(each)
         work = FileWork(self._plan(query.columns, folder, wide=wide), look, sent)
         outcome, found = self._done(columnar, query, work, here=self._is_read_here(each))
         if outcome.state in (LEFT, UNREACHABLE):
-            self._place.discard(folder)
+            self._location.discard(folder)
         if not columnar.has_read(outcome, work.plan.folder) or found is None:
             return None
         return self._found(folder, outcome, found, look)
@@ -161,14 +161,14 @@ class SliceWriter:
         """The plan of a slice's file in this folder of its place, with these columns and the
         metadata's.
         """
-        place, values = self._place, self._columns.metadata_values.items()
+        location, values = self._location, self._columns.metadata_values.items()
         return FilePlan(
             read,
             {name: _metadata_scalar(value, METADATA_COLUMNS[name]) for name, value in values},
-            f"{place.storage.url}/{folder}",
-            place.storage.options,
-            place.settings.format,
-            place.settings.compression,
+            f"{location.storage.url}/{folder}",
+            location.storage.options,
+            location.settings.format,
+            location.settings.compression,
             tuple(self._columns.long if wide else ()),
         )
 
@@ -177,7 +177,7 @@ class SliceWriter:
         name, at_bookmark, at_upper, marks, unread = found
         width = outcome.size / outcome.read if outcome.read else None
         in_slice = Found.of(look, outcome.read, outcome.nulls, at_bookmark, at_upper, marks, unread)
-        return Written(in_slice, self._place.file(folder, outcome.rows, name), width)
+        return Written(in_slice, self._location.file(folder, outcome.rows, name), width)
 
 
 def _metadata_scalar(value: int | None, kind: str) -> pa.Scalar:

@@ -58,25 +58,25 @@ class JdbcReader(ABC):
         self,
         each: Slice[Point],
         sink: Sink,
-        place: str,
+        location: str,
         fetch_size: int,
         *,
         limit: int = 0,
         bounded: bool = True,
     ) -> Outcome:
-        """Read a slice into a sink of this process that writes to `place`.
+        """Read a slice into a sink of this process that writes to `location`.
 
         Unless it is `bounded`, it may have any size, and its round trips any number of bytes: what
         a sink has taken can't be fetched again with fewer rows.
         """
-        outcome, _ = self._here(each, InSink(sink), place, fetch_size, limit, bounded)
+        outcome, _ = self._here(each, InSink(sink), location, fetch_size, limit, bounded)
         return outcome
 
     def work(
-        self, each: Slice[Point], work: Work[R], place: str, fetch_size: int
+        self, each: Slice[Point], work: Work[R], location: str, fetch_size: int
     ) -> tuple[Outcome, R]:
-        """Do some work with the rows of a slice; it may write to `place`."""
-        return self._here(each, work, place, fetch_size, 0, True)
+        """Do some work with the rows of a slice; it may write to `location`."""
+        return self._here(each, work, location, fetch_size, 0, True)
 
     def bucket_sums(self, fetch_size: int) -> tuple[WindowSums, WindowSums | None]:
         """The sums of the bookmark's window, and those of older fingerprints: see `BucketWork`."""
@@ -87,20 +87,20 @@ class JdbcReader(ABC):
         self,
         each: Slice[Point],
         work: Work[R],
-        place: str,
+        location: str,
         fetch_size: int,
         limit: int,
         bounded: bool,
     ) -> tuple[Outcome, R]:
         """Do some work in this process."""
         source = self._bounded(fetch_size) if bounded else self._source
-        with self._errors(place):
+        with self._errors(location):
             outcome, found = done(
                 self.rows,
                 work,
                 lambda take: self._send(each, source, take, fetch_size, limit, bounded),
             )
-        return self._written(outcome, place), found
+        return self._written(outcome, location), found
 
     @abstractmethod
     def _send(
@@ -114,17 +114,19 @@ class JdbcReader(ABC):
     ) -> None:
         """Call `take` with each batch of a slice, or of `limit` of its rows if that is not 0."""
 
-    def _errors(self, place: str = "") -> Any:
-        return reading_errors(self.sql.plan, self._source, place, self._fetch_bytes)
+    def _errors(self, location: str = "") -> Any:
+        return reading_errors(self.sql.plan, self._source, location, self._fetch_bytes)
 
     def _bounded(self, fetch_size: int) -> JdbcSource:
         return self._source.bounded(None if fetch_size <= 1 else self._fetch_bytes)
 
-    def _written(self, outcome: Outcome, place: str) -> Outcome:
+    def _written(self, outcome: Outcome, location: str) -> Outcome:
         if outcome.state is None:
             return outcome
         error = OSError(outcome.number, outcome.refused)
-        raise shortage(error, place) or unwritable(self.sql.plan.stream, place, outcome.refused)
+        raise shortage(error, location) or unwritable(
+            self.sql.plan.stream, location, outcome.refused
+        )
 
 
 class JvmReader(JdbcReader):

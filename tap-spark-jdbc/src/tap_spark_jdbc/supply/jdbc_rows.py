@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 import pyarrow as pa
 
 from tap_spark_jdbc.extract.fingerprints import WindowSums
-from tap_spark_jdbc.plan.stream_sql import Edge
+from tap_spark_jdbc.plan.stream_sql import RowBoundary
+from tap_spark_jdbc.supply.boundary_rows import boundary_of, fingerprints, has_older, numbered
 from tap_spark_jdbc.supply.columnar_query import Counted, Outcome, Unwritable, unwritten
 from tap_spark_jdbc.supply.columnar_source import lake_schema
-from tap_spark_jdbc.supply.edge_rows import edge_of, fingerprints, has_older, numbered
 from tap_spark_jdbc.supply.read_columns import ReadColumns
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ R_co = TypeVar("R_co", covariant=True)
 @dataclass(frozen=True)
 class JdbcRows:
     """The columns of one stream, in the batches that the JVM makes: those of the stream, and
-    `edge`.
+    `boundary`.
 
     Attributes:
         schema: The stream's columns with the types of the lake, or with those of JSON.
@@ -62,7 +62,7 @@ class JdbcRows:
             f"{f'base64({value})' if as_text else value} AS {alias}"
             for value, as_text, (alias, _) in zip(values, self.base64, sql.aliased, strict=True)
         ]
-        return [*selected, "edge"]
+        return [*selected, "boundary"]
 
     def take(self, batch: pa.RecordBatch, sink: Counted) -> None:
         """Pass on a batch as the JVM made it."""
@@ -140,22 +140,22 @@ class _BucketSums:
     present: WindowSums = field(default_factory=lambda: ({}, {}))
     older: WindowSums | None = None
 
-    def add(self, rows: pa.RecordBatch, edge: pa.Array) -> None:
+    def add(self, rows: pa.RecordBatch, boundary: pa.Array) -> None:
         """As `Sink.add`."""
-        edges, hashes = edge_of(edge).to_pylist(), fingerprints(rows)
+        boundaries, hashes = boundary_of(boundary).to_pylist(), fingerprints(rows)
         if self.older is None and has_older(rows):
             self.older = deepcopy(self.present)
         if self.older is not None:
-            _add(self.older, edges, fingerprints(rows, older=True))
-        _add(self.present, edges, hashes)
+            _add(self.older, boundaries, fingerprints(rows, older=True))
+        _add(self.present, boundaries, hashes)
 
     def close(self) -> int:
         """As `Sink.close`."""
         return sum(count for count, _ in self.present[0].values())
 
 
-def _add(sums: WindowSums, edges: list[int], hashes: list[bytes]) -> None:
-    for at, hashed in zip(edges, hashes, strict=True):
-        for each in sums if at == Edge.BOTH else sums[:1]:
+def _add(sums: WindowSums, boundaries: list[int], hashes: list[bytes]) -> None:
+    for at, hashed in zip(boundaries, hashes, strict=True):
+        for each in sums if at == RowBoundary.BOTH else sums[:1]:
             count, total = each.get(hashed[0], (0, 0))
             each[hashed[0]] = count + 1, total + int.from_bytes(hashed, "big")

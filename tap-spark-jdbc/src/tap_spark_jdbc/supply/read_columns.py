@@ -26,14 +26,14 @@ class ReadColumns:
 
     @property
     def schema(self) -> str:
-        """The columns that are read, with `edge`, for `customSchema`."""
+        """The columns that are read, with `boundary`, for `customSchema`."""
         text = "BINARY" if self.source.text_as_bytes else "STRING"
         read_types = ((alias, column.reading.read_as) for alias, column in self.sql.aliased)
         columns = [
             f"{alias} {text if read_as == 'STRING' else read_as}" for alias, read_as in read_types
         ]
         marks = self.sql.dialect.marks
-        return ", ".join([*columns, f"edge {'INT' if marks is None else marks.read_as}"])
+        return ", ".join([*columns, f"boundary {'INT' if marks is None else marks.read_as}"])
 
     @property
     def has_masks(self) -> bool:

@@ -44,14 +44,14 @@ class TooWideError(Exception):
 
 @contextmanager
 def reading_errors(
-    plan: StreamPlan, source: JdbcSource, place: str = "", bound: int | None = None
+    plan: StreamPlan, source: JdbcSource, location: str = "", bound: int | None = None
 ) -> Iterator[None]:
     """Turn an error of the JVM, or of a job in it, into one line.
 
     Args:
         plan: The stream's.
         source: The database.
-        place: Where rows are written, if anywhere.
+        location: Where rows are written, if anywhere.
         bound: The bytes that a round trip may bring, if there is a limit.
     """
     try:
@@ -61,7 +61,7 @@ def reading_errors(
     except Exception as error:
         if _is_too_wide(error, source, bound):
             raise TooWideError from error
-        if lacking := jvm_failure() or shortage(error, place):
+        if lacking := jvm_failure() or shortage(error, location):
             if lacking.code is RunCode.OUT_OF_MEMORY:
                 advice = "or lower `fetch_size` and `slice_rows`, or `n_jobs`"
                 lacking = ResourceError(
@@ -69,8 +69,8 @@ def reading_errors(
                 )
             raise lacking from error
         reason = job_reason(str(error))
-        if place and is_of_storage(error):
-            raise unwritable(plan.stream, place, reason) from error
+        if location and is_of_storage(error):
+            raise unwritable(plan.stream, location, reason) from error
         state, lost = first_sql_state(error), is_lost(error)
         hidden = source.hides_values and may_quote(error)
         failure = refused(plan, source, reason, state, lost=lost, hides_values=hidden)
@@ -84,11 +84,11 @@ def _is_too_wide(error: Exception, source: JdbcSource, bound: int | None) -> boo
     )
 
 
-def unwritable(stream: str, place: str, reason: str) -> StorageError:
+def unwritable(stream: str, location: str, reason: str) -> StorageError:
     """The error for a batch file that can't be written to its location."""
     return StorageError(
-        TapCode.BATCH_PLACE,
-        f"stream {stream}: a batch can't be written to {place}: {cut(reason, 400)}; look at "
+        TapCode.BATCH_LOCATION,
+        f"stream {stream}: a batch can't be written to {location}: {cut(reason, 400)}; look at "
         "`batch_config` and "
         "`storage_options`",
     )

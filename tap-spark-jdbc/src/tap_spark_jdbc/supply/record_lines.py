@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tap_spark_jdbc.extract.fingerprints import Frame
     from tap_spark_jdbc.supply.streamed_lines import LineFile
 
-# Selects the rows of a batch, with the edge of each, that belong in a file.
+# Selects the rows of a batch, with the boundary of each, that belong in a file.
 Unsent = Callable[[pa.RecordBatch, pa.Array], pa.RecordBatch]
 # As Jackson escapes characters that are not allowed in JSON text; the backslash first, as the
 # others contain it.
@@ -38,7 +38,7 @@ class RecordLines:
     def __init__(self, opened: Callable[[], LineFile], frame: Frame, unsent: Unsent) -> None:
         """Nothing is written yet.
 
-        `unsent` selects a batch's rows that belong in the file, as `EdgeRows` does.
+        `unsent` selects a batch's rows that belong in the file, as `BoundaryRows` does.
         """
         self._prefix, self._end = frame.prefix.decode(), f"{frame.suffix.decode()}\n"
         self._unsent = unsent
@@ -55,9 +55,9 @@ class RecordLines:
             with suppress(OSError):
                 self._file.close()
 
-    def add(self, read: pa.RecordBatch, edge: pa.Array) -> None:
+    def add(self, read: pa.RecordBatch, boundary: pa.Array) -> None:
         """As `Sink.add`."""
-        rows = self._unsent(read, edge)
+        rows = self._unsent(read, boundary)
         if rows.num_rows:
             self.rows += rows.num_rows
             lines = rendered(rows, self._prefix, self._end)

@@ -52,15 +52,15 @@ class SparkReader(JdbcReader):
         super().__init__(*arguments, **named)
 
     def work(
-        self, each: Slice[Point], work: Work[R], place: str, fetch_size: int
+        self, each: Slice[Point], work: Work[R], location: str, fetch_size: int
     ) -> tuple[Outcome, R]:
         """As `JdbcReader.work`; the task does it, and no row leaves it."""
-        with self._errors(place):
+        with self._errors(location):
             rows = self._rows(each, self._bounded(fetch_size), fetch_size)
             fields, found = result_of(
                 rows.mapInArrow(partial(pickled, self.rows, work), _binary("result"))
             )
-        return self._written(Outcome(**fields), place), found
+        return self._written(Outcome(**fields), location), found
 
     def _send(
         self,

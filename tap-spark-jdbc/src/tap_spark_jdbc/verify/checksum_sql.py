@@ -16,7 +16,7 @@ from singer_spark.compared_source import (
     BucketSum,
     Summing,
 )
-from tap_spark_jdbc.plan.stream_sql import Edge, Point, StreamSql
+from tap_spark_jdbc.plan.stream_sql import Point, RowBoundary, StreamSql
 
 if TYPE_CHECKING:
     from tap_spark_jdbc.dialects.dialect import Checksums
@@ -51,10 +51,8 @@ class ChecksumSql:
         quote, hashed = self.sql.dialect.quote, [self._number("row_hash", *half) for half in HALVES]
         bucket, newer, rows, *names = map(quote, BucketSum._fields)
         sums = (f"SUM({half}) AS {name}" for half, name in zip(hashed, names, strict=True))
-        is_newer = (
-            f"CASE WHEN {self.sql.edge()} IN ({int(Edge.NONE)}, {int(Edge.BOOKMARK)}) THEN "
-            "0 ELSE 1 END"
-        )
+        older = f"{int(RowBoundary.NONE)}, {int(RowBoundary.BOOKMARK)}"
+        is_newer = f"CASE WHEN {self.sql.boundary()} IN ({older}) THEN 0 ELSE 1 END"
         found = (
             f"SELECT {self._bucket()} AS {bucket}, {is_newer} AS {newer}, "
             f"{self._hash(self.summing.columns)} AS row_hash {self.sql.source} "

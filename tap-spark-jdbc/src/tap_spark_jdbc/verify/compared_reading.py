@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from tap_spark_jdbc.extract.extraction import Extraction
     from tap_spark_jdbc.extract.run_state import RunState
     from tap_spark_jdbc.plan.stream_sql import Point
-    from tap_spark_jdbc.supply.slices_ahead import Lane
+    from tap_spark_jdbc.supply.slice_prefetch import ReadContext
 
 # What becomes of a batch of rows, given which of them are firm.
 Made = Callable[[pa.RecordBatch, pa.Array], pa.RecordBatch]
@@ -48,7 +48,7 @@ class ComparedReading(StreamReading[Path]):
 
     def __init__(
         self,
-        lane: Lane,
+        context: ReadContext,
         state: RunState,
         settings: TapSettings,
         extraction: Extraction,
@@ -56,7 +56,7 @@ class ComparedReading(StreamReading[Path]):
         sent: SentRows,
     ) -> None:
         """Nothing is read yet; the extraction is one of `sent_rows.ComparedSql`."""
-        super().__init__(extraction.plan, lane, state, settings)
+        super().__init__(extraction.plan, context, state, settings)
         self._of_primary_key = slices
         self._sent = sent
         self._numbers = count()
@@ -73,13 +73,13 @@ class ComparedReading(StreamReading[Path]):
                         yield from stream
                 path.unlink()
         finally:
-            self.give_up()
+            self.cancel()
             shutil.rmtree(self._folder, ignore_errors=True)
 
     def sent_by_buckets(self) -> SentRows:
         """Which rows at the bookmark were sent, where only sums of them are known."""
-        self.edges.changed_buckets(*self._bucket_sums())
-        look = self.edges.look(Slice())
+        self.account.changed_buckets(*self._bucket_sums())
+        look = self.account.look(Slice())
         return SentRows(None, look.changed or frozenset(), older=look.older)
 
     def _new_size(self) -> SliceSize:
@@ -96,7 +96,7 @@ class ComparedReading(StreamReading[Path]):
         columnar = self._columnar
         if columnar is not None and columnar.reads(each):
             with ComparedFile(path, self._sent, self._made_of) as file:
-                outcome = read(columnar.query(each), file, self.lane.database.columnar)
+                outcome = read(columnar.query(each), file, self.context.database.columnar)
             if columnar.has_read(outcome, str(path)):
                 return path
         with ComparedFile(path, self._sent, self._made_of) as file:
@@ -122,9 +122,9 @@ class ComparedFile:
         with suppress(OSError):
             self._file.close()
 
-    def add(self, rows: pa.RecordBatch, edge: pa.Array) -> None:
+    def add(self, rows: pa.RecordBatch, boundary: pa.Array) -> None:
         """As `Sink.add`."""
-        made = self._made(rows, self._sent.firm(rows, edge))
+        made = self._made(rows, self._sent.firm(rows, boundary))
         with writing():
             if self._stream is None:
                 self._stream = pa.ipc.new_stream(self._file, made.schema)

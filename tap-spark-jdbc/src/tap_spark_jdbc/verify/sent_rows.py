@@ -19,8 +19,8 @@ from tap_spark_jdbc.extract.extraction import Extraction, since_of, split_key
 from tap_spark_jdbc.extract.slice_bounds import ColumnBounds
 from tap_spark_jdbc.extract.stream_progress import StreamProgress
 from tap_spark_jdbc.plan.slices import Range, Slice
-from tap_spark_jdbc.plan.stream_sql import Edge, Point, StreamSql, enclosed, range_condition
-from tap_spark_jdbc.supply.edge_rows import fingerprints
+from tap_spark_jdbc.plan.stream_sql import Point, RowBoundary, StreamSql, enclosed, range_condition
+from tap_spark_jdbc.supply.boundary_rows import fingerprints
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from tap_spark_jdbc.plan.stream_plan import StreamPlan
     from tap_spark_jdbc.source.database import Database
 
-# In addition to `Edge`: a row that the next run sends, or that the tap leaves out.
+# In addition to `RowBoundary`: a row that the next run sends, or that the tap leaves out.
 LOOSE = 5
 
 
@@ -38,7 +38,7 @@ LOOSE = 5
 class ComparedSql(StreamSql):
     """SQL for all rows of a stream, to compare them with a lake.
 
-    `edge` classifies each by the bookmark.
+    `boundary` classifies each by the bookmark.
 
     Rows below `start`, and at `end` and above, are left out; from `lowered` on the next run sends
     rows again. `only` is a condition that limits which rows are looked at.
@@ -54,19 +54,21 @@ class ComparedSql(StreamSql):
         inside = super().condition(each)
         return inside if self.only is None else f"({inside}) AND {self.only}"
 
-    def edge(self) -> str:
-        """SQL of a row's `Edge`, or `LOOSE`."""
+    def boundary(self) -> str:
+        """SQL of a row's `RowBoundary`, or `LOOSE`."""
         key = self.plan.replication_key
         if key is None:
-            return super().edge()
+            return super().boundary()
         name = self.dialect.operand(key.column)
-        cases = [f"WHEN {name} IS NULL THEN {int(Edge.NULL)}"]
+        cases = [f"WHEN {name} IS NULL THEN {int(RowBoundary.NULL)}"]
         cases += [f"WHEN {condition} THEN {LOOSE}" for condition in self._left_out(name)]
         if self.bookmark is not None:
-            cases.append(f"WHEN {range_condition(name, self.window)} THEN {int(Edge.BOOKMARK)}")
+            cases.append(
+                f"WHEN {range_condition(name, self.window)} THEN {int(RowBoundary.BOOKMARK)}"
+            )
         if self.late is not None:
             cases.append(f"WHEN {self.condition(Slice(late=True))} THEN {LOOSE}")
-        return f"CASE {' '.join(cases)} ELSE {int(Edge.NONE)} END"
+        return f"CASE {' '.join(cases)} ELSE {int(RowBoundary.NONE)} END"
 
     def _left_out(self, name: str) -> Sequence[str]:
         ranges = [
@@ -121,7 +123,7 @@ class SentRows:
     Attributes:
         hashes: Their fingerprints; None: they are known by sums of buckets.
         changed: In that case, the buckets in which a row has changed.
-        older: See `edge_rows.fingerprints`.
+        older: See `boundary_rows.fingerprints`.
     """
 
     hashes: frozenset[bytes] | None = frozenset()
@@ -145,9 +147,12 @@ class SentRows:
             return cls()
         return cls(frozenset(map(bytes.fromhex, boundary.hashes))) if boundary.hashes else None
 
-    def firm(self, rows: pa.RecordBatch, edge: pa.Array) -> pa.Array:
-        """Of each row, given its edge, whether it was sent as it is."""
-        firm, at_bookmark = pc.equal(edge, int(Edge.NONE)), pc.equal(edge, int(Edge.BOOKMARK))
+    def firm(self, rows: pa.RecordBatch, boundary: pa.Array) -> pa.Array:
+        """Of each row, given its boundary, whether it was sent as it is."""
+        firm, at_bookmark = (
+            pc.equal(boundary, int(RowBoundary.NONE)),
+            pc.equal(boundary, int(RowBoundary.BOOKMARK)),
+        )
         if self.hashes == frozenset() or not pc.any(at_bookmark).as_py():
             return firm
         chosen = rows.filter(at_bookmark)

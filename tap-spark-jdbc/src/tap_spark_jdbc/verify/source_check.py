@@ -105,7 +105,7 @@ def check_source(
 
 def _found(tap: TapSparkJdbc, tables: Sequence[Table]) -> Iterator[Finding]:
     connection = tap.database.connection
-    yield Finding("database", f"{connection.server}, {tap.database.source.place}")
+    yield Finding("database", f"{connection.server}, {tap.database.source.location}")
     yield from _engine(tap)
     yield from _pooler(tap, connection)
     yield from _clock(tap, tables)
@@ -254,7 +254,7 @@ def _log(tap: TapSparkJdbc, plans: Sequence[StreamPlan]) -> Iterator[Finding]:
     for plan in plans:
         outlook = log.outlook(plan)
         if outlook is not None:
-            text = f"stream {plan.stream}: continues at {outlook.place}"
+            text = f"stream {plan.stream}: continues at {outlook.position}"
             yield (
                 Finding("log", text)
                 if outlook.lost is None

@@ -18,7 +18,7 @@ from tap_spark_jdbc.error_codes import TapCode
 from tap_spark_jdbc.extract.run_state import bookmark_of, checked_state
 from tap_spark_jdbc.plan.slices import joined, split_slices
 from tap_spark_jdbc.source.jdbc_connection import JdbcConnection
-from tap_spark_jdbc.supply.slices_ahead import Ahead, Lane
+from tap_spark_jdbc.supply.slice_prefetch import ReadContext, SlicePrefetch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -84,8 +84,8 @@ class SourceView:
         self._plans: dict[str, StreamPlan] | None = None
 
     @cached_property
-    def _lane(self) -> Lane:
-        return Lane.of(self._tap.database, self._tap.snapshots)
+    def _context(self) -> ReadContext:
+        return ReadContext.of(self._tap.database, self._tap.snapshots)
 
     def streams(self) -> tuple[str, ...]:
         """Names of the selected streams."""
@@ -117,7 +117,7 @@ class SourceView:
         slices = self._slices(extraction)
 
         def reading(of: Extraction, known: SentRows) -> ComparedReading:
-            return ComparedReading(self._lane, tap.run_state, tap.settings, of, slices, known)
+            return ComparedReading(self._context, tap.run_state, tap.settings, of, slices, known)
 
         @cache
         def sent() -> SentRows:
@@ -133,10 +133,10 @@ class SourceView:
 
         def sums(summing: Summing) -> list[BucketSum]:
             made = ChecksumSql(sql, summing)
-            results = Ahead(
+            results = SlicePrefetch(
                 iter(joined(slices, MOST_SUMMED)),
                 lambda each: self._sums(made.sums(each)),
-                self._lane,
+                self._context,
             ).results()
             return [each for found in results for each in found]
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from singer_spark.core.exact_json import to_json
-from singer_spark.core.metadata_columns import DELETED_AT, LOG_PLACE, UNCHANGED
+from singer_spark.core.metadata_columns import DELETED_AT, LSN, UNCHANGED
 from singer_spark.errors import SourceError
 from tap_spark_jdbc.error_codes import TapCode
 from tap_spark_jdbc.wal.pending_lines import PendingLines
@@ -67,9 +67,9 @@ class RowColumn:
                 TapCode.LOG_VALUE,
                 "one batch of changes holds more than 2 GB in one column; set its column apart",
             )
-        places = np.repeat(self.begins - offsets[:-1], self.sizes) + np.arange(offsets[-1])
+        starts = np.repeat(self.begins - offsets[:-1], self.sizes) + np.arange(offsets[-1])
         validity = np.packbits(self.kinds == _TEXT, bitorder="little")
-        buffers = [validity, offsets.astype(np.int32), self.content[places]]
+        buffers = [validity, offsets.astype(np.int32), self.content[starts]]
         return pa.Array.from_buffers(pa.string(), len(self.sizes), list(map(pa.py_buffer, buffers)))
 
     def take(self, rows: npt.NDArray[np.int64]) -> RowColumn:
@@ -103,14 +103,14 @@ class Rows:
         )
 
 
-def rows_at(content: Bytes, places: Numbers, names: Sequence[str]) -> Rows:
-    """The rows at these places, with columns of these names."""
-    if len(places) and not (number(content, places, 2) == len(names)).all():
+def rows_at(content: Bytes, starts: Numbers, names: Sequence[str]) -> Rows:
+    """The rows at these starts, with columns of these names."""
+    if len(starts) and not (number(content, starts, 2) == len(names)).all():
         raise SourceError(
             TapCode.LOG_ROWS_MALFORMED,
             "the log has rows with another number of columns than it describes for their table",
         )
-    at, columns = places + 2, {}
+    at, columns = starts + 2, {}
     for name in names:
         kinds = content[at]
         has_text = kinds == _TEXT
@@ -201,7 +201,7 @@ class ChangeLines(PendingLines):
             self._add_deletes(deleted, old, content[begins[deleted] + 5] == OLD, changes, relation)
         rows, order = (
             _joined([new for _, new in news]),
-            np.concatenate([place for place, _ in news]),
+            np.concatenate([index for index, _ in news]),
         )
         for unchanged, some in _by_pattern(
             rows, [name for name in names if name in self.values.columns]
@@ -224,7 +224,7 @@ class ChangeLines(PendingLines):
 
     def _add_deletes(
         self,
-        places: Numbers,
+        starts: Numbers,
         old: Rows,
         whole: npt.NDArray[np.bool_],
         changes: Changes,
@@ -239,11 +239,11 @@ class ChangeLines(PendingLines):
             )
             rows = old.take(some)
             kept = Rows({name: rows.columns[name] for name in known}, rows.ends)
-            self._add(places[some], kept, changes, deleted=True)
+            self._add(starts[some], kept, changes, deleted=True)
 
     def _add(
         self,
-        places: Numbers,
+        starts: Numbers,
         rows: Rows,
         changes: Changes,
         *,
@@ -251,7 +251,7 @@ class ChangeLines(PendingLines):
         unchanged: Sequence[str] = (),
         looked_up: Sequence[str] = (),
     ) -> None:
-        if not len(places):
+        if not len(starts):
             return
         lacking = (*unchanged, *looked_up)
         sent = [
@@ -265,15 +265,15 @@ class ChangeLines(PendingLines):
                 looked_up, {name: rows.columns[name].texts() for name in self.key}
             )
         columns = dict(zip(self.sent_as(*columns), columns.values(), strict=True))
-        transactions = changes.transactions.take(places)
-        columns[LOG_PLACE] = pa.array(transactions.lsn)
+        transactions = changes.transactions.take(starts)
+        columns[LSN] = pa.array(transactions.lsn)
         moments = pa.array(transactions.moment).cast(pa.timestamp("us")).cast(_INSTANT)
-        columns[DELETED_AT] = moments if deleted else pa.nulls(len(places), _INSTANT)
+        columns[DELETED_AT] = moments if deleted else pa.nulls(len(starts), _INSTANT)
         if unchanged:
             self.has_unchanged = True
-            columns[UNCHANGED] = pa.repeat(to_json([*self.sent_as(*unchanged)]), len(places))
+            columns[UNCHANGED] = pa.repeat(to_json([*self.sent_as(*unchanged)]), len(starts))
         # A row's old key is deleted before the row is sent with its new one.
-        self._append(self.stream, columns, places * 2 + (not deleted))
+        self._append(self.stream, columns, starts * 2 + (not deleted))
 
 
 def _joined(parts: Sequence[Rows]) -> Rows:
@@ -305,6 +305,6 @@ def _by_pattern(
     patterns, which = np.unique(
         np.stack(list(with_gaps.values()), axis=1), axis=0, return_inverse=True
     )
-    for place, pattern in enumerate(patterns):
+    for index, pattern in enumerate(patterns):
         gaps = tuple(name for name, gap in zip(with_gaps, pattern, strict=True) if gap)
-        yield gaps, np.flatnonzero(which.reshape(-1) == place)
+        yield gaps, np.flatnonzero(which.reshape(-1) == index)

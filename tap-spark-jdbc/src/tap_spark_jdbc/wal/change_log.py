@@ -29,12 +29,12 @@ class Outlook:
     """What the next run will find of a stream, as texts for users.
 
     Attributes:
-        place: Where it continues.
+        position: Where it continues.
         lost: Why it can't, and what to do; None: it can.
         ahead: What there is to read.
     """
 
-    place: str
+    position: str
     lost: str | None
     ahead: str = ""
 
@@ -103,10 +103,10 @@ class ChangeLog(ABC, Generic[B]):
 
     @abstractmethod
     def _text(self, bookmark: B) -> str:
-        """A bookmark's place, as text for users."""
+        """A bookmark's position, as text for users."""
 
     @abstractmethod
-    def _check_place(self, plan: StreamPlan, bookmark: B) -> None:
+    def _check_position(self, plan: StreamPlan, bookmark: B) -> None:
         """Raise SingerSparkError if a stream can't continue from its bookmark."""
 
     @abstractmethod
@@ -122,7 +122,7 @@ class ChangeLog(ABC, Generic[B]):
         """Whether a stream's changes are read, and not its table."""
         return stream in self.plans and stream not in self.starts
 
-    def place(self, stream: str) -> str:
+    def position(self, stream: str) -> str:
         """Where a stream continues, as text for users."""
         return self._text(self._bookmarks[stream])
 
@@ -132,7 +132,7 @@ class ChangeLog(ABC, Generic[B]):
         if bookmark is None:
             return None
         try:
-            self._check_place(plan, bookmark)
+            self._check_position(plan, bookmark)
         except SingerSparkError as error:
             return Outlook(self._text(bookmark), str(error))
         return Outlook(self._text(bookmark), None, self._ahead(bookmark))

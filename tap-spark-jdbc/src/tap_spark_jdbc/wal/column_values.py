@@ -114,11 +114,11 @@ class LogValues:
         """
         quote = self.database.source.dialect.quote
         selected = [
-            self._select(name, f"t.{quote(name)}", place) for place, name in enumerate(names)
+            self._select(name, f"t.{quote(name)}", index) for index, name in enumerate(names)
         ]
         same = (
-            f"t.{quote(name)} = CAST(u.t{place} AS {self.columns[name].native_type})"
-            for place, name in enumerate(key)
+            f"t.{quote(name)} = CAST(u.t{index} AS {self.columns[name].native_type})"
+            for index, name in enumerate(key)
         )
         source = f"{self._unnested(key.values())} LEFT JOIN {self.table} t ON {' AND '.join(same)}"
         return self._answer(f"SELECT {', '.join(selected)} FROM {source} ORDER BY u.n", names)
@@ -126,20 +126,20 @@ class LogValues:
     def _converted(self, texts: Mapping[str, pa.Array]) -> dict[str, pa.Array]:
         """Values of texts, converted by one query to the server."""
         selected = [
-            self._select(name, f"CAST(u.t{place} AS {self.columns[name].native_type})", place)
-            for place, name in enumerate(texts)
+            self._select(name, f"CAST(u.t{index} AS {self.columns[name].native_type})", index)
+            for index, name in enumerate(texts)
         ]
         return self._answer(
             f"SELECT {', '.join(selected)} FROM {self._unnested(texts.values())} ORDER BY u.n",
             list(texts),
         )
 
-    def _select(self, name: str, value: str, place: int) -> str:
+    def _select(self, name: str, value: str, index: int) -> str:
         column = self.columns[name]
         select = (column.reading.columnar_select or column.reading.select).replace(_COLUMN, value)
         if column.sql_type.name in ("VARBINARY", "BINARY"):
             select = self.database.source.dialect.base64.replace(_COLUMN, select)
-        return f"{select} AS c{place}"
+        return f"{select} AS c{index}"
 
     def _unnested(self, texts: Iterable[pa.Array]) -> str:
         """Rows `u` of texts, `u.t0`, `u.t1` and so on, with their number `u.n`.
@@ -148,12 +148,12 @@ class LogValues:
         """
         string = self.database.source.dialect.string
         arrays = [f"pg_catalog.unnest(CAST({string(_array(each))} AS text[]))" for each in texts]
-        names = ", ".join(f"t{place}" for place in range(len(arrays)))
+        names = ", ".join(f"t{index}" for index in range(len(arrays)))
         return f"ROWS FROM ({', '.join(arrays)}) WITH ORDINALITY AS u({names}, n)"
 
     def _answer(self, sql: str, names: Sequence[str]) -> dict[str, pa.Array]:
         source = self.database.source
-        schema = pa.schema([(f"c{place}", self.types[name]) for place, name in enumerate(names)])
+        schema = pa.schema([(f"c{index}", self.types[name]) for index, name in enumerate(names)])
         masks = tuple(self.columns[name].made_mask for name in names)
         query = ColumnarQuery(
             conninfo(source), source.dialect.session_statements, sql, schema, masks
@@ -167,7 +167,7 @@ class LogValues:
                 ", ".join(names), without_words(outcome.state) if is_masked else outcome.refused
             )
         found = pa.Table.from_batches(sink.batches, schema)
-        return {name: found.column(place).combine_chunks() for place, name in enumerate(names)}
+        return {name: found.column(index).combine_chunks() for index, name in enumerate(names)}
 
     def _check_text(self, name: str, texts: pa.Array) -> None:
         """Raise SourceError for bytes that are not UTF-8, as a database without encoding may
@@ -199,7 +199,7 @@ class _Kept:
     def __init__(self) -> None:
         self.batches: list[pa.RecordBatch] = []
 
-    def add(self, rows: pa.RecordBatch, _edge: pa.Array) -> None:
+    def add(self, rows: pa.RecordBatch, _boundary: pa.Array) -> None:
         """Keep one more batch."""
         self.batches.append(rows)
 

@@ -191,11 +191,11 @@ class LogRun(ChangeLog[LogBookmark]):
         joining = []
         for stream, table in self._tables.items():
             known = (LogBookmark.from_json(stream, self._state.entry(stream)), saved.get(stream))
-            places = {
+            positions = {
                 (each.slot, each.system, each.published) for each in known if each is not None
             }
             ours = (slot.slot, self._system.system, published[stream].entry)
-            if stream not in self._bookmarks and ours not in places:
+            if stream not in self._bookmarks and ours not in positions:
                 joining.append(table)
         return joining
 
@@ -229,7 +229,7 @@ class LogRun(ChangeLog[LogBookmark]):
     def _text(self, bookmark: LogBookmark) -> str:
         return lsn_text(bookmark.lsn)
 
-    def _check_place(self, plan: StreamPlan, bookmark: LogBookmark) -> None:
+    def _check_position(self, plan: StreamPlan, bookmark: LogBookmark) -> None:
         slot = self._opened()
         there = slot.look(waits=False)
         table = log_table(self._database, plan)
@@ -246,18 +246,18 @@ class LogRun(ChangeLog[LogBookmark]):
         if not plans or slot is None:
             return
         until = self._until
-        places = [self._bookmarks[plan.stream].lsn for plan in plans]
-        if until == min(places):
+        positions = [self._bookmarks[plan.stream].lsn for plan in plans]
+        if until == min(positions):
             return
         if until - slot.confirmed <= _LITTLE and not slot.has_changes(until):
             self._move({}, until)
             return
         streams = self._streams(plans)
-        behind = any(place != slot.confirmed for place in places)
+        behind = any(position != slot.confirmed for position in positions)
         most = None if behind else budget.rows_left()
         sink = self._read(slot, until, most, streams, budget, progress)
         if sink.stopped or (most is not None and sink.count >= most):
-            end = sink.committed or min(places)
+            end = sink.committed or min(positions)
             logger.info(
                 "the log is read up to %s (%s); the next run goes on there",
                 lsn_text(end),
@@ -327,15 +327,15 @@ class LogRun(ChangeLog[LogBookmark]):
         """
         for name, bookmark in self._bookmarks.items():
             plan, stream = self.plans[name], streams.get(name)
-            place, moment = max(lsn, bookmark.lsn), bookmark.moment
-            if moment is not None and moment.lsn <= place:
+            position, moment = max(lsn, bookmark.lsn), bookmark.moment
+            if moment is not None and moment.lsn <= position:
                 moment = None
             version = self._resumed_version(name) if stream is None else stream.lines.version
             before = self._state.progress(plan) or StreamProgress("delta")
             sent = 0 if stream is None else stream.lines.take_count()
             self._state.advance(plan, None, replace(before, rows=before.rows + sent))
             moved = replace(
-                self._begun[name], lsn=place, moment=moment, version=version, reading=False
+                self._begun[name], lsn=position, moment=moment, version=version, reading=False
             )
             self._state.note(name, moved.to_json())
         self._state.write()

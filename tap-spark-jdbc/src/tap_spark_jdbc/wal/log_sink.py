@@ -88,19 +88,19 @@ class LogSink:
         self._relations: dict[int, Relation] = {}
         self._open = (0, 0, 0)
 
-    def add(self, rows: pa.RecordBatch, _edge: pa.Array) -> None:
+    def add(self, rows: pa.RecordBatch, _boundary: pa.Array) -> None:
         """Take the next messages; EnoughError: no more are wanted."""
         batch = Messages.of(rows.column(0))
         self.count += len(batch)
         transactions, self._open = batch.transactions(self._open)
         commits, ends = batch.commits()
         until = 0
-        for place, commit in enumerate(commits):
+        for index, commit in enumerate(commits):
             # If rows are limited, each transaction is one step; else only the last one of a batch.
-            if place + 1 < len(commits) and not self._budget.counts_rows:
+            if index + 1 < len(commits) and not self._budget.counts_rows:
                 continue
             self._send(batch, transactions, until, int(commit) + 1)
-            until, self.committed = int(commit) + 1, int(ends[place])
+            until, self.committed = int(commit) + 1, int(ends[index])
             if self._budget.spent:
                 self._on_commit(self.committed)
                 self.stopped = True
@@ -116,19 +116,19 @@ class LogSink:
 
     def _send(self, batch: Messages, transactions: Transactions, begin: int, end: int) -> None:
         """Send the messages from `begin` up to, but not including, `end`."""
-        for place in batch.at(RELATION, TRUNCATE):
-            if not begin <= place < end:
+        for index in batch.at(RELATION, TRUNCATE):
+            if not begin <= index < end:
                 continue
-            if batch.kinds[place] == TRUNCATE:
-                self._send_rows(batch, transactions, begin, int(place))
-                self._truncate(batch, transactions, int(place))
-                begin = int(place)
+            if batch.kinds[index] == TRUNCATE:
+                self._send_rows(batch, transactions, begin, int(index))
+                self._truncate(batch, transactions, int(index))
+                begin = int(index)
                 continue
-            relation = batch.relation(int(place))
+            relation = batch.relation(int(index))
             known = self._relations.get(relation.oid)
             if known is not None and known != relation:
-                self._send_rows(batch, transactions, begin, int(place))
-                begin = int(place)
+                self._send_rows(batch, transactions, begin, int(index))
+                begin = int(index)
             self._relations[relation.oid] = relation
             if known != relation and (stream := self._streams.get(relation.oid)) is not None:
                 stream.check(relation.columns)
@@ -155,16 +155,16 @@ class LogSink:
             changed[stream.name] = stream.lines
         send(changed, self._budget, self._progress)
 
-    def _truncate(self, batch: Messages, transactions: Transactions, place: int) -> None:
-        where = np.array([place])
-        for oid in batch.truncated(place):
+    def _truncate(self, batch: Messages, transactions: Transactions, index: int) -> None:
+        where = np.array([index])
+        for oid in batch.truncated(index):
             stream = self._streams.get(oid)
             if (
                 stream is None
                 or not stream.news(transactions.lsn[where], transactions.xid[where])[0]
             ):
                 continue
-            version = max(int(transactions.lsn[place]), (stream.lines.version or 0) + 1)
+            version = max(int(transactions.lsn[index]), (stream.lines.version or 0) + 1)
             stream.lines.version = version
             logger.info("stream %s: its table was emptied by TRUNCATE", stream.name)
             stdout.write(messages.activate_version_message(stream.name, version))

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from tap_spark_jdbc.source.database import Database
 
 _NOW = """
-SELECT CAST(pg_catalog.pg_current_wal_insert_lsn() AS text) AS place,
+SELECT CAST(pg_catalog.pg_current_wal_insert_lsn() AS text) AS position,
   CAST((SELECT pg_catalog.json_agg(attname) FROM pg_catalog.pg_attribute
   WHERE attrelid = {oid} AND attnum > 0 AND NOT attisdropped) AS text) AS columns
 """
@@ -43,11 +43,11 @@ class LogStart:
 
         SourceError: it may show a column that is not known yet.
         """
-        ((place, columns),) = self.database.connection.rows(
+        ((position, columns),) = self.database.connection.rows(
             _NOW.replace("{oid}", self.bookmark.table)
         )
         _refuse_new(self.plan, json.loads(columns or "[]"))
-        self.bookmark = replace(self.bookmark, moment=Moment(moment, lsn_of(str(place))))
+        self.bookmark = replace(self.bookmark, moment=Moment(moment, lsn_of(str(position))))
 
 
 def check_columns(database: Database, plan: StreamPlan, oid: str, logged: Iterable[str]) -> None:

@@ -121,8 +121,8 @@ class Messages:
 
     def relation(self, message: int) -> Relation:
         """Decode a relation message."""
-        place = int(self.begins[message])
-        content = self.bytes[place : place + (1 << 20)].tobytes()
+        start = int(self.begins[message])
+        content = self.bytes[start : start + (1 << 20)].tobytes()
         oid = int.from_bytes(content[1:5])
         schema, at = _text(content, 5)
         name, at = _text(content, at)
@@ -140,17 +140,17 @@ class Messages:
 
     def truncated(self, message: int) -> Iterator[int]:
         """The OIDs of the tables that a truncate message empties."""
-        place = np.array([message])
-        count = int(self.number(place, 1, 4)[0])
+        start = np.array([message])
+        count = int(self.number(start, 1, 4)[0])
         for each in range(count):
-            yield int(self.number(place, 6 + 4 * each, 4)[0])
+            yield int(self.number(start, 6 + 4 * each, 4)[0])
 
 
-def number(content: Bytes, places: Numbers, size: int) -> Numbers:
-    """The unsigned number of `size` bytes at each place."""
-    found = content[places].astype(np.int64)
+def number(content: Bytes, starts: Numbers, size: int) -> Numbers:
+    """The unsigned number of `size` bytes at each start."""
+    found = content[starts].astype(np.int64)
     for each in range(1, size):
-        found = (found << 8) | content[places + each]
+        found = (found << 8) | content[starts + each]
     return found
 
 

@@ -29,7 +29,7 @@ WITH keys AS NOT MATERIALIZED (
 SELECT CAST(c.oid AS text) AS oid, CAST(c.relkind AS text) AS relkind,
   CASE WHEN c.relkind = 'r' AND EXISTS (SELECT FROM pg_catalog.pg_inherits h
     WHERE h.inhparent = c.oid) THEN '1'
-    ELSE '0' END AS has_heirs,
+    ELSE '0' END AS has_children,
   CAST(pg_catalog.json_agg(pg_catalog.json_build_object(
     'oid', CAST(l.oid AS bigint), 'name', CAST(CAST(l.oid AS regclass) AS text), 'depth', t.depth,
     'logged', l.relkind IN ('r', 'p') AND l.relpersistence = 'p', 'identity', l.relreplident,
@@ -99,7 +99,7 @@ def log_table(database: Database, plan: StreamPlan) -> LogTable:
             TapCode.LOG_TABLE_UNSUITABLE,
             f"stream {plan.stream}: table {name} is gone; set another replication_method",
         )
-    oid, kind, has_heirs, parts, generated = found[0]
+    oid, kind, has_children, parts, generated = found[0]
     root, *leaves = json.loads(str(parts))
     for part in (root, *leaves):
         if not part["logged"]:
@@ -116,7 +116,7 @@ def log_table(database: Database, plan: StreamPlan) -> LogTable:
             "partition yet; set "
             "another replication_method",
         )
-    if has_heirs == "1":
+    if has_children == "1":
         raise ConfigurationError(
             TapCode.LOG_TABLE_UNSUITABLE,
             f"stream {plan.stream}: other tables inherit from {name}, and their rows are read with "

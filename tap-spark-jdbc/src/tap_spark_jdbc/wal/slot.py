@@ -37,7 +37,7 @@ SELECT CAST(coalesce(pg_catalog.pg_wal_lsn_diff(pg_catalog.pg_current_wal_insert
   restart_lsn), 0) AS text)
 FROM pg_catalog.pg_replication_slots WHERE slot_name = {slot}
 """
-_PLACES = (
+_POSITIONS = (
     "SELECT CAST(pg_catalog.pg_current_wal_insert_lsn() AS text) AS a, "
     "CAST(pg_catalog.pg_current_wal_flush_lsn() AS text) AS b"
 )
@@ -143,12 +143,12 @@ class LogSlot:
     def advance(self, lsn: int) -> None:
         """Move the slot to a position up to which everything is committed in the lake."""
         if lsn > self.confirmed:
-            place = self._dialect.string(lsn_text(lsn))
+            position = self._dialect.string(lsn_text(lsn))
             slot = self._dialect.string(self.slot)
             self._with_slot(
                 "moved",
                 f"SELECT CAST(end_lsn AS text) FROM pg_catalog.pg_replication_slot_advance({slot}, "
-                f"{place})",
+                f"{position})",
             )
             self.confirmed = lsn
 
@@ -157,13 +157,13 @@ class LogSlot:
 
         Log that is only in memory is flushed first.
         """
-        ((inserted, flushed),) = self._rows(_PLACES)
+        ((inserted, flushed),) = self._rows(_POSITIONS)
         if lsn_of(str(flushed)) < lsn_of(str(inserted)):
             try:
                 self._rows(_FLUSH)
             except SourceError as error:
                 logger.debug("the log could not be flushed: %s", error)
-            ((_, flushed),) = self._rows(_PLACES)
+            ((_, flushed),) = self._rows(_POSITIONS)
         return lsn_of(str(flushed))
 
     def held_back(self) -> int | None:

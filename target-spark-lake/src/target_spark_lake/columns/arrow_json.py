@@ -78,9 +78,9 @@ def json_objects(rows: pa.RecordBatch) -> pa.Array:
     """The text of each row: an object of all columns, including NULLs."""
     members = [
         pc.binary_join_element_wise(
-            orjson.dumps(name).decode() + ":", json_values(rows.column(place)), ""
+            orjson.dumps(name).decode() + ":", json_values(rows.column(index)), ""
         )
-        for place, name in enumerate(rows.schema.names)
+        for index, name in enumerate(rows.schema.names)
     ]
     # Commas go between the members, not before the first.
     parts: list[Any] = ["{"]

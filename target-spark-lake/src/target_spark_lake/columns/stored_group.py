@@ -1,5 +1,5 @@
 """Row groups of Parquet files, copied as bytes: in a row group, only the footer's description
-depends on its place.
+depends on its offset.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from singer_spark.store.parquet_footer import (
     CHUNK_INDEXES,
     CHUNK_KEYS,
     CHUNK_METADATA,
-    CHUNK_PLACE,
+    CHUNK_OFFSET,
     COLUMN_ORDERS,
     COLUMNS,
     DATA_PAGE,
@@ -27,7 +27,7 @@ from singer_spark.store.parquet_footer import (
     ENCRYPTION,
     END_BYTES,
     FIELD_ID,
-    GROUP_PLACE,
+    GROUP_OFFSET,
     GROUP_ROWS,
     INDEX_PAGE,
     ORDINAL,
@@ -74,7 +74,7 @@ class StoredGroup:
         group = {
             number: each
             for number, each in self.described.items()
-            if number not in (GROUP_PLACE, ORDINAL)
+            if number not in (GROUP_OFFSET, ORDINAL)
         }
         kind, (item, _) = self.described[COLUMNS]
         return {**group, COLUMNS: (kind, (item, chunks))}
@@ -96,8 +96,8 @@ class StoredGroup:
             if number in moved and moved[number][1]:
                 moved[number] = moved[number][0], moved[number][1] + offset
         kept = {number: each for number, each in chunk.items() if number not in CHUNK_INDEXES}
-        place = chunk[CHUNK_PLACE][0], 0  # deprecated: the metadata is in the footer alone
-        return {**kept, CHUNK_PLACE: place, CHUNK_METADATA: (chunk[CHUNK_METADATA][0], moved)}
+        unused = chunk[CHUNK_OFFSET][0], 0  # deprecated: the metadata is in the footer alone
+        return {**kept, CHUNK_OFFSET: unused, CHUNK_METADATA: (chunk[CHUNK_METADATA][0], moved)}
 
 
 def stored_groups(source: IO[bytes], footer: Struct, folder: str = "") -> list[StoredGroup | None]:

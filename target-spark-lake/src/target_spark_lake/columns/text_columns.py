@@ -99,7 +99,7 @@ class JsonTexts:
         """Start with what is known."""
         self.found = self.before
 
-    def places(
+    def locations(
         self,
         columns: Struct,
         declared: Mapping[str, LakeType],
@@ -115,12 +115,14 @@ class JsonTexts:
             keys: Columns of which each value must have one spelling.
         """
         wanted = Struct.of(declared)
-        found = self._place({"type": "object", **self.root}, columns, "", wanted, table) or {}
+        found = self._location({"type": "object", **self.root}, columns, "", wanted, table) or {}
         merging = frozenset(keys)
-        places = {name: _asked(place, is_key=name in merging) for name, place in found.items()}
-        return {name: place for name, place in places.items() if place is not None}
+        locations = {
+            name: _asked(location, is_key=name in merging) for name, location in found.items()
+        }
+        return {name: location for name, location in locations.items() if location is not None}
 
-    def _place(
+    def _location(
         self,
         schema: JSON,
         kind: LakeType,
@@ -133,14 +135,16 @@ class JsonTexts:
             wanted, held = (
                 each.element if isinstance(each, Array) else None for each in (declared, table)
             )
-            inner = self._place(branch["items"], kind.element, path_to(ELEMENT, path), wanted, held)
+            inner = self._location(
+                branch["items"], kind.element, path_to(ELEMENT, path), wanted, held
+            )
             return None if inner is None else {ELEMENT: inner}
         if isinstance(kind, Struct):
             asked, known = (
                 each.types if isinstance(each, Struct) else {} for each in (declared, table)
             )
             members = {
-                name: self._place(
+                name: self._location(
                     schema, kind.types[name], path_to(name, path), asked.get(name), known.get(name)
                 )
                 for name, schema in branch["properties"].items()
@@ -167,31 +171,31 @@ class JsonTexts:
         return VALUE if "string" in kinds else _TEXTLESS
 
 
-def _asked(place: Any, *, is_key: bool) -> Any:
-    """A place as it is in a column of a key, or in another one; None if nothing is done there."""
-    if isinstance(place, Mapping):
-        parts = {name: _asked(each, is_key=is_key) for name, each in place.items()}
+def _asked(location: Any, *, is_key: bool) -> Any:
+    """A location as it is in a column of a key, or in another one; None if nothing is done."""
+    if isinstance(location, Mapping):
+        parts = {name: _asked(each, is_key=is_key) for name, each in location.items()}
         return {name: each for name, each in parts.items() if each is not None} or None
     if is_key:
         return KEY
-    return VALUE if place == VALUE else None
+    return VALUE if location == VALUE else None
 
 
-def as_json(value: Any, place: Any) -> Any:
-    """A value in which those at places of JSON text are replaced by their text.
+def as_json(value: Any, location: Any) -> Any:
+    """A value in which those at locations of JSON text are replaced by their text.
 
-    `place` is from `places`.
+    `location` is from `locations`.
     """
-    if value is None or place is None:
+    if value is None or location is None:
         return value
-    if place == VALUE:
+    if location == VALUE:
         return to_json(value)
-    if place == KEY:
+    if location == KEY:
         return to_json(canonical(value))
     if isinstance(value, list):
-        return [as_json(each, place.get(ELEMENT)) for each in value]
+        return [as_json(each, location.get(ELEMENT)) for each in value]
     return (
-        {name: as_json(each, place.get(name)) for name, each in value.items()}
+        {name: as_json(each, location.get(name)) for name, each in value.items()}
         if isinstance(value, dict)
         else value
     )

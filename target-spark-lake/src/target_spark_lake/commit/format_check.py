@@ -32,7 +32,7 @@ def check_format(
         ConfigurationError: names a way out.
     """
     if (log := logs.of(chosen)) is not None:
-        log.check_place(stream, table, is_new=record is None)
+        log.check_location(stream, table, is_new=record is None)
     if record is None:
         _check_new(storage, stream, table, chosen)
     elif record.format != chosen:

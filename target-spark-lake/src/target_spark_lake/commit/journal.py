@@ -14,16 +14,16 @@ from typing import TYPE_CHECKING, Any
 from singer_spark.core.messages import timestamp_text
 from singer_spark.error_codes import RunCode
 from singer_spark.errors import StorageError, one_line
-from singer_spark.state.choice import STATE_PLACE
+from singer_spark.state.choice import STATE_LOCATION
 from singer_spark.state.run_log import ABORTED, COMMITTED, RunEntry, decode, encode, read_entry
 from singer_spark.store.at_once import each
 from target_spark_lake.layout import Layout, is_in_parts
 from target_spark_lake.table.changes import (
     Commit,
-    Expendable,
     PublishedFile,
     StreamReport,
     TableChange,
+    Unreferenced,
 )
 from target_spark_lake.table.table_record import TableRecord
 from target_spark_lake.table_logs.table_log import (
@@ -45,9 +45,9 @@ KEPT_RUNS = 1000
 PRUNED_AT_ONCE = 100
 # In the journal of a run that takes a committed one back: which, why, and what is lost; in the
 # other's: by which run.
-GIVES_UP, GIVEN_UP_BY = "gives_up", "given_up_by"
+ABANDONS, ABANDONED_BY = "gives_up", "given_up_by"
 # Only in the journals of runs that have such files: older programs leave them to the next such run.
-EXPENDABLE = "expendable"
+UNREFERENCED = "expendable"
 SHAPES = "shapes"
 
 
@@ -60,14 +60,14 @@ class Plan:
         retire: Files to remove after that.
         tables: Path of a table's record to its new content.
         logs: Commits to tables' own logs, made once the files are in place.
-        expendable: Files no longer needed, removed if that is still true.
+        unreferenced: Files no longer needed, removed if that is still true.
     """
 
     publish: tuple[PublishedFile, ...]
     retire: tuple[str, ...]
     tables: Mapping[str, TableRecord]
     logs: tuple[LogCommit, ...] = ()
-    expendable: tuple[Expendable, ...] = ()
+    unreferenced: tuple[Unreferenced, ...] = ()
 
     @staticmethod
     def of(entry: RunEntry) -> Plan:
@@ -82,7 +82,7 @@ class Plan:
                     for path, record in body["tables"].items()
                 },
                 logs_from_body(body),
-                tuple(map(Expendable.from_body, body.get(EXPENDABLE, ()))),
+                tuple(map(Unreferenced.from_body, body.get(UNREFERENCED, ()))),
             )
         except (KeyError, TypeError) as error:
             raise StorageError(
@@ -101,9 +101,15 @@ def plan_commit(
     for change in commit.changes:
         for number, file in enumerate(change.published, start=1):
             extension = f"{file.codec}.parquet" if file.codec else change.extension
-            place, in_parts = file.place, file.order is not None
+            sort_prefix, in_parts = file.place, file.order is not None
             final = layout.final_file(
-                change.table, file.partition, run_id, number, extension, place, in_parts=in_parts
+                change.table,
+                file.partition,
+                run_id,
+                number,
+                extension,
+                sort_prefix,
+                in_parts=in_parts,
             )
             publish.append(PublishedFile(file.path, final, file.rows, file.bytes))
             if file.order is not None:
@@ -118,7 +124,7 @@ def plan_commit(
         tuple(path for change in commit.changes for path in _retired(layout, change)),
         {layout.table_record(table): record for table, record in records.items()},
         plan_logs(layout.pipeline, run_id, commit.changes, publish),
-        commit.expendable,
+        commit.unreferenced,
     )
 
 
@@ -150,12 +156,12 @@ def committed_body(
     streams: Mapping[str, StreamReport],
     state: Mapping[str, Any] | None,
     previous_state: Mapping[str, Any] | None,
-    state_place: str | None,
+    state_location: str | None,
     shapes: Mapping[str, str] = {},
 ) -> JSON:
     """A commit as a JSON object.
 
-    `state` is None if the saved one stays, `state_place` if it is in the bucket.
+    `state` is None if the saved one stays, `state_location` if it is in the bucket.
 
     `shapes` are those of all streams that runs have brought so far.
     """
@@ -167,13 +173,17 @@ def committed_body(
         "streams": {name: asdict(report) for name, report in streams.items()},
         "state": state,
         "previous_state": previous_state,
-        STATE_PLACE: state_place,
+        STATE_LOCATION: state_location,
         "publish": [asdict(file) for file in plan.publish],
         "retire": list(plan.retire),
         **logs_to_body(plan.logs),
         "tables": {path: record.to_body() for path, record in plan.tables.items()},
         SHAPES: dict(shapes),
-        **({EXPENDABLE: [asdict(each) for each in plan.expendable]} if plan.expendable else {}),
+        **(
+            {UNREFERENCED: [asdict(each) for each in plan.unreferenced]}
+            if plan.unreferenced
+            else {}
+        ),
     }
 
 
@@ -238,10 +248,10 @@ def commit(storage: Storage, layout: Layout, body: JSON) -> RunEntry | None:
 
 
 def rewritten(
-    storage: Storage, layout: Layout, entry: RunEntry, state_place: str | None, **changes: Any
+    storage: Storage, layout: Layout, entry: RunEntry, state_location: str | None, **changes: Any
 ) -> RunEntry:
     """Update a committed run's journal: where the state is kept, and other changes."""
-    body = {**entry.body, **changes, STATE_PLACE: state_place}
+    body = {**entry.body, **changes, STATE_LOCATION: state_location}
     storage.replace(layout.journal(entry.run_id), encode(body))
     return entry_of(body)
 
@@ -259,12 +269,12 @@ def note_unpublished(storage: Storage, layout: Layout, run_id: str, error: Stora
             storage.exchange(path, seen, encode({**body, "error": one_line(error)}))
 
 
-def mark_given_up(storage: Storage, layout: Layout, run_id: str, by: RunEntry) -> None:
+def mark_abandoned(storage: Storage, layout: Layout, run_id: str, by: RunEntry) -> None:
     """Mark a committed run as rolled back after another run has taken back what it published."""
     entry = read_entry(storage, layout.runs, run_id)
     if entry is None or entry.phase == ABORTED:
         return
-    error = f"its publishing was given up by run {by.run_id}: {by.body[GIVES_UP]['reason']}"
+    error = f"its publishing was given up by run {by.run_id}: {by.body[ABANDONS]['reason']}"
     kept = {
         name: entry.body.get(name)
         for name in ("run_id", "pipeline", "command", "started_at", "last_committed")
@@ -273,7 +283,7 @@ def mark_given_up(storage: Storage, layout: Layout, run_id: str, by: RunEntry) -
         **aborted_body(kept, ROLLED_BACK, error),
         "streams": {},
         "state": None,
-        GIVEN_UP_BY: by.run_id,
+        ABANDONED_BY: by.run_id,
     }
     storage.replace(layout.journal(run_id), encode(undone))
 

@@ -58,7 +58,7 @@ def pipeline_under_meltano(
     return pipeline_of(state_id) if state_id else None
 
 
-def place_of_another(environ: Mapping[str, str], bucket: str, pipeline: str) -> str | None:
+def location_of_another(environ: Mapping[str, str], bucket: str, pipeline: str) -> str | None:
     """Where Meltano keeps this run's state, if not in the target's bucket (`Storage.url`) and
     pipeline.
     """

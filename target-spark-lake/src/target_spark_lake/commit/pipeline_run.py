@@ -29,14 +29,14 @@ from singer_spark.state.run_log import ABORTED, RunEntry, read_entry
 from singer_spark.state.store import BucketState, StateStore
 from target_spark_lake.commit import journal
 from target_spark_lake.commit.checkpoint_file import CheckpointFile, clear
-from target_spark_lake.commit.journal import GIVES_UP
+from target_spark_lake.commit.journal import ABANDONS
 from target_spark_lake.commit.lock import RunLock, take_lock
 from target_spark_lake.commit.publish import publish, remember_tables, verify_staged
 from target_spark_lake.commit.recovery import Recovery, recover
 from target_spark_lake.commit.run_reports import source_of
 from target_spark_lake.commit.start_check import check_start
 from target_spark_lake.error_codes import LakeCode
-from target_spark_lake.intake.batch_places import sweep_batches
+from target_spark_lake.intake.batch_locations import sweep_batches
 from target_spark_lake.layout import Layout, is_data_file
 from target_spark_lake.table.changes import Commit, StreamReport, with_orders
 from target_spark_lake.table.table_record import (
@@ -99,7 +99,7 @@ class PipelineRun:
         source = source_of(self.storage, self.layout, saved)
         if source is None:
             return False
-        return GIVES_UP in source.body or str(source.body.get("command")).startswith("state ")
+        return ABANDONS in source.body or str(source.body.get("command")).startswith("state ")
 
     @property
     def shapes(self) -> Mapping[str, str]:
@@ -239,7 +239,7 @@ class PipelineRun:
         reports = journal.stream_reports(commit)
         shapes = {**self.shapes, **commit.shapes}
         body = journal.committed_body(
-            self._head(), plan, reports, state, saved, self._store.place, shapes
+            self._head(), plan, reports, state, saved, self._store.location, shapes
         )
         entry = journal.commit(self.storage, self.layout, body)
         if entry is None:
@@ -355,13 +355,13 @@ def open_run(
         StateError: the saved state is malformed, or another lake's.
         ConfigurationError: the state is kept elsewhere, and this run may not move it.
     """
-    place = store or BucketState(storage, layout.state)
+    location = store or BucketState(storage, layout.state)
     lock = take_lock(
         storage, layout, lock_ttl_seconds, force=force, process=process, command=command
     )
     try:
         return PipelineRun(
-            lock, place, recover(lock, place, may_move=store is not None and command is None)
+            lock, location, recover(lock, location, may_move=store is not None and command is None)
         )
     except BaseException:
         with suppress(StorageError):

@@ -12,13 +12,13 @@ from zlib import crc32
 
 from singer_spark.core.messages import timestamp_text
 from singer_spark.errors import LockedError, StorageError, UnpublishableError
-from singer_spark.state.choice import place_of
+from singer_spark.state.choice import location_of
 from singer_spark.state.run_log import COMMITTED, PUBLISHED, RunEntry, read_entry
 from singer_spark.store.at_once import each
 from target_spark_lake.commit.journal import (
-    GIVES_UP,
+    ABANDONS,
     Plan,
-    mark_given_up,
+    mark_abandoned,
     note_unpublished,
     rewritten,
 )
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from singer_spark.state.store import StateStore
     from singer_spark.store.storage import Storage
     from target_spark_lake.commit.lock import RunLock
-    from target_spark_lake.table.changes import Commit, Expendable, PublishedFile, StagedFile
+    from target_spark_lake.table.changes import Commit, PublishedFile, StagedFile, Unreferenced
 
 logger = logging.getLogger(__name__)
 
@@ -58,7 +58,7 @@ def publish(lock: RunLock, store: StateStore, entry: RunEntry) -> RunEntry:
         return _published(lock, store, entry)
     except StorageError as failure:
         waits: StorageError = failure
-        if isinstance(failure, UnpublishableError) and GIVES_UP not in entry.body:
+        if isinstance(failure, UnpublishableError) and ABANDONS not in entry.body:
             waits = UnpublishableError(failure.code, f"{failure.message}{WAY_OUT} {entry.run_id}`")
         note_unpublished(lock.storage, lock.layout, entry.run_id, waits)
         if waits is failure:
@@ -76,10 +76,10 @@ def _published(lock: RunLock, store: StateStore, entry: RunEntry) -> RunEntry:
     records = dict(zip(plan.tables, each(storage, storage.read, plan.tables), strict=True))
     state = None if entry.state is None else store.content()
     lock.ensure_held()
-    given_up = entry.body.get(GIVES_UP, {}).get("run_id")
+    abandoned = entry.body.get(ABANDONS, {}).get("run_id")
     # The state is never ahead of the rows: it is saved after them, and taken back before them.
     if (
-        given_up
+        abandoned
         and entry.state is not None
         and not store.write(entry.state, state, entry.run_id, _mark(entry.run_id))
     ):
@@ -88,15 +88,15 @@ def _published(lock: RunLock, store: StateStore, entry: RunEntry) -> RunEntry:
             f"something else wrote to the state while run {entry.run_id} was publishing",
         )
     versions = each(storage, lambda commit: logs.of_commit(commit).publish(commit), plan.logs)
-    if plan.retire and not given_up:
+    if plan.retire and not abandoned:
         _check_phase(storage, layout, entry.run_id, COMMITTED, PUBLISHED)
     for paths in _in_turn(
         plan.retire, lambda path: (not path.startswith(layout.pipeline_staging), is_order(path))
     ):
         each(storage, storage.delete, paths)
     storage.flush_folders(plan.retire)
-    if plan.expendable:
-        _remove_expendable(storage, logs, plan.expendable)
+    if plan.unreferenced:
+        _remove_unreferenced(storage, logs, plan.unreferenced)
         # Such a run may write no record and no state, whose exchange would notice.
         lock.ensure_held()
     written = all(
@@ -106,7 +106,7 @@ def _published(lock: RunLock, store: StateStore, entry: RunEntry) -> RunEntry:
             plan.tables.items(),
         )
     )
-    if written and entry.state is not None and not given_up:
+    if written and entry.state is not None and not abandoned:
         lock.ensure_held()  # once more: a person may have restored the very state that was read
         written = store.write(entry.state, state, entry.run_id)
     if not written:
@@ -115,13 +115,13 @@ def _published(lock: RunLock, store: StateStore, entry: RunEntry) -> RunEntry:
             f"something else wrote to the records or the state while run {entry.run_id} was "
             "publishing",
         )
-    if given_up:
-        mark_given_up(storage, layout, given_up, entry)
-        release_claims(storage, given_up)
-    place = place_of(entry) if entry.state is None else store.place
+    if abandoned:
+        mark_abandoned(storage, layout, abandoned, entry)
+        release_claims(storage, abandoned)
+    location = location_of(entry) if entry.state is None else store.location
     finished = timestamp_text(datetime.now(UTC))
     published = rewritten(
-        storage, layout, entry, place, phase=PUBLISHED, finished_at=finished, error=None
+        storage, layout, entry, location, phase=PUBLISHED, finished_at=finished, error=None
     )
     for commit, version in zip(plan.logs, versions, strict=True):
         if version is not None:
@@ -193,13 +193,11 @@ def _mark(run_id: str) -> str:
     return "".join(" \t"[int(bit)] for bit in f"{crc32(run_id.encode()):032b}")
 
 
-def _remove_expendable(
-    storage: Storage, logs: TableLogs, expendables: Iterable[Expendable]
-) -> None:
-    """Remove what a run found expendable, unless that changed meanwhile."""
-    for found in expendables:
-        log = logs.of(found.format)
-        gone = found.files if log is None else log.forget(found)
+def _remove_unreferenced(storage: Storage, logs: TableLogs, found: Iterable[Unreferenced]) -> None:
+    """Remove what a run found unreferenced, unless that changed meanwhile."""
+    for files in found:
+        log = logs.of(files.format)
+        gone = files.files if log is None else log.forget(files)
         each(storage, storage.delete, gone)
         storage.flush_folders(gone)
         # Only in the lake's own folder: in a table, another writer may just have created an empty

@@ -12,7 +12,7 @@ from singer_spark.state.choice import (
     check_owner,
     chosen_state,
     kept_elsewhere,
-    place_of,
+    location_of,
 )
 from singer_spark.state.run_log import (
     ABORTED,
@@ -22,13 +22,13 @@ from singer_spark.state.run_log import (
     read_entry,
     run_ids,
 )
+from target_spark_lake.commit.abandonment import abandon, abandonment_report, check_abandoned
 from target_spark_lake.commit.checkpoint_file import take_over
-from target_spark_lake.commit.giving_up import check_given_up, give_up, giving_up_report
 from target_spark_lake.commit.journal import ROLLED_BACK, aborted_body, decide, head, rewritten
 from target_spark_lake.commit.lock import RunLock, take_lock
 from target_spark_lake.commit.publish import publish, remove_late_copies
 from target_spark_lake.error_codes import LakeCode
-from target_spark_lake.intake.batch_places import sweep_batches
+from target_spark_lake.intake.batch_locations import sweep_batches
 from target_spark_lake.table.table_record import release_claims
 
 if TYPE_CHECKING:
@@ -57,8 +57,8 @@ class Recovery:
         decided: Ids of all decided runs, newest first.
         signed: The run that last wrote the state in a place outside the bucket: its journal proves
             whose place it is.
-        given_up: For a run given up on request: its id, the run that took it back, why, and what is
-            lost; else None.
+        abandoned: For a run abandoned on request: its id, the run that took it back, why, and what
+            is lost; else None.
     """
 
     last: RunEntry | None
@@ -68,16 +68,16 @@ class Recovery:
     rolled_back: tuple[str, ...]
     decided: tuple[str, ...]
     signed: str | None = None
-    given_up: Mapping[str, Any] | None = None
+    abandoned: Mapping[str, Any] | None = None
 
 
 def recover(
-    lock: RunLock, store: StateStore, *, may_move: bool = True, giving_up: str | None = None
+    lock: RunLock, store: StateStore, *, may_move: bool = True, abandoning: str | None = None
 ) -> Recovery:
     """Finish committed runs, undo uncommitted ones, and remove what dead runs staged and no run can
     resume from.
 
-    A state kept elsewhere is moved to the store if `may_move`; the committed run `giving_up` is
+    A state kept elsewhere is moved to the store if `may_move`; the committed run `abandoning` is
     taken back if it can't be published.
     """
     storage, layout = lock.storage, lock.layout
@@ -86,9 +86,9 @@ def recover(
     )
     decided = tuple(run_ids(storage, layout.runs))
     last = last_committed(storage, layout.runs, decided)
-    if last is not None and place_of(last) != store.place and not may_move:
+    if last is not None and location_of(last) != store.location and not may_move:
         raise kept_elsewhere(layout.pipeline, store, last)
-    given_up = check_given_up(storage, layout, giving_up, last) if giving_up else None
+    abandoned = check_abandoned(storage, layout, abandoning, last) if abandoning else None
     signed = check_owner(storage, layout.pipeline, store)
     store.register()
     finished = None
@@ -98,19 +98,19 @@ def recover(
             last = publish(lock, store, last)
             finished = last.run_id
         except UnpublishableError as reason:
-            if giving_up != last.run_id:
+            if abandoning != last.run_id:
                 raise
-            last = give_up(lock, store, last, reason)
-            given_up = giving_up_report(last)
+            last = abandon(lock, store, last, reason)
+            abandoned = abandonment_report(last)
     elif last is not None:
         remove_late_copies(storage, last)
     storage.sweep()
     for before in lock.earlier:
         _release_claims(storage, layout, before)
-    last, saved = _settle_state(lock, store, last)
+    last, saved = _resolve_state(lock, store, last)
     checkpoint = take_over(lock, saved.value if saved else None, last)
     lock.forget_earlier()
-    return Recovery(last, saved, checkpoint, finished, rolled_back, decided, signed, given_up)
+    return Recovery(last, saved, checkpoint, finished, rolled_back, decided, signed, abandoned)
 
 
 def _roll_back(storage: Storage, layout: Layout, before: LockEntry) -> bool:
@@ -135,7 +135,7 @@ def _release_claims(storage: Storage, layout: Layout, before: LockEntry) -> None
         release_claims(storage, before.run_id)
 
 
-def _settle_state(
+def _resolve_state(
     lock: RunLock, store: StateStore, last: RunEntry | None
 ) -> tuple[RunEntry | None, SavedState | None]:
     """Move the state to its store if the last run kept it elsewhere; each step may be repeated.
@@ -145,7 +145,7 @@ def _settle_state(
     storage, layout = lock.storage, lock.layout
     chosen = chosen_state(storage, layout.pipeline, store, last)
     saved = chosen.saved
-    if last is None or place_of(last) == store.place:
+    if last is None or location_of(last) == store.location:
         return last, saved
     lock.ensure_held()
     if (
@@ -157,11 +157,11 @@ def _settle_state(
             LakeCode.CHANGED_BESIDE,
             f"something else wrote to {store.origin} while the state was brought there; run again",
         )
-    moved = rewritten(storage, layout, last, store.place)
+    moved = rewritten(storage, layout, last, store.location)
     if saved is not None:
-        places = chosen.moves_from, store.place or IN_THE_BUCKET
-        logger.info("The state of pipeline %s moved from %s to %s.", layout.pipeline, *places)
-    if store.place is not None:
+        locations = chosen.moves_from, store.location or IN_THE_BUCKET
+        logger.info("The state of pipeline %s moved from %s to %s.", layout.pipeline, *locations)
+    if store.location is not None:
         # So that nobody edits a state that is no longer read.
         storage.delete(layout.state)
     return moved, saved
@@ -174,7 +174,7 @@ def free(
     ttl_seconds: float,
     *,
     force: bool,
-    giving_up: str | None = None,
+    abandoning: str | None = None,
 ) -> Recovery:
     """Take the pipeline only to finish or undo what the previous run left, then release it.
 
@@ -187,7 +187,7 @@ def free(
     """
     lock = take_lock(storage, layout, ttl_seconds, force=force, command="recover")
     try:
-        recovery = recover(lock, store, may_move=store.place is not None, giving_up=giving_up)
+        recovery = recover(lock, store, may_move=store.location is not None, abandoning=abandoning)
         sweep_batches(storage, layout)
         return recovery
     finally:

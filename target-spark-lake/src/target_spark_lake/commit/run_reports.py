@@ -10,7 +10,7 @@ from urllib.parse import unquote
 from singer_spark.core.messages import timestamp_text
 from singer_spark.core.setting_problems import nearest
 from singer_spark.errors import ConfigurationError
-from singer_spark.state.choice import kept_elsewhere, place_of
+from singer_spark.state.choice import kept_elsewhere, location_of
 from singer_spark.state.run_log import (
     COMMITTED,
     LAKE_FOLDER,
@@ -100,7 +100,7 @@ def state_now(storage: Storage, layout: Layout, store: StateStore) -> JSON:
     """
     source = StateSource(store, storage, layout.pipeline)
     last = source.last
-    if last is not None and store.place is None and place_of(last) is not None:
+    if last is not None and store.location is None and location_of(last) is not None:
         # Edits made there can't be seen from here.
         raise kept_elsewhere(layout.pipeline, store, last)
     saved = source.saved

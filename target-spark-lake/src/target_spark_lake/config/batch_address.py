@@ -32,7 +32,7 @@ class StoreAddress:
     """An object in a store; aliases of a scheme are unified, everything else is kept as spelled."""
 
     protocol: str
-    place: str
+    location: str
     path: str
 
 
@@ -57,12 +57,12 @@ def address_of(text: str) -> Address:
         raise ValueError("http(s) is never followed")
     if not rest.startswith("//"):
         raise ValueError("it is neither a path nor a URL")
-    place, _, path = rest[2:].partition("/")
-    if not place:
+    location, _, path = rest[2:].partition("/")
+    if not location:
         raise ValueError("it names no bucket")
     if {".", ".."} & {unquote(part) for part in path.split("/")} or "?versionId=" in path:
         raise ValueError("its key has '.', '..' or a version in it")
-    return StoreAddress(_ALIASES.get(protocol, protocol), place, path)
+    return StoreAddress(_ALIASES.get(protocol, protocol), location, path)
 
 
 def shown(text: str) -> str:

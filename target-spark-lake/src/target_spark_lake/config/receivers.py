@@ -39,7 +39,7 @@ class Receiver:
         return cls(given["url"], tuple(given.get("on", USUAL)))
 
     @property
-    def place(self) -> str:
+    def location(self) -> str:
         """The part of the URL that may be shown: scheme, host and port."""
         parts = urlsplit(self.url)
         return f"{parts.scheme}://{parts.netloc}"

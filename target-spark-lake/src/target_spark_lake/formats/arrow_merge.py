@@ -28,7 +28,7 @@ from target_spark_lake.formats.rules import (
     DELETED,
     DELETED_AT_COLUMN,
     GONE,
-    PLACE,
+    ROW_ID,
     VERDICT,
     Verdicts,
 )
@@ -38,8 +38,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from singer_spark.store.storage import Storage
-    from target_spark_lake.formats.merge_engine import Contest
-    from target_spark_lake.formats.placed_files import PlacedFile
+    from target_spark_lake.formats.merge_engine import Conflict
+    from target_spark_lake.formats.numbered_files import NumberedFile
     from target_spark_lake.table.changes import StagedFile
     from target_spark_lake.table.file_statistics import FileStatistics
 
@@ -82,51 +82,51 @@ class ArrowMerge:
     def _rows(self) -> ArrowRows:
         return ArrowRows(self.storage)
 
-    def resolve(self, contest: Contest) -> Verdicts:
+    def resolve(self, conflict: Conflict) -> Verdicts:
         """What becomes of each row.
 
         Some ranges of keys after each other, so that memory has a bound.
         """
-        parts = [self._resolved(contest, each) for each in self._ranges(contest)]
-        decided = pa.concat_tables(parts).sort_by(PLACE)
+        parts = [self._resolved(conflict, each) for each in self._ranges(conflict)]
+        decided = pa.concat_tables(parts).sort_by(ROW_ID)
         gone, deleted = (pc.sum(decided[name]).as_py() or 0 for name in (GONE, DELETED))
         return Verdicts(decided, _counts(decided), gone, deleted)
 
-    def _resolved(self, contest: Contest, keys: KeyRange) -> pa.Table:
+    def _resolved(self, conflict: Conflict, keys: KeyRange) -> pa.Table:
         """The verdicts on rows of these keys."""
-        rules = contest.rules
-        incoming = list(self._contenders(contest, contest.brought, RUN, keys))
-        found = [*incoming, *self._of_table(contest, incoming, keys)]
-        found += self._contenders(contest, contest.present or (), PRESENT, keys)
+        rules = conflict.rules
+        incoming = list(self._rows_in_conflict(conflict, conflict.incoming, RUN, keys))
+        found = [*incoming, *self._of_table(conflict, incoming, keys)]
+        found += self._rows_in_conflict(conflict, conflict.present or (), PRESENT, keys)
         tables = [pa.Table.from_batches([each]) for each in found]
         return resolve(
             pa.concat_tables(tables, promote_options="default")
             if tables
-            else pa.table({PLACE: []}),
+            else pa.table({ROW_ID: []}),
             rules,
         )
 
-    def _contenders(
+    def _rows_in_conflict(
         self,
-        contest: Contest,
-        files: Sequence[PlacedFile],
+        conflict: Conflict,
+        files: Sequence[NumberedFile],
         side: int,
         keys: KeyRange,
         may_hold: Callable[[FileStatistics], bool] | None = None,
     ) -> Iterator[pa.RecordBatch]:
-        rules = contest.rules
-        columns = contest.columns(rules.keys if side == PRESENT else rules.columns)
+        rules = conflict.rules
+        columns = conflict.columns(rules.keys if side == PRESENT else rules.columns)
         for file in files:
             for rows in self._rows.read(file, columns, may_hold):
                 yield keys.filtered(contenders(rows, rules, side))
 
     def _of_table(
-        self, contest: Contest, incoming: Sequence[pa.RecordBatch], keys: KeyRange
+        self, conflict: Conflict, incoming: Sequence[pa.RecordBatch], keys: KeyRange
     ) -> Iterator[pa.RecordBatch]:
         """The contenders of the table: those with keys of the run, unless all are examined."""
-        rules = contest.rules
+        rules = conflict.rules
         if rules.examines_all:
-            yield from self._contenders(contest, contest.candidates, TABLE, keys)
+            yield from self._rows_in_conflict(conflict, conflict.candidates, TABLE, keys)
             return
         names = key_names(rules) if incoming else []
         sent = {name: pa.chunked_array([each.column(name) for each in incoming]) for name in names}
@@ -135,23 +135,26 @@ class ArrowMerge:
             for name, each in sent.items()
             if not pa.types.is_nested(each.type)
         }
-        for rows in self._contenders(
-            contest, contest.candidates, TABLE, keys, contest.keys.may_be_in
+        for rows in self._rows_in_conflict(
+            conflict, conflict.candidates, TABLE, keys, conflict.keys.may_be_in
         ):
             for name, values in known.items():
                 rows = rows.filter(pc.is_in(rows.column(name), value_set=values))
             if rows.num_rows:
                 yield rows
 
-    def _ranges(self, contest: Contest) -> list[KeyRange]:
+    def _ranges(self, conflict: Conflict) -> list[KeyRange]:
         """Ranges of the first column of the key, each with about as many rows as may be compared at
         once.
         """
-        examined = (*contest.brought, *(contest.candidates if contest.rules.examines_all else ()))
-        files = (*examined, *(contest.present or ()))
+        examined = (
+            *conflict.incoming,
+            *(conflict.candidates if conflict.rules.examines_all else ()),
+        )
+        files = (*examined, *(conflict.present or ()))
         count = -(-sum(file.rows for file in files) // KEYS_AT_ONCE)
-        name = contest.rules.keys[0]
-        first = contest.columns([name])
+        name = conflict.rules.keys[0]
+        first = conflict.columns([name])
         if (
             count <= 1
             or isinstance(first.types[name], Array | Struct)
@@ -164,13 +167,13 @@ class ArrowMerge:
         values = pc.unique(pa.chunked_array(some).drop_null())
         values = values.take(pc.sort_indices(values))
         cuts = (
-            [values[place * len(values) // count] for place in range(1, count)]
+            [values[row_id * len(values) // count] for row_id in range(1, count)]
             if len(values) >= count
             else []
         )
         return [KeyRange(low, high) for low, high in pairwise([None, *cuts, None])]
 
-    def undeleted(self, files: Sequence[PlacedFile]) -> int:
+    def undeleted(self, files: Sequence[NumberedFile]) -> int:
         """Number of rows that are not marked as deleted."""
         return sum(
             rows.column(DELETED_AT).null_count
@@ -189,7 +192,7 @@ class ArrowMerge:
 
 
 def _counts(decided: pa.Table) -> dict[int, dict[str, int]]:
-    numbers = file_numbers(decided[PLACE].combine_chunks())
+    numbers = file_numbers(decided[ROW_ID].combine_chunks())
     table = pa.table({"number": numbers, VERDICT: decided[VERDICT]})
     found: dict[int, dict[str, int]] = {}
     for row in table.group_by(["number", VERDICT]).aggregate([([], "count_all")]).to_pylist():

@@ -1,4 +1,4 @@
-"""Reading of rows with their places in this process, some of a row group at a time."""
+"""Reading of rows with their row ids in this process, some of a row group at a time."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from target_spark_lake.columns.lake_parquet import BATCH_ROWS, batches, footer_f
 from target_spark_lake.columns.partitioning import value_of
 from target_spark_lake.columns.staged_metadata import POSITION
 from target_spark_lake.columns.stored_group import stored_groups
-from target_spark_lake.formats.rules import PLACE, ROW_BITS
+from target_spark_lake.formats.rules import ROW_BITS, ROW_ID
 from target_spark_lake.table.file_statistics import (
     ColumnRange,
     FileStatistics,
-    column_places,
+    column_indexes,
     group_range,
 )
 
@@ -32,22 +32,22 @@ if TYPE_CHECKING:
     from singer_spark.core.lake_type import Struct
     from singer_spark.store.storage import Storage
     from target_spark_lake.columns.stored_group import StoredGroup
-    from target_spark_lake.formats.placed_files import PlacedFile
+    from target_spark_lake.formats.numbered_files import NumberedFile
 
 
 @dataclass(frozen=True)
 class ArrowRows:
-    """Reads rows with their places."""
+    """Reads rows with their row ids."""
 
     storage: Storage
 
     def read(
         self,
-        file: PlacedFile,
+        file: NumberedFile,
         columns: Struct,
         may_hold: Callable[[FileStatistics], bool] | None = None,
     ) -> Iterator[pa.RecordBatch]:
-        """Read these columns of the rows, widened if the file is older, and `PLACE`.
+        """Read these columns of the rows, widened if the file is older, and `ROW_ID`.
 
         Row groups of which `may_hold` is false, by their statistics of these columns, are left out.
         """
@@ -55,20 +55,23 @@ class ArrowRows:
             if may_hold is None or may_hold(group.statistics(columns)):
                 yield from group.read(columns)
 
-    def groups(self, file: PlacedFile) -> Iterator[PlacedGroup]:
+    def groups(self, file: NumberedFile) -> Iterator[NumberedGroup]:
         """The row groups of a file; each is read before the next one is taken."""
         with open_parquet(self.storage, file.path) as source:
             opened = _OpenFile(file, source, opened_parquet(source))
             first = 0
             for number in range(opened.parquet.metadata.num_row_groups):
-                group = PlacedGroup(opened, number, first)
+                group = NumberedGroup(opened, number, first)
                 yield group
                 first += group.rows
 
-    def table(self, files: list[PlacedFile], columns: Struct) -> pa.Table:
-        """All rows of several files, with these columns and `PLACE`."""
+    def table(self, files: list[NumberedFile], columns: Struct) -> pa.Table:
+        """All rows of several files, with these columns and `ROW_ID`."""
         schema = pa.schema(
-            [*(pa.field(each.name, arrow_type(each.type)) for each in columns), (PLACE, pa.int64())]
+            [
+                *(pa.field(each.name, arrow_type(each.type)) for each in columns),
+                (ROW_ID, pa.int64()),
+            ]
         )
         return pa.Table.from_batches(
             [rows for file in files for rows in self.read(file, columns)], schema
@@ -77,7 +80,7 @@ class ArrowRows:
 
 @dataclass(frozen=True)
 class _OpenFile:
-    placed: PlacedFile
+    numbered: NumberedFile
     source: IO[bytes]
     parquet: ParquetFile
 
@@ -87,7 +90,7 @@ class _OpenFile:
 
     @cached_property
     def leaves(self) -> dict[str, int | None]:
-        return column_places(self.parquet.metadata)
+        return column_indexes(self.parquet.metadata)
 
     @cached_property
     def stored(self) -> dict[Struct, list[StoredGroup | None]]:
@@ -96,13 +99,15 @@ class _OpenFile:
 
     def names(self, columns: Struct) -> list[str]:
         """Those of the columns that are inside the file."""
-        placed = self.placed
-        inside = (each.name for each in placed.columns if each.name in columns.types)
-        return [name for name in inside if name not in placed.folder_texts and name in self.present]
+        numbered = self.numbered
+        inside = (each.name for each in numbered.columns if each.name in columns.types)
+        return [
+            name for name in inside if name not in numbered.folder_texts and name in self.present
+        ]
 
 
 @dataclass(frozen=True)
-class PlacedGroup:
+class NumberedGroup:
     """A row group of an open file; `first` is the number of its first row in the file."""
 
     _file: _OpenFile
@@ -117,7 +122,7 @@ class PlacedGroup:
     @property
     def spans(self) -> list[tuple[int, int]]:
         """The least and the greatest place of its rows, in each part of the file."""
-        numbers = self._file.placed.numbers
+        numbers = self._file.numbered.numbers
         ends = [begun for begun, _ in numbers[1:]] + [self.first + self.rows]
         parts = [
             (max(begun, self.first), min(end, self.first + self.rows), (number << ROW_BITS) - begun)
@@ -141,17 +146,17 @@ class PlacedGroup:
         None if it must be decoded.
         """
         file = self._file
-        if file.placed.positioned:
+        if file.numbered.positioned:
             return None
         if columns not in file.stored:
             file.stored[columns] = stored_groups(
-                file.source, footer_for(columns), file.placed.folders
+                file.source, footer_for(columns), file.numbered.folders
             )
         return file.stored[columns][self.number] if file.stored[columns] else None
 
     def read(self, columns: Struct) -> Iterator[pa.RecordBatch]:
-        """Its rows, with these columns and `PLACE`."""
-        file, names = self._file.placed, self._file.names(columns)
+        """Its rows, with these columns and `ROW_ID`."""
+        file, names = self._file.numbered, self._file.names(columns)
         wanted = [*names, POSITION] if file.positioned else names
         start = self.first
         for rows in self._batches(wanted):
@@ -161,7 +166,7 @@ class PlacedGroup:
                 kind = file.columns.types[name]
                 value = pa.scalar(value_of(file.folder_texts[name], kind), arrow_type(kind))
                 rows = rows.append_column(name, pa.repeat(value, rows.num_rows))
-            yield fitted(rows, columns).append_column(PLACE, _places(file.numbers, positions))
+            yield fitted(rows, columns).append_column(ROW_ID, _row_ids(file.numbers, positions))
             start = last
 
     def _batches(self, names: list[str]) -> Iterator[pa.RecordBatch]:
@@ -171,15 +176,17 @@ class PlacedGroup:
             return
         # Of a file that has none of the columns, the number of rows is all that counts.
         for start in range(0, self.rows, BATCH_ROWS):
-            yield pa.record_batch({PLACE: pa.nulls(min(BATCH_ROWS, self.rows - start), pa.int64())})
+            yield pa.record_batch(
+                {ROW_ID: pa.nulls(min(BATCH_ROWS, self.rows - start), pa.int64())}
+            )
 
 
-def _places(numbers: Sequence[tuple[int, int]], positions: pa.Array) -> pa.Array:
-    """The places of rows at these positions in a file with these parts."""
+def _row_ids(numbers: Sequence[tuple[int, int]], positions: pa.Array) -> pa.Array:
+    """The row ids of rows at these positions in a file with these parts."""
     (begun, number), *others = numbers
-    places = pc.add(positions, (number << ROW_BITS) - begun)
+    row_ids = pc.add(positions, (number << ROW_BITS) - begun)
     for row, number in others:
-        places = pc.if_else(
-            pc.greater_equal(positions, row), pc.add(positions, (number << ROW_BITS) - row), places
+        row_ids = pc.if_else(
+            pc.greater_equal(positions, row), pc.add(positions, (number << ROW_BITS) - row), row_ids
         )
-    return places
+    return row_ids

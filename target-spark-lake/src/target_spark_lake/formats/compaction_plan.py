@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from target_spark_lake.layout import file_age, file_place
+from target_spark_lake.layout import file_age, sort_prefix
 from target_spark_lake.table.row_order import Parts, own_parts
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from singer_spark.store.files import FileInfo
 
 # Each compaction of an already compacted file makes its name longer; disks take 255 bytes.
-LONGEST_PLACE = 180
+LONGEST_PREFIX = 180
 # To look up a row's order, all parts of its file are searched.
 MOST_PARTS = 256
 # Divisors of the target size: files below are joined by `compact`, and by the runs themselves.
@@ -49,9 +49,9 @@ class Join:
     stretches: Mapping[str, int] = field(repr=False)
 
     @property
-    def place(self) -> str:
+    def sort_prefix(self) -> str:
         """The prefix of the new files' names."""
-        return file_place(self.files[-1].path)
+        return sort_prefix(self.files[-1].path)
 
     @property
     def is_ordered_by_name(self) -> bool:
@@ -104,14 +104,14 @@ def planned_joins(
         for group in _groups(members, parts_of, stretches, file_bytes, share)
         if len(group) > 1
     ]
-    return [join for join in found if len(join.place) <= LONGEST_PLACE]
+    return [join for join in found if len(join.sort_prefix) <= LONGEST_PREFIX]
 
 
 def _stretches(
     folders: Mapping[str, Sequence[FileInfo]], parts_of: Mapping[str, Parts]
 ) -> dict[str, int]:
     """Numbers for files of a folder, equal if no other folder received rows between them."""
-    places = sorted(
+    sort_prefixes = sorted(
         (part.file, folder)
         for folder in folders
         for file in folders[folder]
@@ -119,7 +119,7 @@ def _stretches(
     )
     found: dict[str, int] = {}
     number, last = 0, ""
-    for name, folder in places:
+    for name, folder in sort_prefixes:
         number += folder != last
         last = folder
         found[name] = number

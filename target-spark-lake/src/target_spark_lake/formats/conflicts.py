@@ -22,8 +22,8 @@ from target_spark_lake.formats.rules import (
     GONE,
     LAST_VALUES,
     MARK,
-    PLACE,
     ROW_BITS,
+    ROW_ID,
     TAKER,
     VALUES,
     VERDICT,
@@ -46,7 +46,7 @@ def contenders(rows: pa.RecordBatch, rules: MergeRules, side: int) -> pa.RecordB
     """Reduce rows to the columns of the decision, under names that no user's column has.
 
     Args:
-        rows: Columns `MergeRules.columns` and `PLACE`; of a key that is still in the source, the
+        rows: Columns `MergeRules.columns` and `ROW_ID`; of a key that is still in the source, the
             key alone.
         rules: How to decide between the rows of a key.
         side: Whose rows they are.
@@ -65,12 +65,12 @@ def contenders(rows: pa.RecordBatch, rules: MergeRules, side: int) -> pa.RecordB
     columns["is_marked"] = marked
     partial = side == RUN and rules.unchanged
     columns["partial"] = pc.is_valid(rows.column(UNCHANGED)) if partial else _no(rows.num_rows)
-    columns[PLACE] = rows.column(PLACE)
+    columns[ROW_ID] = rows.column(ROW_ID)
     return _with_side(columns, side)
 
 
 def resolve(rows: pa.Table, rules: MergeRules) -> pa.Table:
-    """Decide what becomes of each row: `PLACE`, `VERDICT`, `GONE`, `DELETED`, `TAKER` of each that
+    """Decide what becomes of each row: `ROW_ID`, `VERDICT`, `GONE`, `DELETED`, `TAKER` of each that
     does not stay.
 
     Args:
@@ -80,7 +80,7 @@ def resolve(rows: pa.Table, rules: MergeRules) -> pa.Table:
         rules: How to decide between the rows of a key.
     """
     if not rows.num_rows:
-        of_rows = [(PLACE, pa.int64()), (VERDICT, pa.string())]
+        of_rows = [(ROW_ID, pa.int64()), (VERDICT, pa.string())]
         return pa.schema(
             [*of_rows, (GONE, pa.bool_()), (DELETED, pa.bool_()), (TAKER, pa.int64())]
         ).empty_table()
@@ -111,9 +111,9 @@ def key_codes(keys: Sequence[pa.Array]) -> pa.Array:
     return reduce(_paired, map(_code, keys))
 
 
-def file_numbers(places: pa.Array) -> pa.Array:
+def file_numbers(row_ids: pa.Array) -> pa.Array:
     """The numbers above the rows' bits."""
-    return pc.shift_right(places, ROW_BITS)
+    return pc.shift_right(row_ids, ROW_BITS)
 
 
 def over_groups(values: pa.Array, groups: pa.Array) -> pa.Array:
@@ -195,13 +195,13 @@ def _taking_part(rows: pa.Table, rules: MergeRules) -> pa.Array | None:
 
 
 def _judged(rows: pa.Table, rules: MergeRules) -> pa.Table:
-    groups, place = _code(_whole(rows, "group")), _whole(rows, PLACE)
+    groups, row_id = _code(_whole(rows, "group")), _whole(rows, ROW_ID)
     of_run, is_marked = pc.equal(_whole(rows, SIDE), RUN), _whole(rows, "is_marked")
     is_delete, below, gone = pc.and_(of_run, is_marked), _whole(rows, "below"), _whole(rows, "gone")
     ages = _inherited(rows, groups, is_delete, rules)
     # The number of each row in the order of age; of the same age, the one that came last is the
     # newest.
-    order = _positions(pa.table({"age": ages, "place": place}), ["age", "place"])
+    order = _positions(pa.table({"age": ages, "row_id": row_id}), ["age", "row_id"])
     best = pc.equal(order, over_groups(order, groups))
     wins = pc.or_(best, _keyless(rows, rules))
     unseen = pc.invert(over_groups(of_run, groups))
@@ -220,8 +220,8 @@ def _judged(rows: pa.Table, rules: MergeRules) -> pa.Table:
         pc.and_(pc.equal(_whole(rows, SIDE), TABLE), pc.invert(is_marked)), groups
     )
     is_last = reduce(pc.and_, [best, was_there, reduce(pc.or_, [removed, is_delete, leaves])])
-    best_place = over_groups(pc.if_else(best, place, pa.scalar(None, pa.int64())), groups)
-    came_before = pc.and_(pc.invert(is_delete), pc.less(place, best_place))
+    best_row_id = over_groups(pc.if_else(best, row_id, pa.scalar(None, pa.int64())), groups)
+    came_before = pc.and_(pc.invert(is_delete), pc.less(row_id, best_row_id))
     deleted = over_groups(pc.and_(best, is_delete), groups)
     marks_deletes = rules.deletes and not rules.hard_delete
     if marks_deletes:
@@ -237,8 +237,8 @@ def _judged(rows: pa.Table, rules: MergeRules) -> pa.Table:
         fills = pc.and_(pc.and_(lacks, wins), pc.invert(pc.or_(removed, leaves)))
         verdict = pc.if_else(fills, FILL, verdict)
     gives = pc.is_in(verdict, value_set=pa.array([VALUES, LAST_VALUES]))
-    taker = pc.if_else(gives, best_place, pa.scalar(None, pa.int64()))
-    decided = {PLACE: place, VERDICT: verdict, GONE: only_gone, DELETED: is_last, TAKER: taker}
+    taker = pc.if_else(gives, best_row_id, pa.scalar(None, pa.int64()))
+    decided = {ROW_ID: row_id, VERDICT: verdict, GONE: only_gone, DELETED: is_last, TAKER: taker}
     return pa.table(decided).filter(pc.is_valid(verdict))
 
 
@@ -251,9 +251,9 @@ def _inherited(
 
     These are deletes without a cursor, and rows committed late: their database holds no newer ones.
     """
-    version, place = _whole(rows, "version"), _whole(rows, PLACE)
+    version, row_id = _whole(rows, "version"), _whole(rows, ROW_ID)
     if not rules.versions:
-        version = pa.nulls(len(place), pa.int64())
+        version = pa.nulls(len(row_id), pa.int64())
     cursors = [
         _sortable(_whole(rows, name), is_number=of in rules.numbers)
         for name, of in zip(_cursor_names(rules), rules.cursor, strict=True)
@@ -263,8 +263,8 @@ def _inherited(
         return ages
     # The greatest age of a key's rows so far, itself left out, in the order in which they came.
     most = pc.add(pc.max(ages), 1) if len(ages) else 1
-    both = pa.table({"group": groups, "place": place})
-    came = pc.sort_indices(both, [("group", "ascending"), ("place", "ascending")])
+    both = pa.table({"group": groups, "row_id": row_id})
+    came = pc.sort_indices(both, [("group", "ascending"), ("row_id", "ascending")])
     in_order, own = groups.take(came), ages.take(came)
     highest = pc.cumulative_max(pc.add(pc.multiply(in_order, most), own))
     before = pa.concat_arrays(
@@ -276,7 +276,7 @@ def _inherited(
     for cursor in cursors:
         blind = pc.and_(blind, pc.is_null(cursor.take(came)))
     is_late = pc.is_in(
-        file_numbers(place).take(came), value_set=pa.array(sorted(rules.late), pa.int64())
+        file_numbers(row_id).take(came), value_set=pa.array(sorted(rules.late), pa.int64())
     )
     is_late = pc.and_kleene(is_late, pc.greater(newest, own))
     takes = pc.and_kleene(

@@ -10,7 +10,7 @@ from singer_spark.core.lake_type import Struct
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from target_spark_lake.formats.placed_files import PlacedFile
+    from target_spark_lake.formats.numbered_files import NumberedFile
     from target_spark_lake.formats.rewriting import Rewrite
     from target_spark_lake.formats.rules import MergeRules, Verdicts
     from target_spark_lake.formats.staged_keys import StagedKeys
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Contest:
+class Conflict:
     """The files of which rows are compared.
 
     Attributes:
         rules: How to decide between the rows of a key.
         types: All columns of the rows.
-        brought: The run's files.
+        incoming: The run's files.
         candidates: The table's files that may hold affected rows.
         present: Files with the keys still in the source; None if they are not known.
         keys: What is known about the run's keys.
@@ -32,9 +32,9 @@ class Contest:
 
     rules: MergeRules
     types: Struct
-    brought: Sequence[PlacedFile]
-    candidates: Sequence[PlacedFile]
-    present: Sequence[PlacedFile] | None
+    incoming: Sequence[NumberedFile]
+    candidates: Sequence[NumberedFile]
+    present: Sequence[NumberedFile] | None
     keys: StagedKeys
 
     def columns(self, names: Sequence[str]) -> Struct:
@@ -45,10 +45,10 @@ class Contest:
 class MergeEngine(Protocol):
     """Decides and rewrites."""
 
-    def resolve(self, contest: Contest) -> Verdicts:
+    def resolve(self, conflict: Conflict) -> Verdicts:
         """What becomes of each row (`conflicts.resolve`)."""
 
-    def undeleted(self, files: Sequence[PlacedFile]) -> int:
+    def undeleted(self, files: Sequence[NumberedFile]) -> int:
         """Number of rows of the table's files that are not marked as deleted."""
 
     def rewrite(self, rewrite: Rewrite, verdicts: Verdicts | None) -> list[StagedFile]:

@@ -13,17 +13,17 @@ from singer_spark.core.metadata_columns import DELETED_AT, TABLE_VERSION
 from singer_spark.engine.engine import AUTO, LOCAL, SPARK, check_pandas
 from singer_spark.engine.session import import_pyspark
 from target_spark_lake.columns.staged_metadata import CONTROL_COLUMNS, merging_columns
-from target_spark_lake.formats.merge_engine import Contest
-from target_spark_lake.formats.placed_files import (
-    PlacedFile,
-    brought_files,
+from target_spark_lake.formats.file_pruning import prune_files
+from target_spark_lake.formats.merge_engine import Conflict
+from target_spark_lake.formats.numbered_files import (
+    NumberedFile,
+    incoming_files,
     table_files,
     undeleted_rows,
 )
 from target_spark_lake.formats.rewriting import Rewrite
 from target_spark_lake.formats.rules import DELETE, DROP, Verdicts
 from target_spark_lake.formats.stream_load import refuse_shrink
-from target_spark_lake.formats.survey import survey
 from target_spark_lake.layout import HISTORY, folder_name
 from target_spark_lake.table.table_index import TableIndex, file_statistics
 
@@ -54,12 +54,12 @@ class _Merge:
     def __init__(self, writer: TableWriter, load: StreamLoad) -> None:
         self._writer = writer
         self._load = load
-        self._found = found = survey(writer.run, load)
+        self._found = found = prune_files(writer.run, load)
         self._columns = _columns_after(load, found.rules)
         self._types = merging_columns(self._columns)
         self._foreign = load.record.foreign if load.record is not None else ()
         self._staged = {file.path: file for file in load.staged}
-        self._brought = brought_files(load.staged, self._types)
+        self._incoming = incoming_files(load.staged, self._types)
         stored = (
             columns_from_text(load.record.columns) if load.record is not None else self._columns
         )
@@ -106,9 +106,9 @@ class _Merge:
         return self._load.rows + of_table + sum(file.rows for file in present)
 
     def changes(self) -> tuple[TableChange, ...]:
-        if self._found.inserts_only and not any(map(self._needs_rewriting, self._brought)):
+        if self._found.inserts_only and not any(map(self._needs_rewriting, self._incoming)):
             return (self._change(self._load.staged, ()),)
-        verdicts = self._engine.resolve(self._contest)
+        verdicts = self._engine.resolve(self._conflict)
         try:
             self._refuse_too_many(verdicts.gone)
             self._refuse_shrink(verdicts)
@@ -119,13 +119,15 @@ class _Merge:
         return (final, self._history()) if self._load.schema.method.has_history else (final,)
 
     @property
-    def _contest(self) -> Contest:
+    def _conflict(self) -> Conflict:
         late = frozenset(
-            file.numbers[0][1] for file in self._brought if self._staged[file.path].late
+            file.numbers[0][1] for file in self._incoming if self._staged[file.path].late
         )
         rules, present = replace(self._found.rules, late=late), self._load.present
-        known = None if present is None else brought_files(present.files, present.columns)
-        return Contest(rules, self._types, self._brought, self._candidates, known, self._found.keys)
+        known = None if present is None else incoming_files(present.files, present.columns)
+        return Conflict(
+            rules, self._types, self._incoming, self._candidates, known, self._found.keys
+        )
 
     def _refuse_too_many(self, gone: int) -> None:
         """Check, before anything is written, that the source lacks no more rows than the user
@@ -166,7 +168,7 @@ class _Merge:
         )  # values of columns that the stream lacks are taken from replaced rows
         mixed = [
             file
-            for file in self._brought
+            for file in self._incoming
             if keeps or self._needs_rewriting(file) or verdicts.of_file(file.numbers)
         ]
         written: list[StagedFile] = []
@@ -184,14 +186,14 @@ class _Merge:
     def _rewrite(
         self,
         name: str,
-        brought: Sequence[PlacedFile],
-        opened: Sequence[PlacedFile] = (),
-        replaced: Sequence[PlacedFile] = (),
+        incoming: Sequence[NumberedFile],
+        opened: Sequence[NumberedFile] = (),
+        replaced: Sequence[NumberedFile] = (),
     ) -> Rewrite:
         run, settings, schema = self._writer.run, self._writer.settings, self._load.schema
         return Rewrite(
             opened,
-            brought,
+            incoming,
             replaced,
             keys=self._found.rules.keys,
             foreign=self._foreign,
@@ -223,7 +225,7 @@ class _Merge:
         """The change of the history table, which gets every version as it came."""
         table = f"{self._load.table}{HISTORY}"
         before = self._writer.run.current_record(self._load.schema.stream, table)
-        own = [file for file in self._brought if self._is_internal(file)]
+        own = [file for file in self._incoming if self._is_internal(file)]
         written: list[StagedFile] = []
         if own:
             written = self._engine.rewrite(self._rewrite("history", own), None)
@@ -237,18 +239,18 @@ class _Merge:
         change = self._writer.change(self._load, table, files, (), columns, before)
         return replace(change, records=0)
 
-    def _others(self, placed: Iterable[PlacedFile]) -> list[StagedFile]:
+    def _others(self, numbered: Iterable[NumberedFile]) -> list[StagedFile]:
         """The other staged files, to be published as they are."""
-        paths = {file.path for file in placed}
+        paths = {file.path for file in numbered}
         return [file for path, file in self._staged.items() if path not in paths]
 
-    def _needs_rewriting(self, file: PlacedFile) -> bool:
+    def _needs_rewriting(self, file: NumberedFile) -> bool:
         """Whether a staged file can't become the table's: the history needs it, or it must not be
         visible as it is.
         """
         return self._load.schema.method.has_history or self._is_internal(file)
 
-    def _is_internal(self, file: PlacedFile) -> bool:
+    def _is_internal(self, file: NumberedFile) -> bool:
         """Whether a staged file has columns that readers must not see, or lacks the hive folders it
         should be in.
         """

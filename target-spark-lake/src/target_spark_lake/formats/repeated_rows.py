@@ -27,10 +27,10 @@ from target_spark_lake.columns.lake_parquet import LakeFile
 from target_spark_lake.columns.partitioning import folder_values
 from target_spark_lake.error_codes import LakeCode
 from target_spark_lake.layout import folder_name
-from target_spark_lake.stage.place import StagingPlace
+from target_spark_lake.stage.staging_location import StagingLocation
 from target_spark_lake.stage.table_rewriter import columns_inside
 from target_spark_lake.table.changes import StagedFile
-from target_spark_lake.table.file_statistics import column_places, group_range
+from target_spark_lake.table.file_statistics import column_indexes, group_range
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -112,11 +112,11 @@ class _Comparison:
         staging = self._writer.run.staging_path(self._schema.stream)
         folder = f"{staging}/unrepeated/{folder_name(self._table)}"
         scratch = self._writer.scratch / "unrepeated" / folder_name(self._schema.stream)
-        place, name = (
-            StagingPlace.of(self._writer.run.storage, folder, scratch),
+        location, name = (
+            StagingLocation.of(self._writer.run.storage, folder, scratch),
             f"{number:05d}/rows.parquet",
         )
-        target, marks, kept = place.path(name), iter(repeated), 0
+        target, marks, kept = location.path(name), iter(repeated), 0
         with LakeFile(
             target, columns_inside(self._columns, file), self._writer.settings.compression
         ) as written:
@@ -164,13 +164,13 @@ class _Comparison:
         try:
             with open_parquet(self._writer.run.storage, file.path) as opened:
                 source = pyarrow.parquet.ParquetFile(opened)
-                place = column_places(source.metadata).get(self._key)
-                kind = source.schema_arrow.field(self._key).type if place is not None else None
+                location = column_indexes(source.metadata).get(self._key)
+                kind = source.schema_arrow.field(self._key).type if location is not None else None
                 for group in range(source.metadata.num_row_groups):
                     if (
                         not every
-                        and place is not None
-                        and self._is_below(source.metadata, group, place, kind)
+                        and location is not None
+                        and self._is_below(source.metadata, group, location, kind)
                     ):
                         continue
                     rows = source.read_row_group(group).combine_chunks()
@@ -184,8 +184,8 @@ class _Comparison:
                 f"{' '.join(str(error).split())}",
             ) from error
 
-    def _is_below(self, metadata: Any, group: int, place: int, kind: pa.DataType | None) -> bool:
-        high = group_range(metadata, group, place).high
+    def _is_below(self, metadata: Any, group: int, location: int, kind: pa.DataType | None) -> bool:
+        high = group_range(metadata, group, location).high
         bound = None if kind is None else self._bound(kind)
         if high is None or bound is None:
             return False

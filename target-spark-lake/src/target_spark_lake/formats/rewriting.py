@@ -31,12 +31,12 @@ from target_spark_lake.formats.rules import (
     FILL,
     LAST_VALUES,
     MARK,
-    PLACE,
+    ROW_ID,
     VALUES,
     VERDICT,
 )
 from target_spark_lake.stage.arrow_staging import stage_rows
-from target_spark_lake.stage.place import StagingPlace
+from target_spark_lake.stage.staging_location import StagingLocation
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
     from singer_spark.store.storage import Storage
     from target_spark_lake.columns.partitioning import Partitioning
-    from target_spark_lake.formats.placed_files import PlacedFile
+    from target_spark_lake.formats.numbered_files import NumberedFile
     from target_spark_lake.table.changes import StagedFile
 
 
@@ -54,7 +54,7 @@ def last_values(deleted: pa.Table, before: pa.Table, keys: Sequence[str]) -> pa.
     key.
     """
     theirs = _newest(deleted, before, keys)
-    own = {*keys, *METADATA_COLUMNS, PLACE}
+    own = {*keys, *METADATA_COLUMNS, ROW_ID}
     return _with(
         deleted,
         {
@@ -70,7 +70,7 @@ def completed(lacking: pa.Table, before: pa.Table, keys: Sequence[str]) -> pa.Ta
 
     A delete gets all values that it lacks.
     """
-    own = {*keys, *METADATA_COLUMNS, UNCHANGED, PLACE}
+    own = {*keys, *METADATA_COLUMNS, UNCHANGED, ROW_ID}
     is_delete = pc.is_valid(lacking[DELETED_AT])
     columns = {UNCHANGED: pa.nulls(lacking.num_rows, pa.string())}
     for name in (each for each in lacking.column_names if each not in own):
@@ -106,13 +106,13 @@ def _newest(rows: pa.Table, before: pa.Table, keys: Sequence[str]) -> pa.Array:
     own, others = codes.slice(0, rows.num_rows), codes.slice(rows.num_rows)
     if not before.num_rows:
         return pa.nulls(len(own), pa.int64())
-    order = pc.sort_indices(before, [(PLACE, "descending")])
+    order = pc.sort_indices(before, [(ROW_ID, "descending")])
     # The first one of its code is found.
     return order.take(pc.index_in(own, value_set=others.take(order)))
 
 
-def _take(values: pa.ChunkedArray, places: pa.Array) -> pa.Array:
-    return values.combine_chunks().take(places)
+def _take(values: pa.ChunkedArray, locations: pa.Array) -> pa.Array:
+    return values.combine_chunks().take(locations)
 
 
 def _lacks(texts: pa.ChunkedArray, name: str) -> pa.Array:
@@ -142,7 +142,7 @@ class Rewrite:
 
     Attributes:
         opened: The table's files of which some rows stay.
-        brought: The run's files that can't be published as they are.
+        incoming: The run's files that can't be published as they are.
         replaced: All of the table's files that are replaced.
         keys: The key's columns.
         foreign: Columns that the stream lacks: their values are taken from the rows of the same
@@ -157,9 +157,9 @@ class Rewrite:
         others: Files written again elsewhere, of which only the rows that complete others are read.
     """
 
-    opened: Sequence[PlacedFile]
-    brought: Sequence[PlacedFile]
-    replaced: Sequence[PlacedFile]
+    opened: Sequence[NumberedFile]
+    incoming: Sequence[NumberedFile]
+    replaced: Sequence[NumberedFile]
     keys: tuple[str, ...]
     foreign: Sequence[str]
     types: Struct
@@ -169,7 +169,7 @@ class Rewrite:
     codec: str
     file_bytes: int
     partitioning: Partitioning | None
-    others: Sequence[PlacedFile] = ()
+    others: Sequence[NumberedFile] = ()
 
 
 def staged_files(
@@ -182,21 +182,24 @@ def staged_files(
         ConfigurationError: there are too many hive folders.
         StorageError: files can't be read or written.
     """
-    place, names = StagingPlace.of(storage, rewrite.folder, scratch), list(rewrite.columns.types)
+    location, names = (
+        StagingLocation.of(storage, rewrite.folder, scratch),
+        list(rewrite.columns.types),
+    )
     rows = _new_rows(ArrowRows(storage), rewrite, verdicts)
     selected = (each if isinstance(each, StoredGroup) else each.select(names) for each in rows)
     stage_rows(
-        selected, place, rewrite.columns, rewrite.codec, rewrite.partitioning, rewrite.file_bytes
+        selected, location, rewrite.columns, rewrite.codec, rewrite.partitioning, rewrite.file_bytes
     )
-    return [file for file in place.bring(rewrite.partitioning) if file.rows]
+    return [file for file in location.bring(rewrite.partitioning) if file.rows]
 
 
 def _new_rows(
     read: ArrowRows, rewrite: Rewrite, verdicts: pa.Table | None
 ) -> Iterator[pa.RecordBatch | StoredGroup]:
-    brought = _brought(read, rewrite)
+    incoming = _incoming(read, rewrite)
     if verdicts is None:
-        yield from brought
+        yield from incoming
         return
     set_aside: dict[str, list[pa.RecordBatch]] = {
         name: [] for name in (FILL, VALUES, DELETE, LAST_VALUES)
@@ -220,7 +223,7 @@ def _new_rows(
             if file.positioned or decided.hold(group.spans):
                 for rows in group.read(rewrite.types):
                     decided.put_aside(rows, set_aside, (VALUES, LAST_VALUES))
-    for rows in brought:
+    for rows in incoming:
         yield from decided.kept(rows, rewrite, set_aside, tuple(set_aside))
     aside = {name: pa.Table.from_batches(rows) for name, rows in set_aside.items() if rows}
     for lacking, before, complete in (
@@ -232,7 +235,7 @@ def _new_rows(
             yield from complete(aside[lacking], known, rewrite.keys).to_batches()
 
 
-def _stored_alike(file: PlacedFile, rewrite: Rewrite) -> Struct | None:
+def _stored_alike(file: NumberedFile, rewrite: Rewrite) -> Struct | None:
     """The columns inside new files for this file's rows.
 
     None if its folders are not those of the new files.
@@ -247,42 +250,44 @@ def _stored_alike(file: PlacedFile, rewrite: Rewrite) -> Struct | None:
     )
 
 
-def _each(read: ArrowRows, files: Sequence[PlacedFile], types: Struct) -> Iterator[pa.RecordBatch]:
+def _each(
+    read: ArrowRows, files: Sequence[NumberedFile], types: Struct
+) -> Iterator[pa.RecordBatch]:
     for file in files:
         yield from read.read(file, types)
 
 
-def _brought(read: ArrowRows, rewrite: Rewrite) -> Iterator[pa.RecordBatch]:
+def _incoming(read: ArrowRows, rewrite: Rewrite) -> Iterator[pa.RecordBatch]:
     """The run's rows, with the values of columns that the stream lacks."""
     if not (rewrite.foreign and rewrite.replaced):
-        yield from _each(read, rewrite.brought, rewrite.types)
+        yield from _each(read, rewrite.incoming, rewrite.types)
         return
     keys = rewrite.keys
     wanted = [*keys, *rewrite.foreign]
     columns = Struct.of({name: rewrite.types.types[name] for name in wanted})
     sent = read.table(
-        list(rewrite.brought), Struct.of({name: columns.types[name] for name in keys})
+        list(rewrite.incoming), Struct.of({name: columns.types[name] for name in keys})
     )
     known = [
         rows.filter(pc.is_in(rows.column(keys[0]), value_set=pc.unique(sent[keys[0]])))
         for rows in _each(read, rewrite.replaced, columns)
     ]
     before = pa.Table.from_batches(known)
-    for rows in _each(read, rewrite.brought, rewrite.types):
+    for rows in _each(read, rewrite.incoming, rewrite.types):
         filled = filled_in(pa.Table.from_batches([rows]), before, keys, rewrite.foreign)
         yield from filled.to_batches()
 
 
 class _ByFile:
-    """Verdicts, found by the places of rows."""
+    """Verdicts, found by the row ids of rows."""
 
     def __init__(self, decided: pa.Table) -> None:
-        """Take verdicts in the order of their places."""
-        self._places = decided[PLACE].combine_chunks()
+        """Take verdicts in the order of their row ids."""
+        self._locations = decided[ROW_ID].combine_chunks()
         self._verdicts = decided[VERDICT].combine_chunks()
 
     def hold(self, spans: Sequence[tuple[int, int]]) -> bool:
-        """Whether there is a verdict on a row at a place in these spans."""
+        """Whether there is a verdict on a row at a row id in these spans."""
         return any(self._between(*span) for span in spans)
 
     def kept(
@@ -302,10 +307,12 @@ class _ByFile:
             return
         marked = pc.fill_null(pc.equal(verdicts, MARK), False)
         if pc.any(marked).as_py():
-            place = rows.schema.get_field_index(DELETED_AT)
-            moment = pa.scalar(rewrite.marked_at, rows.schema.field(place).type)
+            location = rows.schema.get_field_index(DELETED_AT)
+            moment = pa.scalar(rewrite.marked_at, rows.schema.field(location).type)
             rows = rows.set_column(
-                place, rows.schema.field(place), pc.if_else(marked, moment, rows.column(place))
+                location,
+                rows.schema.field(location),
+                pc.if_else(marked, moment, rows.column(location)),
             )
         stays = rows.filter(pc.or_(marked, pc.is_null(verdicts)))
         if stays.num_rows:
@@ -321,12 +328,14 @@ class _ByFile:
 
         Returns the verdict on each row, None if there is none.
         """
-        bounds = pc.min_max(rows.column(PLACE)).as_py()
+        bounds = pc.min_max(rows.column(ROW_ID)).as_py()
         decided = self._between(bounds["min"], bounds["max"]) if rows.num_rows else range(0)
         if not decided:
             return None
         first, last = decided.start, decided.stop
-        found = pc.index_in(rows.column(PLACE), value_set=self._places.slice(first, last - first))
+        found = pc.index_in(
+            rows.column(ROW_ID), value_set=self._locations.slice(first, last - first)
+        )
         verdicts = self._verdicts.slice(first, last - first).take(found)
         for name in wanted:
             is_meant = pc.fill_null(pc.equal(verdicts, name), False)
@@ -335,6 +344,6 @@ class _ByFile:
         return verdicts
 
     def _between(self, low: int, high: int) -> range:
-        """Which verdicts are on rows at places from `low` to `high`."""
-        every, at = range(len(self._places)), lambda number: self._places[number].as_py()
+        """Which verdicts are on rows at row ids from `low` to `high`."""
+        every, at = range(len(self._locations)), lambda number: self._locations[number].as_py()
         return range(bisect_left(every, low, key=at), bisect_right(every, high, key=at))

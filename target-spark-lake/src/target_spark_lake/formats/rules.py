@@ -1,6 +1,6 @@
 """What a merge decides, and by which rules; the decision itself is `conflicts.resolve`.
 
-A row is identified by its *place*: places of the run's rows count up from 0 in the order in which
+A row is identified by its *row id*: row ids of the run's rows count up from 0 in the order in which
 they came, those of the table's rows are below 0, lower for older ones.
 """
 
@@ -21,9 +21,9 @@ from singer_spark.core.metadata_columns import (
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-# A file has fewer rows than this: the bits of a place above these are the number of its file.
+# A file has fewer rows than this: the bits of a row id above these are the number of its file.
 ROW_BITS = 32
-PLACE = "_spark_lake_place"
+ROW_ID = "_spark_lake_row_id"
 VERDICT = "_spark_lake_verdict"
 GONE = "_spark_lake_gone"
 DELETED = "_spark_lake_deleted"
@@ -55,7 +55,7 @@ class MergeRules:
             the run did not
             send either, are deleted.
         unchanged: Whether rows of the run may name columns whose values they leave unchanged.
-        late: Numbers of the run's files whose rows were committed late (places without the row's
+        late: Numbers of the run's files whose rows were committed late (row ids without the row's
             bits).
     """
 
@@ -89,9 +89,9 @@ class Verdicts:
     """The result of the decision.
 
     Attributes:
-        rows: `PLACE` and `VERDICT` of each row that does not stay as it is, in the engine's form.
-        by_number: Number of such rows for each verdict, by the part of their places above the row's
-            bits.
+        rows: `ROW_ID` and `VERDICT` of each row that does not stay as it is, in the engine's form.
+        by_number: Number of such rows for each verdict, by the part of their row ids above the
+            row's bits.
         gone: Undeleted table rows that have a verdict only because the source lacks their keys.
         deleted: Keys that had an undeleted row in the table and no longer have one, for whatever
             reason.
@@ -103,8 +103,8 @@ class Verdicts:
     deleted: int = 0
 
     def of_file(self, numbers: Sequence[tuple[int, int]]) -> dict[str, int]:
-        """Number of rows per verdict in a file whose places have these numbers
-        (`PlacedFile.numbers`).
+        """Number of rows per verdict in a file whose row ids have these numbers
+        (`NumberedFile.numbers`).
         """
         found: Counter[str] = Counter()
         for _, number in numbers:

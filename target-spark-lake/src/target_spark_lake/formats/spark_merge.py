@@ -33,15 +33,15 @@ from target_spark_lake.formats.conflicts import (
     key_names,
     resolve,
 )
-from target_spark_lake.formats.placed_files import divided
+from target_spark_lake.formats.numbered_files import divided
 from target_spark_lake.formats.rewriting import Rewrite, staged_files
 from target_spark_lake.formats.rules import (
     DELETED,
     DELETED_AT_COLUMN,
     GONE,
     LAST_VALUES,
-    PLACE,
     ROW_BITS,
+    ROW_ID,
     TAKER,
     VALUES,
     VERDICT,
@@ -56,8 +56,8 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
     from singer_spark.store.storage import Storage
-    from target_spark_lake.formats.merge_engine import Contest
-    from target_spark_lake.formats.placed_files import PlacedFile
+    from target_spark_lake.formats.merge_engine import Conflict
+    from target_spark_lake.formats.numbered_files import NumberedFile
     from target_spark_lake.formats.rules import MergeRules
     from target_spark_lake.table.changes import StagedFile
     from target_spark_lake.table.file_statistics import FileStatistics
@@ -67,18 +67,18 @@ if TYPE_CHECKING:
 # A task holds this many of the keys that it compares.
 KEYS_OF_A_TASK = 500_000
 _VERDICTS = columns_from_text(
-    {PLACE: "bigint", VERDICT: "string", GONE: "boolean", DELETED: "boolean", TAKER: "bigint"}
+    {ROW_ID: "bigint", VERDICT: "string", GONE: "boolean", DELETED: "boolean", TAKER: "bigint"}
 )
 _OWN = columns_from_text(
     {
         "version": "bigint",
         "is_marked": "boolean",
         "partial": "boolean",
-        PLACE: "bigint",
+        ROW_ID: "bigint",
         SIDE: "tinyint",
     }
 )
-# A task that rewrites files, and the number above the row's bits in the places of rows that it
+# A task that rewrites files, and the number above the row's bits in the row ids of rows that it
 # needs.
 _TASK, _NUMBER = "task", "number"
 
@@ -95,17 +95,20 @@ class SparkMerge:
         """Let the session's tasks call this package."""
         send_along(self.session, target_spark_lake)
 
-    def resolve(self, contest: Contest) -> Verdicts:
+    def resolve(self, conflict: Conflict) -> Verdicts:
         """What becomes of each row; the result is persisted, as it is read several times."""
-        rules = contest.rules
-        may_hold = None if rules.examines_all else contest.keys.may_be_in
-        rows = self._contenders(contest, contest.brought, RUN)
-        if contest.candidates:
-            rows = rows.unionByName(self._contenders(contest, contest.candidates, TABLE, may_hold))
-        if contest.present is not None:
-            rows = rows.unionByName(self._contenders(contest, contest.present, PRESENT))
+        rules = conflict.rules
+        may_hold = None if rules.examines_all else conflict.keys.may_be_in
+        rows = self._rows_in_conflict(conflict, conflict.incoming, RUN)
+        if conflict.candidates:
+            rows = rows.unionByName(
+                self._rows_in_conflict(conflict, conflict.candidates, TABLE, may_hold)
+            )
+        if conflict.present is not None:
+            rows = rows.unionByName(self._rows_in_conflict(conflict, conflict.present, PRESENT))
         count = sum(
-            file.rows for file in (*contest.brought, *contest.candidates, *(contest.present or ()))
+            file.rows
+            for file in (*conflict.incoming, *conflict.candidates, *(conflict.present or ()))
         )
         by_key = rows.repartition(max(1, -(-count // KEYS_OF_A_TASK)), *key_names(rules))
         decided = by_key.mapInArrow(partial(_resolved, rules), spark_columns(_VERDICTS))
@@ -118,26 +121,26 @@ class SparkMerge:
                 F.count_if(GONE).alias("gone"),
                 F.count_if(DELETED).alias("deleted"),
             )
-            counts = decided.groupBy(_number(PLACE), VERDICT).agg(*sums).collect()
+            counts = decided.groupBy(_number(ROW_ID), VERDICT).agg(*sums).collect()
         by_number: dict[int, dict[str, int]] = {}
         for row in counts:
             by_number.setdefault(row[_NUMBER], {})[row[VERDICT]] = row["rows"]
         gone, deleted = (sum(row[name] for row in counts) for name in ("gone", "deleted"))
         return Verdicts(decided, by_number, gone, deleted)
 
-    def _contenders(
+    def _rows_in_conflict(
         self,
-        contest: Contest,
-        files: Sequence[PlacedFile],
+        conflict: Conflict,
+        files: Sequence[NumberedFile],
         side: int,
         may_hold: MayHold | None = None,
     ) -> DataFrame:
-        rules = contest.rules
-        columns = contest.columns(rules.keys if side == PRESENT else rules.columns)
-        shape = _contender_columns(rules, contest.types)
+        rules = conflict.rules
+        columns = conflict.columns(rules.keys if side == PRESENT else rules.columns)
+        shape = _compared_columns(rules, conflict.types)
         return self._read(files, columns, partial(_contending, rules, side, shape), shape, may_hold)
 
-    def undeleted(self, files: Sequence[PlacedFile]) -> int:
+    def undeleted(self, files: Sequence[NumberedFile]) -> int:
         """Number of rows that are not marked as deleted."""
         rows = self._read(
             files, DELETED_AT_COLUMN, partial(fitted, columns=DELETED_AT_COLUMN), DELETED_AT_COLUMN
@@ -146,7 +149,7 @@ class SparkMerge:
 
     def _read(
         self,
-        files: Sequence[PlacedFile],
+        files: Sequence[NumberedFile],
         columns: Struct,
         made: Callable[[pa.RecordBatch], pa.RecordBatch],
         shape: Struct,
@@ -176,27 +179,27 @@ class SparkMerge:
         """
         tasks: dict[int, set[int]] = defaultdict(set)
         for task, part in enumerate(parts):
-            for file in (*part.opened, *part.brought):
+            for file in (*part.opened, *part.incoming):
                 for _, number in file.numbers:
                     tasks[number].add(task)
         pairs = [(task, number) for number, some in tasks.items() for task in some]
         columns = {_TASK: [task for task, _ in pairs], _NUMBER: [number for _, number in pairs]}
         known = F.broadcast(sent_rows(self.session, columns))
-        own = verdicts.select(_number(PLACE), PLACE, VERDICT)
-        taken = verdicts.where(F.col(TAKER).isNotNull()).select(_number(TAKER), PLACE, VERDICT)
+        own = verdicts.select(_number(ROW_ID), ROW_ID, VERDICT)
+        taken = verdicts.where(F.col(TAKER).isNotNull()).select(_number(TAKER), ROW_ID, VERDICT)
         # A row that completes one of its own file is there twice, which changes nothing.
-        return own.unionByName(taken).join(known, _NUMBER).select(_TASK, PLACE, VERDICT)
+        return own.unionByName(taken).join(known, _NUMBER).select(_TASK, ROW_ID, VERDICT)
 
     def release(self, verdicts: Verdicts) -> None:
         """Let the session forget the verdicts."""
         verdicts.rows.unpersist()
 
 
-def _number(place: str) -> Column:
-    return F.shiftright(place, ROW_BITS).alias(_NUMBER)
+def _number(row_id: str) -> Column:
+    return F.shiftright(row_id, ROW_BITS).alias(_NUMBER)
 
 
-def _contender_columns(rules: MergeRules, types: Struct) -> Struct:
+def _compared_columns(rules: MergeRules, types: Struct) -> Struct:
     cursors = {f"cursor{number}": types.types[name] for number, name in enumerate(rules.cursor)}
     keys = {name: types.types[key] for name, key in zip(key_names(rules), rules.keys, strict=True)}
     return Struct.of({**keys, **cursors, **_OWN.types})
@@ -210,7 +213,7 @@ def _contending(
 
 def _made(
     storage: Storage,
-    groups: Sequence[Sequence[PlacedFile]],
+    groups: Sequence[Sequence[NumberedFile]],
     columns: Struct,
     made: Callable[[pa.RecordBatch], pa.RecordBatch],
     may_hold: MayHold | None,
@@ -232,8 +235,8 @@ def _parts(rewrite: Rewrite, verdicts: Verdicts | None) -> list[Rewrite]:
     """What each task writes again: files of about the size of a new one, those of a hive folder
     together.
     """
-    brought = {file.path for file in rewrite.brought}
-    files = [*sorted(rewrite.opened, key=lambda file: file.folders), *rewrite.brought]
+    incoming = {file.path for file in rewrite.incoming}
+    files = [*sorted(rewrite.opened, key=lambda file: file.folders), *rewrite.incoming]
     counts = {
         file.path: {} if verdicts is None else verdicts.of_file(file.numbers) for file in files
     }
@@ -243,12 +246,12 @@ def _parts(rewrite: Rewrite, verdicts: Verdicts | None) -> list[Rewrite]:
     parts = []
     for number, group in enumerate(divided(files, rewrite.file_bytes)):
         own = {file.path for file in group}
-        came = [file for file in group if file.path in brought]
+        came = [file for file in group if file.path in incoming]
         parts.append(
             replace(
                 rewrite,
-                opened=[file for file in group if file.path not in brought],
-                brought=came,
+                opened=[file for file in group if file.path not in incoming],
+                incoming=came,
                 # Only rows of the run take values from others.
                 replaced=rewrite.replaced if came else (),
                 others=[file for file in givers if file.path not in own] if came else (),
@@ -275,9 +278,9 @@ def _rewritten(
     rows, files = pa.Table.from_batches(found), []
     for task in pc.unique(rows[_TASK]).to_pylist():
         verdicts = None
-        if PLACE in rows.column_names:
-            verdicts = rows.filter((pc.field(_TASK) == task) & pc.field(PLACE).is_valid()).sort_by(
-                PLACE
+        if ROW_ID in rows.column_names:
+            verdicts = rows.filter((pc.field(_TASK) == task) & pc.field(ROW_ID).is_valid()).sort_by(
+                ROW_ID
             )
         part = replace(parts[task], folder=f"{parts[task].folder}-{attempt}")
         files += staged_files(storage, part, verdicts, scratch.with_name(f"{scratch.name}-{task}"))

@@ -16,7 +16,7 @@ from target_spark_lake.table.file_statistics import (
     BOUND_TYPES,
     ColumnRange,
     FileStatistics,
-    column_places,
+    column_indexes,
     group_range,
 )
 
@@ -136,12 +136,12 @@ def _range_of(column: pa.ChunkedArray) -> ColumnRange:
 
 
 def _of_groups(metadata: FileMetaData, keys: tuple[str, ...]) -> list[tuple[ColumnRange, ...]]:
-    found = column_places(metadata)
-    places = [found.get(name) for name in keys]
+    found = column_indexes(metadata)
+    indexes = [found.get(name) for name in keys]
     return [
         tuple(
-            ColumnRange() if place is None else group_range(metadata, group, place)
-            for place in places
+            ColumnRange() if index is None else group_range(metadata, group, index)
+            for index in indexes
         )
         for group in range(metadata.num_row_groups)
     ]

@@ -127,7 +127,7 @@ def _uniform_change(
     stay = sorted(set(run.table_files(table)) - set(change.retire), key=file_age)
     if stay:
         logger.info(
-            "stream %s: %d file(s) of %s are brought to its new columns", stream, len(stay), table
+            "stream %s: %d file(s) of %s are incoming to its new columns", stream, len(stay), table
         )
     replaced = _rewriter(writer, stream, table, "table", columns_from_text(record.columns)).table(
         table, stay

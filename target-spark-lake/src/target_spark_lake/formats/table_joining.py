@@ -31,7 +31,7 @@ from target_spark_lake.columns.partitioning import folder_names, folder_values
 from target_spark_lake.error_codes import LakeCode
 from target_spark_lake.formats.compaction_plan import Join, planned_joins
 from target_spark_lake.layout import JOINED, table_folders
-from target_spark_lake.stage.place import StagingPlace
+from target_spark_lake.stage.staging_location import StagingLocation
 from target_spark_lake.stage.table_rewriter import columns_inside
 from target_spark_lake.table.changes import StagedFile
 from target_spark_lake.table.row_order import Parts, cut_parts, in_parts, joined_parts, read_parts
@@ -109,11 +109,11 @@ class FileJoiner:
 
         A file ends before a further row group would make it too large.
         """
-        place = StagingPlace.of(self.storage, self.folder, self.scratch)
+        location = StagingLocation.of(self.storage, self.folder, self.scratch)
         group, wanted = next(groups, None), self.file_bytes
         for number in count():
             file = f"{name}/{number:05d}.parquet"
-            path, target = place.path(file), f"{self.folder}/{file}"
+            path, target = location.path(file), f"{self.folder}/{file}"
             before = size = rows = 0
             with LakeFile(path, columns, self.codec) as writer:
                 while (
@@ -127,10 +127,10 @@ class FileJoiner:
                     del group  # before the next one is read
                     group = next(groups, None)
             size = path.stat().st_size
-            if place.local is not None:
+            if location.local is not None:
                 self.storage.upload(path, target)
                 path.unlink()
-            yield StagedFile(target, rows, size, join.partition, place=join.place)
+            yield StagedFile(target, rows, size, join.partition, place=join.sort_prefix)
             if group is None:
                 return
 

@@ -1,8 +1,8 @@
 """`spark-lake vacuum`: removes what no reader of a kept version needs, as a journalled run of its
 own.
 
-Expendable files are determined before the commit, and recorded in the journal. They are removed
-after it, by whichever process finishes the run, if they are still expendable then. No row, no
+Unreferenced files are determined before the commit, and recorded in the journal. They are removed
+after it, by whichever process finishes the run, if they are still unreferenced then. No row, no
 state, and no table's current version changes.
 """
 
@@ -25,8 +25,8 @@ from singer_spark.state.run_log import (
 )
 from singer_spark.store.at_once import each
 from target_spark_lake.commit.journal import FAILED
-from target_spark_lake.intake.batch_places import forgotten_batches, storage_time, sweep_batches
-from target_spark_lake.table.changes import Commit, Expendable
+from target_spark_lake.intake.batch_locations import forgotten_batches, storage_time, sweep_batches
+from target_spark_lake.table.changes import Commit, Unreferenced
 from target_spark_lake.table.table_record import records_of
 from target_spark_lake.table_logs.table_log import TableLogs
 
@@ -51,13 +51,13 @@ class Vacuumed:
     """
 
     before: datetime
-    tables: tuple[Expendable, ...]
-    rejected: Expendable
-    journals: Expendable
-    batches: Expendable
+    tables: tuple[Unreferenced, ...]
+    rejected: Unreferenced
+    journals: Unreferenced
+    batches: Unreferenced
 
     @property
-    def of_the_run(self) -> tuple[Expendable, ...]:
+    def of_the_run(self) -> tuple[Unreferenced, ...]:
         """All that the journal names.
 
         Batches that no run took are removed at the end of any run.
@@ -87,7 +87,7 @@ def vacuum(run: PipelineRun, store: StateStore, age: timedelta) -> Vacuumed:
         found = to_vacuum(run.storage, run.layout, store, moment, age)
         if found.of_the_run:
             too_late_to_stop()
-            run.commit(Commit(expendable=found.of_the_run))
+            run.commit(Commit(unreferenced=found.of_the_run))
             return found
     with run.failing():
         sweep_batches(run.storage, run.layout)
@@ -105,7 +105,7 @@ def to_vacuum(
     """
     logs, before = TableLogs(storage, layout), now - age
     tables = [
-        log.expendable(table, record, before)
+        log.unreferenced(table, record, before)
         for table, record in records_of(storage, layout.pipeline).items()
         # A table without a log consists of its files, and keeps none that its readers don't see.
         if (log := logs.of(record.format)) is not None
@@ -118,9 +118,9 @@ def to_vacuum(
     return Vacuumed(
         before,
         tuple(found for found in tables if found.files or found.details),
-        Expendable.of(_rejected(storage, layout, before)),
-        Expendable.of(_journals(storage, layout, store, before)),
-        Expendable.of(batches),
+        Unreferenced.of(_rejected(storage, layout, before)),
+        Unreferenced.of(_journals(storage, layout, store, before)),
+        Unreferenced.of(batches),
     )
 
 

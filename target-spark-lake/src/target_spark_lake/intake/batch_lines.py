@@ -20,8 +20,8 @@ from target_spark_lake.intake.singer_lines import LONGEST_LINE, RecordLines
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from target_spark_lake.intake.batch_locations import BatchLocation
     from target_spark_lake.intake.batch_message import BatchFile, BatchMessage
-    from target_spark_lake.intake.batch_places import BatchPlace
 
 PIECE_BYTES = 1 << 22
 GZIP_MAGIC, PARQUET_MAGIC = b"\x1f\x8b", b"PAR1"
@@ -35,7 +35,7 @@ LIKELY_EXPANSION, LIKELY_EXPANDED_MB = 100, 1024
 
 
 def json_lines(
-    batch: BatchMessage, file: BatchFile, place: BatchPlace, most_mb: int | None = None
+    batch: BatchMessage, file: BatchFile, location: BatchLocation, most_mb: int | None = None
 ) -> Iterator[RecordLines]:
     """The records of a file of JSON lines; a compressed one may expand to so many megabytes.
 
@@ -46,7 +46,7 @@ def json_lines(
     """
     head, tail = record_frame(batch)
     rows = 0
-    for data in _whole_lines(batch.stream, file.shown, place, most_mb):
+    for data in _whole_lines(batch.stream, file.shown, location, most_mb):
         lines = data.count(b"\n")
         framed = head + data[:-1].replace(b"\n", tail + head) + tail
         yield RecordLines(batch.stream, framed, lines, rows + 1, file.shown)
@@ -73,11 +73,13 @@ def frame_members(batch: BatchMessage) -> dict[str, str]:
     }
 
 
-def _whole_lines(stream: str, name: str, place: BatchPlace, most_mb: int | None) -> Iterator[bytes]:
+def _whole_lines(
+    stream: str, name: str, location: BatchLocation, most_mb: int | None
+) -> Iterator[bytes]:
     """Pieces of whole lines, each with its newline, without blank lines."""
     rest: list[bytes] = []
     waiting, is_first = 0, True
-    for piece in _pieces(stream, name, place, most_mb):
+    for piece in _pieces(stream, name, location, most_mb):
         if is_first:
             piece, is_first = piece.removeprefix(_BOM), False
         end = piece.rfind(b"\n") + 1
@@ -105,8 +107,10 @@ def _without_blank(lines: bytes) -> bytes:
     return lines
 
 
-def _pieces(stream: str, name: str, place: BatchPlace, most_mb: int | None) -> Iterator[bytes]:
-    with open_parquet(place.storage, place.path) as file:
+def _pieces(
+    stream: str, name: str, location: BatchLocation, most_mb: int | None
+) -> Iterator[bytes]:
+    with open_parquet(location.storage, location.path) as file:
         magic = file.read(len(PARQUET_MAGIC))
         file.seek(0)
         if magic == PARQUET_MAGIC:
@@ -117,7 +121,7 @@ def _pieces(stream: str, name: str, place: BatchPlace, most_mb: int | None) -> I
         # Decided by its bytes: singer-sdk compresses whatever its message says.
         is_compressed = magic.startswith(GZIP_MAGIC)
         source = cast("IO[bytes]", gzip.GzipFile(fileobj=file)) if is_compressed else file
-        likely = max(place.size * LIKELY_EXPANSION, LIKELY_EXPANDED_MB * MEGABYTE)
+        likely = max(location.size * LIKELY_EXPANSION, LIKELY_EXPANDED_MB * MEGABYTE)
         most, expanded = likely if most_mb is None else most_mb * MEGABYTE, 0
         try:
             while piece := source.read(PIECE_BYTES):
@@ -125,7 +129,7 @@ def _pieces(stream: str, name: str, place: BatchPlace, most_mb: int | None) -> I
                 if is_compressed and expanded > most:
                     raise ProtocolError(
                         LakeCode.BATCH_FILE_TOO_LARGE,
-                        f"stream {stream}: batch file {name} expands from {place.size} bytes to "
+                        f"stream {stream}: batch file {name} expands from {location.size} bytes to "
                         "more than "
                         f"{most // MEGABYTE} MB; nothing was published. If that is right, set "
                         "batch_max_expanded_mb",

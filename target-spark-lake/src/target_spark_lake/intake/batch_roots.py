@@ -49,7 +49,7 @@ class BatchRoots:
         # Several threads look for the files of a manifest.
         self._lock = threading.Lock()
 
-    def places(
+    def locations(
         self, stream: str, url: str
     ) -> tuple[list[tuple[Storage, str]], ProtocolError | None]:
         """The locations that a name may mean, the likelier first, and the error to raise if no file
@@ -69,16 +69,18 @@ class BatchRoots:
         readings = address.readings if isinstance(address, DiskAddress) else (address,)
         refusal, found = None, []
         for reading in readings:
-            place = self._on_disk(reading) if isinstance(reading, str) else self._in_store(reading)
-            if place is None:
+            location = (
+                self._on_disk(reading) if isinstance(reading, str) else self._in_store(reading)
+            )
+            if location is None:
                 refusal = self._refusal(
                     stream, url, "it is in none of the places that BATCH messages may name"
                 )
-            elif _is_private(place[1]):
+            elif _is_private(location[1]):
                 reason = f"of a lake's own folder only files below {BATCHES} may be named"
                 refusal = self._refusal(stream, url, reason)
             else:
-                found.append(place)
+                found.append(location)
         if refusal is not None and not found:
             raise refusal
         return found, refusal
@@ -135,9 +137,9 @@ def _below(path: str, folder: str) -> str:
 
 def _key_below(address: StoreAddress, root: StoreAddress) -> str:
     prefix = root.path.rstrip("/") + "/" if root.path.strip("/") else ""
-    if (address.protocol, address.place) != (
+    if (address.protocol, address.location) != (
         root.protocol,
-        root.place,
+        root.location,
     ) or not address.path.startswith(prefix):
         return ""
     return address.path[len(prefix) :]

@@ -22,8 +22,8 @@ from target_spark_lake.table.parquet_files import open_batch_file
 if TYPE_CHECKING:
     from collections.abc import Container, Iterator
 
+    from target_spark_lake.intake.batch_locations import BatchLocation
     from target_spark_lake.intake.batch_message import BatchFile, BatchMessage
-    from target_spark_lake.intake.batch_places import BatchPlace
 
 ROWS_AT_ONCE = 1 << 14
 BYTES_AT_ONCE = 1 << 26
@@ -32,7 +32,7 @@ _MEMBERS = {"_sdc_extracted_at": "time_extracted", TABLE_VERSION: "version"}
 
 
 def parquet_lines(
-    batch: BatchMessage, file: BatchFile, place: BatchPlace, texts: Container[str] = ()
+    batch: BatchMessage, file: BatchFile, location: BatchLocation, texts: Container[str] = ()
 ) -> Iterator[RecordLines]:
     """The records of a Parquet file.
 
@@ -47,7 +47,7 @@ def parquet_lines(
     """
     rows = 0
     with open_batch_file(
-        place.storage, place.path, f"stream {batch.stream}: batch file {file.shown}"
+        location.storage, location.path, f"stream {batch.stream}: batch file {file.shown}"
     ) as whole:
         file.check_rows(batch.stream, whole.metadata.num_rows)
         for part in (part for each in whole.iter_batches(ROWS_AT_ONCE) for part in _parts(each)):

@@ -89,7 +89,7 @@ class SpooledBatch:
             self._file.close()
             self._file = None
 
-    def place_of(self, line: bytes) -> str | None:
+    def location_of(self, line: bytes) -> str | None:
         """Where a line first occurred, in words: in the input or a batch file.
 
         Scans the file, so only for errors.

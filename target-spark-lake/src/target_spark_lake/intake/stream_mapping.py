@@ -120,17 +120,17 @@ class StreamMapping:
 
 
 def _parsed(line: bytes, lines: RecordLines, number: int) -> JSON:
-    place = f"{lines.file} line" if lines.file else "input line"
+    location = f"{lines.file} line" if lines.file else "input line"
     try:
         message = from_json(line)
     except (ValueError, RecursionError, InvalidOperation) as error:
         raise ProtocolError(
             LakeCode.INPUT_MALFORMED,
-            f"stream {lines.stream}: {place} {number} is not JSON: {error}",
+            f"stream {lines.stream}: {location} {number} is not JSON: {error}",
         ) from error
     if not isinstance(message, dict) or not isinstance(message.get("record"), dict):
         raise ProtocolError(
             LakeCode.INPUT_MALFORMED,
-            f"stream {lines.stream}: {place} {number} has no record object",
+            f"stream {lines.stream}: {location} {number} has no record object",
         )
     return message

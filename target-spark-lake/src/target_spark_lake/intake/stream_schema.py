@@ -53,7 +53,7 @@ class StreamSchema:
         keeps_deletes: Whether deletes reported by the tap are rows of the lake: without their mark
             they would look like
             any others, so the mark's column is not optional metadata.
-        texts: How the table's columns of text hold values, as soon as that is settled.
+        texts: How the table's columns of text hold values, as soon as that is resolved.
         is_replaced: Whether this run replaces the table, whatever its load method does else.
         sent_since: The replication key from which on the table may have rows that are sent again;
             None: it has none.

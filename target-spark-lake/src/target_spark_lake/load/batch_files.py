@@ -15,8 +15,12 @@ from typing import TYPE_CHECKING
 
 from singer_spark.errors import StorageError
 from target_spark_lake.intake.batch_lines import json_lines
+from target_spark_lake.intake.batch_locations import (
+    BatchLocation,
+    BatchLocations,
+    remove_batch_files,
+)
 from target_spark_lake.intake.batch_message import JSONL, BatchFile, BatchMessage
-from target_spark_lake.intake.batch_places import BatchPlace, BatchPlaces, remove_batch_files
 from target_spark_lake.intake.batch_roots import BatchRoots
 
 if TYPE_CHECKING:
@@ -56,9 +60,9 @@ class BatchFiles:
         self._spool = spool
         self._most_mb = settings.batch_max_expanded_mb
         roots = BatchRoots(run.storage, settings.batch_roots, settings.storage_options)
-        self._places = BatchPlaces(roots, run.storage)
+        self._locations = BatchLocations(roots, run.storage)
         self._jobs = 0
-        self._to_remove: list[BatchPlace] = []
+        self._to_remove: list[BatchLocation] = []
         self._explained: set[tuple[str, Way]] = set()
 
     def lines(self, batch: BatchMessage) -> Iterator[RecordLines]:
@@ -78,8 +82,8 @@ class BatchFiles:
             return
         from target_spark_lake.stage.batch_judge import Way
 
-        assert sink.settled is not None
-        rules, plan = sink.settled.rules, sink.settled.plan()
+        assert sink.resolved is not None
+        rules, plan = sink.resolved.rules, sink.resolved.plan()
         for start in range(0, len(batch.files), FILES_AT_ONCE):
             files = batch.files[start : start + FILES_AT_ONCE]
             with ThreadPoolExecutor(FOOTERS_AT_ONCE, thread_name_prefix="footers") as pool:
@@ -89,7 +93,7 @@ class BatchFiles:
             for are_lines, group in groupby(found, lambda each: each[1].judgement.way is Way.LINES):
                 if are_lines:
                     for file, each in group:
-                        yield from self._lines(batch, file, each.place)
+                        yield from self._lines(batch, file, each.location)
                 else:
                     yield self._adopt(batch, sink, plan, tuple(each for _, each in group))
 
@@ -101,31 +105,32 @@ class BatchFiles:
     def clean(self) -> None:
         """Remove the tap's files named by messages, after the commit; a failure is only logged."""
         try:
-            storages = {id(place.storage): place.storage for place in self._to_remove}
+            storages = {id(location.storage): location.storage for location in self._to_remove}
             for storage in storages.values():
                 remove_batch_files(
-                    storage, [place.path for place in self._to_remove if place.storage is storage]
+                    storage,
+                    [location.path for location in self._to_remove if location.storage is storage],
                 )
         except StorageError as failure:
             logger.warning(
                 "Files of BATCH messages that are loaded could not all be removed: %s", failure
             )
 
-    def _find(self, stream: str, file: BatchFile) -> BatchPlace:
-        place = self._places.find(stream, file)
-        if place.is_ours:
-            self._to_remove.append(place)
-        return place
+    def _find(self, stream: str, file: BatchFile) -> BatchLocation:
+        location = self._locations.find(stream, file)
+        if location.is_ours:
+            self._to_remove.append(location)
+        return location
 
     def _lines(
-        self, batch: BatchMessage, file: BatchFile, place: BatchPlace
+        self, batch: BatchMessage, file: BatchFile, location: BatchLocation
     ) -> Iterator[RecordLines]:
         if batch.format == JSONL:
-            return json_lines(batch, file, place, self._most_mb)
+            return json_lines(batch, file, location, self._most_mb)
         from target_spark_lake.intake.parquet_lines import parquet_lines
 
         sink = self._batches.sinks.get(batch.stream)
-        return parquet_lines(batch, file, place, sink.schema.plain_texts if sink else ())
+        return parquet_lines(batch, file, location, sink.schema.plain_texts if sink else ())
 
     def _look(
         self, stream: str, plan: BatchPlan, rules: TypedRules | None, file: BatchFile
@@ -133,12 +138,16 @@ class BatchFiles:
         from target_spark_lake.stage.batch_judge import judge
         from target_spark_lake.stage.parquet_adoption import FoundFile
 
-        place = self._find(stream, file)
+        location = self._find(stream, file)
         judgement = judge(
-            place.storage, place.path, f"stream {stream}: batch file {file.shown}", plan, rules
+            location.storage,
+            location.path,
+            f"stream {stream}: batch file {file.shown}",
+            plan,
+            rules,
         )
         file.check_rows(stream, judgement.rows)
-        return FoundFile(file.shown, place, judgement)
+        return FoundFile(file.shown, location, judgement)
 
     def _log_reason(self, stream: str, files: Sequence[FoundFile]) -> None:
         """Say once a stream why its files do not become the table's as they are."""
@@ -157,7 +166,7 @@ class BatchFiles:
 
         scratch, late = self._spool / f"adopted-{self._jobs:05d}", sink.schema.late_rows
         self._jobs += 1
-        size = sum(each.place.size for each in files)
+        size = sum(each.location.size for each in files)
         self._batches.hand_over(
             sink,
             size,

@@ -19,8 +19,8 @@ from target_spark_lake.intake.spool import batch_bytes
 from target_spark_lake.intake.stream_schema import StreamSchema
 from target_spark_lake.intake.undeclared_members import undeclared_members
 from target_spark_lake.layout import HISTORY
-from target_spark_lake.load.settling import settle
-from target_spark_lake.load.sink import SettledStream, SinkStaging, StreamSink
+from target_spark_lake.load.sink import ResolvedStream, SinkStaging, StreamSink
+from target_spark_lake.load.stream_resolution import resolve
 from target_spark_lake.validate.quarantine import Quarantine
 
 if TYPE_CHECKING:
@@ -174,13 +174,13 @@ class Batches:
         """Refuse a stream whose table is to be another one's history, or the reverse."""
         streams = [*((sink.schema, sink.table) for sink in self.sinks.values()), (schema, table)]
         histories = {
-            f"{place}{HISTORY}": each for each, place in streams if each.method.has_history
+            f"{location}{HISTORY}": each for each, location in streams if each.method.has_history
         }
-        for each, place in streams:
-            if (keeper := histories.get(place)) is not None:
+        for each, location in streams:
+            if (keeper := histories.get(location)) is not None:
                 raise ConfigurationError(
                     LakeCode.TABLE_TAKEN,
-                    f"stream {each.stream}: its table would be {place}, where stream "
+                    f"stream {each.stream}: its table would be {location}, where stream "
                     f"{keeper.stream} keeps its history "
                     f"(load_method {keeper.load_method}); give one of them another `path` in "
                     "stream_options",
@@ -191,55 +191,55 @@ class Batches:
 
         Its batch goes on if the two can be staged together.
         """
-        known = next((settled for came, settled in sink.known if came == schema), None)
-        if known is None or sink.settled is None:
+        known = next((resolved for came, resolved in sink.known if came == schema), None)
+        if known is None or sink.resolved is None:
             sink.schema = schema.following(sink.schema)
         else:
             sink.schema = known.schema.following(sink.schema)
-            sink.settled = known.under(sink.schema, sink.settled)
+            sink.resolved = known.under(sink.schema, sink.resolved)
 
     def add(self, lines: RecordLines) -> None:
         """Add RECORD lines of one stream."""
         sink = self._known(lines.stream, f"input line {lines.first_line}: a RECORD")
-        if not sink.is_settled:
-            if sink.settled is None and (names := undeclared_members(sink.schema, lines)):
+        if not sink.is_resolved:
+            if sink.resolved is None and (names := undeclared_members(sink.schema, lines)):
                 logger.warning(UNDECLARED, lines.stream, names)
-            if self.settle(sink).by_spark:
+            if self.resolve(sink).by_spark:
                 self._staging.pool.start()
         self._staging.write(sink, lines)
         self._open[lines.stream] = sink
         if self._size(sink) >= self._limit(sink) * self._stretch:
             self._close(sink)
 
-    def settle(self, sink: StreamSink) -> SettledStream:
+    def resolve(self, sink: StreamSink) -> ResolvedStream:
         """The stream under its last SCHEMA, with its columns checked against the table."""
-        if sink.settled is None or not sink.is_settled:
-            settled = settle(sink, self._settings, self._run)
+        if sink.resolved is None or not sink.is_resolved:
+            resolved = resolve(sink, self._settings, self._run)
             sink.is_uniform = sink.is_uniform and (
-                not sink.staging or settled.columns == sink.columns
+                not sink.staging or resolved.columns == sink.columns
             )
-            sink.settled = settled
+            sink.resolved = resolved
             if sink.announced is not None:
-                sink.known.append((sink.announced, settled))
-        return sink.settled
+                sink.known.append((sink.announced, resolved))
+        return sink.resolved
 
     def check(self, sink: StreamSink) -> None:
         """Check a stream without records against its table, if it asks for another one than the
         last run did.
 
         Raises:
-            SingerSparkError: as `settle`, which its first record would raise.
+            SingerSparkError: as `resolve`, which its first record would raise.
         """
-        if not sink.is_settled and self._run.shapes.get(sink.schema.stream) not in (
+        if not sink.is_resolved and self._run.shapes.get(sink.schema.stream) not in (
             None,
             sink.shape(self._settings),
         ):
-            settle(replace(sink, settled=None, is_checked=True), self._settings, self._run)
+            resolve(replace(sink, resolved=None, is_checked=True), self._settings, self._run)
 
     def ready(self, stream: str) -> StreamSink:
-        """The settled sink of a stream whose records arrived in files."""
+        """The resolved sink of a stream whose records arrived in files."""
         sink = self._known(stream, "a BATCH")
-        self.settle(sink)
+        self.resolve(sink)
         return sink
 
     def hand_over(self, sink: StreamSink, size: int, job: Callable[[str], StagingJob]) -> None:

@@ -175,8 +175,8 @@ def _staged_part(sink: StreamSink, batches: int) -> StagedStream:
         else {}
     )
     texts = (
-        sink.settled.schema.texts
-        if sink.settled
+        sink.resolved.schema.texts
+        if sink.resolved
         else sink.adopted.texts
         if sink.adopted
         else NO_TEXTS

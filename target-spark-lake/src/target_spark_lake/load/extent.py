@@ -157,10 +157,10 @@ class WholeStreams:
         """What the run brought for a stream whose batches are all staged."""
         return StreamLoad(
             # Not a later SCHEMA without records: it may name columns that no staged file has.
-            sink.settled.schema if sink.settled else sink.schema,
+            sink.resolved.schema if sink.resolved else sink.schema,
             sink.table,
             sink.columns or Struct(()),
-            sink.settled.record if sink.settled else None,
+            sink.resolved.record if sink.resolved else None,
             sink.staged(),
             self.activated.get(sink.schema.stream),
             sink.is_uniform,

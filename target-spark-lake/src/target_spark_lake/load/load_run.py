@@ -284,8 +284,8 @@ class LoadRun:
         self._keys.close_all()
         whole = WholeStreams(self._activated, self._keys, extents)
         for sink in self._batches.loaded.values():
-            if not sink.is_settled and whole.may_change(sink):
-                self._batches.settle(sink)
+            if not sink.is_resolved and whole.may_change(sink):
+                self._batches.resolve(sink)
             self._batches.check(sink)
         self._pool.finish()
         rejected = rejected_records(self._run, self._batches.loaded, self._spool)

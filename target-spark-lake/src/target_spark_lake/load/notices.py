@@ -223,7 +223,7 @@ def _notify(
             what = {SCHEMA: "of a changed schema", LAG: "of a lag"}.get(
                 outcome, f"that a run {outcome}"
             )
-            logger.warning("notify: %s was not told %s: %s", receiver.place, what, problem)
+            logger.warning("notify: %s was not told %s: %s", receiver.location, what, problem)
 
 
 def _content(run: PipelineRun, notice: _Notice, run_id: str | None) -> JSON:

@@ -69,5 +69,5 @@ def log_rejected(run: PipelineRun, rejected: Mapping[str, StagedFile]) -> None:
     """Warn of the records that a committed run has left out, and say where they are."""
     message = "stream %s: %s invalid record(s) rejected, kept with the reason in %s"
     for stream, file in rejected.items():
-        place = f"{run.storage.url}/{run.layout.rejected(run.run_id, stream)}"
-        logger.warning(message, stream, f"{file.rows:,}", place)
+        location = f"{run.storage.url}/{run.layout.rejected(run.run_id, stream)}"
+        logger.warning(message, stream, f"{file.rows:,}", location)

@@ -34,14 +34,14 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class SettledStream:
+class ResolvedStream:
     """A stream under one SCHEMA, checked against its table: the input of every later step.
 
     Attributes:
         schema: The SCHEMA: key, load method, hive folders.
         record: The table before the run; None for a new one.
         columns: Every column of the run and, unless the table is replaced, of the table.
-        rows: How records become rows, with the times of settling.
+        rows: How records become rows, with the times of resolution.
         validator: Judges records not known to be valid.
         validates: Whether the user wants records to be validated.
         by_spark: Whether records are staged by Spark tasks rather than in this process.
@@ -66,8 +66,8 @@ class SettledStream:
             self.rows.columns, keys, self.rows.check, validate=self.validates, has_json_texts=texts
         )
 
-    def under(self, schema: StreamSchema, latest: SettledStream) -> SettledStream:
-        """The same under this SCHEMA, with the table's columns as they were settled last."""
+    def under(self, schema: StreamSchema, latest: ResolvedStream) -> ResolvedStream:
+        """The same under this SCHEMA, with the table's columns as they were resolved last."""
         rows = replace(self.rows, staged=latest.rows.staged)
         return replace(self, schema=schema, columns=latest.columns, rows=rows)
 
@@ -94,9 +94,9 @@ class StreamSink:
         rules: The user's rules for column changes.
         adopted: What a dead run had staged, and this run resumes from.
         announced: The last SCHEMA as it came.
-        settled: The stream settled under the last SCHEMA with records; None before the first
+        resolved: The stream resolved under the last SCHEMA with records; None before the first
             record.
-        known: The SCHEMAs with records as they came, and the stream settled under each: a tap may
+        known: The SCHEMAs with records as they came, and the stream resolved under each: a tap may
             repeat them in turn.
         batch: Lines not staged yet.
         staging: Futures of this run's own batches, in order.
@@ -114,8 +114,8 @@ class StreamSink:
     rules: EvolutionRules = field(default_factory=EvolutionRules)
     adopted: StagedStream | None = None
     announced: StreamSchema | None = None
-    settled: SettledStream | None = None
-    known: list[tuple[StreamSchema, SettledStream]] = field(default_factory=list)
+    resolved: ResolvedStream | None = None
+    known: list[tuple[StreamSchema, ResolvedStream]] = field(default_factory=list)
     batch: SpooledBatch | None = None
     staging: list[Future[StagedBatch]] = field(default_factory=list)
     is_uniform: bool = True
@@ -135,33 +135,33 @@ class StreamSink:
             if not name.startswith("_sdc_")
         }
         key = schema.key_properties if schema.merges else ()
-        place = self.table, settings.format, schema.partition_by, settings.schema_evolution
-        asked = [place, schema.load_method, key, properties, options.columns]
+        identity = self.table, settings.format, schema.partition_by, settings.schema_evolution
+        asked = [identity, schema.load_method, key, properties, options.columns]
         mark = blake2b(
             json.dumps(asked, sort_keys=True, default=str).encode(), digest_size=6
         ).hexdigest()
         return f"{mark} {self.table}"
 
     @property
-    def is_settled(self) -> bool:
-        """Whether the last SCHEMA has been settled."""
-        return self.settled is not None and self.settled.schema is self.schema
+    def is_resolved(self) -> bool:
+        """Whether the last SCHEMA has been resolved."""
+        return self.resolved is not None and self.resolved.schema is self.schema
 
     @property
     def variant(self) -> int:
-        """The place of the last SCHEMA among the `known` ones.
+        """The index of the last SCHEMA among the `known` ones.
 
         Their number if it is none of them.
         """
-        places = (
+        indexes = (
             number for number, (schema, _) in enumerate(self.known) if schema == self.announced
         )
-        return next(places, len(self.known))
+        return next(indexes, len(self.known))
 
     @property
     def columns(self) -> Struct | None:
         """The table's columns at this point of the run; None if no record came."""
-        return self.settled.columns if self.settled else None
+        return self.resolved.columns if self.resolved else None
 
     def staged(self, batches: int | None = None) -> tuple[StagedFile, ...]:
         """The adopted files and those of the first `batches`, by default of all; waits for them."""
@@ -196,29 +196,29 @@ class SinkStaging:
 
     def close(self, sink: StreamSink, quarantine: Quarantine | None = None) -> bool:
         """Submit the sink's batch; False if it has no lines."""
-        batch, settled = sink.batch, sink.settled
-        if batch is None or batch.rows == 0 or settled is None:
+        batch, resolved = sink.batch, sink.resolved
+        if batch is None or batch.rows == 0 or resolved is None:
             self.drop(sink)
             return False
         sink.batch = None
         batch.close()
-        known = [each.under(each.schema, settled) for _, each in sink.known] or [settled]
+        known = [each.under(each.schema, resolved) for _, each in sink.known] or [resolved]
         ways = {
             number: (known[number].plan(batch.received), known[number].validator)
             for number in batch.variants
         }
-        stream, late = settled.schema.stream, settled.schema.late_rows
+        stream, late = resolved.schema.stream, resolved.schema.late_rows
         self.hand_over(
             sink,
             batch.size,
             lambda folder: BatchJob(
-                stream, batch, ways, folder, quarantine, late, settled.by_spark
+                stream, batch, ways, folder, quarantine, late, resolved.by_spark
             ),
         )
         return True
 
     def hand_over(self, sink: StreamSink, size: int, job: Callable[[str], StagingJob]) -> None:
-        """Stage rows of a settled sink (`size` in bytes) by the job built for an unused staging
+        """Stage rows of a resolved sink (`size` in bytes) by the job built for an unused staging
         folder.
         """
         sink.size += size

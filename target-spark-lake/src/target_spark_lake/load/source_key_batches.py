@@ -18,8 +18,8 @@ from target_spark_lake.error_codes import LakeCode
 from target_spark_lake.formats.stream_load import PresentKeys
 from target_spark_lake.intake.spool import batch_bytes
 from target_spark_lake.intake.stream_schema import StreamSchema
-from target_spark_lake.load.settling import settle_keys
-from target_spark_lake.load.sink import SettledStream, SinkStaging, StreamSink
+from target_spark_lake.load.sink import ResolvedStream, SinkStaging, StreamSink
+from target_spark_lake.load.stream_resolution import resolve_keys
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -102,7 +102,7 @@ class KeyBatches:
         keys = self._keys[lines.stream]
         if keys.are_useless:
             return
-        self._settled(keys)
+        self._resolved(keys)
         self._staging.write(keys.sink, lines)
         if keys.sink.batch is not None and keys.sink.batch.size >= batch_bytes(keys.sink.size):
             self._staging.close(keys.sink)
@@ -132,21 +132,21 @@ class KeyBatches:
         keys = self._of(stream)
         if keys is None or keys.are_useless:
             return None
-        columns = self._settled(keys).columns
+        columns = self._resolved(keys).columns
         return PresentKeys(keys.sink.staged(), columns, self._settings.max_deletes_percent)
 
     def _of(self, stream: str | None) -> _Keys | None:
         return next((keys for keys in self._keys.values() if keys.of.schema.stream == stream), None)
 
-    def _settled(self, keys: _Keys) -> SettledStream:
+    def _resolved(self, keys: _Keys) -> ResolvedStream:
         sink, known = keys.sink, keys.of.schema.schema["properties"]
-        if sink.settled is None:
+        if sink.resolved is None:
             # With the types of the stream's own records, so that equal keys become equal values in
             # the lake.
             properties = {name: known[name] for name in sink.schema.key_properties}
             sink.schema = replace(sink.schema, schema={"type": "object", "properties": properties})
-            sink.settled = settle_keys(sink.schema, self._settings)
-        return sink.settled
+            sink.resolved = resolve_keys(sink.schema, self._settings)
+        return sink.resolved
 
 
 def _names(message: JSON, of: StreamSchema) -> tuple[str, ...]:

@@ -25,7 +25,7 @@ from singer_spark.core.exact_json import rounded
 from singer_spark.error_codes import ErrorCode, RunCode
 from singer_spark.errors import ConfigurationError, SingerSparkError, StateError, redact
 from singer_spark.state.backend import StateBackend, open_state_store
-from singer_spark.state.choice import place_of
+from singer_spark.state.choice import location_of
 from singer_spark.state.handed_state import hand_over
 from singer_spark.state.run_log import last_committed
 from singer_spark.state.source import StateSource
@@ -58,7 +58,7 @@ class LakeStateError(MeltanoError):
 
 
 @dataclass(frozen=True)
-class _Place:
+class _Location:
     """Where one pipeline's state is."""
 
     layout: Layout
@@ -109,16 +109,16 @@ class LakeStateStoreManager(StateStoreManager):
     def get(self, state_id: str) -> MeltanoState | None:
         """The committed state; None if there is none."""
         with _meltano_errors():
-            place = self._place(state_id)
+            location = self._location(state_id)
             if not self._updating:
                 config = {
                     "bucket": self._storage.url,
-                    "pipeline": place.layout.pipeline,
+                    "pipeline": location.layout.pipeline,
                     "state_backend": self._state_backend,
                     "storage_options": self._options,
                 }
                 hand_over(config, os.environ)
-            value = _as_meltano_reads(self._saved(place))
+            value = _as_meltano_reads(self._saved(location))
         if value is None or value in NOTHING:
             return None
         return MeltanoState(state_id, completed_state={SINGER_STATE_KEY: value}, partial_state={})
@@ -134,7 +134,7 @@ class LakeStateStoreManager(StateStoreManager):
                     _singer_state(state.completed_state),
                     _singer_state(state.partial_state),
                 )
-                self._save(self._place(state.state_id), completed, partial)
+                self._save(self._location(state.state_id), completed, partial)
         except LakeStateError as error:
             # `meltano state` itself only reports that it failed.
             logger.error(error.reason)
@@ -146,7 +146,7 @@ class LakeStateStoreManager(StateStoreManager):
         `spark-lake state restore` brings it back.
         """
         with _meltano_errors():
-            self._change(self._place(state_id), cleared, "state reset")
+            self._change(self._location(state_id), cleared, "state reset")
 
     def get_state_ids(self, pattern: str | None = None) -> Iterator[str]:
         """The state ids that match a glob, of all pipelines with a state."""
@@ -158,7 +158,7 @@ class LakeStateStoreManager(StateStoreManager):
             is_own = (self._pipelines.get(state_id) or pipeline_of(state_id)) == pipeline
             if is_own and fnmatch.fnmatchcase(state_id, pattern or "*"):
                 with _meltano_errors():
-                    value = self._saved(self._place(state_id))
+                    value = self._saved(self._location(state_id))
                 if value is not None and value not in NOTHING:
                     yield state_id
 
@@ -174,9 +174,9 @@ class LakeStateStoreManager(StateStoreManager):
         finally:
             self._updating = False
 
-    def _save(self, place: _Place, completed: JSON | None, partial: JSON | None) -> None:
+    def _save(self, location: _Location, completed: JSON | None, partial: JSON | None) -> None:
         reported = completed if partial is None else partial
-        if reported is None or (_in_a_run() and self._was_committed(place, reported)):
+        if reported is None or (_in_a_run() and self._was_committed(location, reported)):
             return
 
         def edited(saved: JSON | None) -> JSON:
@@ -186,12 +186,12 @@ class LakeStateStoreManager(StateStoreManager):
             return reported if partial is None else merged_state(base, partial)
 
         # In a run, the state is that of another target's load.
-        self._change(place, edited, None if _in_a_run() else "state set")
+        self._change(location, edited, None if _in_a_run() else "state set")
 
     def _change(
-        self, place: _Place, edited: Callable[[JSON | None], JSON | None], command: str | None
+        self, location: _Location, edited: Callable[[JSON | None], JSON | None], command: str | None
     ) -> None:
-        saved = self._saved(place)
+        saved = self._saved(location)
         wanted = edited(saved)
         # The state that Meltano was given, and gives back, has floats where the saved state may
         # have exact decimals.
@@ -202,10 +202,10 @@ class LakeStateStoreManager(StateStoreManager):
         ):
             return
         change_state(
-            open_run(self._storage, place.layout, store=place.store, command=command), edited
+            open_run(self._storage, location.layout, store=location.store, command=command), edited
         )
 
-    def _was_committed(self, place: _Place, value: JSON) -> bool:
+    def _was_committed(self, location: _Location, value: JSON) -> bool:
         """Whether the target itself committed a state, with its rows.
 
         In that case it is saved, or a later run has replaced it, and Meltano must not move the
@@ -213,7 +213,7 @@ class LakeStateStoreManager(StateStoreManager):
         """
         loads = (
             entry
-            for entry in islice(entries(self._storage, place.layout), RUNS_LOOKED_AT)
+            for entry in islice(entries(self._storage, location.layout), RUNS_LOOKED_AT)
             if entry.state
         )
         edited = False
@@ -227,21 +227,21 @@ class LakeStateStoreManager(StateStoreManager):
             edited = edited or entry.body.get("command") is not None
         return False
 
-    def _saved(self, place: _Place) -> JSON | None:
-        last = last_committed(self._storage, place.layout.runs)
-        kept = None if last is None else place_of(last)
+    def _saved(self, location: _Location) -> JSON | None:
+        last = last_committed(self._storage, location.layout.runs)
+        kept = None if last is None else location_of(last)
         if kept is not None and self._state_backend is None:
             raise ConfigurationError(
                 RunCode.STATE_ELSEWHERE,
-                f"the state of pipeline {place.layout.pipeline} is kept in {kept}: say so by "
+                f"the state of pipeline {location.layout.pipeline} is kept in {kept}: say so by "
                 "state_backend.lake.state_backend, as in the target's config",
             )
-        saved = StateSource(place.store, self._storage, place.layout.pipeline).saved
+        saved = StateSource(location.store, self._storage, location.layout.pipeline).saved
         return saved.value if saved else None
 
-    def _place(self, state_id: str) -> _Place:
+    def _location(self, state_id: str) -> _Location:
         layout = Layout(self._pipelines.get(state_id) or pipeline_of(state_id))
-        return _Place(layout, open_state_store(self._backend, self._storage, layout.pipeline))
+        return _Location(layout, open_state_store(self._backend, self._storage, layout.pipeline))
 
     def _state_id(self, pipeline: str) -> str:
         for state_id, mapped in self._pipelines.items():

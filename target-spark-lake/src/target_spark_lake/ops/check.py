@@ -31,7 +31,7 @@ _FOLDER = f"{LAKE_FOLDER}/staging"
 def lake_findings(lake: Lake) -> Iterator[Finding]:
     """Look at the place of a lake; what is written for that is removed again."""
     yield _bucket(lake)
-    if lake.store.place is not None:
+    if lake.store.location is not None:
         yield _state(lake)
     folders = {"temporary files": Path(tempfile.gettempdir())}
     if lake.storage.local:
@@ -69,11 +69,11 @@ def _bucket(lake: Lake) -> Finding:
         return Finding("bucket", str(error), PROBLEM)
     if bucket.accept_unconditional and not bucket.local:
         text = (
-            f"{lake.place} can be written; its conditional puts are not relied on: never start "
+            f"{lake.location} can be written; its conditional puts are not relied on: never start "
             "two runs at once"
         )
         return Finding("bucket", text, NOTE)
-    return Finding("bucket", f"{lake.place} can be written, and its conditional puts hold")
+    return Finding("bucket", f"{lake.location} can be written, and its conditional puts hold")
 
 
 def _state(lake: Lake) -> Finding:
@@ -81,7 +81,7 @@ def _state(lake: Lake) -> Finding:
         lake.store.content()
     except SingerSparkError as error:
         return Finding("state", str(error), PROBLEM)
-    return Finding("state", f"kept in {lake.store.place}")
+    return Finding("state", f"kept in {lake.store.location}")
 
 
 def _existing(folder: Path) -> Path:

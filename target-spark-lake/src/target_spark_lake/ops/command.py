@@ -96,7 +96,7 @@ class Lake:
         return cls(config, settings, storage, layout)
 
     @property
-    def place(self) -> str:
+    def location(self) -> str:
         """The bucket for display: without user and password in its URL."""
         return redact(re.sub(r"(?<=://)[^/@]*@", "", self.storage.url))
 

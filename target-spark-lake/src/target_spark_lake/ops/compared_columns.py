@@ -22,13 +22,13 @@ class ComparedColumn:
 
     def of_source(self, rows: pa.RecordBatch) -> pa.Array:
         """The values, from the source's columns."""
-        return self._brought(rows.column(self.name), self.source, self.lake)
+        return self._converted(rows.column(self.name), self.source, self.lake)
 
     def of_lake(self, rows: pa.RecordBatch) -> pa.Array:
         """The values, from the table's columns."""
-        return self._brought(rows.column(self.name), self.lake, self.source)
+        return self._converted(rows.column(self.name), self.lake, self.source)
 
-    def _brought(self, values: pa.Array, own: LakeType, other: LakeType) -> pa.Array:
+    def _converted(self, values: pa.Array, own: LakeType, other: LakeType) -> pa.Array:
         kind = _common(self.source, self.lake)
         if own == kind:
             return values
@@ -72,7 +72,7 @@ def _read(texts: pa.Array, kind: LakeType) -> pa.Array:
         return _parsed(texts, kind)
     except (pa.ArrowException, ValueError, TypeError):
         return pa.concat_arrays(
-            [_read_one(texts.slice(place, 1), kind) for place in range(len(texts))]
+            [_read_one(texts.slice(index, 1), kind) for index in range(len(texts))]
         )
 
 

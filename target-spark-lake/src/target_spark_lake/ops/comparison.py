@@ -23,7 +23,7 @@ import pyarrow.compute as pc
 
 from singer_spark.core.metadata_columns import DELETED_AT
 from target_spark_lake.columns.arrow_json import json_objects, json_values
-from target_spark_lake.formats.rules import PLACE
+from target_spark_lake.formats.rules import ROW_ID
 from target_spark_lake.ops.grouped_rows import GroupedRows
 from target_spark_lake.ops.verify_report import DIFFERENT, EXTRA, KINDS, MISSING
 
@@ -119,7 +119,7 @@ class Comparison:
         return self._compared([each.of_source(rows) for each in self.columns], numbers, 1, {})
 
     def of_lake(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """The table's rows as they are compared: the columns, `PLACE` and, if the table has it,
+        """The table's rows as they are compared: the columns, `ROW_ID` and, if the table has it,
         `DELETED_AT`.
         """
         none, one = (pa.repeat(pa.scalar(each), rows.num_rows) for each in (0, 1))
@@ -133,7 +133,7 @@ class Comparison:
         marks = (
             rows.column(DELETED_AT) if DELETED_AT in rows.schema.names else pa.nulls(rows.num_rows)
         )
-        return {"marked": pc.is_valid(marks), "place": rows.column(PLACE)}
+        return {"marked": pc.is_valid(marks), "row_id": rows.column(ROW_ID)}
 
     def current(self, lake: Iterator[pa.RecordBatch]) -> GroupedRows:
         """The lake's current rows, given by `of_lake` or with the columns `group` and those of
@@ -335,7 +335,7 @@ def _both(source: Iterable[pa.RecordBatch], lake: Iterable[pa.Table]) -> Iterato
     """The rows of both sides, with the same columns."""
     yield from source
     for rows in lake:
-        yield from rows.drop_columns(["marked", "place"]).to_batches()
+        yield from rows.drop_columns(["marked", "row_id"]).to_batches()
 
 
 def _in_slices(rows: Iterator[pa.RecordBatch], slices: pa.Array) -> Iterator[pa.RecordBatch]:
@@ -344,7 +344,7 @@ def _in_slices(rows: Iterator[pa.RecordBatch], slices: pa.Array) -> Iterator[pa.
 
 def _last(rows: pa.Table) -> pa.Table:
     """The last received row of each group."""
-    ordered = rows.sort_by([("group", "ascending"), ("place", "descending")])
+    ordered = rows.sort_by([("group", "ascending"), ("row_id", "descending")])
     groups = ordered.column("group").combine_chunks()
     if len(groups) < 2:
         return ordered

@@ -90,6 +90,6 @@ class GroupedRows:
 
 
 def _write(batch: pa.RecordBatch, writers: list[pa.RecordBatchStreamWriter]) -> None:
-    places = pc.bit_wise_and(batch.column("slice"), pa.scalar(FILES - 1, pa.int16()))
-    for number in places.unique().to_pylist():
-        writers[number].write_batch(batch.filter(pc.equal(places, number)))
+    slots = pc.bit_wise_and(batch.column("slice"), pa.scalar(FILES - 1, pa.int16()))
+    for number in slots.unique().to_pylist():
+        writers[number].write_batch(batch.filter(pc.equal(slots, number)))

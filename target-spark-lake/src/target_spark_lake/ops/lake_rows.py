@@ -11,7 +11,7 @@ from singer_spark.core.lake_type import Struct, columns_from_text
 from singer_spark.errors import StorageError, cut
 from target_spark_lake.error_codes import LakeCode
 from target_spark_lake.formats.arrow_rows import ArrowRows
-from target_spark_lake.formats.placed_files import PlacedFile
+from target_spark_lake.formats.numbered_files import NumberedFile
 from target_spark_lake.layout import Layout, file_age, is_data_file, table_folders
 from target_spark_lake.table.row_order import Parts, numbered, read_parts
 from target_spark_lake.table.table_record import TableRecord, check_owner, read_record
@@ -46,7 +46,7 @@ class LakeTable:
         return self.record.method.keeps_versions
 
     def rows(self, storage: Storage, columns: Struct) -> Iterator[pa.RecordBatch]:
-        """These columns of the table's rows, and `rules.PLACE`, which increases in the order of
+        """These columns of the table's rows, and `rules.ROW_ID`, which increases in the order of
         receipt.
 
         StorageError: a file can't be read.
@@ -57,7 +57,7 @@ class LakeTable:
             folders = table_folders(self.folder, each.path)
             try:
                 yield from reader.read(
-                    PlacedFile(numbers[each.path], each.path, 0, each.size, own, folders=folders),
+                    NumberedFile(numbers[each.path], each.path, 0, each.size, own, folders=folders),
                     columns,
                 )
             except (pa.ArrowException, OSError, StorageError) as error:

@@ -302,16 +302,16 @@ def _last_leaf(node: Any) -> tuple[Any, Any, int]:
     """The map or list with a node's last line, the key or index there, and ruamel's slot for the
     comment after it.
     """
-    holder, place, slot = None, None, 0
+    holder, index, slot = None, None, 0
     while (
         isinstance(node, CommentedMap | CommentedSeq)
         and node
         and not (holder is not None and node.fa.flow_style())
     ):
         holder, slot = node, 2 if isinstance(node, CommentedMap) else 0
-        place = next(reversed(node)) if slot else len(node) - 1
-        node = node[place]
-    return holder, place, slot
+        index = next(reversed(node)) if slot else len(node) - 1
+        node = node[index]
+    return holder, index, slot
 
 
 def _flow(node: Any) -> Any:

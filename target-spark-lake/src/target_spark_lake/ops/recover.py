@@ -26,20 +26,22 @@ def _unlock_flags(parser: ArgumentParser) -> None:
 
 
 def _run(chosen: Namespace) -> None:
-    lake, giving_up = Lake.of(chosen), chosen.give_up_publishing
+    lake, abandoning = Lake.of(chosen), chosen.give_up_publishing
     ttl = lake.settings.lock_ttl_seconds
-    done = free(lake.storage, lake.layout, lake.store, ttl, force=chosen.force, giving_up=giving_up)
+    done = free(
+        lake.storage, lake.layout, lake.store, ttl, force=chosen.force, abandoning=abandoning
+    )
     report: JSON = {
         "pipeline": lake.layout.pipeline,
         "finished": done.finished,
         "rolled_back": list(done.rolled_back),
     }
-    if giving_up:
-        report["given_up"] = done.given_up
+    if abandoning:
+        report["given_up"] = done.abandoned
     if done.checkpoint is not None:
         report["can_continue"] = done.checkpoint.run_id
     newest = done.last.run_id if done.last else None
-    show(chosen, report, lambda shown: _text(shown) + _given_up_text(shown, newest))
+    show(chosen, report, lambda shown: _text(shown) + _abandoned_text(shown, newest))
 
 
 def _text(report: JSON) -> str:
@@ -54,23 +56,23 @@ def _text(report: JSON) -> str:
     return f"Pipeline {report['pipeline']} is free: {done}.{kept}"
 
 
-def _given_up_text(report: JSON, newest: str | None) -> str:
+def _abandoned_text(report: JSON, newest: str | None) -> str:
     """The losses by stream, if a run was to be given up; `newest` is the last committed run."""
     if "given_up" not in report:
         return ""
-    given_up = report["given_up"]
-    if given_up is None:
+    abandoned = report["given_up"]
+    if abandoned is None:
         return "\nNothing was given up: the run could be published, so it was."
-    by, is_newest = given_up["by"], given_up["by"] == newest
+    by, is_newest = abandoned["by"], abandoned["by"] == newest
     then = (
         "the state before it counts again"
         if is_newest
         else f"others have followed, run {newest} last"
     )
-    lines = [f"\nRun {given_up['run_id']} is given up, by run {by}; {then}. {given_up['reason']}"]
-    if given_up["streams"] is None:
+    lines = [f"\nRun {abandoned['run_id']} is given up, by run {by}; {then}. {abandoned['reason']}"]
+    if abandoned["streams"] is None:
         lines.append(f"  What was lost is not known any more: the journal of run {by} was removed.")
-    for stream, loss in (given_up["streams"] or {}).items():
+    for stream, loss in (abandoned["streams"] or {}).items():
         gone = f"{loss['lost_rows']:,} rows in {loss['lost_files']:,} file(s) lost"
         back = (
             f"{loss['taken_back_rows']:,} rows in {loss['taken_back_files']:,} file(s) taken back"

@@ -35,7 +35,7 @@ from target_spark_lake.ops.comparison import FIRM
 from target_spark_lake.ops.verify_report import EXTRA, KINDS, MISSING
 from target_spark_lake.stage.arrow_staging import stage_rows
 from target_spark_lake.stage.lake_session import start_session
-from target_spark_lake.stage.place import StagingPlace
+from target_spark_lake.stage.staging_location import StagingLocation
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -143,7 +143,7 @@ class StreamRepair:
             each.name for each in self._columns if each.name not in {*self._sent, *METADATA_COLUMNS}
         )
         record = replace(current, foreign=tuple(dict.fromkeys((*current.foreign, *gone))))
-        staged = self._staged("rows", self._brought(groups), late=self._merges)
+        staged = self._staged("rows", self._incoming(groups), late=self._merges)
         if self._merges:
             staged += self._staged("deletes", self._deleted(groups), late=False)
         columns = columns_from_text(current.columns)
@@ -204,7 +204,7 @@ class StreamRepair:
                 "--full or a start_value",
             )
 
-    def _brought(self, groups: pa.Table) -> Iterator[pa.RecordBatch]:
+    def _incoming(self, groups: pa.Table) -> Iterator[pa.RecordBatch]:
         """Rows of the source that are missing or different in the table."""
         by = MISSING if self.table.keeps_versions else FIRM
         wanted = groups.filter(pc.greater(groups.column(by), 0))
@@ -272,11 +272,11 @@ class StreamRepair:
         """Stage rows in files; rows for a merge are in no hive folders."""
         repair, partitioning = self.repair, None if self._merges else self._schema.partitioning
         folder = f"{repair.run.staging_path(self.rows.stream)}/repair/{kind}"
-        place = StagingPlace.of(
+        location = StagingLocation.of(
             repair.run.storage, folder, repair.scratch / f"{folder_name(self.rows.stream)}-{kind}"
         )
-        stage_rows(rows, place, self._staged_columns, repair.settings.compression, partitioning)
-        return tuple(replace(file, late=late) for file in place.bring(partitioning) if file.rows)
+        stage_rows(rows, location, self._staged_columns, repair.settings.compression, partitioning)
+        return tuple(replace(file, late=late) for file in location.bring(partitioning) if file.rows)
 
 
 def _takes(left: dict[str, int], group: str) -> bool:

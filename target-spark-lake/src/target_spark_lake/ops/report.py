@@ -272,7 +272,7 @@ def _run(chosen: Namespace) -> int:
         except SingerSparkError as error:
             # A pipeline that can't be read must not hide others.
             problems.append(f"pipeline {each}: {one_line(error)}")
-    page = report_page(lake.place, histories, datetime.now(UTC)).encode()
+    page = report_page(lake.location, histories, datetime.now(UTC)).encode()
     path = Path(chosen.output).expanduser()
     try:
         write_whole(path, page)

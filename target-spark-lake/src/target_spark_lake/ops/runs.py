@@ -14,14 +14,14 @@ from target_spark_lake.ops.command import CONFIG, JSON, Command, Lake, moment, s
 def _run(chosen: Namespace) -> int:
     lake = Lake.of(chosen)
     found = runs(lake.storage, lake.layout)
-    place = f"pipeline {lake.layout.pipeline} in {lake.place}"
-    show(chosen, found, lambda reports: _table(reports, place))
+    location = f"pipeline {lake.layout.pipeline} in {lake.location}"
+    show(chosen, found, lambda reports: _table(reports, location))
     return 0 if found else 1
 
 
-def _table(reports: list[JSON], place: str) -> Any:
+def _table(reports: list[JSON], location: str) -> Any:
     if not reports:
-        return f"No run of {place}."
+        return f"No run of {location}."
     rows = [
         (
             run["run_id"],
@@ -37,7 +37,7 @@ def _table(reports: list[JSON], place: str) -> Any:
     return table_of(
         rows,
         ("run", "kind", "started", "took", "outcome", "streams"),
-        [*errors, f"Runs of {place}."],
+        [*errors, f"Runs of {location}."],
     )
 
 

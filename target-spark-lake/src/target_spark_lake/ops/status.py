@@ -190,13 +190,13 @@ def _run(chosen: Namespace) -> int:
             with_lag(each, coming) if each.pipeline == asked else each for each in pipelines
         ]
         problems += [f"pipeline {asked}: {each.lost}" for each in coming.values() if each.lost]
-    show(chosen, [asdict(each) for each in pipelines], lambda found: _table(found, lake.place))
+    show(chosen, [asdict(each) for each in pipelines], lambda found: _table(found, lake.location))
     return report_problems(problems) or int(not pipelines)
 
 
-def _table(pipelines: list[JSON], place: str) -> Any:
+def _table(pipelines: list[JSON], location: str) -> Any:
     if not pipelines:
-        return f"No pipeline has run in {place}."
+        return f"No pipeline has run in {location}."
     columns = ["pipeline", "last run", "last success", "rows", "newest row"]
     rows: list[tuple[object, ...]] = [
         (each["pipeline"], *_outcome_cells(each), *_stream_cells(each["streams"]))
@@ -207,7 +207,9 @@ def _table(pipelines: list[JSON], place: str) -> Any:
         columns.append("behind the source")
         rows = [(*row, lag) for row, lag in zip(rows, lags, strict=True)]
     return table_of(
-        rows, columns, [*filter(None, map(_small_files_text, pipelines)), f"Pipelines in {place}."]
+        rows,
+        columns,
+        [*filter(None, map(_small_files_text, pipelines)), f"Pipelines in {location}."],
     )
 
 

@@ -14,7 +14,7 @@ from target_spark_lake.ops.command import CONFIG, JSON, Command, Lake, show, tab
 
 if TYPE_CHECKING:
     from target_spark_lake.formats.vacuum import Vacuumed
-    from target_spark_lake.table.changes import Expendable
+    from target_spark_lake.table.changes import Unreferenced
 
 DEFAULT_AGE = "7d"
 LONGEST_AGE = timedelta(days=36_500)
@@ -71,7 +71,7 @@ def _report(pipeline: str, run_id: str | None, found: Vacuumed, *, dry_run: bool
     )
 
 
-def _amounts(found: Expendable) -> JSON:
+def _amounts(found: Unreferenced) -> JSON:
     return {"files": len(found.files), "bytes": found.bytes}
 
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from singer_spark.compared_source import ComparedSource
 from singer_spark.core.lake_type import Struct
-from singer_spark.core.metadata_columns import DELETED_AT, LOG_PLACE, METADATA_COLUMNS, UNCHANGED
+from singer_spark.core.metadata_columns import DELETED_AT, LSN, METADATA_COLUMNS, UNCHANGED
 from singer_spark.core.scratch import scratch_folder
 from singer_spark.core.signals import too_late_to_stop
 from singer_spark.errors import ConfigurationError, LockedError
@@ -149,7 +149,7 @@ def _log_scope(rows: SourceRows, table: LakeTable) -> None:
     """Log what is compared, and what is not."""
     ours, theirs = rows.columns.types, table.columns.types
     new = [name for name in ours if name not in theirs]
-    own = {*METADATA_COLUMNS, LOG_PLACE, UNCHANGED}
+    own = {*METADATA_COLUMNS, LSN, UNCHANGED}
     gone = [name for name in theirs if name not in ours and name not in own]
     if new:
         logger.warning(

@@ -37,7 +37,7 @@ _RECEIVED = (f"{_FIRST_FILE} DESC", f"{_FIRST_ROW} DESC")
 _KINDS = {DELTA: "a Delta", ICEBERG: "an Iceberg"}
 # Spark's expressions for a row's file and its number there, if other than those of its Parquet
 # reader.
-_SPARK_PLACES = {ICEBERG: ("substring_index(_file, '/', -1)", "_pos")}
+_SPARK_ROW_IDS = {ICEBERG: ("substring_index(_file, '/', -1)", "_pos")}
 # The engines' columns for these: a column of the table with such a name would hide them.
 _DUCKDB_NAMES, _SPARK_NAMES = ("file_row_number",), {ICEBERG: ("_file", "_pos")}
 # Types of folder values that have another name in DuckDB.
@@ -224,7 +224,7 @@ class SnapshotView:
         quoted = _quoter("`")
         plain = f"parquet.{quoted(self.url)} WITH (mergeSchema = 'true')"
         source = {DELTA: f"delta.{quoted(self.url)}", ICEBERG: self.url}.get(self.format, plain)
-        file, row = _SPARK_PLACES.get(self.format, ("_metadata.file_name", "_metadata.row_index"))
+        file, row = _SPARK_ROW_IDS.get(self.format, ("_metadata.file_name", "_metadata.row_index"))
         if not self.folders:
             return self._select(quoted, source, [f"{file} DESC", f"{row} DESC"])
         columns = ["*"]
@@ -258,7 +258,7 @@ class SnapshotView:
         columns = ", ".join(map(quoted, self.columns))
         keys = ", ".join(map(quoted, self.keys))
         newest = [f"{quoted(name)} DESC NULLS LAST" for name in self.cursor]
-        wanted = "_spark_lake_place = 1"
+        wanted = "_spark_lake_row_id = 1"
         if self.without_deleted and DELETED_AT in self.columns:
             wanted += f" AND {quoted(DELETED_AT)} IS NULL"
         return (
@@ -266,7 +266,7 @@ class SnapshotView:
             "FROM (\n"
             f"  SELECT *, row_number() OVER (PARTITION BY {keys} ORDER BY "
             f"{', '.join([*newest, *received])})"
-            " AS _spark_lake_place\n"
+            " AS _spark_lake_row_id\n"
             f"  FROM {source}\n"
             ") AS versions\n"
             f"WHERE {wanted}"

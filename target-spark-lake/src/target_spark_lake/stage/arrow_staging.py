@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from singer_spark.core.lake_type import Struct
     from target_spark_lake.columns.partitioning import Partitioning
-    from target_spark_lake.stage.place import StagingPlace
+    from target_spark_lake.stage.staging_location import StagingLocation
 
 # How many bytes of rows are split into hive folders at once: the more, the fewer files.
 FOLDERS_BYTES = 1 << 27
@@ -29,7 +29,7 @@ PLAIN_FILE, PLAIN_FOLDER = "plain.parquet", "plain"
 
 def stage_rows(
     parts: Iterable[pa.RecordBatch | StoredGroup],
-    place: StagingPlace,
+    location: StagingLocation,
     columns: Struct,
     codec: str,
     folders: Partitioning | None,
@@ -44,7 +44,9 @@ def stage_rows(
         RecordError: a value can't be the name of a hive folder.
         ConfigurationError: there are too many hive folders.
     """
-    destination = place.path(PLAIN_FILE if folders is None and file_bytes is None else PLAIN_FOLDER)
+    destination = location.path(
+        PLAIN_FILE if folders is None and file_bytes is None else PLAIN_FOLDER
+    )
     try:
         if folders is not None:
             with FolderFiles(destination, columns, codec, folders, file_bytes) as files:

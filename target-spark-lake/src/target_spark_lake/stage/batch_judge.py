@@ -15,7 +15,7 @@ from singer_spark.core.metadata_columns import DELETED_AT, METADATA_COLUMNS
 from singer_spark.errors import ProtocolError
 from target_spark_lake.columns.staged_metadata import is_stamped
 from target_spark_lake.error_codes import LakeCode
-from target_spark_lake.table.file_statistics import leaf_places, statistics_of
+from target_spark_lake.table.file_statistics import leaf_indexes, statistics_of
 from target_spark_lake.table.parquet_files import open_batch_file
 from target_spark_lake.validate.batch_rules import dated
 
@@ -128,9 +128,9 @@ def _doubt(file: ParquetFile, plan: BatchPlan, rules: TypedRules) -> str:
     for field in taken:
         if not _same_values(field.type, types[field.name]):
             return f"its column {field.name} is {field.type}, in the lake {types[field.name]}"
-    places = leaf_places(schema)
+    indexes = leaf_indexes(schema)
     for name in sorted(rules.moments & set(schema.names)):
-        if not dated(metadata, places[name]):
+        if not dated(metadata, indexes[name]):
             return f"its column {name} may have times outside of the years 1 to 9999"
     unproven = rules.unproven(statistics_of(metadata, 0, rules.provable).columns)
     wrong = _wrong(file, unproven) if unproven else None

@@ -116,8 +116,8 @@ def _json_texts(lines: bytes, check: ValueCheck) -> dict[str, pa.Array]:
         values = [record.get(name) for record in records]
         if not all(column.kinds & _TYPES[type(value)] for value in values):
             raise ValueError(name)
-        if column.place is not None:
-            values = [as_json(each, column.place) for each in values]
+        if column.location is not None:
+            values = [as_json(each, column.location) for each in values]
         texts[name] = pa.array(
             [each if isinstance(each, _AS_IT_IS) else to_json(each) for each in values], pa.string()
         )

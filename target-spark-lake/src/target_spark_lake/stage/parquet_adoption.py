@@ -24,8 +24,8 @@ from target_spark_lake.error_codes import LakeCode
 from target_spark_lake.stage.arrow_staging import stage_rows
 from target_spark_lake.stage.batch_judge import ROWS_AT_ONCE, Way
 from target_spark_lake.stage.batch_plan import moment_of
-from target_spark_lake.stage.place import StagingPlace
 from target_spark_lake.stage.stager import spark_failure
+from target_spark_lake.stage.staging_location import StagingLocation
 from target_spark_lake.table.changes import StagedBatch, StagedFile
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from singer_spark.store.storage import Storage
-    from target_spark_lake.intake.batch_places import BatchPlace
+    from target_spark_lake.intake.batch_locations import BatchLocation
     from target_spark_lake.stage.batch_judge import Judgement
     from target_spark_lake.stage.batch_plan import BatchPlan
 
@@ -47,12 +47,12 @@ class FoundFile:
 
     Attributes:
         url: As spelled in the message.
-        place: Where it is.
+        location: Where it is.
         judgement: What was found.
     """
 
     url: str
-    place: BatchPlace
+    location: BatchLocation
     judgement: Judgement
 
 
@@ -117,32 +117,34 @@ class AdoptionJob:
 
     def _adopt(self, storage: Storage, number: int, file: FoundFile) -> StagedFile:
         """Take a file as it is: moved if it was written for this lake, else copied."""
-        place, target = file.place, f"{self.folder}/{number:05d}.parquet"
-        if place.in_bucket and place.is_ours:
-            storage.move(place.path, target)
-        elif place.storage.local:
-            storage.upload(Path(place.storage.url, place.path), target)
+        location, target = file.location, f"{self.folder}/{number:05d}.parquet"
+        if location.in_bucket and location.is_ours:
+            storage.move(location.path, target)
+        elif location.storage.local:
+            storage.upload(Path(location.storage.url, location.path), target)
         else:
             copy = self.scratch / f"{number:05d}.copy"
             copy.parent.mkdir(parents=True, exist_ok=True)
-            download(place.storage, place.path, copy)
+            download(location.storage, location.path, copy)
             storage.upload(copy, target)
             copy.unlink()
         return StagedFile(
-            target, file.judgement.rows, place.size, late=self.late, codec=file.judgement.codec
+            target, file.judgement.rows, location.size, late=self.late, codec=file.judgement.codec
         )
 
     def _fit(self, storage: Storage, number: int, file: FoundFile) -> tuple[StagedFile, ...]:
         """Rewrite a file with the table's columns, in its hive folders."""
         folders = self.plan.partitioning
-        place = StagingPlace.of(
+        location = StagingLocation.of(
             storage, f"{self.folder}/{number:05d}", self.scratch / f"{number:05d}"
         )
-        with open_parquet(file.place.storage, file.place.path) as source:
+        with open_parquet(file.location.storage, file.location.path) as source:
             batches = pyarrow.parquet.ParquetFile(source).iter_batches(ROWS_AT_ONCE)
             parts = (fitted(self._stamped(batch), self.plan.staged) for batch in batches)
-            stage_rows(parts, place, self.plan.staged, self.plan.codec, folders)
-        staged = tuple(replace(each, late=self.late) for each in place.bring(folders) if each.rows)
+            stage_rows(parts, location, self.plan.staged, self.plan.codec, folders)
+        staged = tuple(
+            replace(each, late=self.late) for each in location.bring(folders) if each.rows
+        )
         if sum(each.rows for each in staged) != file.judgement.rows:
             raise StorageError(
                 LakeCode.STAGED_INCOMPLETE,

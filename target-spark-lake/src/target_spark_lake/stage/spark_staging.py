@@ -36,7 +36,7 @@ from target_spark_lake.error_codes import LakeCode
 from target_spark_lake.intake.spool import pieces
 from target_spark_lake.stage.arrow_staging import stage_rows
 from target_spark_lake.stage.line_rows import rows_of
-from target_spark_lake.stage.place import StagingPlace
+from target_spark_lake.stage.staging_location import StagingLocation
 from target_spark_lake.table.changes import StagedFile
 
 if TYPE_CHECKING:
@@ -96,8 +96,8 @@ def shared_lines(
             if not is_shared:
                 storage.upload(path, f"{there}/{path.name}")
                 path.unlink()
-        place = (Storage(str(here)), "") if is_shared else (storage, there)
-        yield SharedLines(*place, tuple(firsts))
+        location = (Storage(str(here)), "") if is_shared else (storage, there)
+        yield SharedLines(*location, tuple(firsts))
     finally:
         shutil.rmtree(here, ignore_errors=True)
         if not is_shared:
@@ -177,21 +177,23 @@ def _staged(
     scratch: Path,
     attempt: str,
 ) -> list[StagedFile]:
-    place = StagingPlace.of(storage, f"{folder}/lines-{attempt}", scratch)
+    location = StagingLocation.of(storage, f"{folder}/lines-{attempt}", scratch)
     stage_rows(
         _right_rows(lines, plan, numbers),
-        place,
+        location,
         staged_columns(plan),
         plan.codec,
         plan.partitioning,
     )
-    return [file for file in place.bring(plan.partitioning) if file.rows]
+    return [file for file in location.bring(plan.partitioning) if file.rows]
 
 
 def doubtful_lines(session: SparkSession, lines: SharedLines, plan: BatchPlan) -> list[int]:
     """The positions of all other lines, as sorted line numbers of the batch."""
     found = _numbers(session, lines).mapInArrow(partial(_doubtful, lines, plan), "positions binary")
-    return sorted(place for places in small_values(found) for place in pickle.loads(places))
+    return sorted(
+        location for locations in small_values(found) for location in pickle.loads(locations)
+    )
 
 
 def staged_columns(plan: BatchPlan) -> Struct:

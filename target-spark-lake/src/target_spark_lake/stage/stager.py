@@ -19,7 +19,7 @@ from singer_spark.errors import (
 )
 from target_spark_lake.error_codes import LakeCode
 from target_spark_lake.intake.spool import pieces
-from target_spark_lake.stage.place import StagingPlace
+from target_spark_lake.stage.staging_location import StagingLocation
 from target_spark_lake.table.changes import StagedBatch, StagedFile
 from target_spark_lake.validate.quarantine import RejectedRecords
 from target_spark_lake.validate.record_validator import InvalidRecordError
@@ -102,8 +102,8 @@ class BatchJob:
             raise
         except Exception as error:
             what = f"stream {self.stream}: a batch could not be staged in {self.folder}"
-            place = f"the staged files of stream {self.stream} in {self.folder}"
-            raise spark_failure(error, what, place) from error
+            location = f"the staged files of stream {self.stream} in {self.folder}"
+            raise spark_failure(error, what, location) from error
         finally:
             self.batch.remove()
             if rejected is not None:
@@ -122,10 +122,10 @@ class BatchJob:
     def _here(self, storage: Storage, rejected: RejectedRecords | None) -> tuple[StagedFile, ...]:
         from target_spark_lake.stage.arrow_staging import stage_rows
 
-        place = StagingPlace.of(storage, self.folder, self._local)
+        location = StagingLocation.of(storage, self.folder, self._local)
         rows = self._rows(rejected) if len(self.ways) == 1 else self._rows_in_turn(rejected)
-        stage_rows(rows, place, self.plan.staged, self.plan.codec, self.plan.partitioning)
-        return place.bring(self.plan.partitioning)
+        stage_rows(rows, location, self.plan.staged, self.plan.codec, self.plan.partitioning)
+        return location.bring(self.plan.partitioning)
 
     def _rows(self, rejected: RejectedRecords | None) -> Iterator[pa.RecordBatch]:
         ((variant, _),) = self.ways.items()
@@ -146,7 +146,7 @@ class BatchJob:
             of_lines = variants[first : first + len(lines)]
             first += len(lines)
             parts: list[pa.RecordBatch] = []
-            places: list[int] = []
+            locations: list[int] = []
             invalid: list[tuple[int, bytes, InvalidRecordError]] = []
             for variant in sorted(set(of_lines)):
                 own = [number for number, each in enumerate(of_lines) if each == variant]
@@ -156,14 +156,14 @@ class BatchJob:
                     b"".join(lines[number] for number in own), variant, reject
                 ):
                     parts.append(rows)
-                    places += (own[each] for each in kept)
+                    locations += (own[each] for each in kept)
                 invalid += ((own[number], line, error) for number, line, error in found)
             for _, line, error in sorted(invalid, key=lambda each: each[0]):
                 if rejected is not None:
                     rejected.add(line, error)
             yield from (
                 pa.Table.from_batches(parts)
-                .take(pc.sort_indices(pa.array(places, pa.int64())))
+                .take(pc.sort_indices(pa.array(locations, pa.int64())))
                 .to_batches()
             )
 
@@ -212,11 +212,11 @@ class BatchJob:
                 part, kept = self._judged(some, next(iter(self.ways)), _in_order(rejected))
                 yield with_positions(part, kept) if self.plan.merging else part
 
-        place = StagingPlace.of(storage, f"{self.folder}/judged", self._local / "judged")
+        location = StagingLocation.of(storage, f"{self.folder}/judged", self._local / "judged")
         stage_rows(
-            rows(), place, staged_columns(self.plan), self.plan.codec, self.plan.partitioning
+            rows(), location, staged_columns(self.plan), self.plan.codec, self.plan.partitioning
         )
-        return place.bring(self.plan.partitioning)
+        return location.bring(self.plan.partitioning)
 
     def _judged(
         self, lines: Iterable[tuple[int, bytes]], variant: int, reject: Rejection | None
@@ -234,8 +234,8 @@ class BatchJob:
                 if reject is not None and isinstance(error, InvalidRecordError):
                     reject(number, line, error)
                     continue
-                place = self.batch.place_of(line)
-                error.message = f"{place}: {error.message}" if place else error.message
+                location = self.batch.location_of(line)
+                error.message = f"{location}: {error.message}" if location else error.message
                 raise
         return rows_of_messages(messages, plan), kept
 
@@ -256,11 +256,11 @@ def _in_order(rejected: RejectedRecords | None) -> Rejection | None:
     return None if rejected is None else lambda _, line, error: rejected.add(line, error)
 
 
-def spark_failure(error: Exception, what: str, place: str) -> SingerSparkError:
+def spark_failure(error: Exception, what: str, location: str) -> SingerSparkError:
     """The error to raise for a failure of Spark or Arrow: says what could not be done, and what was
     being written.
     """
-    known = jvm_failure() or shortage(error, place)
+    known = jvm_failure() or shortage(error, location)
     if known is not None:
         return known
     text = str(error)

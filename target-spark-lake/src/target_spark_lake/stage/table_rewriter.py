@@ -30,7 +30,7 @@ from singer_spark.store.parquet_footer import (
     BYTES,
     CHILDREN,
     CHUNK_METADATA,
-    CHUNK_PLACE,
+    CHUNK_OFFSET,
     COLUMN_ORDERS,
     COLUMNS,
     COMPRESSED_BYTES,
@@ -62,7 +62,7 @@ from target_spark_lake.columns.lake_parquet import (
 from target_spark_lake.columns.partitioning import folder_values
 from target_spark_lake.columns.staged_metadata import POSITION
 from target_spark_lake.error_codes import LakeCode
-from target_spark_lake.stage.place import StagingPlace
+from target_spark_lake.stage.staging_location import StagingLocation
 from target_spark_lake.table.changes import StagedFile
 
 if TYPE_CHECKING:
@@ -73,8 +73,8 @@ if TYPE_CHECKING:
 
 
 # Where offsets are in a column chunk, and in its metadata.
-CHUNK_PLACES = (CHUNK_PLACE, 4, 6)
-METADATA_PLACES = (DATA_PAGE, INDEX_PAGE, DICTIONARY_PAGE, BLOOM_FILTER)
+CHUNK_OFFSETS = (CHUNK_OFFSET, 4, 6)
+METADATA_OFFSETS = (DATA_PAGE, INDEX_PAGE, DICTIONARY_PAGE, BLOOM_FILTER)
 
 
 def null_columns_tail(source: IO[bytes], old: Struct, new: Struct) -> bytes | None:
@@ -139,8 +139,11 @@ def _nulls_file(columns: Struct, described: Struct, group_rows: list[int]) -> io
 def _add_chunks(group: ThriftStruct, more: ThriftStruct, offset: int) -> None:
     """Add column chunks, with all their offsets increased by `offset`."""
     for chunk in items(more, COLUMNS):
-        for struct, places in ((chunk, CHUNK_PLACES), (chunk[CHUNK_METADATA][1], METADATA_PLACES)):
-            for number in places:
+        for struct, locations in (
+            (chunk, CHUNK_OFFSETS),
+            (chunk[CHUNK_METADATA][1], METADATA_OFFSETS),
+        ):
+            for number in locations:
                 # 0 means absent.
                 if number in struct and struct[number][1]:
                     _add(struct, number, offset)
@@ -243,8 +246,8 @@ class TableRewriter:
 
         Returns the new size.
         """
-        place = StagingPlace.of(self.storage, self.folder, self.scratch)
-        target = place.path(name)
+        location = StagingLocation.of(self.storage, self.folder, self.scratch)
+        target = location.path(name)
         with LakeFile(target, columns, self.codec) as writer:
             groups = range(source.metadata.num_row_groups)
             found = (fitted(rows, columns) for group in groups for rows in batches(source, group))

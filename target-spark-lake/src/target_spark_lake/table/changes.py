@@ -1,12 +1,12 @@
 """The plain values of a commit: what a run staged, and its changes to the lake.
 
-An `Expendable` holds the files of a table that no kept version needs, with what its format must
+An `Unreferenced` holds the files of a table that no kept version needs, with what its format must
 know about them. `spark-lake vacuum` calls each table's log twice:
 
-1. *Before its commit*, to find what is expendable (`TableLog.expendable`): every file needed by no
-   version that was current at some instant or later. Readers that opened the table after that
-   instant are not affected. The result is a plain value, which becomes part of the run's journal.
-   Nothing is changed yet.
+1. *Before its commit*, to find what is unreferenced (`TableLog.unreferenced`): every file that no
+   version needs that was current at some instant or later. Readers that opened the table after
+   that instant are not affected. The result is a plain value, which becomes part of the run's
+   journal. Nothing is changed yet.
 2. *After its commit*, to make the log or catalog forget these files and return those that may be
    removed (`TableLog.forget`). If a process dies, another one finishes its work, perhaps days
    later. So this may be called any number of times with the same value, and leaves out files that
@@ -54,7 +54,7 @@ def as_unpublishable() -> Iterator[None]:
 
 
 @dataclass(frozen=True)
-class Expendable:
+class Unreferenced:
     """Files that can be removed.
 
     Attributes:
@@ -72,15 +72,15 @@ class Expendable:
     details: Mapping[str, Any] = field(default_factory=dict)
 
     @staticmethod
-    def of(files: Sequence[FileInfo], table: str = "", format: str = "") -> Expendable:
+    def of(files: Sequence[FileInfo], table: str = "", format: str = "") -> Unreferenced:
         """The value for files listed by a storage."""
         paths, size = tuple(file.path for file in files), sum(file.size for file in files)
-        return Expendable(paths, size, table, format)
+        return Unreferenced(paths, size, table, format)
 
     @staticmethod
-    def from_body(body: Mapping[str, Any]) -> Expendable:
+    def from_body(body: Mapping[str, Any]) -> Unreferenced:
         """Read the result of `asdict` back."""
-        return Expendable(**{**body, "files": tuple(body["files"])})
+        return Unreferenced(**{**body, "files": tuple(body["files"])})
 
 
 @dataclass(frozen=True)
@@ -97,8 +97,8 @@ class StagedFile:
             reader may see.
         late: Whether its rows were committed late: each is as new as the newest row of its key that
             came before it.
-        place: Prefix of its final name if its rows are as old as those of a file that it replaces
-            (`layout.file_place`); empty if they are the run's own.
+        place: Prefix of its final name if its rows are as old as those of a file that it
+            replaces (`layout.sort_prefix`); empty if they are the run's own.
         codec: Its compression, if it differs from the run's; else empty.
         order: Its `row_order`, staged too, if its name doesn't tell when its rows were received.
     """
@@ -108,6 +108,7 @@ class StagedFile:
     bytes: int
     partition: str = ""
     positioned: bool = False
+    # The name in journals and checkpoints.
     place: str = ""
     late: bool = False
     codec: str = ""
@@ -239,7 +240,7 @@ class Commit:
         state: The Singer STATE value to save; None if no STATE came, which leaves the saved one as
             it is.
         rejected: Stream to the file of its quarantined records, one per line.
-        expendable: Files to remove because they are no longer needed.
+        unreferenced: Files to remove because they are no longer needed.
         shapes: Stream to what determines its table (`StreamSink.shape`), of the streams of this
             run.
     """
@@ -247,5 +248,5 @@ class Commit:
     changes: tuple[TableChange, ...] = ()
     state: Mapping[str, Any] | None = field(default=None)
     rejected: Mapping[str, StagedFile] = field(default_factory=dict)
-    expendable: tuple[Expendable, ...] = ()
+    unreferenced: tuple[Unreferenced, ...] = ()
     shapes: Mapping[str, str] = field(default_factory=dict)

@@ -75,21 +75,21 @@ class FileStatistics:
         return not isinstance(known.low, int) or known.low < bound
 
 
-def leaf_places(schema: pa.Schema) -> dict[str, range]:
+def leaf_indexes(schema: pa.Schema) -> dict[str, range]:
     """The positions of the file's leaf columns for each column of its schema."""
-    places, next_place = {}, 0
+    indexes, next_index = {}, 0
     for field in schema:
         leaves = _leaves(field.type)
-        places[field.name] = range(next_place, next_place + leaves)
-        next_place += leaves
-    return places
+        indexes[field.name] = range(next_index, next_index + leaves)
+        next_index += leaves
+    return indexes
 
 
 def _leaves(arrow: pa.DataType) -> int:
     return sum(_leaves(arrow.field(number).type) for number in range(arrow.num_fields)) or 1
 
 
-def column_places(metadata: FileMetaData) -> dict[str, int | None]:
+def column_indexes(metadata: FileMetaData) -> dict[str, int | None]:
     """The position of each column in a file; None for nested columns.
 
     A plain name may contain a dot and look like a member of a struct.
@@ -100,27 +100,27 @@ def column_places(metadata: FileMetaData) -> dict[str, int | None]:
     schema = metadata.schema.to_arrow_schema()
     is_flat = {field.name: field.type.num_fields == 0 for field in schema}
     return {
-        name: place.start if is_flat[name] else None for name, place in leaf_places(schema).items()
+        name: index.start if is_flat[name] else None for name, index in leaf_indexes(schema).items()
     }
 
 
 def statistics_of(metadata: FileMetaData, size: int, columns: Iterable[str]) -> FileStatistics:
     """Read a footer of a file of this size; columns that it lacks are NULL in all rows."""
-    places = column_places(metadata)
+    indexes = column_indexes(metadata)
     groups = range(metadata.num_row_groups)
     found: dict[str, ColumnRange] = {}
     for name in columns:
-        place = places.get(name)
-        if place is not None:
-            found[name] = _united([group_range(metadata, group, place) for group in groups])
+        index = indexes.get(name)
+        if index is not None:
+            found[name] = _united([group_range(metadata, group, index) for group in groups])
         else:
-            found[name] = ColumnRange() if name in places else ColumnRange(nulls=metadata.num_rows)
+            found[name] = ColumnRange() if name in indexes else ColumnRange(nulls=metadata.num_rows)
     return FileStatistics(metadata.num_rows, size, found)
 
 
-def group_range(metadata: FileMetaData, group: int, place: int) -> ColumnRange:
+def group_range(metadata: FileMetaData, group: int, index: int) -> ColumnRange:
     """What is known about a column in one row group."""
-    statistics = metadata.row_group(group).column(place).statistics
+    statistics = metadata.row_group(group).column(index).statistics
     if statistics is None:
         return ColumnRange()
     nulls = statistics.null_count if statistics.has_null_count else None

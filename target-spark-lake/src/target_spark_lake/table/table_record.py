@@ -223,7 +223,7 @@ def claim_all(
     if claimed:
         # Only after claiming: if two runs claim one table inside the other at once, each finds the
         # other's claim.
-        _check_places(storage, layout, claimed)
+        _check_locations(storage, layout, claimed)
     return {
         table: replace(record, claimed_by=owned[table].claimed_by if table in owned else run_id)
         for table, record in records.items()
@@ -298,7 +298,7 @@ def _claim(
     )
 
 
-def _check_places(storage: Storage, layout: Layout, claimed: Mapping[str, TableRecord]) -> None:
+def _check_locations(storage: Storage, layout: Layout, claimed: Mapping[str, TableRecord]) -> None:
     """Refuse a table inside another one or around it: readers of the outer one would find the inner
     one's rows.
     """
@@ -307,10 +307,10 @@ def _check_places(storage: Storage, layout: Layout, claimed: Mapping[str, TableR
         folders = inner.split("/")
         for outer in ("/".join(folders[:depth]) for depth in range(1, len(folders))):
             if outer in tables and (inner in claimed or outer in claimed):
-                _refuse_place(storage, layout, claimed, inner, outer)
+                _refuse_location(storage, layout, claimed, inner, outer)
 
 
-def _refuse_place(
+def _refuse_location(
     storage: Storage, layout: Layout, claimed: Mapping[str, TableRecord], inner: str, outer: str
 ) -> None:
     table, other, where = (inner, outer, "inside") if inner in claimed else (outer, inner, "around")

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from singer_spark.store.files import FileInfo
     from singer_spark.store.storage import Storage
     from target_spark_lake.layout import Layout
-    from target_spark_lake.table.changes import Expendable, Fate, PublishedFile, TableChange
+    from target_spark_lake.table.changes import Fate, PublishedFile, TableChange, Unreferenced
     from target_spark_lake.table.table_record import TableRecord
 
 _COMMITS: dict[str, Any] = {DELTA: DeltaCommit, ICEBERG: IcebergCommit}
@@ -73,8 +73,8 @@ class TableLog(Protocol):
     def missing_message(self, stream: str, table: str) -> str:
         """Error message for a table that has a record but no log any more."""
 
-    def check_place(self, stream: str, table: str, *, is_new: bool) -> None:
-        """Raise a ConfigurationError if no table of this format can be at this place."""
+    def check_location(self, stream: str, table: str, *, is_new: bool) -> None:
+        """Raise a ConfigurationError if no table of this format can be at this location."""
 
     def other_columns(self, record: TableRecord, path: str) -> Sequence[str]:
         """Columns of a file whose types a table of this format can't take as they are."""
@@ -109,7 +109,7 @@ class TableLog(Protocol):
     def fate(self, commit: Any) -> Fate:
         """What becomes of the undone commit; raises an UnpublishableError if it can't be undone."""
 
-    def expendable(self, table: str, record: TableRecord, before: datetime) -> Expendable:
+    def unreferenced(self, table: str, record: TableRecord, before: datetime) -> Unreferenced:
         """What no version current at `before` or later needs, limited to the table's own files.
 
         Only reads.
@@ -118,7 +118,7 @@ class TableLog(Protocol):
             StorageError: the storage failed, or this program can't handle the table.
         """
 
-    def forget(self, expendable: Expendable) -> Sequence[str]:
+    def forget(self, unreferenced: Unreferenced) -> Sequence[str]:
         """Make the table forget the files and return those that may be removed now.
 
         May be repeated.
@@ -131,7 +131,7 @@ class TableLog(Protocol):
 def plan_logs(
     pipeline: str, run_id: str, changes: Iterable[TableChange], published: Iterable[PublishedFile]
 ) -> tuple[LogCommit, ...]:
-    """One commit per log that the run changes; `published` maps staged files to their places."""
+    """One commit per log that the run changes; `published` maps staged files to their locations."""
     final = {file.staged: file.final for file in published}
     return tuple(
         each.log.commit(pipeline, run_id, each, final) for each in changes if each.log is not None

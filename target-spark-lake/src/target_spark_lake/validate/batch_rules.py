@@ -85,13 +85,13 @@ def typed_rules(
     return TypedRules(checks, frozenset(moments))
 
 
-def dated(metadata: FileMetaData, places: Iterable[int]) -> bool:
+def dated(metadata: FileMetaData, indexes: Iterable[int]) -> bool:
     """Whether a footer proves that all dates and times in these columns are in the years 1 to
     9999.
     """
     for group in range(metadata.num_row_groups):
-        for place in places:
-            found = metadata.row_group(group).column(place).statistics
+        for index in indexes:
+            found = metadata.row_group(group).column(index).statistics
             if found is None or not (
                 found.has_min_max or (found.has_null_count and found.num_values == 0)
             ):

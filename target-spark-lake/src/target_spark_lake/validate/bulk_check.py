@@ -66,11 +66,11 @@ class JsonText:
 
     Attributes:
         kinds: The JSON types that it may have.
-        place: How its texts are kept, as in `text_columns`; None if they are kept as they are.
+        location: How its texts are kept, as in `text_columns`; None if they are kept as they are.
     """
 
     kinds: frozenset[str]
-    place: str | None = None
+    location: str | None = None
 
 
 @dataclass(frozen=True)
@@ -193,9 +193,9 @@ def record_check(
     """The check of a stream's records; None if the schema requires more than Arrow can check.
 
     The `keys` must have a value, whatever their types say; `texts` is where texts get quotes
-    (`JsonTexts.places`).
+    (`JsonTexts.locations`).
     """
-    if any(isinstance(place, Mapping) for place in texts.values()):
+    if any(isinstance(location, Mapping) for location in texts.values()):
         return None
     properties = schema["properties"]
     required = {*schema.get("required", []), *(key for key in keys if key in properties)}

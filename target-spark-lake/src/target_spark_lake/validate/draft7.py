@@ -121,7 +121,7 @@ def _is_reference(parts: tuple[re.Pattern[str], ...], whole: bool, text: str) ->
     match = _PARTS.fullmatch(text)
     assert match is not None
     scheme, authority, path, query, fragment = match.groups()
-    user, host, segments, asked, place = parts
+    user, host, segments, asked, last = parts
     if (scheme is None and whole) or (scheme is not None and not _SCHEME.fullmatch(scheme)):
         return False
     if authority is not None and not _is_authority(user, host, authority):
@@ -130,7 +130,7 @@ def _is_reference(parts: tuple[re.Pattern[str], ...], whole: bool, text: str) ->
         return False
     if scheme is None and authority is None and ":" in path.partition("/")[0]:
         return False
-    found = ((segments, path), (asked, query or ""), (place, fragment or ""))
+    found = ((segments, path), (asked, query or ""), (last, fragment or ""))
     return all(pattern.fullmatch(part) for pattern, part in found)
 
 
@@ -138,11 +138,11 @@ def _is_authority(user: re.Pattern[str], host: re.Pattern[str], text: str) -> bo
     match = _AUTHORITY.fullmatch(text)
     if match is None:
         return False
-    name, address, place = match.groups()
+    name, address, last = match.groups()
     if not user.fullmatch(name or ""):
         return False
     if address is None:
-        return host.fullmatch(place) is not None
+        return host.fullmatch(last) is not None
     return _FUTURE_ADDRESS.fullmatch(address) is not None or _is_ipv6(address)
 
 

@@ -72,7 +72,7 @@ class RecordValidator:
 
         Without `validate`, invalid records are accepted too if the lake's columns can hold them.
         With `keys_have_values`, NULL in a key is an error, whatever the schema says. `texts` is
-        where texts get quotes (`JsonTexts.places`).
+        where texts get quotes (`JsonTexts.locations`).
         """
         self._stream = stream
         self._schema = schema
@@ -218,10 +218,10 @@ class RecordValidator:
         error = next(iter(errors), None)
         if error is not None:
             path, reason = tuple(error.absolute_path), _cut(error.message, 3 * SHOWN_CHARACTERS)
-            place = pointer(path) or "/"
+            location = pointer(path) or "/"
             raise InvalidRecordError(
                 LakeCode.INVALID_RECORD,
-                f"stream {self._stream}: a record is invalid at {place}: {reason}",
+                f"stream {self._stream}: a record is invalid at {location}: {reason}",
                 reason,
                 path,
             )

@@ -77,8 +77,8 @@ def _malformed(text: str) -> str | None:
     try:
         Draft7Validator.check_schema(json.loads(text), draft7_formats())
     except SchemaError as error:
-        place = "/".join(map(str, error.path))
-        return f"{place}: {error.message}" if place else error.message
+        location = "/".join(map(str, error.path))
+        return f"{location}: {error.message}" if location else error.message
     except SlowPatternError as error:
         return str(error)
     return None
@@ -120,17 +120,17 @@ def _misled(schema: JSON) -> str | None:
     resolver = registry.resolver_with_root(DRAFT7.create_resource(schema))
     references = _References()
     for name, part in [*schema["properties"].items(), ("", schema)]:
-        place = f"property {name}: " if name else ""
+        location = f"property {name}: " if name else ""
         try:
             if references.are_circular(DRAFT7.create_resource(part), resolver):
-                return f"{place}its $ref leads back to itself"
+                return f"{location}its $ref leads back to itself"
         except Unresolvable as error:
             return (
-                f"{place}its $ref {error.ref} leads to no place in the schema itself, and "
+                f"{location}its $ref {error.ref} leads to no place in the schema itself, and "
                 "others are not fetched"
             )
         except RecursionError:
-            return f"{place}{_DEEP}"
+            return f"{location}{_DEEP}"
     return None
 
 

@@ -27,7 +27,7 @@ from tap.in_process import run_tap
 from tap_spark_jdbc.config.settings import TapSettings
 from tap_spark_jdbc.dialects import known_dialects
 from tap_spark_jdbc.dialects.type_rules import _filled
-from tap_spark_jdbc.supply.batch_place import BatchPlace
+from tap_spark_jdbc.supply.batch_location import BatchLocation
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -43,7 +43,7 @@ def test_what_no_message_names_is_gone_when_the_run_ends(tmp_path: Path) -> None
         {"jdbc_url": "jdbc:sqlite:x", "batch_config": batch_config(tmp_path)}
     )
     assert settings.batch_config is not None
-    place = BatchPlace(settings.batch_config, Storage(str(tmp_path), {}))
+    place = BatchLocation(settings.batch_config, Storage(str(tmp_path), {}))
     folders = [place.new_folder("s") for _ in range(3)]
     for folder in folders:
         (tmp_path / folder).mkdir(parents=True)
@@ -56,7 +56,7 @@ def test_what_no_message_names_is_gone_when_the_run_ends(tmp_path: Path) -> None
     assert paths_of([{"type": "BATCH", "manifest": [files[1].url]}]) == list(
         tmp_path.rglob("part-*")
     )
-    other = BatchPlace(settings.batch_config, Storage(str(tmp_path), {}))
+    other = BatchLocation(settings.batch_config, Storage(str(tmp_path), {}))
     (tmp_path / other.new_folder("s")).mkdir(parents=True)
     other.finish()
     assert not (tmp_path / other.folder).exists()

@@ -42,7 +42,7 @@ def test_a_row_that_was_committed_late_wins_over_all_that_came_before_it_and_ove
 def test_the_greatest_cursor_wins_then_the_last_received_and_null_is_the_smallest(
     lake: Lake,
 ) -> None:
-    """By every method, for there is one contest.
+    """By every method, for there is one conflict.
 
     Which method keeps what, the test against a dict shows.
     """

@@ -39,14 +39,14 @@ def test_a_cursor_that_is_named_like_a_metadata_column_counts_for_nothing() -> N
         (
             ("id",),
             {},
-            "column _Spark_lake_place: names that begin with _spark_lake_ are the target's own",
+            "column _Spark_lake_row_id: names that begin with _spark_lake_ are the target's own",
         ),
     ],
 )
 def test_columns_whose_names_are_the_target_s_own_are_refused(
     keys: tuple, options: dict, said: str
 ) -> None:
-    own = {"_Spark_lake_place": INT} if keys == ("id",) and not options else {}
+    own = {"_Spark_lake_row_id": INT} if keys == ("id",) and not options else {}
     message = schema(
         "s", {**ITEM, "_sdc_sequence": INT, **own}, keys, **{"x-load-method": "upsert"}
     )

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from singer_spark.errors import ConfigurationError, StorageError, UnpublishableError
 from target_spark_lake.error_codes import LakeCode
 from target_spark_lake.table.changes import Fate, as_unpublishable
-from target_spark_lake.table_logs.delta_log.expendable import expendable, forget
 from target_spark_lake.table_logs.delta_log.files import (
     delta_change,
     other_columns,
@@ -27,6 +26,7 @@ from target_spark_lake.table_logs.delta_log.log_publish import (
     write_checkpoint,
 )
 from target_spark_lake.table_logs.delta_log.snapshot import LOG_FOLDER, check_known, read_snapshot
+from target_spark_lake.table_logs.delta_log.unreferenced import forget, unreferenced
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from singer_spark.core.lake_type import Struct
     from singer_spark.store.storage import Storage
-    from target_spark_lake.table.changes import Expendable, TableChange
+    from target_spark_lake.table.changes import TableChange, Unreferenced
     from target_spark_lake.table.table_record import TableRecord
     from target_spark_lake.table_logs.delta_log.log_entry import DeltaCommit
     from target_spark_lake.table_logs.delta_log.snapshot import DeltaSnapshot
@@ -169,7 +169,7 @@ class DeltaTables:
     def missing_message(self, stream: str, table: str) -> str:
         return f"stream {stream}: the log of Delta table {table} is gone: restore {LOG_FOLDER}"
 
-    def check_place(self, stream: str, table: str, *, is_new: bool) -> None:
+    def check_location(self, stream: str, table: str, *, is_new: bool) -> None:
         """Refuse a folder name that readers of Delta can't open."""
         if UNREADABLE in f"{self._storage.url}/{table}":
             raise ConfigurationError(
@@ -220,12 +220,12 @@ class DeltaTables:
     def fate(self, commit: DeltaCommit) -> Fate:
         return fate(self._storage, commit)
 
-    def expendable(self, table: str, record: TableRecord, before: datetime) -> Expendable:
-        return expendable(self._storage, table, record, before)
+    def unreferenced(self, table: str, record: TableRecord, before: datetime) -> Unreferenced:
+        return unreferenced(self._storage, table, record, before)
 
-    def forget(self, expendable: Expendable) -> Sequence[str]:
+    def forget(self, unreferenced: Unreferenced) -> Sequence[str]:
         """The files except those brought back meanwhile; the log needs no entry."""
-        return forget(self._storage, expendable)
+        return forget(self._storage, unreferenced)
 
     def tidy(self, table: str, version: int) -> None:
         """Write a checkpoint every few versions."""

@@ -86,8 +86,8 @@ def _joined(now: list[Json], before: list[Json], after: list[Json]) -> list[Json
     names = [*wanted, ""]
     for name, follower in reversed(list(pairwise(names))):
         if name not in known:
-            place = next((n for n, each in enumerate(made) if each["name"] == follower), len(made))
-            made.insert(place, wanted[name])
+            index = next((n for n, each in enumerate(made) if each["name"] == follower), len(made))
+            made.insert(index, wanted[name])
     return made
 
 

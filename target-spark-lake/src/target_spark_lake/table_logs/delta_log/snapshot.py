@@ -282,8 +282,8 @@ def plain(error: BaseException) -> str:
 def _url(storage: Storage, table: str) -> str:
     if storage.local:
         return str(PurePosixPath(storage.url, table))
-    protocol, _, place = storage.delta_url(table).partition("://")
-    return f"{protocol}://{quote(place, safe='/@')}"
+    protocol, _, location = storage.delta_url(table).partition("://")
+    return f"{protocol}://{quote(location, safe='/@')}"
 
 
 def check_known(snapshot: DeltaSnapshot, table: str) -> None:

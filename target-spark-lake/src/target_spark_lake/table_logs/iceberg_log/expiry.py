@@ -19,7 +19,7 @@ from pyiceberg.table.update import AssertRefSnapshotId, RemoveSnapshotsUpdate
 from singer_spark.errors import StorageError
 from target_spark_lake.config.config_schema import ICEBERG
 from target_spark_lake.error_codes import LakeCode
-from target_spark_lake.table.changes import Expendable
+from target_spark_lake.table.changes import Unreferenced
 from target_spark_lake.table_logs.iceberg_log.lake_catalog import catalog_errors, opened, spellings
 
 if TYPE_CHECKING:
@@ -42,9 +42,9 @@ UNDER_WAY = timedelta(days=1)
 TRIES = 50
 
 
-def expendable(
+def unreferenced(
     storage: Storage, chosen: IcebergCatalog, table: str, before: datetime
-) -> Expendable:
+) -> Unreferenced:
     """What no snapshot current at `before` or later needs.
 
     Raises:
@@ -66,18 +66,18 @@ def expendable(
     files = {path: size for path, size in sizes.items() if size is not None} | {
         each.path: each.size for each in left
     }
-    return Expendable(
+    return Unreferenced(
         tuple(files), sum(files.values()), table, ICEBERG, {SNAPSHOTS: old} if old else {}
     )
 
 
-def forget(storage: Storage, chosen: IcebergCatalog, expendable: Expendable) -> Sequence[str]:
+def forget(storage: Storage, chosen: IcebergCatalog, unreferenced: Unreferenced) -> Sequence[str]:
     """Expire the snapshots, and return the files except those that a snapshot references again (a
     rollback).
     """
-    table = expendable.table
+    table = unreferenced.table
     with opened(storage, chosen, table) as catalog:
-        found = _without(catalog, table, expendable.details.get(SNAPSHOTS, ()))
+        found = _without(catalog, table, unreferenced.details.get(SNAPSHOTS, ()))
         if found is None:  # whoever removed it must decide about the files
             return ()
         with catalog_errors(f"a manifest of Iceberg table {table}"):
@@ -87,7 +87,7 @@ def forget(storage: Storage, chosen: IcebergCatalog, expendable: Expendable) -> 
                 _named(found, [each.snapshot_id for each in found.metadata.snapshots]),
             )
             names = _metadata_names(found)
-    return [path for path in expendable.files if path not in needed and _name(path) not in names]
+    return [path for path in unreferenced.files if path not in needed and _name(path) not in names]
 
 
 def _without(catalog: LakeCatalog, table: str, old: Sequence[int]) -> Table | None:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from singer_spark.core.lake_type import Struct
     from singer_spark.store.storage import Storage
     from target_spark_lake.config.iceberg_catalog import IcebergCatalog
-    from target_spark_lake.table.changes import Expendable, Fate, StagedFile, TableChange
+    from target_spark_lake.table.changes import Fate, StagedFile, TableChange, Unreferenced
     from target_spark_lake.table.table_record import TableRecord
     from target_spark_lake.table_logs.iceberg_log.snapshot import IcebergSnapshot
 
@@ -50,7 +50,7 @@ class IcebergTables:
             f"the newest of {table}/metadata/*.metadata.json"
         )
 
-    def check_place(self, stream: str, table: str, *, is_new: bool) -> None:
+    def check_location(self, stream: str, table: str, *, is_new: bool) -> None:
         """Refuse a name that the catalog already uses for another table."""
         if is_new and self.snapshot(table) is not None:
             name = ".".join(self._catalog.identifier(table))
@@ -266,16 +266,16 @@ class IcebergTables:
 
         return fate(self._storage, self._catalog, commit)
 
-    def expendable(self, table: str, record: TableRecord, before: datetime) -> Expendable:
-        from target_spark_lake.table_logs.iceberg_log.expiry import expendable
+    def unreferenced(self, table: str, record: TableRecord, before: datetime) -> Unreferenced:
+        from target_spark_lake.table_logs.iceberg_log.expiry import unreferenced
 
-        return expendable(self._storage, self._catalog, table, before)
+        return unreferenced(self._storage, self._catalog, table, before)
 
-    def forget(self, expendable: Expendable) -> Sequence[str]:
+    def forget(self, unreferenced: Unreferenced) -> Sequence[str]:
         """Expire the snapshots, and return the files that only they had."""
         from target_spark_lake.table_logs.iceberg_log.expiry import forget
 
-        return forget(self._storage, self._catalog, expendable)
+        return forget(self._storage, self._catalog, unreferenced)
 
     def tidy(self, table: str, version: int) -> None:
         """Do nothing: snapshots need no checkpoint."""

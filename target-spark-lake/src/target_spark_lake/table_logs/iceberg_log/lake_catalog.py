@@ -52,7 +52,7 @@ class LakeCatalog:
         """
         found = self.find(table)
         if found is not None:
-            self.check_place(table, found)
+            self.check_location(table, found)
         return found
 
     def find(self, table: str) -> Table | None:
@@ -64,7 +64,7 @@ class LakeCatalog:
         except (NoSuchTableError, NoSuchNamespaceError):
             return None
 
-    def check_place(self, table: str, found: Table) -> None:
+    def check_location(self, table: str, found: Table) -> None:
         """Refuse a table whose location is not the folder of its name."""
         if found.location().rstrip("/") not in spellings(self._storage, table):
             raise ConfigurationError(
@@ -89,16 +89,16 @@ class LakeCatalog:
 
 def spellings(storage: Storage, path: str) -> tuple[str, ...]:
     """All spellings of a path in Iceberg's metadata: ours first, then those of other writers."""
-    place = f"{storage.url}/{path}".rstrip("/")
+    location = f"{storage.url}/{path}".rstrip("/")
     if storage.local:
-        return f"file://{place}", place, f"file:{place}"
-    protocol, _, rest = place.partition("://")
+        return f"file://{location}", location, f"file:{location}"
+    protocol, _, rest = location.partition("://")
     if storage.kind == "az":
         # Others use URLs with the account's name, which `az://` leaves out.
         whole = storage.url_for_spark(path).partition("://")[2]
-        return (*(f"{other}://{whole}" for other in ("abfss", "abfs", "wasbs", "wasb")), place)
+        return (*(f"{other}://{whole}" for other in ("abfss", "abfs", "wasbs", "wasb")), location)
     return (
-        place,
+        location,
         *(f"{other}://{rest}" for other in ("s3", "s3a", "s3n") if protocol in ("s3", "s3a")),
     )
 
@@ -107,12 +107,12 @@ def io_properties(storage: Storage) -> dict[str, str]:
     """PyIceberg's properties for access to the table's files; they contain secrets."""
     if not storage.local and not storage.kind:
         return {"py-io-impl": "pyiceberg.io.pyarrow.PyArrowFileIO"}
-    place = {
+    location = {
         "url": storage.url,
         "options": storage.options,
         "accept_unconditional": storage.accept_unconditional,
     }
-    return {"py-io-impl": _FILE_IO, STORAGE: json.dumps(place)}
+    return {"py-io-impl": _FILE_IO, STORAGE: json.dumps(location)}
 
 
 @contextmanager
@@ -160,8 +160,8 @@ def _opened(storage: Storage, chosen: IcebergCatalog) -> Catalog:
                 "registered in; run it "
                 "with the target's config",
             )
-        if (place := Path(storage.url, CATALOG_FILE)).parent.is_dir():
-            private_file(place)
+        if (location := Path(storage.url, CATALOG_FILE)).parent.is_dir():
+            private_file(location)
         properties = {"type": "sql", "uri": f"sqlite:///{storage.url}/{CATALOG_FILE}"}
     properties = {**io_properties(storage), **properties}
     try:

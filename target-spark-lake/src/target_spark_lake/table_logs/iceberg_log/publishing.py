@@ -170,7 +170,7 @@ def _transaction(
             )
         return new_table(catalog, commit)
     with as_unpublishable():
-        catalog.check_place(commit.table, current)
+        catalog.check_location(commit.table, current)
         now = IcebergSnapshot.of(storage, commit.table, current)
     planned = Schema.model_validate(commit.schema)
     add, gone, again = _files(now, commit)

@@ -72,7 +72,7 @@ def _is_left(
     if str(now.metadata.table_uuid) != commit.seen:
         return True
     try:
-        catalog.check_place(commit.table, current)
+        catalog.check_location(commit.table, current)
         now.check_known()
     except (ConfigurationError, StorageError):
         return True

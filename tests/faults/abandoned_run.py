@@ -31,7 +31,7 @@ def give_up(
             patch.setattr(
                 "target_spark_lake.commit.recovery.take_lock", partial(take_lock, process=process)
             )
-        return free(place, LAYOUT, store, NO_BEATS, force=False, giving_up=run_id)
+        return free(place, LAYOUT, store, NO_BEATS, force=False, abandoning=run_id)
 
 
 def dies_after(lake: SmallLake, dead: Process, nth: int, only: frozenset[str]) -> str:

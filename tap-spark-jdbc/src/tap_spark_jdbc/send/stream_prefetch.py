@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from singer_spark.errors import ConnectionLostError
 from tap_spark_jdbc.source.lost_connection import again
-from tap_spark_jdbc.supply.slices_ahead import Lane, result_of
+from tap_spark_jdbc.supply.slice_prefetch import ReadContext, result_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -30,33 +30,33 @@ logger = logging.getLogger("tap-spark-jdbc")
 
 # Beyond the stream being sent; each has a connection for its bounds, and on PostgreSQL another for
 # its snapshot.
-MOST_AHEAD = 3
+MOST_PREFETCHED = 3
 # Of a stream that waits for its turn; the second slice shows whether it has more than one.
 SLICES_AHEAD = 2
 
 
-class ReadAhead:
+class StreamPrefetch:
     """The streams of a run, in order; a context manager around all of them."""
 
     def __init__(
         self,
         plans: Iterable[StreamPlan],
-        make: Callable[[StreamPlan, Lane], StreamReading[Any]],
-        lane: Lane,
+        make: Callable[[StreamPlan, ReadContext], StreamReading[Any]],
+        context: ReadContext,
         *,
         alone: bool = False,
     ) -> None:
         """Nothing is begun yet.
 
-        If the lane's `n_jobs` is 1, or with `alone`, no stream is begun before its turn.
+        If the context's `n_jobs` is 1, or with `alone`, no stream is begun before its turn.
         """
-        n_jobs = lane.database.n_jobs
+        n_jobs = context.database.n_jobs
         self._waiting = deque(plans)
         self._make = make
-        most = 1 + min(n_jobs, MOST_AHEAD) if n_jobs > 1 and not alone else 1
-        self._most = min(most, lane.database.streams_at_once or most)
-        self._lanes = [replace(lane, on_cut=self._go_on, on_trouble=self._withdraw)]
-        self._free = list(self._lanes)
+        most = 1 + min(n_jobs, MOST_PREFETCHED) if n_jobs > 1 and not alone else 1
+        self._most = min(most, context.database.streams_at_once or most)
+        self._contexts = [replace(context, on_cut=self._go_on, on_trouble=self._withdraw)]
+        self._free = list(self._contexts)
         self._begun: deque[tuple[StreamReading[Any], Future[None]]] = deque()
         self._lock = RLock()
         self._over = False
@@ -75,7 +75,7 @@ class ReadAhead:
             try:
                 result_of(begun)
             except ConnectionLostError:
-                if len(self._lanes) == 1:
+                if len(self._contexts) == 1:
                     raise
                 reading, begun = self._anew()
                 result_of(begun)
@@ -86,7 +86,7 @@ class ReadAhead:
                     self._let_go(self._begun.popleft()[0])
                 self._go_on()
 
-    def __enter__(self) -> ReadAhead:
+    def __enter__(self) -> StreamPrefetch:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
@@ -94,11 +94,11 @@ class ReadAhead:
         with self._lock:
             self._over = True
             for reading, _begun in self._begun:
-                reading.give_up()
-        for executor in (*(each.planner for each in self._lanes), self._lanes[0].makers):
+                reading.cancel()
+        for executor in (*(each.planner for each in self._contexts), self._contexts[0].makers):
             executor.shutdown(wait=kind is None, cancel_futures=kind is not None)
-        for lane in self._lanes:
-            lane.snapshots.unwatch()
+        for context in self._contexts:
+            context.snapshots.unwatch()
 
     def _go_on(self) -> None:
         """Begin streams as long as all slices of those before are cut."""
@@ -111,18 +111,20 @@ class ReadAhead:
     def _begin(self, *, patiently: bool = False) -> None:
         """Begin the next stream; the lock is held."""
         if not self._free:
-            self._free.append(self._lanes[0].beside())
-            self._lanes.append(self._free[-1])
-        # The lane that was used last has its connections already.
-        lane = self._free.pop()
-        reading = self._make(self._waiting.popleft(), lane)
-        self._begun.append((reading, lane.planner.submit(_prepare, reading, patiently=patiently)))
+            self._free.append(self._contexts[0].beside())
+            self._contexts.append(self._free[-1])
+        # The context that was used last has its connections already.
+        context = self._free.pop()
+        reading = self._make(self._waiting.popleft(), context)
+        self._begun.append(
+            (reading, context.planner.submit(_prepare, reading, patiently=patiently))
+        )
 
     def _let_go(self, reading: StreamReading[Any]) -> None:
-        """Release the lane: its next work is queued after the end of the snapshot."""
-        reading.give_up()
-        reading.lane.planner.submit(reading.lane.snapshots.end)
-        self._free.append(reading.lane)
+        """Release the context: its next work is queued after the end of the snapshot."""
+        reading.cancel()
+        reading.context.planner.submit(reading.context.snapshots.end)
+        self._free.append(reading.context)
 
     def _withdraw(self, keep: int = 1) -> list[Future[None]]:
         """Free the connections of all but the first streams: one broke, perhaps because the server
@@ -155,6 +157,6 @@ class ReadAhead:
 
 def _prepare(reading: StreamReading[Any], *, patiently: bool) -> None:
     if patiently:
-        again(reading.lane.database.connect)
+        again(reading.context.database.connect)
     reading.begin()
     reading.start(SLICES_AHEAD)

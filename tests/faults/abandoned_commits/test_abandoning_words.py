@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from faults.abandoned_run import committed_and_dead, lose
 from faults.faulty import Interrupted
-from faults.given_up import committed_and_dead, lose
 from faults.small_lake import STEP, SmallLake
 from singer_spark.core.identity import Process
 from singer_spark.errors import UnpublishableError

@@ -22,7 +22,7 @@ from singer_spark.store.at_once import each
 from target_spark_lake.config.config_schema import DELTA
 from target_spark_lake.error_codes import LakeCode
 from target_spark_lake.layout import is_data_file, written_by
-from target_spark_lake.table.changes import Expendable
+from target_spark_lake.table.changes import Unreferenced
 from target_spark_lake.table_logs.delta_log.snapshot import (
     LOG_FOLDER,
     open_table,
@@ -43,7 +43,9 @@ _ENTRY = re.compile(r"\d{20}\.json")
 _AMOUNT = re.compile(r"(\d+)\s+(microsecond|millisecond|second|minute|hour|day|week)s?")
 
 
-def expendable(storage: Storage, table: str, record: TableRecord, before: datetime) -> Expendable:
+def unreferenced(
+    storage: Storage, table: str, record: TableRecord, before: datetime
+) -> Unreferenced:
     """What no version current at `before` or later needs.
 
     Earlier if the table's owner keeps files longer.
@@ -78,16 +80,18 @@ def expendable(storage: Storage, table: str, record: TableRecord, before: dateti
             return False
         return path in gone or (complete and _is_old_and_ours(file, before))
 
-    return Expendable.of([file for file in listed if goes(file)], table, DELTA)
+    return Unreferenced.of([file for file in listed if goes(file)], table, DELTA)
 
 
-def forget(storage: Storage, expendable: Expendable) -> Sequence[str]:
+def forget(storage: Storage, unreferenced: Unreferenced) -> Sequence[str]:
     """The files except those brought back meanwhile (RESTORE); the log needs no entry."""
-    current = read_snapshot(storage, expendable.table)
+    current = read_snapshot(storage, unreferenced.table)
     if current is None:  # whoever removed the log must decide about the files
         return ()
     return [
-        path for path in expendable.files if path[len(expendable.table) + 1 :] not in current.files
+        path
+        for path in unreferenced.files
+        if path[len(unreferenced.table) + 1 :] not in current.files
     ]
 
 

@@ -132,7 +132,7 @@ def test_a_table_that_was_upgraded_for_good_before_its_commit_is_left_as_it_is_a
     lake = kind(tmp_path)
     committed_and_dead(lake, dead)
     upgrade(lake)
-    with pytest.raises(UnpublishableError, match=rf"LAKE-085 .*{said}.*--give-up-publishing"):
+    with pytest.raises(UnpublishableError, match=rf"LAKE-087 .*{said}.*--give-up-publishing"):
         lake.sync()
     assert said in waiting(lake).body["error"]
     give_up(lake)
@@ -179,7 +179,7 @@ def test_a_table_that_the_catalog_names_elsewhere_leaves_a_note_and_the_run_is_g
     for location in (f"file://{tmp_path}/elsewhere", f"file://{tmp_path}/{GROWS}"):
         move(lake, location)
         if "elsewhere" in location:
-            with pytest.raises(UnpublishableError, match=r"LAKE-085 .*--give-up-publishing"):
+            with pytest.raises(UnpublishableError, match=r"LAKE-087 .*--give-up-publishing"):
                 lake.sync()
             assert "elsewhere" in waiting(lake).body["error"]
             give_up(lake)

@@ -1,4 +1,4 @@
-"""Fingerprints of rows at an edge: those that version 0.1.0 took, whatever a row holds."""
+"""Fingerprints of rows at a boundary: those that version 0.1.0 took, whatever a row holds."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tap_spark_jdbc.extract.fingerprints import Look, fingerprint
-from tap_spark_jdbc.plan.stream_sql import Edge
-from tap_spark_jdbc.supply.edge_rows import EdgeRows, _respelled, fingerprints
+from tap_spark_jdbc.plan.stream_sql import RowBoundary
+from tap_spark_jdbc.supply.boundary_rows import BoundaryRows, _respelled, fingerprints
 
 FOUND = Look(bookmark=True, upper=True, nulls=False)
 # As `to_json` of Spark 4.1 on Java 17 printed them.
@@ -87,8 +87,8 @@ def test_row_is_known_by_either_spelling(
     rows = pa.RecordBatch.from_arrays([pa.array([value], kind)], ["n"])
     for text in (older, newer):
         sent = fingerprint(f'{{"n":{text}}}'.encode())
-        found = EdgeRows(FOUND, Counter([sent.hex()]))
-        assert found.unsent(rows, edges(Edge.BOOKMARK, 1)).num_rows == 0
+        found = BoundaryRows(FOUND, Counter([sent.hex()]))
+        assert found.unsent(rows, boundaries(RowBoundary.BOOKMARK, 1)).num_rows == 0
         assert found.at_bookmark == [sent]
 
 
@@ -101,26 +101,26 @@ def test_a_spelled_number_is_the_same_number(value: float) -> None:
 
 def test_of_equal_rows_as_many_are_left_out_as_were_sent() -> None:
     rows = pa.RecordBatch.from_pylist([{"long": 1}, {"long": 1}, {"long": 2}, {"long": 1}])
-    first = EdgeRows(FOUND, Counter())
-    first.unsent(rows.slice(0, 3), edges(Edge.UPPER, 3))
+    first = BoundaryRows(FOUND, Counter())
+    first.unsent(rows.slice(0, 3), boundaries(RowBoundary.UPPER, 3))
 
-    second = EdgeRows(FOUND, Counter(each.hex() for each in first.at_upper))
-    left = second.unsent(rows, edges(Edge.BOOKMARK, 4))
+    second = BoundaryRows(FOUND, Counter(each.hex() for each in first.at_upper))
+    left = second.unsent(rows, boundaries(RowBoundary.BOOKMARK, 4))
 
     assert left.to_pylist() == [{"long": 1}]
     assert len(second.at_bookmark) == 4
-    assert second.unsent(rows, edges(Edge.NONE, 4)) == rows
+    assert second.unsent(rows, boundaries(RowBoundary.NONE, 4)) == rows
 
 
 def test_only_rows_of_changed_buckets_are_read() -> None:
     rows = pa.RecordBatch.from_pylist([{"long": 1}, {"long": 2}, {"long": 3}])
     hashes = fingerprints(rows)
     look = Look(bookmark=True, upper=False, nulls=False, changed=frozenset([hashes[1][0]]))
-    found = EdgeRows(look, Counter())
-    at = pa.array([int(Edge.BOOKMARK)] * 2 + [int(Edge.NONE)], pa.int32())
+    found = BoundaryRows(look, Counter())
+    at = pa.array([int(RowBoundary.BOOKMARK)] * 2 + [int(RowBoundary.NONE)], pa.int32())
     assert found.unsent(rows, at).to_pylist() == [{"long": 2}, {"long": 3}]
     assert (found.found(3, 0).rows, found.at_bookmark) == (2, [hashes[1]])
 
 
-def edges(edge: Edge, rows: int) -> pa.Array:
-    return pa.array([int(edge)] * rows, pa.int32())
+def boundaries(boundary: RowBoundary, rows: int) -> pa.Array:
+    return pa.array([int(boundary)] * rows, pa.int32())

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from faults.given_up import check_before, committed_and_dead, give_up, lose, sleeping
+from faults.abandoned_run import check_before, committed_and_dead, give_up, lose, sleeping
 from faults.small_lake import LAYOUT, STEP, SmallLake
 from singer_spark.core.identity import Process
 from singer_spark.errors import StorageError

@@ -32,7 +32,7 @@ from target_spark_lake.commit.format_check import check_format
 from target_spark_lake.config.config_schema import ICEBERG
 from target_spark_lake.error_codes import LakeCode
 from target_spark_lake.layout import HISTORY, folder_name
-from target_spark_lake.load.sink import SettledStream, StreamSink
+from target_spark_lake.load.sink import ResolvedStream, StreamSink
 from target_spark_lake.stage.batch_plan import BatchPlan, BatchTimes
 from target_spark_lake.table.table_record import TableRecord, tables_of
 from target_spark_lake.validate.bulk_check import record_check
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("target-spark-lake")
 
 
-def settle(sink: StreamSink, settings: TargetSettings, run: PipelineRun) -> SettledStream:
+def resolve(sink: StreamSink, settings: TargetSettings, run: PipelineRun) -> ResolvedStream:
     """Settle a sink's stream under its last SCHEMA.
 
     Raises:
@@ -59,7 +59,7 @@ def settle(sink: StreamSink, settings: TargetSettings, run: PipelineRun) -> Sett
             hive folders.
     """
     try:
-        return _settle(sink, settings, run)
+        return _resolve(sink, settings, run)
     except (SingerSparkError, OSError, MemoryError):
         raise
     except (
@@ -79,12 +79,12 @@ def settle(sink: StreamSink, settings: TargetSettings, run: PipelineRun) -> Sett
         ) from error
 
 
-def _settle(sink: StreamSink, settings: TargetSettings, run: PipelineRun) -> SettledStream:
+def _resolve(sink: StreamSink, settings: TargetSettings, run: PipelineRun) -> ResolvedStream:
     problem = _checked(sink.schema, settings)
     record, columns = (
         _table_before(sink, settings, run)
-        if sink.settled is None
-        else (sink.settled.record, sink.columns)
+        if sink.resolved is None
+        else (sink.resolved.record, sink.columns)
     )
     _keep_zones(sink, settings, record)
     _keep_depth(sink, record)
@@ -100,17 +100,17 @@ def _settle(sink: StreamSink, settings: TargetSettings, run: PipelineRun) -> Set
     rows = BatchPlan.of(
         records, None, times, codec, merging=schema.merges, keeps_deletes=keeps_deletes
     )
-    if sink.settled is None and sink.adopted is not None:
+    if sink.resolved is None and sink.adopted is not None:
         columns = _evolved(sink, columns, columns_from_text(sink.adopted.columns))
     # Columns that merges need are stored only if the table has them already, the user wants them,
     # or it keeps deletes.
     hidden = set() if times else set(CONTROL_COLUMNS) - set(columns.types if columns else ())
     if schema.keeps_deletes:
         hidden.discard(DELETED_AT)
-    texts = _settle_texts(sink, record, columns, records)
+    texts = _resolve_texts(sink, record, columns, records)
     schema = sink.schema
     columns = _evolved(sink, columns, rows.found.without(hidden))
-    if sink.settled is None and record is not None and not record.is_claim():
+    if sink.resolved is None and record is not None and not record.is_claim():
         _tell_changes(
             sink, record, rows.found, is_new=run.shapes.get(schema.stream) != sink.shape(settings)
         )
@@ -120,13 +120,13 @@ def _settle(sink: StreamSink, settings: TargetSettings, run: PipelineRun) -> Set
         check_unchanged(schema.stream, sink.table, record.partition_by, schema.partition_by)
     if schema.partitioning is not None:
         schema.partitioning.check(columns)
-    if sink.settled is None and schema.merges:
+    if sink.resolved is None and schema.merges:
         _warn_of_text_cursors(schema, columns)
     # A merge finds a key's newest row across all folders, and only then puts it into its own.
     folders = None if schema.merges else schema.partitioning
     check = None if problem else record_check(schema.schema, schema.key_properties, texts)
     rows = rows.into(columns, check, folders)
-    return _settled(
+    return _resolved(
         schema, record, columns, rows, settings, keys_have_values=schema.merges, texts=texts
     )
 
@@ -144,15 +144,15 @@ def _checked(schema: StreamSchema, settings: TargetSettings) -> str | None:
     return problem
 
 
-def settle_keys(schema: StreamSchema, settings: TargetSettings) -> SettledStream:
+def resolve_keys(schema: StreamSchema, settings: TargetSettings) -> ResolvedStream:
     """Settle a stream of keys, which gets no table."""
     records = stream_columns(schema.schema, schema.stream)
     check = record_check(schema.schema, schema.key_properties)
     rows = BatchPlan.of(records, check, None, settings.compression)
-    return _settled(schema, None, rows.found, rows, settings, keys_have_values=True)
+    return _resolved(schema, None, rows.found, rows, settings, keys_have_values=True)
 
 
-def _settled(
+def _resolved(
     schema: StreamSchema,
     record: TableRecord | None,
     columns: Struct,
@@ -161,13 +161,13 @@ def _settled(
     *,
     keys_have_values: bool,
     texts: Mapping[str, Any] = {},
-) -> SettledStream:
+) -> ResolvedStream:
     validates = settings.validate_records
     judged = schema.stream, schema.schema, schema.key_properties, rows.columns
     validator = RecordValidator(
         *judged, validate=validates, keys_have_values=keys_have_values, texts=texts
     )
-    return SettledStream(
+    return ResolvedStream(
         schema, record, columns, rows, validator, validates, settings.stages_by_spark
     )
 
@@ -256,7 +256,7 @@ def _keep_zones(sink: StreamSink, settings: TargetSettings, record: TableRecord 
     zones = zones_kept(settings.options_of(sink.schema.stream).columns, columns_from_text(known))
     if not zones:
         return
-    if sink.settled is None:
+    if sink.resolved is None:
         logger.warning(
             "stream %s: column(s) %s keep their time zone; write TIMESTAMP WITH TIME ZONE in "
             "stream_options (columns), or timestamp_ntz for times without one",
@@ -355,22 +355,22 @@ def _keep_numbers(sink: StreamSink, columns: Struct | None) -> None:
         sink.schema = replace(schema, schema={**schema.schema, "properties": read})
 
 
-def _settle_texts(
+def _resolve_texts(
     sink: StreamSink, record: TableRecord | None, table: Struct | None, records: Struct
 ) -> Mapping[str, Any]:
     """Where the records' texts get quotes, as they may stand beside other values
-    (`JsonTexts.places`).
+    (`JsonTexts.locations`).
 
     Raises:
         SchemaError: the table can't tell such values apart.
     """
     schema, stays = sink.schema, table if not sink.schema.method.replaces else None
     before = schema.texts
-    if sink.settled is None:
+    if sink.resolved is None:
         before = record.texts if record is not None and stays is not None else before
         before = before.beside(sink.adopted.texts) if sink.adopted is not None else before
     texts = JsonTexts(schema.schema, before)
-    places = texts.places(
+    locations = texts.locations(
         records, sink.rules.declared, stays, schema.key_properties if schema.merges else ()
     )
     keys = {path_to(name) for name in schema.key_properties} if schema.merges else set()
@@ -390,7 +390,7 @@ def _settle_texts(
             'and "1" as one '
             f"(stream_options, columns: {{{asked}}})",
         )
-    if texts.mixing and sink.settled is None:
+    if texts.mixing and sink.resolved is None:
         logger.warning(
             "stream %s: column(s) %s of its table, which version 0.1.0 began, hold texts as they "
             "are and other values "
@@ -398,7 +398,7 @@ def _settle_texts(
             *(schema.stream, ", ".join(path[1:] for path in texts.mixing)),
         )
     sink.schema = replace(schema, texts=texts.found)
-    return places
+    return locations
 
 
 def _evolved(sink: StreamSink, table: Struct | None, incoming: Struct) -> Struct:

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 from singer_spark.errors import LockedError, StateError, UnpublishableError
-from singer_spark.state.choice import place_of
+from singer_spark.state.choice import location_of
 from singer_spark.state.run_log import LAKE_FOLDER, PUBLISHED, RunEntry, read_entry
 from singer_spark.store.at_once import each
 from target_spark_lake.commit import journal
-from target_spark_lake.commit.journal import GIVEN_UP_BY, GIVES_UP, Plan
+from target_spark_lake.commit.journal import ABANDONED_BY, ABANDONS, Plan
 from target_spark_lake.commit.publish import WAY_OUT, lost_files, publish
 from target_spark_lake.commit.saving import cleared
 from target_spark_lake.error_codes import LakeCode
@@ -39,7 +39,7 @@ CONVERT = "convert"
 STAGED = f"{LAKE_FOLDER}/staging/runs/"
 
 
-def check_given_up(
+def check_abandoned(
     storage: Storage, layout: Layout, run_id: str, last: RunEntry | None
 ) -> JSON | None:
     """Refuse to give up a run unless it is committed and unpublished.
@@ -50,17 +50,19 @@ def check_given_up(
     Raises:
         StateError: there is no such run, or it is not an unpublished one.
     """
-    if last is not None and last.body.get(GIVES_UP, {}).get("run_id") == run_id:
-        return giving_up_report(last)  # perhaps not all of it is done yet: the next steps finish it
+    if last is not None and last.body.get(ABANDONS, {}).get("run_id") == run_id:
+        return abandonment_report(
+            last
+        )  # perhaps not all of it is done yet: the next steps finish it
     entry = read_entry(storage, layout.runs, run_id)
     if entry is None:
         raise StateError(
             LakeCode.PIPELINE_UNKNOWN,
             f"pipeline {layout.pipeline} has no run {run_id}: `spark-lake runs` shows them",
         )
-    if by := entry.body.get(GIVEN_UP_BY):
+    if by := entry.body.get(ABANDONED_BY):
         if (undoing := read_entry(storage, layout.runs, by)) is not None:
-            return giving_up_report(undoing)
+            return abandonment_report(undoing)
         # Its journal was removed, and with it the list of losses.
         return {
             "run_id": run_id,
@@ -68,34 +70,34 @@ def check_given_up(
             "streams": None,
             "by": by,
         }
-    if GIVES_UP in entry.body:
+    if ABANDONS in entry.body:
         raise StateError(
-            LakeCode.CANNOT_GIVE_UP,
-            f"run {run_id} takes back run {entry.body[GIVES_UP]['run_id']}: `spark-lake recover` "
+            LakeCode.CANNOT_ABANDON,
+            f"run {run_id} takes back run {entry.body[ABANDONS]['run_id']}: `spark-lake recover` "
             "finishes it",
         )
     if entry.phase == PUBLISHED:
         raise StateError(
-            LakeCode.CANNOT_GIVE_UP,
+            LakeCode.CANNOT_ABANDON,
             f"run {run_id} is published, so there is nothing to give up; `spark-lake state restore "
             f"{run_id} --before` "
             "makes the state before it the current one",
         )
     if last is None or last.run_id != run_id:
         raise StateError(
-            LakeCode.CANNOT_GIVE_UP,
+            LakeCode.CANNOT_ABANDON,
             f"run {run_id} was never committed: nothing of it happened, and there is nothing to "
             "give up",
         )
     return None
 
 
-def giving_up_report(entry: RunEntry) -> JSON:
+def abandonment_report(entry: RunEntry) -> JSON:
     """The report of a run that took back another one, from its journal."""
-    return {**entry.body[GIVES_UP], "by": entry.run_id}
+    return {**entry.body[ABANDONS], "by": entry.run_id}
 
 
-def give_up(
+def abandon(
     lock: RunLock, store: StateStore, entry: RunEntry, reason: UnpublishableError
 ) -> RunEntry:
     """Take back a committed run whose publishing just failed, as the run that holds the lock.
@@ -113,9 +115,9 @@ def give_up(
     undoing = _undoing(storage, layout, lock.entry.run_id, entry, plan, lost)
     head = journal.head(layout, lock.entry, entry.last_committed)
     state, before = _state_before(entry), entry.body.get("previous_state")
-    body = journal.committed_body(head, undoing, {}, state, before, place_of(entry))
+    body = journal.committed_body(head, undoing, {}, state, before, location_of(entry))
     cause = str(reason).partition(WAY_OUT)[0]
-    body[GIVES_UP] = {
+    body[ABANDONS] = {
         "run_id": entry.run_id,
         "reason": cause,
         "streams": _losses(entry, plan, lost),

@@ -119,7 +119,7 @@ def test_on_postgresql_each_of_many_streams_is_read_in_a_snapshot_of_its_own_and
 
     def watched(reading: Any) -> None:
         make(reading)
-        snapshots[reading.plan.stream] = reading.lane.snapshots.source.snapshot
+        snapshots[reading.plan.stream] = reading.context.snapshots.source.snapshot
 
     monkeypatch.setattr(StreamReading, "begin", watched)
     with psycopg.connect(database.dsn, autocommit=True) as connection:

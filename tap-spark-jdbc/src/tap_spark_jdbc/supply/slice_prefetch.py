@@ -1,4 +1,4 @@
-"""Slices processed ahead of their consumer: several in parallel, with results in order."""
+"""Prefetch of slices: several are processed in parallel, with results in order."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ R = TypeVar("R")
 
 
 @dataclass(frozen=True)
-class Lane:
+class ReadContext:
     """The connections, snapshot and threads over which streams are read, one after another.
 
     Attributes:
-        makers: A thread for each slice processed at the same time, shared by all lanes of a run.
-        planner: One thread, which cuts the slices of this lane in order.
+        makers: A thread for each slice processed at the same time, shared by all contexts of a run.
+        planner: One thread, which cuts the slices of this context in order.
         on_cut: Called once all slices of a stream are cut, in the planner's thread.
         on_trouble: Called before a retry because a connection broke, in any thread.
     """
@@ -41,31 +41,34 @@ class Lane:
     planner: Executor = field(default_factory=lambda: ThreadPoolExecutor(1, "plan"), init=False)
 
     @classmethod
-    def of(cls, database: Database, snapshots: StreamSnapshots) -> Lane:
-        """The first lane of a run; threads are started when there is work."""
+    def of(cls, database: Database, snapshots: StreamSnapshots) -> ReadContext:
+        """The first context of a run; threads are started when there is work."""
         return cls(database, snapshots, ThreadPoolExecutor(database.n_jobs, "make"))
 
-    def beside(self) -> Lane:
-        """Another lane, whose connections are opened on first use."""
+    def beside(self) -> ReadContext:
+        """Another context, whose connections are opened on first use."""
         database = self.database.beside()
         return replace(self, database=database, snapshots=self.snapshots.beside(database))
 
 
-class Ahead(Generic[R]):
+class SlicePrefetch(Generic[R]):
     """Makes a result of each slice; at most twice as many are kept as are processed at a time."""
 
     def __init__(
-        self, slices: Iterator[Slice[Point]], make: Callable[[Slice[Point]], R], lane: Lane
+        self,
+        slices: Iterator[Slice[Point]],
+        make: Callable[[Slice[Point]], R],
+        context: ReadContext,
     ) -> None:
         """Nothing is made before `start` or `results`.
 
-        The lane's planner consumes the slices lazily.
+        The context's planner consumes the slices lazily.
 
         `make` is called again if a connection breaks; it removes what a failed attempt leaves.
         """
         self._slices = slices
         self._make = make
-        self._lane = lane
+        self._context = context
         self._pending: deque[Future[Future[R] | None]] = deque()
         self._last_made: Future[R] | None = None
         self._over = Event()
@@ -73,21 +76,21 @@ class Ahead(Generic[R]):
     def start(self, most: int) -> None:
         """Begin up to `most` slices before their results are requested."""
         while len(self._pending) < most:
-            self._pending.append(self._lane.planner.submit(self._cut))
+            self._pending.append(self._context.planner.submit(self._cut))
 
     def results(self) -> Iterator[R]:
         """The results, in the order of the slices."""
         try:
             while True:
-                self.start(2 * self._lane.database.n_jobs)
+                self.start(2 * self._context.database.n_jobs)
                 making = result_of(self._pending.popleft())
                 if making is None:
                     return
                 yield result_of(making)
         finally:
-            self.give_up()
+            self.cancel()
 
-    def give_up(self) -> None:
+    def cancel(self) -> None:
         """Cancel: nothing more is needed, and results still under way are discarded."""
         self._over.set()
         for each in self._pending:
@@ -104,7 +107,7 @@ class Ahead(Generic[R]):
         if self._over.is_set():
             raise CancelledError
         each = next(self._slices, None)
-        self._last_made = None if each is None else self._lane.makers.submit(self._made, each)
+        self._last_made = None if each is None else self._context.makers.submit(self._made, each)
         return self._last_made
 
     def _made(self, each: Slice[Point]) -> R:
@@ -113,7 +116,7 @@ class Ahead(Generic[R]):
         return again(partial(self._make, each), self._pause)
 
     def _pause(self, seconds: float) -> None:
-        self._lane.on_trouble()
+        self._context.on_trouble()
         if self._over.wait(seconds):
             raise CancelledError
 

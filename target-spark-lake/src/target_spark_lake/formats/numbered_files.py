@@ -1,5 +1,5 @@
-"""Files with a place for each row: the run's rows in the order in which they came, the table's rows
-below them.
+"""Files with a row id for each row: the run's rows in the order in which they came, the table's
+rows below them.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class PlacedFile:
-    """A file with the places of its rows.
+class NumberedFile:
+    """A file with the row ids of its rows.
 
     Attributes:
-        numbers: First rows of its parts, with the number that is above the row's bits in the places
-            from there on.
+        numbers: First rows of its parts, with the number above the row's bits in the row ids from
+            there on.
         path: Its path, relative to the bucket.
         rows: Number of rows.
         bytes: Its size.
@@ -56,13 +56,13 @@ class PlacedFile:
 
     @property
     def spans(self) -> list[tuple[int, int]]:
-        """The least and the greatest place that a row of its parts may have."""
+        """The least and the greatest row id that a row of its parts may have."""
         return [(number << ROW_BITS, ((number + 1) << ROW_BITS) - 1) for _, number in self.numbers]
 
 
-def divided(files: Sequence[PlacedFile], size: int) -> list[list[PlacedFile]]:
+def divided(files: Sequence[NumberedFile], size: int) -> list[list[NumberedFile]]:
     """The files in their order, in groups that each have about this size."""
-    groups: list[list[PlacedFile]] = []
+    groups: list[list[NumberedFile]] = []
     room = 0
     for file in files:
         if room <= 0:
@@ -73,32 +73,32 @@ def divided(files: Sequence[PlacedFile], size: int) -> list[list[PlacedFile]]:
     return groups
 
 
-def brought_files(staged: Sequence[StagedFile], columns: Struct) -> list[PlacedFile]:
+def incoming_files(staged: Sequence[StagedFile], columns: Struct) -> list[NumberedFile]:
     """The staged files, written with these columns.
 
     Files of a batch with positioned rows share a number.
     """
-    placed: list[PlacedFile] = []
+    numbered: list[NumberedFile] = []
     number, batch = -1, ""
     for file in staged:
         # Spark writes a batch as `<batch>/lines/part-…` and `<batch>/rewritten/part-…`.
         folder = file.path.rsplit("/", 2)[0] if file.positioned else file.path
         number += folder != batch
         batch = folder
-        placed.append(
-            PlacedFile(((0, number),), file.path, file.rows, file.bytes, columns, file.positioned)
+        numbered.append(
+            NumberedFile(((0, number),), file.path, file.rows, file.bytes, columns, file.positioned)
         )
-    return placed
+    return numbered
 
 
 def table_files(
     table: str, paths: Sequence[str], parts: Mapping[str, Parts], index: TableIndex, columns: Struct
-) -> list[PlacedFile]:
-    """Files of the table, which has these columns: all places are below 0, lower for older rows."""
+) -> list[NumberedFile]:
+    """Files of the table, which has these columns: row ids are below 0, lower for older rows."""
     first = -sum(len(parts.get(path) or own_parts(path)) for path in paths)
     known = index.files
     return [
-        PlacedFile(
+        NumberedFile(
             numbers,
             path,
             known[path].rows,
@@ -110,7 +110,9 @@ def table_files(
     ]
 
 
-def undeleted_rows(files: Sequence[PlacedFile], index: TableIndex) -> tuple[int, list[PlacedFile]]:
+def undeleted_rows(
+    files: Sequence[NumberedFile], index: TableIndex
+) -> tuple[int, list[NumberedFile]]:
     """Number of rows in the table's files not marked as deleted, and the files that must be read to
     know.
     """

@@ -49,7 +49,7 @@ class Written:
     width: float | None = None
 
 
-class BatchPlace:
+class BatchLocation:
     """The folder of one run's batch files, with a subfolder for each slice of each stream."""
 
     def __init__(self, settings: BatchSettings, storage: Storage, *, metadata: bool = True) -> None:
@@ -67,7 +67,7 @@ class BatchPlace:
         self.folder = f"{settings.prefix.lstrip('/')}{new_run_id(self.started)}"
         if {".", "..", ""} & set(self.folder.split("/")):
             raise ConfigurationError(
-                TapCode.BATCH_PLACE,
+                TapCode.BATCH_LOCATION,
                 f"batch_config.storage.prefix: {settings.prefix!r} must not have '.', '..' or '//' "
                 "in it",
             )
@@ -101,12 +101,12 @@ class BatchPlace:
         )
         if file is None:
             raise StorageError(
-                TapCode.BATCH_PLACE,
+                TapCode.BATCH_LOCATION,
                 f"{self.storage.url}/{folder}/{name} was written, and is not there; run it again",
             )
-        place = f"{self.storage.url}/{file.path}"
+        location = f"{self.storage.url}/{file.path}"
         return BatchFile(
-            f"file://{place}" if self.storage.local else place, rows, file.size, folder
+            f"file://{location}" if self.storage.local else location, rows, file.size, folder
         )
 
     def name(self, file: BatchFile) -> None:
@@ -138,7 +138,7 @@ class BatchColumns:
     """
 
     plan: StreamPlan
-    place: BatchPlace
+    location: BatchLocation
     extracted: datetime
 
     @property
@@ -147,7 +147,9 @@ class BatchColumns:
 
         A source column of the same name is left to the target.
         """
-        return self.place.metadata and not METADATA_COLUMNS.keys() & self.plan.sent_columns.keys()
+        return (
+            self.location.metadata and not METADATA_COLUMNS.keys() & self.plan.sent_columns.keys()
+        )
 
     @cached_property
     def metadata_values(self) -> dict[str, int | None]:
@@ -158,7 +160,7 @@ class BatchColumns:
             "_sdc_received_at": now,
             "_sdc_batched_at": now,
             "_sdc_sequence": now // 1000,
-            "_sdc_sync_started_at": _microseconds(self.place.started) // 1000,
+            "_sdc_sync_started_at": _microseconds(self.location.started) // 1000,
         }
         return {name: values.get(name) for name in METADATA_COLUMNS} if self.metadata else {}
 

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Survey:
+class PrunedFiles:
     """What is known before any row is read.
 
     Attributes:
@@ -57,7 +57,7 @@ class Survey:
     keys: StagedKeys
 
 
-def survey(run: PipelineRun, load: StreamLoad) -> Survey:
+def prune_files(run: PipelineRun, load: StreamLoad) -> PrunedFiles:
     """Read the footers of the staged files, and of table files missing from the index."""
     schema, storage = load.schema, run.storage
     files = run.data_files(load.table)
@@ -82,7 +82,7 @@ def survey(run: PipelineRun, load: StreamLoad) -> Survey:
     parts = read_parts(storage, run.layout, load.table, candidates) if rules.whole else {}
     plain = not rules.deletes and not rules.unchanged and rules.activated is None
     inserts_only = keys.distinct and not candidates and plain
-    return Survey(rules, table, staged, tuple(candidates), parts, inserts_only, keys)
+    return PrunedFiles(rules, table, staged, tuple(candidates), parts, inserts_only, keys)
 
 
 def _rules(load: StreamLoad, staged: Iterable[FileStatistics]) -> MergeRules:

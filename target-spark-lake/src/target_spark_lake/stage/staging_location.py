@@ -47,7 +47,7 @@ def _rows_of(storage: Storage, path: str) -> int:
 
 
 @dataclass(frozen=True)
-class StagingPlace:
+class StagingLocation:
     """The staging folder of one batch.
 
     Attributes:
@@ -62,12 +62,12 @@ class StagingPlace:
     local: Path | None
 
     @classmethod
-    def of(cls, storage: Storage, folder: str, local: Path) -> StagingPlace:
-        """The place this process can write files to."""
+    def of(cls, storage: Storage, folder: str, local: Path) -> StagingLocation:
+        """The location this process can write files to."""
         return cls(storage, folder, None if storage.local else local)
 
     def path(self, name: str) -> Path:
-        """The path of a file inside; only for a place this process can write to."""
+        """The path of a file inside; only for a location this process can write to."""
         return (self.local or Path(self.storage.url, self.folder)) / name
 
     def bring(self, partitioning: Partitioning | None) -> tuple[StagedFile, ...]:

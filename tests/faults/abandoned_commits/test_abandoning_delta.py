@@ -32,7 +32,7 @@ def give_up_delta(lake: TwoTables, storage: Storage | None = None) -> Recovery:
         BucketState(place, LAYOUT_OF_DELTA.state),
         NO_BEATS,
         force=False,
-        giving_up=entry.body.get("gives_up", entry.body)["run_id"],
+        abandoning=entry.body.get("gives_up", entry.body)["run_id"],
     )
 
 
@@ -55,7 +55,7 @@ def conflicting(folder: Path, syncs: int) -> TwoTables:
     return lake
 
 
-def check_given_up(lake: TwoTables, syncs: int) -> None:
+def check_abandoned(lake: TwoTables, syncs: int) -> None:
     """What the run had made of `grows` is taken back; the person's own change stays."""
     assert lake.rows(GROWS) == rows_after(GROWS, syncs)
     assert lake.rows(CHANGES) == [row for row in rows_after(CHANGES, syncs) if row[0] != 5]
@@ -69,10 +69,10 @@ def test_a_delta_conflict_is_given_up_and_the_entries_that_were_made_are_undone(
     lake = conflicting(tmp_path, 3)
     assert lake.rows(GROWS) == rows_after(GROWS, 4)
     done = give_up_delta(lake)
-    assert done.given_up is not None
-    assert done.given_up["streams"]["grows"]["taken_back_rows"] == 2
-    assert "RESTORE TABLE" in done.given_up["reason"]
-    check_given_up(lake, 3)
+    assert done.abandoned is not None
+    assert done.abandoned["streams"]["grows"]["taken_back_rows"] == 2
+    assert "RESTORE TABLE" in done.abandoned["reason"]
+    check_abandoned(lake, 3)
     assert lake.sync() == 4
     assert (lake.rows(GROWS), lake.rows(CHANGES)) == (rows_after(GROWS, 4), rows_after(CHANGES, 4))
     lake.sync()
@@ -95,7 +95,7 @@ def test_a_fault_at_any_storage_call_of_giving_up_a_delta_conflict_leaves_no_ent
 
     for lake in fault_sweep(waits.copied, given_up, fault):
         give_up_delta(lake)
-        check_given_up(lake, 3)
+        check_abandoned(lake, 3)
         assert lake.sync() == 4
         assert (lake.rows(GROWS), lake.rows(CHANGES)) == (
             rows_after(GROWS, 4),
@@ -134,7 +134,7 @@ def test_what_someone_has_changed_of_an_entry_since_is_never_taken_back_by_force
     assert (entry.phase, entry.state) == ("committed", {"run": 4})
     lake.table(GROWS).restore(3)
     give_up_delta(lake)
-    check_given_up(lake, 3)
+    check_abandoned(lake, 3)
 
 
 def test_a_publisher_that_slept_while_its_run_was_given_up_makes_no_entry_of_a_delta_table(

@@ -1,4 +1,4 @@
-"""Rows at the edges of a run: their fingerprints, by which rows that were sent before are left out.
+"""Rows at the boundaries of a run: fingerprints, by which rows sent before are left out.
 
 A fingerprint is of the row's RECORD line, with floating-point numbers as Java spells their digits:
 so the fingerprints that version 0.1.0 saved are still understood. Java 17 and 18 print more digits
@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tap_spark_jdbc.extract.fingerprints import Found, Look, fingerprint
-from tap_spark_jdbc.plan.row_marks import EDGE_BITS, mark_of
+from tap_spark_jdbc.plan.row_marks import BOUNDARY_BITS, mark_of
 from tap_spark_jdbc.plan.stream_sql import AT_BOOKMARK, AT_UPPER, FINGERPRINTED
 from tap_spark_jdbc.supply.record_lines import rendered
 
@@ -23,11 +23,11 @@ from tap_spark_jdbc.supply.record_lines import rendered
 _LEAST_POINT, _MOST_POINT = -3, 7
 # Java 17 prints a whole number below this by its own digits.
 _MOST_BITS = 63
-_EDGE = (1 << EDGE_BITS) - 1
+_BOUNDARY = (1 << BOUNDARY_BITS) - 1
 
 
-class EdgeRows:
-    """The rows of one slice at the edges.
+class BoundaryRows:
+    """The rows of one slice at the boundaries.
 
     Attributes:
         at_bookmark: Fingerprints of the rows at the bookmark, in order, as they are known if they
@@ -49,23 +49,23 @@ class EdgeRows:
         self.marks: tuple[list[int], list[int]] = ([], [])
         self.unread = 0
 
-    def unsent(self, rows: pa.RecordBatch, edge: pa.Array) -> pa.RecordBatch:
-        """The rows, given the edge of each, without those at the bookmark that were sent before."""
-        chosen = pc.is_in(edge_of(edge), pa.array(FINGERPRINTED, pa.int64()))
+    def unsent(self, rows: pa.RecordBatch, boundary: pa.Array) -> pa.RecordBatch:
+        """The rows, given the boundary of each, without those sent before at the bookmark."""
+        chosen = pc.is_in(boundary_of(boundary), pa.array(FINGERPRINTED, pa.int64()))
         if not (self._look.upper or self._look.bookmark) or not pc.any(chosen).as_py():
             return rows
-        at_edges = rows.filter(chosen)
-        hashes = fingerprints(at_edges, older=self._look.older)
+        at_boundaries = rows.filter(chosen)
+        hashes = fingerprints(at_boundaries, older=self._look.older)
         # Few numbers have two spellings, which both are tried only where it matters.
         others = (
-            fingerprints(at_edges, older=True)
-            if self._left and has_older(at_edges)
+            fingerprints(at_boundaries, older=True)
+            if self._left and has_older(at_boundaries)
             else repeat(None)
         )
         kept = iter(
             [
                 self._takes(*each)
-                for each in zip(edge.filter(chosen).to_pylist(), hashes, others, strict=False)
+                for each in zip(boundary.filter(chosen).to_pylist(), hashes, others, strict=False)
             ]
         )
         return rows.filter(
@@ -80,9 +80,9 @@ class EdgeRows:
             self._look, rows, nulls, self.at_bookmark, self.at_upper, self.marks, self.unread
         )
 
-    def _takes(self, edge: int, hashed: bytes, other: bytes | None) -> bool:
+    def _takes(self, boundary: int, hashed: bytes, other: bytes | None) -> bool:
         """Take note of a row, and return whether it is to be sent."""
-        look, at, mark = self._look, edge & _EDGE, edge >> EDGE_BITS
+        look, at, mark = self._look, boundary & _BOUNDARY, boundary >> BOUNDARY_BITS
         if (
             look.bookmark
             and at in AT_BOOKMARK
@@ -107,25 +107,24 @@ class EdgeRows:
         return known is None
 
 
-def edge_of(edge: pa.Array) -> pa.Array:
-    """The edges without marks."""
-    return pc.bit_wise_and(edge, _EDGE)
+def boundary_of(boundary: pa.Array) -> pa.Array:
+    """The boundaries without marks."""
+    return pc.bit_wise_and(boundary, _BOUNDARY)
 
 
-def numbered(edge: pa.Array) -> pa.Array:
-    """Edges with their marks as numbers, of a database that gives the texts of rows, or numbers
-    already.
-    """
-    if not pa.types.is_string(edge.type):
-        return edge.cast(pa.int64())
+def numbered(boundary: pa.Array) -> pa.Array:
+    """Boundaries with their marks as numbers, where the database gives texts or numbers."""
+    if not pa.types.is_string(boundary.type):
+        return boundary.cast(pa.int64())
     at, has_text = (
-        pc.utf8_slice_codeunits(edge, 0, 1).cast(pa.int64()),
-        pc.greater(pc.utf8_length(edge), 1),
+        pc.utf8_slice_codeunits(boundary, 0, 1).cast(pa.int64()),
+        pc.greater(pc.utf8_length(boundary), 1),
     )
     if not pc.any(has_text).as_py():
         return at
     marked = [
-        int(each[0]) | mark_of(each[1:]) << EDGE_BITS for each in edge.filter(has_text).to_pylist()
+        int(each[0]) | mark_of(each[1:]) << BOUNDARY_BITS
+        for each in boundary.filter(has_text).to_pylist()
     ]
     return pc.replace_with_mask(at, has_text, pa.array(marked, pa.int64()))
 

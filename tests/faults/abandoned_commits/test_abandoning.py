@@ -9,9 +9,16 @@ from typing import Any
 
 import pytest
 
+from faults.abandoned_run import (
+    DELETES,
+    check_before,
+    committed_and_dead,
+    dies_after,
+    give_up,
+    lose,
+)
 from faults.backed_lake import BackedLake
 from faults.faulty import DIE_AFTER, FAIL_AFTER, FAULTS, Died, Faulty, Watched
-from faults.given_up import DELETES, check_before, committed_and_dead, dies_after, give_up, lose
 from faults.small_lake import LAYOUT, NO_BEATS, STEP, SmallLake, Wrap
 from faults.sweep import fault_sweep
 from servers.s3 import S3
@@ -65,8 +72,8 @@ def test_a_committed_run_whose_file_is_gone_is_given_up_and_everything_comes_aga
         True,
     )
     done = give_up(lake, run_id)
-    assert done.given_up is not None
-    assert done.given_up["streams"] == {
+    assert done.abandoned is not None
+    assert done.abandoned["streams"] == {
         "grows": {"lost_files": 1, "lost_rows": 3, "taken_back_files": 1, "taken_back_rows": 1},
         "whole": {
             "lost_files": 0,
@@ -76,9 +83,9 @@ def test_a_committed_run_whose_file_is_gone_is_given_up_and_everything_comes_aga
         },
     }
     check_before(lake, bound)
-    assert give_up(lake, run_id).given_up == done.given_up
+    assert give_up(lake, run_id).abandoned == done.abandoned
     told = {run["run_id"]: run for run in runs(lake.storage(), LAYOUT)}
-    assert (told[run_id]["outcome"], told[done.given_up["by"]]["outcome"]) == (
+    assert (told[run_id]["outcome"], told[done.abandoned["by"]]["outcome"]) == (
         "rolled_back",
         "succeeded",
     )
@@ -184,7 +191,7 @@ def test_only_a_committed_run_that_can_t_be_published_is_given_up(
     with pytest.raises(StateError, match="LAKE-067"):
         give_up(lake, good.run_id)
     done = give_up(lake, run_id)
-    assert (done.finished, done.given_up) == (run_id, None)
+    assert (done.finished, done.abandoned) == (run_id, None)
     lake.check_exact(2 * STEP)
     run_id = committed_and_dead(lake, dead)
     lose(lake, run_id, "whole/part-0.zstd.parquet")
@@ -192,13 +199,13 @@ def test_only_a_committed_run_that_can_t_be_published_is_given_up(
     with pytest.raises(LockedError, match="LAKE-060"):
         give_up(lake, run_id)
     living.release()
-    by = (give_up(lake, run_id).given_up or {})["by"]
+    by = (give_up(lake, run_id).abandoned or {})["by"]
     with pytest.raises(StateError, match=rf"LAKE-067 .*{run_id}"):
         give_up(lake, by)
     failed = next(
         run["run_id"] for run in runs(lake.storage(), LAYOUT) if run["outcome"] == "rolled_back"
     )
-    assert (give_up(lake, failed).given_up or {})["by"] == by
+    assert (give_up(lake, failed).abandoned or {})["by"] == by
     lake.check_exact(lake.sync())
 
 

@@ -38,7 +38,7 @@ _BATCH_FILE = re.compile(rf"(?:.*/)?{_RUN}/[^/]+/\d{{6}}/part-[^/]+")
 
 
 @dataclass(frozen=True)
-class BatchPlace:
+class BatchLocation:
     """A file of a manifest, located.
 
     Attributes:
@@ -62,7 +62,7 @@ def batch_run_folder(path: str) -> str | None:
     return found[1] if found else None
 
 
-class BatchPlaces:
+class BatchLocations:
     """Locates the files of manifests; each may be named once per run."""
 
     def __init__(self, roots: BatchRoots, bucket: Storage) -> None:
@@ -72,7 +72,7 @@ class BatchPlaces:
         # Several threads look for the files of a manifest.
         self._lock = threading.Lock()
 
-    def find(self, stream: str, file: BatchFile) -> BatchPlace:
+    def find(self, stream: str, file: BatchFile) -> BatchLocation:
         """Locate a file.
 
         Raises:
@@ -81,12 +81,12 @@ class BatchPlaces:
             StorageError: it is missing, or can't be reached.
         """
         try:
-            places, refusal = self._roots.places(stream, file.url)
+            locations, refusal = self._roots.locations(stream, file.url)
         except ProtocolError:
             raise
         except Exception as error:
             raise _unreachable(stream, file.url, error) from error
-        for storage, path in places:
+        for storage, path in locations:
             size = _size(storage, path, stream, file.url)
             if size is not None:
                 self._name(storage, path, stream, file.url)
@@ -101,7 +101,7 @@ class BatchPlaces:
                 ours = (inside and path.startswith(f"{BATCHES}/")) or _BATCH_FILE.fullmatch(
                     path
                 ) is not None
-                return BatchPlace(storage, path, size, inside, ours)
+                return BatchLocation(storage, path, size, inside, ours)
         raise refusal or StorageError(
             LakeCode.BATCH_FILE_MISSING,
             f"stream {stream}: batch file {file.shown} is missing (a run takes the files that it "

@@ -1,4 +1,4 @@
-"""The two edges of a run: rows at the bookmark and at the upper bound, and what STATE may hold
+"""The two boundaries of a run: rows at the bookmark and at the upper bound, and what STATE may hold
 after each slice.
 """
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from tap_spark_jdbc.plan.slices import Slice
 
 
-class Edges:
+class BoundaryAccount:
     """Tracks the rows at the bookmark and at the upper bound, slice by slice, and what follows for
     STATE.
 
@@ -57,14 +57,18 @@ class Edges:
         self._older = False
         self.nulls = 0
         self.sends_late = False
-        place = extraction.progress.split
-        if place is not None and place.upper is not None and place.upper.boundary is not None:
-            self._at_upper.add_boundary(place.upper.boundary)
+        position = extraction.progress.split
+        if (
+            position is not None
+            and position.upper is not None
+            and position.upper.boundary is not None
+        ):
+            self._at_upper.add_boundary(position.upper.boundary)
 
     def changed_buckets(self, sums: WindowSums, older: WindowSums | None) -> set[int]:
         """The buckets whose rows are sent again, by the present sums of the bookmark's window.
 
-        `older` are sums of older fingerprints (`edge_rows.fingerprints`), if they are others.
+        `older` are sums of older fingerprints (`boundary_rows.fingerprints`), if they are others.
         """
         saved = self._extraction.saved_buckets
         (present, both), changed = sums, changed_buckets(saved, sums[0])
@@ -92,7 +96,7 @@ class Edges:
         """
         self.sends_late = self._extraction.begins_below
 
-    def settle(self, found: Found) -> None:
+    def record(self, found: Found) -> None:
         """Take in what was read of the next slice, which is sent without the rows that were sent
         before.
         """
@@ -137,12 +141,12 @@ class Edges:
                 progress = replace(progress, lower=None, split=None)
             else:
                 return None
-        elif place := self._place_after(each):
+        elif position := self._position_after(each):
             lower = each.key.lower if each.key is not None else None
             progress = replace(
                 progress,
                 lower=None if lower is None else self._extraction.bookmark_at(lower),
-                split=place,
+                split=position,
             )
         else:
             return None
@@ -187,10 +191,10 @@ class Edges:
         """The bookmark and progress after late rows: what this run can see, as far as the last run
         sent it.
         """
-        saved, place, seen = self._extraction.bookmark, progress.split, self._extraction.snapshot
-        if place is not None and place.upper is not None:
-            upper = replace(place.upper, snapshot=seen, boundary=self._boundary_at_upper())
-            progress = replace(progress, split=replace(place, upper=upper))
+        saved, position, seen = self._extraction.bookmark, progress.split, self._extraction.snapshot
+        if position is not None and position.upper is not None:
+            upper = replace(position.upper, snapshot=seen, boundary=self._boundary_at_upper())
+            progress = replace(progress, split=replace(position, upper=upper))
         if self._extraction.moment is not None:
             progress = replace(progress, moment=self._extraction.moment)
         if saved is not None and self._extraction.misses_bookmark:
@@ -227,7 +231,7 @@ class Edges:
             )
         return extraction.bookmark_at(point, self._boundary_at_upper())
 
-    def _place_after(self, each: Slice[Point]) -> SplitPosition | None:
+    def _position_after(self, each: Slice[Point]) -> SplitPosition | None:
         """Where a run continues after this slice along the split column; None if it can't."""
         extraction, split = self._extraction, self._extraction.sql.split
         if (
@@ -277,8 +281,10 @@ class Edges:
         )
 
     def _boundary_at_upper(self, *, final: bool = False) -> Boundary:
-        place = self._extraction.progress.split
-        before = place.upper.boundary if place is not None and place.upper is not None else None
+        position = self._extraction.progress.split
+        before = (
+            position.upper.boundary if position is not None and position.upper is not None else None
+        )
         late = self._extraction.sql.late is not None and before is not None and before.rows > 0
         mixed, since = (
             late or (before is not None and before.mixed),
