@@ -21,8 +21,7 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from singer_spark.process import identity
-
+from singer_spark.core import identity
 from target.delta_lake import DeltaLake
 from target.loading import JSON, Lake, record, schema, state
 from target_spark_lake.commit import pipeline_run
@@ -165,7 +164,12 @@ def bookmark(number: int) -> JSON:
     return {
         "replication_key": "at",
         "replication_key_value": moment(number),
-        "boundary": {"format_version": 1, "rows": 1, "hashes": "AAECAwQFBgc="},
+        "boundary": {
+            "format_version": 1,
+            "rows": 1,
+            "hashes": "AAECAwQFBgc=",
+            "value": moment(number),
+        },
         "snapshot": {
             "format_version": 1,
             "system": "7",

@@ -7,17 +7,14 @@ import logging
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from singer_sdk import Tap
-from singer_sdk.helpers._classproperty import classproperty
-from singer_sdk.helpers._state import StateWriter
 from singer_sdk.helpers.capabilities import PluginCapabilities, TapCapabilities
 
 import singer_spark.program.about  # noqa: F401  the text of --about
 from singer_spark.core.environment import expand
 from singer_spark.core.messages import HOW, STREAMS
-from singer_spark.core.singer_sdk_import import environment_config
 from singer_spark.errors import ConfigurationError
 from singer_spark.program.progress import Progress
+from singer_spark.program.singer_sdk_hooks import HookedTap
 from tap_spark_jdbc.config.batch_settings import with_staging
 from tap_spark_jdbc.config.settings import CONFIG_JSONSCHEMA, TapSettings
 from tap_spark_jdbc.error_codes import TapCode
@@ -36,8 +33,6 @@ from tap_spark_jdbc.supply.slice_prefetch import ReadContext
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from singer_sdk.singerlib import Catalog
-
     from tap_spark_jdbc.dialects.tables import Table
     from tap_spark_jdbc.plan.stream_plan import StreamPlan
     from tap_spark_jdbc.wal.change_log import ChangeLog
@@ -46,7 +41,7 @@ logger = logging.getLogger("tap-spark-jdbc")
 STREAMS_NAMED = 10
 
 
-class TapSparkJdbc(Tap):
+class TapSparkJdbc(HookedTap):
     """Singer tap for any JDBC database: read by Spark, incremental by replication key, nothing lost
     or repeated.
     """
@@ -94,16 +89,11 @@ class TapSparkJdbc(Tap):
         self.run_state = RunState(self._opening)
         self.progress = Progress("sent")
         super().__init__(config=config, catalog=catalog, state=state, **options)
-        self._state_writer = _SilentStateWriter(self.message_writer)
 
-    @classproperty
-    def _env_var_config(cls) -> dict[str, Any]:
-        return environment_config(cls)
-
-    def _validate_config(self, *, raise_errors: bool = True) -> list[str]:
-        self._config = with_staging(self._config, self._target)
-        self.settings = TapSettings.from_config(self._config)
-        self._config = expand(self._config, CONFIG_JSONSCHEMA["properties"])
+    def accepted_config(self, config: dict[str, Any]) -> dict[str, Any]:
+        """The config with the folder of batch files and with the environment's values."""
+        staged = with_staging(config, self._target)
+        self.settings = TapSettings.from_config(staged)
         self.database = Database(self.settings, moved_at=self.progress.moved_at)
         self.snapshots = StreamSnapshots(self.database)
         self.stream_errors = StreamErrors(self.settings.on_stream_error)
@@ -123,10 +113,7 @@ class TapSparkJdbc(Tap):
             self.batches,
             self.budget,
         )
-        return []
-
-    def _setup_signal_handlers(self) -> None:
-        """Install no handlers: the SDK's would send a last STATE and report success."""
+        return expand(staged, CONFIG_JSONSCHEMA["properties"])
 
     def discover_streams(self) -> Sequence[JdbcStream]:
         """One stream per selected table."""
@@ -222,14 +209,6 @@ class TapSparkJdbc(Tap):
         return self._opening.pipeline
 
     @property
-    def catalog(self) -> Catalog:
-        """The streams as they are sent, for stream maps.
-
-        A catalog that is passed in speaks of the source's names.
-        """
-        return self._singer_catalog
-
-    @property
     def catalog_dict(self) -> dict[str, Any]:
         """The catalog of everything discovery finds."""
         from tap_spark_jdbc.plan.catalog import catalog_of
@@ -276,7 +255,7 @@ class TapSparkJdbc(Tap):
             self._opening.checkpoint,
             self.run_state,
         )
-        wanted = fingerprint(plans, self.settings, self._config, dialect)
+        wanted = fingerprint(plans, self.settings, dict(self.config), dialect)
         # Without it no run continues this one: it would read the streams of others, or append what
         # replaces a table.
         state.fingerprint = None if self._opening.full and self._opening.is_part else wanted
@@ -477,10 +456,3 @@ class TapSparkJdbc(Tap):
 def _named(streams: Sequence[str]) -> str:
     more = f" and {len(streams) - STREAMS_NAMED} more" if len(streams) > STREAMS_NAMED else ""
     return ", ".join(streams[:STREAMS_NAMED]) + more
-
-
-class _SilentStateWriter(StateWriter):
-    """A state writer that writes nothing: only `RunState` writes STATE."""
-
-    def write_state(self, state: Any) -> None:
-        """Do nothing."""

@@ -4,26 +4,24 @@ from __future__ import annotations
 
 import copy
 import os
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, ClassVar
 
 import click
 from singer_sdk import Target
-from singer_sdk.helpers._classproperty import classproperty
 from singer_sdk.helpers.capabilities import CapabilitiesEnum, PluginCapabilities, TargetCapabilities
-from singer_sdk.plugin_base import _ConfigInput
 
 import singer_spark.program.about  # noqa: F401  the text of --about
 from singer_spark.core.config_file import FROM_ENVIRONMENT, read_config, read_variables
 from singer_spark.core.environment import expand
 from singer_spark.core.messages import AGAIN, RESTARTED, SKIPPED, STRANGERS, STREAMS
-from singer_spark.core.singer_sdk_import import environment_config
 from singer_spark.error_codes import RunCode
 from singer_spark.errors import ConfigurationError
 from singer_spark.program.logs import LEVELS, set_up_logs
 from singer_spark.program.progress import Progress
+from singer_spark.program.singer_sdk_hooks import HookedTarget
 from singer_spark.state.backend import open_state_store
 from singer_spark.store.storage import Storage
 from target_spark_lake.commit.meltano_pipeline import (
@@ -48,7 +46,15 @@ JSON = dict[str, Any]
 PROGRAM = "target-spark-lake"
 
 
-class TargetSparkLake(Target):
+@dataclass(frozen=True)
+class GivenConfig:
+    """The contents of the config files, and whether the environment counts as well."""
+
+    config: JSON
+    from_environment: bool
+
+
+class TargetSparkLake(HookedTarget):
     """Loads Singer streams into a lake of Parquet files on disk or S3, exactly once."""
 
     name = PROGRAM
@@ -87,32 +93,21 @@ class TargetSparkLake(Target):
         """Add the SDK's settings for stream maps and flattening; its others have no effect here."""
         super(Target, cls).append_builtin_config(config_jsonschema)
 
-    @classproperty
-    def _env_var_config(cls) -> JSON:
-        return environment_config(cls)
-
-    def _validate_config(self, *, raise_errors: bool = True) -> list[str]:
+    def accepted_config(self, config: JSON) -> JSON:
+        """The config with the environment's values."""
         default = pipeline_under_meltano(os.environ, parent_arguments())
-        try:
-            settings = TargetSettings.from_config(self._config, default_pipeline=default)
-            self.settings = (
-                replace(settings, max_shrink_percent=None) if self._accept_shrink else settings
-            )
-            self._config = expand(self._config, PROPERTIES)
-        except ConfigurationError as error:
-            if raise_errors:
-                raise
-            return [error.message]
+        settings = TargetSettings.from_config(config, default_pipeline=default)
+        self.settings = (
+            replace(settings, max_shrink_percent=None) if self._accept_shrink else settings
+        )
+        expanded = expand(config, PROPERTIES)
         self.append_builtin_config(self.config_jsonschema)
-        idle = sorted(set(self._config) - set(self.config_jsonschema["properties"]))
+        idle = sorted(set(expanded) - set(self.config_jsonschema["properties"]))
         if idle:
             self.logger.warning(
                 "settings of the SDK that mean nothing here are ignored: %s", ", ".join(idle)
             )
-        return []
-
-    def _setup_signal_handlers(self) -> None:
-        """Leave signals to `main`: the SDK's handlers would acknowledge uncommitted data."""
+        return expanded
 
     @property
     def load(self) -> LoadRun:
@@ -149,51 +144,50 @@ class TargetSparkLake(Target):
             self._load.begin()
         return self._load
 
-    def _process_schema_message(self, message_dict: JSON) -> None:
-        for message in self._mapping.schema(message_dict) if self._mapping else (message_dict,):
-            self.load.schema(message)
+    def take_schema(self, message: JSON) -> None:
+        """Take a SCHEMA, of each stream that it is mapped to."""
+        for each in self._mapping.schema(message) if self._mapping else (message,):
+            self.load.schema(each)
 
-    def _process_record_message(self, message_dict: RecordLines) -> None:  # type: ignore[override]
-        if self._mapping and not self._mapping.knows(message_dict.stream):
-            raise RecordBeforeSchemaError(
-                f"input line {message_dict.first_line}: a RECORD", message_dict.stream
-            )
-        for lines in self._mapping.records(message_dict) if self._mapping else (message_dict,):
-            self.load.records(lines)
+    def take_records(self, lines: RecordLines) -> None:
+        """Take lines of a stream's RECORDs."""
+        if self._mapping and not self._mapping.knows(lines.stream):
+            raise RecordBeforeSchemaError(f"input line {lines.first_line}: a RECORD", lines.stream)
+        for each in self._mapping.records(lines) if self._mapping else (lines,):
+            self.load.records(each)
 
-    def _process_state_message(self, message_dict: JSON) -> None:
+    def take_state(self, message: JSON) -> None:
+        """Take a STATE, which names the source's streams."""
         for member in (SKIPPED, RESTARTED, STRANGERS) if self._mapping else ():
-            if self._mapping and isinstance(streams := message_dict.get(member), list):
+            if self._mapping and isinstance(streams := message.get(member), list):
                 aliases = [
                     name for each in streams for name in self._mapping.aliases(each) or [each]
                 ]
-                message_dict = {**message_dict, member: aliases}
-        again = message_dict.get(AGAIN)
+                message = {**message, member: aliases}
+        again = message.get(AGAIN)
         if (
             self._mapping
             and isinstance(again, dict)
             and isinstance(streams := again.get(STREAMS), dict)
         ):
             named = {self._mapping.alias_to_come(each): of for each, of in streams.items()}
-            message_dict = {**message_dict, AGAIN: {**again, STREAMS: named}}
-        self.load.state(message_dict)
+            message = {**message, AGAIN: {**again, STREAMS: named}}
+        self.load.state(message)
 
-    def _process_activate_version_message(self, message_dict: JSON) -> None:
-        for message in (
-            self._mapping.activations(message_dict) if self._mapping else (message_dict,)
-        ):
-            self.load.activate_version(message)
+    def take_version(self, message: JSON) -> None:
+        """Take an ACTIVATE_VERSION, of each stream that it is mapped to."""
+        for each in self._mapping.activations(message) if self._mapping else (message,):
+            self.load.activate_version(each)
 
-    def _process_batch_message(self, message_dict: JSON) -> None:
+    def take_batch(self, message: JSON) -> None:
+        """Take a BATCH; a stream that is mapped takes its lines."""
         if not self._mapping:
-            self.load.batch(message_dict)
+            self.load.batch(message)
             return
-        if isinstance(stream := message_dict.get("stream"), str) and not self._mapping.knows(
-            stream
-        ):
+        if isinstance(stream := message.get("stream"), str) and not self._mapping.knows(stream):
             raise RecordBeforeSchemaError("a BATCH", stream)
-        for lines in self.load.batch_lines(message_dict):
-            self._process_record_message(lines)
+        for lines in self.load.batch_lines(message):
+            self.take_records(lines)
 
     def process_endofpipe(self) -> None:
         """Commit the run."""
@@ -213,9 +207,9 @@ class TargetSparkLake(Target):
             self._load.fail(error)
 
     @classmethod
-    def cb_config(
+    def cb_config(  # type: ignore[override]
         cls, ctx: click.Context, param: click.Option, value: tuple[str, ...]
-    ) -> _ConfigInput:
+    ) -> GivenConfig:
         """Read the config files.
 
         Raises:
@@ -227,7 +221,7 @@ class TargetSparkLake(Target):
                 read_variables(Path())
             else:
                 config |= read_config(file, "--config", way_out="`spark-lake init` writes one")
-        return _ConfigInput(config=config, parse_env=FROM_ENVIRONMENT in value)
+        return GivenConfig(config, FROM_ENVIRONMENT in value)
 
     @classmethod
     def invoke(  # type: ignore[override]
@@ -235,16 +229,18 @@ class TargetSparkLake(Target):
         *,
         about: bool = False,
         about_format: str | None = None,
-        config: _ConfigInput | None = None,
+        config: GivenConfig | None = None,
         file_input: IO[str] | None = None,
         accept_shrink: bool = False,
     ) -> None:
         """Run the target, or print about it, as the SDK does."""
         super(Target, cls).invoke(about=about, about_format=about_format)
         cls.print_version(print_fn=cls.logger.info)
-        given = config or _ConfigInput()
+        given = config or GivenConfig({}, from_environment=False)
         cls(
-            config=given.config, parse_env_config=given.parse_env, accept_shrink=accept_shrink
+            config=given.config,
+            parse_env_config=given.from_environment,
+            accept_shrink=accept_shrink,
         ).listen(file_input)
 
     @classmethod

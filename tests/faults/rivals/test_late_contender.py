@@ -30,7 +30,7 @@ AHEAD = "29990101T000000000000Z-00000000"
 def leave_late_generation(lake: SmallLake) -> None:
     """What the contender left that died: a number that was used before, a run id far ahead."""
     now = datetime.now(UTC)
-    entry = LockEntry(1, AHEAD, dead_process(), now, now, NO_BEATS)
+    entry = LockEntry(1, AHEAD, dead_process(), now, now, NO_BEATS, LAYOUT.pipeline)
     assert lake.storage().create(entry_path(LAYOUT, 1), encode(entry.to_body()))
 
 

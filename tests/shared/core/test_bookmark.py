@@ -81,13 +81,6 @@ def test_a_value_that_was_edited_alone_forgets_what_was_sent_at_the_old_one() ->
         )
         assert edited is not None
         assert (edited.boundary, edited.snapshot) == (None, snapshot)
-    # One of before this was kept is trusted, as it was then.
-    del entry["boundary"]["value"]
-    old = Bookmark.from_json(
-        "s", {**entry, "replication_key_value": 8}, "d", KeyType.INTEGER, aware=False
-    )
-    assert old is not None
-    assert (old.boundary, old.snapshot) == (Boundary.of(["00" * 8]), seen)
 
 
 @pytest.mark.parametrize(
@@ -110,6 +103,14 @@ def test_a_value_that_was_edited_alone_forgets_what_was_sent_at_the_old_one() ->
                 "boundary": {"format_version": 1, "rows": 3},
             },
             "fingerprints",
+        ),
+        (
+            {
+                "replication_key": "id",
+                "replication_key_value": 1,
+                "boundary": {"format_version": 1, "rows": 0},
+            },
+            "of which value",
         ),
     ],
 )
@@ -140,7 +141,7 @@ def test_a_bookmark_of_a_key_whose_type_changed_is_refused_by_name(
     saved = {
         "replication_key": "k",
         "replication_key_value": value,
-        "boundary": {"format_version": 1, "rows": 0},
+        "boundary": {"format_version": 1, "rows": 0, "value": value},
     }
     with pytest.raises(StateError, match=r"RUN-032 .*public-t.*--full"):
         Bookmark.from_json("public-t", saved, "k", key_type, aware=aware)
@@ -161,7 +162,7 @@ def test_a_change_of_type_that_loses_no_row_is_taken(
     saved = {
         "replication_key": "k",
         "replication_key_value": value,
-        "boundary": {"format_version": 1, "rows": 0},
+        "boundary": {"format_version": 1, "rows": 0, "value": value},
     }
     found = Bookmark.from_json("public-t", saved, "k", key_type, aware=aware)
     assert found is not None

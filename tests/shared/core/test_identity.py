@@ -18,7 +18,7 @@ TTL_SECONDS = 60
 
 def entry(holder: Process, silent: timedelta) -> LockEntry:
     beat = datetime.now(UTC) - silent
-    return LockEntry(1, RUN_ID, holder, beat, beat, TTL_SECONDS)
+    return LockEntry(1, RUN_ID, holder, beat, beat, TTL_SECONDS, "p")
 
 
 @pytest.fixture

@@ -160,7 +160,7 @@ def test_another_timeline_is_refused_unless_the_slot_has_all_from_the_bookmark_o
         assert committed(pipe).ids("public-orders") == {9: 1}
 
 
-def test_a_bookmark_of_an_older_version_goes_on(
+def test_a_bookmark_that_does_not_say_what_it_is_of_goes_on(
     spark: object, postgresql: PostgreSQL, tmp_path: Path
 ) -> None:
     with piped(postgresql, tmp_path, TABLE) as (pipe, connection):

@@ -17,7 +17,6 @@ from faults.small_lake import NO_BEATS, dead_process
 from servers.s3 import S3
 from singer_spark.core.identity import Process
 from singer_spark.errors import ConfigurationError, LockedError, StorageError
-from singer_spark.state.run_log import encode
 from singer_spark.store.storage import Storage
 from target_spark_lake.commit.lock import next_run_id, take_lock
 from target_spark_lake.commit.lock_entry import newest_entry
@@ -223,22 +222,3 @@ def test_pipelines_whose_names_the_disk_takes_for_one_share_nothing(tmp_path: Pa
     with pytest.raises(ConfigurationError, match=r"LAKE-053 .*p"):
         take_lock(storage, Layout("P"), NO_BEATS)
     take_lock(storage, LAYOUT, NO_BEATS).release()
-
-
-@pytest.mark.parametrize("has_journal", [True, False])
-def test_the_lock_of_an_older_version_is_readable_and_its_journal_tells_the_pipeline(
-    tmp_path: Path, has_journal: bool
-) -> None:
-    storage = Storage(str(tmp_path))
-    lock = take_lock(storage, LAYOUT, NO_BEATS)
-    lock.release()
-    body = lock.entry.to_body()
-    del body["pipeline"]
-    storage.replace(f"{LAYOUT.locks}/000000000001.json", encode(body))
-    facts = {"phase": "aborted", "last_committed": None, "state": None, "pipeline": "q"}
-    if has_journal:
-        storage.create(LAYOUT.journal(lock.entry.run_id), encode(facts))
-        with pytest.raises(ConfigurationError, match=r"LAKE-053 .*q"):
-            take_lock(storage, LAYOUT, NO_BEATS)
-    else:
-        take_lock(storage, LAYOUT, NO_BEATS).release()

@@ -4,22 +4,14 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from singer_spark.core.lake_type import Array, Field, LakeType, Scalar, Struct
+from singer_spark.core.lake_type import SCALARS, Array, Field, LakeType, Scalar, Struct
 
-_ARROW = {
-    "boolean": pa.bool_(),
-    "tinyint": pa.int8(),
-    "smallint": pa.int16(),
-    "int": pa.int32(),
-    "bigint": pa.int64(),
-    "float": pa.float32(),
-    "double": pa.float64(),
-    "string": pa.string(),
-    "binary": pa.binary(),
-    "date": pa.date32(),
-    "timestamp": pa.timestamp("us", tz="UTC"),
-    "timestamp_ntz": pa.timestamp("us"),
-}
+
+def _arrow(function: str, *arguments: str) -> pa.DataType:
+    return getattr(pa, function)(*arguments)
+
+
+_ARROW = {name: _arrow(*each.arrow.split()) for name, each in SCALARS.items()}
 LAKE_SCALARS = {arrow: Scalar(name) for name, arrow in _ARROW.items()}
 
 

@@ -223,6 +223,8 @@ class Bookmark:
             boundary = Boundary.from_json(packed, parsed) if packed is not None else None
             snapshot = TransactionSnapshot.from_json(seen) if seen is not None else None
             runs = tuple((int(at), int(key)) for at, key in entry.get("runs", ()))
+            if packed is not None and "value" not in packed:
+                raise ValueError("its boundary does not say of which value it is")
         except (ValueError, TypeError) as error:
             raise StateError(
                 RunCode.BOOKMARK_UNUSABLE,

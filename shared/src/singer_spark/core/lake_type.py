@@ -1,7 +1,7 @@
 """Types of lake columns as plain values, in Spark's notation:
-`struct<id:bigint,tags:array<string>>`.
+`struct<id:bigint,tags:array<string>>`, and the table of what each is elsewhere.
 
-A table's columns are one `Struct`. Nothing here needs Spark.
+A table's columns are one `Struct`. Nothing here needs Spark, Arrow or PyIceberg.
 """
 
 from __future__ import annotations
@@ -9,25 +9,61 @@ from __future__ import annotations
 import re
 from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass, field
+from datetime import date, datetime
 
 from singer_spark.core.sql_type import MAX_DECIMAL_PRECISION
 
-# Spark's names of each type, the one it prints first.
-_NAMES = {
-    "boolean": ("boolean", "bool"),
-    "tinyint": ("tinyint", "byte"),
-    "smallint": ("smallint", "short"),
-    "int": ("int", "integer"),
-    "bigint": ("bigint", "long"),
-    "float": ("float", "real"),
-    "double": ("double",),
-    "string": ("string", "text", "varchar"),
-    "binary": ("binary", "bytes"),
-    "date": ("date",),
-    "timestamp": ("timestamp", "timestamp_ltz", "timestamptz"),
-    "timestamp_ntz": ("timestamp_ntz",),
-}
-_SCALARS = {spelling: name for name, spellings in _NAMES.items() for spelling in spellings}
+
+@dataclass(frozen=True)
+class ScalarType:
+    """What a type without parts is elsewhere.
+
+    Attributes:
+        names: Spark's, with spaces between them: first the one that it prints.
+        sql: ANSI's name.
+        python: The type of its values.
+        arrow: Its function in `pyarrow`, and the arguments of that.
+        spark: Its class in `pyspark.sql.types`, without `Type`.
+        iceberg: Its class in `pyiceberg.types`, without `Type`.
+        delta: Its name in a Delta log; empty: Spark's.
+        bytes: The size of an integer, else 0.
+    """
+
+    names: str
+    sql: str
+    python: type
+    arrow: str
+    spark: str
+    iceberg: str
+    delta: str = ""
+    bytes: int = 0
+
+
+_TYPES = (
+    ScalarType("boolean bool", "BOOLEAN", bool, "bool_", "Boolean", "Boolean"),
+    # Iceberg has no narrower integer than that of 4 bytes.
+    ScalarType("tinyint byte", "TINYINT", int, "int8", "Byte", "Integer", "byte", 1),
+    ScalarType("smallint short", "SMALLINT", int, "int16", "Short", "Integer", "short", 2),
+    ScalarType("int integer", "INTEGER", int, "int32", "Integer", "Integer", "integer", 4),
+    ScalarType("bigint long", "BIGINT", int, "int64", "Long", "Long", "long", 8),
+    ScalarType("float real", "REAL", float, "float32", "Float", "Float"),
+    ScalarType("double", "DOUBLE PRECISION", float, "float64", "Double", "Double"),
+    ScalarType("string text varchar", "TEXT", str, "string", "String", "String"),
+    ScalarType("binary bytes", "VARBINARY", bytes, "binary", "Binary", "Binary"),
+    ScalarType("date", "DATE", date, "date32", "Date", "Date"),
+    ScalarType(
+        *("timestamp timestamp_ltz timestamptz", "TIMESTAMP WITH TIME ZONE", datetime),
+        *("timestamp us UTC", "Timestamp", "Timestamptz"),
+    ),
+    ScalarType(
+        *("timestamp_ntz", "TIMESTAMP", datetime, "timestamp us", "TimestampNTZ", "Timestamp")
+    ),
+)
+# By the name that Spark prints; decimals, which have digits, are not among them.
+SCALARS = {each.names.split()[0]: each for each in _TYPES}
+# Integers from narrow to wide, with their sizes in bytes.
+INTEGERS = {name: each.bytes for name, each in SCALARS.items() if each.bytes}
+_NAMES = {spelling: name for name, each in SCALARS.items() for spelling in each.names.split()}
 _TOKEN = re.compile(r"\s*(?:`((?:[^`]|``)*)`|([<>,:()])|([^<>,:()`]+))")
 _PLAIN_NAME = re.compile(r"[^\W]+")
 
@@ -139,7 +175,7 @@ class _Reader:
 
     def _fail(self) -> ValueError:
         return ValueError(
-            f"{self._text!r} is not a type; use {', '.join(_NAMES)}, decimal(12,2), array<…> or "
+            f"{self._text!r} is not a type; use {', '.join(SCALARS)}, decimal(12,2), array<…> or "
             "struct<a:…>"
         )
 
@@ -183,9 +219,9 @@ class _Reader:
             return self._struct()
         if word in ("decimal", "numeric", "dec"):
             return self._decimal()
-        if word not in _SCALARS:
+        if word not in _NAMES:
             raise self._fail()
-        return Scalar(_SCALARS[word])
+        return Scalar(_NAMES[word])
 
     def _struct(self) -> Struct:
         fields: list[Field] = []

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 from urllib.parse import unquote
 
-from singer_spark.core.lake_type import STRING, Array, LakeType, Scalar, Struct
+from singer_spark.core.lake_type import INTEGERS, SCALARS, STRING, Array, LakeType, Scalar, Struct
 from singer_spark.core.sql_type import (
     MAX_DECIMAL_PRECISION,
     SqlType,
@@ -49,7 +49,7 @@ _PYTHON_TYPES: dict[str, Any] = {
     "object": Mapping,
     "string": str,
 }
-_NARROW = {"TINYINT": "tinyint", "SMALLINT": "smallint", "INTEGER": "int"}
+_INTEGERS = {SCALARS[name].sql: name for name in INTEGERS}
 
 
 def stream_columns(schema: JSON, stream: str) -> Struct:
@@ -186,7 +186,7 @@ def _integer_type(schema: JSON) -> Scalar:
         return Scalar("decimal", 20 if greatest <= 1 << 64 else MAX_DECIMAL_PRECISION)
     if sql.is_exact_decimal and not sql.scale:
         return Scalar("decimal", sql.precision or MAX_DECIMAL_PRECISION)
-    return Scalar(_NARROW.get(sql.name, "bigint"))
+    return Scalar(_INTEGERS.get(sql.name, "bigint"))
 
 
 def _number_type(schema: JSON) -> Scalar:

@@ -10,7 +10,6 @@ test of its own kind of batch. Code that uses them gets the real ones.
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Callable, Mapping
 from importlib import import_module
@@ -46,16 +45,6 @@ def import_singer_sdk() -> None:
         for each in stand_ins:
             sys.modules.pop(each, None)
     import_module(SDK)
-
-
-def environment_config(plugin: Any) -> dict[str, Any]:
-    """The settings of a plugin class in environment variables, without a `.env`.
-
-    The SDK looks for one above its own folder, and lets it override the environment.
-    """
-    parse = import_module("singer_sdk.configuration._dict_config").parse_environment_config
-    plugin.append_builtin_config(plugin.config_jsonschema)
-    return dict(parse(plugin.config_jsonschema, plugin._env_var_prefix, dotenv_path=os.devnull))
 
 
 def _stand_ins() -> dict[str, ModuleType]:

@@ -200,7 +200,7 @@ class _Spark:
     _known: _Spark | None = None
 
     def __init__(self, gateway: Any) -> None:
-        self._gateway = gateway
+        self.gateway = gateway
         self._classes: dict[str, Any] = {}
         self._conf = self._object(f"{_SQL}internal.SQLConf")
         self._compiler = self._object(f"{_CATALYST}expressions.UnsafeProjection")
@@ -214,7 +214,7 @@ class _Spark:
     @cached_property
     def _analyser(self) -> Any:
         """An analyser that knows Spark's functions, and no table."""
-        jvm, spark = self._gateway.jvm, self._gateway.jvm.org.apache.spark
+        jvm, spark = self.gateway.jvm, self.gateway.jvm.org.apache.spark
         catalyst = spark.sql.catalyst
         tables = catalyst.catalog.InMemoryCatalog(
             spark.SparkConf(False), jvm.org.apache.hadoop.conf.Configuration(False)
@@ -226,7 +226,7 @@ class _Spark:
     def of(cls, gateway: Any) -> _Spark:
         """Those of this gateway's JVM."""
         known = cls._known
-        if known is None or known._gateway is not gateway:
+        if known is None or known.gateway is not gateway:
             known = cls._known = cls(gateway)
         return known
 
@@ -236,7 +236,7 @@ class _Spark:
 
         More than one list of expressions: each is over the one before.
         """
-        schema = self._gateway.jvm.org.apache.spark.sql.types.StructType.fromDDL(columns)
+        schema = self.gateway.jvm.org.apache.spark.sql.types.StructType.fromDDL(columns)
         attributes = self._object(f"{_CATALYST}types.DataTypeUtils").toAttributes(schema)
         relation = self._object(f"{_CATALYST}plans.logical.LocalRelation").apply(attributes)
         children = getattr(self._object("scala.collection.immutable.Nil"), "$colon$colon")(relation)
@@ -261,7 +261,7 @@ class _Spark:
         """Write what was analysed to a file, and remove files that have not been used for long."""
         path.parent.mkdir(parents=True, exist_ok=True)
         draft = path.with_suffix(f".{uuid.uuid4().hex}")
-        java = self._gateway.jvm.java
+        java = self.gateway.jvm.java
         objects = java.util.ArrayList()
         for each in analysed:
             objects.add(each)
@@ -333,12 +333,12 @@ class _Spark:
         """
         found = self._classes.get(name)
         if found is None:
-            found = self._classes[name] = reduce(getattr, name.split("."), self._gateway.jvm)
+            found = self._classes[name] = reduce(getattr, name.split("."), self.gateway.jvm)
         return found
 
     def _object(self, name: str) -> Any:
-        loader = self._gateway.jvm.java.lang.Thread.currentThread().getContextClassLoader()
-        found = self._gateway.jvm.java.lang.Class.forName(f"{name}$", True, loader)
+        loader = self.gateway.jvm.java.lang.Thread.currentThread().getContextClassLoader()
+        found = self.gateway.jvm.java.lang.Class.forName(f"{name}$", True, loader)
         return found.getField("MODULE$").get(None)
 
 

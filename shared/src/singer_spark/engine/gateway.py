@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import importlib
 import os
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -17,6 +16,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from singer_spark.engine.spark_jvm import Gateway, end_jvm
+from singer_spark.engine.spark_versions import forget_gateway, gateway_of_pyspark
 
 _importing = threading.Lock()
 
@@ -55,7 +55,7 @@ def begin(start: Callable[[], Gateway], jars: tuple[str, ...]) -> None:
 
 def is_begun() -> bool:
     """Whether there is a JVM, or one that is starting."""
-    return _opened.starting is not None or _of_pyspark() is not None
+    return _opened.starting is not None or gateway_of_pyspark() is not None
 
 
 def lacking(jars: tuple[str, ...]) -> tuple[str, ...]:
@@ -77,7 +77,7 @@ def import_py4j() -> None:
 
 def gateway() -> Any:
     """Py4J's gateway to the JVM that was begun; waits for it."""
-    found = _of_pyspark()
+    found = gateway_of_pyspark()
     if found is not None:
         return found
     if _opened.gateway is None:
@@ -88,7 +88,7 @@ def gateway() -> Any:
 @contextmanager
 def known_to_pyspark() -> Iterator[None]:
     """Let PySpark use the JVM that was begun instead of starting one; waits for it."""
-    if _of_pyspark() is not None:
+    if gateway_of_pyspark() is not None:
         yield
         return
     address = _address()
@@ -102,13 +102,12 @@ def known_to_pyspark() -> Iterator[None]:
 
 def close() -> None:
     """End the JVM; another one may be begun."""
-    of_pyspark = _of_pyspark()
+    of_pyspark = gateway_of_pyspark()
     for each in (_opened.gateway, of_pyspark):
         if each is not None:
             each.shutdown()
     if of_pyspark is not None:
-        context = sys.modules["pyspark"].SparkContext
-        context._gateway, context._jvm = None, None
+        forget_gateway()
     _opened.starting, _opened.jars, _opened.gateway = None, (), None
     end_jvm()
 
@@ -121,13 +120,6 @@ def _address() -> Gateway:
     except Exception:
         _opened.starting = None
         raise
-
-
-def _of_pyspark() -> Any:
-    """PySpark's gateway, if a session was made in this process."""
-    pyspark = sys.modules.get("pyspark")
-    context = getattr(pyspark, "SparkContext", None)
-    return None if context is None else context._gateway
 
 
 def _connect(address: Gateway) -> Any:

@@ -4,21 +4,10 @@ from __future__ import annotations
 
 from pyspark.sql import types as T
 
-from singer_spark.core.lake_type import Array, Field, LakeType, Struct, parse_type
+from singer_spark.core.lake_type import SCALARS, Array, Field, LakeType, Struct, parse_type
 
 _SPARK: dict[str, T.DataType] = {
-    "boolean": T.BooleanType(),
-    "tinyint": T.ByteType(),
-    "smallint": T.ShortType(),
-    "int": T.IntegerType(),
-    "bigint": T.LongType(),
-    "float": T.FloatType(),
-    "double": T.DoubleType(),
-    "string": T.StringType(),
-    "binary": T.BinaryType(),
-    "date": T.DateType(),
-    "timestamp": T.TimestampType(),
-    "timestamp_ntz": T.TimestampNTZType(),
+    name: getattr(T, f"{each.spark}Type")() for name, each in SCALARS.items()
 }
 
 

@@ -18,7 +18,12 @@ from pyspark import SparkContext, cloudpickle
 
 import singer_spark
 from singer_spark.engine.cluster import is_local, is_remote
-from singer_spark.engine.spark_versions import answer
+from singer_spark.engine.spark_versions import (
+    answer,
+    collected,
+    collected_rows,
+    silence_accumulators,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -41,8 +46,7 @@ def in_task(context: SparkContext, package: ModuleType, work: Callable[[], R]) -
     """Run a package's function in a task; needs no session."""
     _by_value(package)
     _prepare(context)
-    # The JVM's own `collect`, as PySpark's leaves open the socket from which it reads results.
-    (found,) = context.parallelize([0], 1).map(lambda _: work())._jrdd.collect()
+    (found,) = collected(context.parallelize([0], 1).map(lambda _: work()))
     result: R
     (result,) = pickle.loads(found)
     return result
@@ -83,8 +87,7 @@ def small_values(rows: DataFrame) -> list[bytes]:
     """The values of a single column, as `values`, and in several threads at once."""
     if is_remote(rows.sparkSession):
         return values(rows)
-    # The JVM's own `collect`, as in `in_task`: warnings can't be silenced for one thread alone.
-    return [bytes(row.get(0)) for row in rows._jdf.collectAsList()]
+    return [bytes(row.get(0)) for row in collected_rows(rows)]
 
 
 def values_in_pieces(rows: DataFrame, pieces: int) -> Iterator[bytes]:
@@ -133,6 +136,4 @@ def _prepare(context: SparkContext) -> None:
     context.pythonExec = str(
         conf.get("spark.pyspark.python", os.environ.get("PYSPARK_PYTHON", ours))
     )
-    # The run itself reports a JVM that is gone; the accumulator server would also print a
-    # traceback.
-    context._accumulatorServer.handle_error = lambda *_: None  # type: ignore[method-assign]
+    silence_accumulators(context)

@@ -28,6 +28,7 @@ from singer_spark.engine.connect_session import connect
 from singer_spark.engine.java import cache_folder, find_java_home
 from singer_spark.engine.kept_jvm import started_or_kept
 from singer_spark.engine.session_conf import SparkOptions, hadoop_conf, remote_conf, session_conf
+from singer_spark.engine.spark_versions import hadoop_configuration, running_context
 from singer_spark.error_codes import RunCode
 from singer_spark.errors import (
     ConfigurationError,
@@ -216,7 +217,7 @@ def get_context(options: SparkOptions) -> SparkContext:
     from pyspark import SparkConf, SparkContext
 
     with _starting:
-        known = SparkContext._active_spark_context
+        known = running_context()
         conf = SparkConf(loadDefaults=False).setAll(list(_conf(options).items()))
         try:
             with gateway.known_to_pyspark(), _same_ctrl_c():
@@ -224,7 +225,7 @@ def get_context(options: SparkOptions) -> SparkContext:
         except Exception as error:
             raise _not_started(error) from error
     # Set here and not in `conf`, which PySpark puts on the JVM's command line, visible to everyone.
-    hadoop = context._jsc.hadoopConfiguration()
+    hadoop = hadoop_configuration(context)
     for name, value in hadoop_conf(options).items():
         hadoop.set(name, value)
     if known is None and not is_local(options.master):

@@ -1,13 +1,14 @@
-"""What differs between the versions of PySpark that are supported, 3.5 to 4.3, and which private
-members are used.
+"""What differs between the versions of PySpark that are supported, 3.5 to 4.3, and all use of its
+private members.
 
 The public ones would need a session, a second request or a pass over the rows in Python. A test
 looks at each of `PRIVATE` in the installed version, and so names the one that a new version has
-changed. PySpark is not imported here.
+changed. PySpark is not imported with this module.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyspark import RDD, SparkContext
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
@@ -98,6 +100,7 @@ PRIVATE = (
     PrivateMember("pyspark:SparkContext", "_jsc"),
     PrivateMember("pyspark:SparkContext", "_active_spark_context"),
     PrivateMember("pyspark:SparkContext", "_accumulatorServer"),
+    PrivateMember("pyspark.errors.exceptions.captured:CapturedException", "_origin"),
     # Python in tasks without warnings of sockets left open, or a second job: `python_tasks`.
     PrivateMember("pyspark:cloudpickle", "register_pickle_by_value"),
     PrivateMember("pyspark.rdd:PipelinedRDD", "_jrdd", until=(4, 0)),
@@ -122,6 +125,54 @@ def spark_version() -> tuple[int, int]:
     """PySpark's version: 3.5 as (3, 5)."""
     major, minor = version("pyspark").split(".")[:2]
     return int(major), int(minor)
+
+
+def gateway_of_pyspark() -> Any:
+    """Py4J's gateway, if a session was made in this process."""
+    context = getattr(sys.modules.get("pyspark"), "SparkContext", None)
+    return None if context is None else context._gateway
+
+
+def forget_gateway() -> None:
+    """Let the next session of this process get a gateway of its own: the JVM of this one ended."""
+    context = sys.modules["pyspark"].SparkContext
+    context._gateway, context._jvm = None, None
+
+
+def running_context() -> SparkContext | None:
+    """The context of this process; unlike `getOrCreate`, none is made."""
+    from pyspark import SparkContext
+
+    return SparkContext._active_spark_context
+
+
+def hadoop_configuration(context: SparkContext) -> Any:
+    """Hadoop's settings in the JVM of a context."""
+    return context._jsc.hadoopConfiguration()
+
+
+def silence_accumulators(context: SparkContext) -> None:
+    """Let a JVM that is gone not be reported a second time, by a traceback."""
+    context._accumulatorServer.handle_error = lambda *_: None  # type: ignore[method-assign]
+
+
+def collected(values: RDD[Any]) -> list[bytes]:
+    """All values, pickled, by the JVM's own `collect`: PySpark's leaves open the socket from which
+    it reads results.
+    """
+    return list(values._jrdd.collect())
+
+
+def collected_rows(rows: DataFrame) -> list[Any]:
+    """All rows, as the JVM's objects, by its own `collect`, as of an RDD: warnings can't be
+    silenced for one thread alone.
+    """
+    return list(rows._jdf.collectAsList())
+
+
+def origin_of(error: BaseException) -> Any:
+    """The error that Py4J raised, or Java's exception itself, if PySpark raised another for it."""
+    return getattr(error, "_origin", None) or error
 
 
 def rows_of_result(

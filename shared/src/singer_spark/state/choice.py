@@ -28,8 +28,7 @@ from singer_spark.state.store import (
 if TYPE_CHECKING:
     from singer_spark.store.storage import Storage
 
-# In a run's journal: where it kept the state. Journals of the first version lack it: the state is
-# in the lake's bucket.
+# In a run's journal: where it kept the state; null: in the lake's bucket.
 STATE_LOCATION = "state_place"
 IN_THE_BUCKET = "the lake's bucket"
 

@@ -1,7 +1,8 @@
 """The server's stream of binlog events, as a replica asks for it, up to what the log holds now.
 
-The only module that uses private members of PyMySQL (read in 1.1 and 1.2): it logs in, and its
-socket is read here, as one event at a time would cost more than all that is done with it. See
+The only module that uses private members of PyMySQL (read in 1.1 and 1.2; a test looks for each of
+`PRIVATE`): it logs in, and its socket is read here, as one event at a time would cost more than all
+that is done with it. See
 https://dev.mysql.com/doc/dev/mysql-server/latest/page_protocol_replication.html
 """
 
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from tap_spark_jdbc.binlog.position import LogPosition
     from tap_spark_jdbc.source.jdbc_source import JdbcSource
 
-
+PRIVATE = {"pymysql.connections:Connection": ("_rfile", "_write_bytes")}
 _SECONDS = 60
 # Codes of the server: what is asked for is not in its log; the user may not.
 _LOST, _DENIED = 1236, 1227

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import orjson
-from singer_sdk import Stream, Tap
 from singer_sdk.mapper import SameRecordTransform
 
 from singer_spark.core import messages, stdout
+from singer_spark.program.singer_sdk_hooks import HookedStream
 from tap_spark_jdbc.extract.late_window import LateWindow
 from tap_spark_jdbc.extract.run_state import bookmark_of
 from tap_spark_jdbc.send import exact_numbers as numbers
@@ -25,6 +25,7 @@ from tap_spark_jdbc.supply.slice_prefetch import ReadContext
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Iterator, Mapping
 
+    from singer_sdk import Tap
     from singer_sdk.singerlib import Catalog, RecordMessage, SchemaMessage
 
     from singer_spark.program.progress import Progress
@@ -72,7 +73,7 @@ class TapRun:
         return reading
 
 
-class JdbcStream(Stream):
+class JdbcStream(HookedStream):
     """One table.
 
     Its state is kept by the run's `RunState`; the SDK's own bookkeeping is not used.
@@ -85,7 +86,6 @@ class JdbcStream(Stream):
         self.primary_keys = list(plan.sent_keys)
         self.replication_key = plan.sent_replication_key
         self.forced_replication_method = plan.replication_method
-        self._tap_state = {}
         self.log_start: LogBegin | None = None
         self._reading: StreamReading[Any] | None = None
         self._unchanged: Extraction | None = None
@@ -129,7 +129,7 @@ class JdbcStream(Stream):
         STATE is left to the caller.
         """
         self._unchanged = extraction
-        self._write_schema_message()
+        self.write_schema()
         self._run.state.advance(self.plan, *BoundaryAccount(extraction).final())
         self._run.progress.done(self.name)
 
@@ -185,16 +185,14 @@ class JdbcStream(Stream):
                 for line in lines:
                     yield numbers.for_maps(parse(line)["record"])
 
-    def _generate_record_messages(
-        self, record: dict[str, Any]
-    ) -> Generator[RecordMessage, None, None]:
-        for message in super()._generate_record_messages(record):
-            message.record = numbers.as_written(message.record)
-            yield message
+    def complete_record(self, message: RecordMessage) -> None:
+        """Write its numbers as they were."""
+        message.record = numbers.as_written(message.record)
 
-    def _sync_records(
-        self, context: Mapping[str, Any] | None = None, *, write_messages: bool = True
+    def send_records(
+        self, context: Mapping[str, Any] | None, *, write_messages: bool
     ) -> Generator[dict[str, Any], Any, Any]:
+        """Send the records as whole files; one by one for stream maps and flattening."""
         self._states_between = write_messages
         if self.hands_on_lines and write_messages:
             with self._keys_around():
@@ -204,7 +202,7 @@ class JdbcStream(Stream):
                         stdout.send_file(file.path)
                     self._run.progress.advance(self.name, file.rows, size)
         else:
-            yield from super()._sync_records(context, write_messages=write_messages)
+            yield from super().send_records(context, write_messages=write_messages)
         if not self._in_run:
             self.reading.cancel()
             self.reading.context.snapshots.end()
@@ -217,7 +215,8 @@ class JdbcStream(Stream):
         """The configured one; none in a connection test, which sends one record."""
         return super().get_batch_config(config) if self.ABORT_AT_RECORD_COUNT is None else None
 
-    def _sync_batches(self, batch_config: Any, context: Mapping[str, Any] | None = None) -> None:
+    def send_batches(self) -> None:
+        """Send all records as files, each named in a message."""
         reading = self.reading
         assert isinstance(reading, BatchReading)
         with self._keys_around():
@@ -266,17 +265,17 @@ class JdbcStream(Stream):
             )
             self.logger.info("stream %s: %d rows at or below the bookmark %s", self.name, rows, why)
 
-    def _generate_schema_messages(self) -> Generator[SchemaMessage, None, None]:
-        for message in super()._generate_schema_messages():
-            if self.plan.source_order:
-                message.schema = {**message.schema, messages.CURSOR_ORDER: messages.SOURCE_ORDER}
-            yield message
+    def complete_schema(self, message: SchemaMessage) -> None:
+        """Say which order bookmarks have."""
+        if self.plan.source_order:
+            message.schema = {**message.schema, messages.CURSOR_ORDER: messages.SOURCE_ORDER}
 
-    def _write_schema_message(self) -> None:
-        if not self.hands_on_lines:
-            super()._write_schema_message()
-            return
-        self._write_own_schema()
+    def write_schema(self) -> None:
+        """Send the SCHEMA: with all that the target is told, unless the SDK maps the stream."""
+        if self.hands_on_lines:
+            self._write_own_schema()
+        else:
+            super().write_schema()
 
     def _write_own_schema(self, *, late_rows: bool = False) -> None:
         plan, estimate = self.plan, self._row_estimate()
@@ -378,15 +377,5 @@ class JdbcStream(Stream):
         if self._states_between:
             self._run.state.write()
 
-    # State is kept by the run's `RunState`: the SDK's per-record bookkeeping is not needed.
-
     def get_replication_key_signpost(self, context: Mapping[str, Any] | None = None) -> None:
         """None: the run's upper bound replaces it."""
-
-    def _write_starting_replication_value(self, context: Mapping[str, Any] | None) -> None: ...
-
-    def _increment_stream_state(
-        self, latest_record: Mapping[str, Any], *, context: Mapping[str, Any] | None = None
-    ) -> None: ...
-
-    def _finalize_state(self, state: dict[str, Any] | None = None) -> None: ...

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
+from singer_spark.engine.spark_versions import origin_of
 from singer_spark.errors import ConnectionLostError
 
 T = TypeVar("T")
@@ -98,7 +99,7 @@ def sql_state(cause: Any) -> str:
 def _causes(error: BaseException) -> Iterator[Any]:
     """The Java exception and its causes."""
     # Py4J's errors have the Java exception; PySpark's own keep it as their origin.
-    origin = getattr(error, "_origin", None) or error
+    origin = origin_of(error)
     cause = getattr(origin, "java_exception", None) if isinstance(origin, BaseException) else origin
     for _ in range(_DEEPEST):
         if cause is None:

@@ -87,16 +87,16 @@ class LogBookmark(StreamPosition):
     """Where a stream continues in the log: all that was committed before `lsn` has been sent.
 
     Attributes:
-        slot: The slot of this position; None if the bookmark was written by hand.
+        slot: The slot of this position; None if the bookmark was written by hand, which may lack
+            all but the position.
         system: The server's identifier.
         table: The table's OID, which differs for another table of the same name.
-        published: The OID of what publishes it; empty if an older version wrote the bookmark.
+        published: The OID of what publishes it.
         moment: The snapshot in which the table was read; what it shows is not sent again. None once
             the log is past it.
-        timeline: The server's timeline; empty if an older version wrote the bookmark.
-        partitions: The OIDs of the table's partitions; None if it has none, or an older version
-            wrote the bookmark.
-        key: The records' key; None if an older version wrote the bookmark.
+        timeline: The server's timeline.
+        partitions: The OIDs of the table's partitions; None if it has none.
+        key: The records' key.
     """
 
     lsn: int

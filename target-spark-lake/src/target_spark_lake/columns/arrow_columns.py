@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import base64
 import binascii
+from datetime import date, datetime
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from singer_spark.core.arrow_schema import LAKE_SCALARS, arrow_schema, arrow_type
-from singer_spark.core.lake_type import Array, LakeType, Scalar, Struct
+from singer_spark.core.lake_type import SCALARS, Array, LakeType, Scalar, Struct
 from target_spark_lake.columns.arrow_json import fraction_texts, value_text
 
 if TYPE_CHECKING:
@@ -19,9 +20,9 @@ if TYPE_CHECKING:
 # Other string types that other programs may have written.
 _OTHER_TEXTS = (pa.large_string(), pa.string_view())
 # For these, Arrow's text equals that of JSON; for others Python makes it, value by value.
-_TEXT_BY_ARROW = ("boolean", "tinyint", "smallint", "int", "bigint", "date")
+_TEXT_BY_ARROW = [name for name, each in SCALARS.items() if each.python in (bool, int, date)]
 # Types that are text in JSON but not in the lake.
-_READ_AS_TEXT = ("date", "timestamp", "timestamp_ntz", "binary")
+_READ_AS_TEXT = [name for name, each in SCALARS.items() if each.python in (date, datetime, bytes)]
 _WITHOUT_ZONE = r"([T ]\d\d:\d\d:\d\d(?:\.\d+)?)$"
 # Microseconds since 1970 of the years 1 to 9999.
 _FIRST_MICROSECOND, _LAST_MICROSECOND = -62_135_596_800_000_000, 253_402_300_799_999_999

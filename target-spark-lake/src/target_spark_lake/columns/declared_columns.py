@@ -10,10 +10,20 @@ from __future__ import annotations
 from collections.abc import Container, Mapping
 from typing import Any
 
-from singer_spark.core.lake_type import STRING, Array, LakeType, Scalar, Struct, parse_type
+from singer_spark.core.lake_type import (
+    FLOATING_TYPES,
+    INTEGERS,
+    SCALARS,
+    STRING,
+    Array,
+    LakeType,
+    Scalar,
+    Struct,
+    parse_type,
+)
 from singer_spark.core.schema_mapping import KEPT_AS_TEXT, json_types, lake_type, single_branch
 from singer_spark.core.sql_type import SQL_DATATYPE, SqlType
-from target_spark_lake.columns.widening import TIMESTAMP
+from target_spark_lake.columns.widening import TIMESTAMP, TIMESTAMP_NTZ
 
 JSON = dict[str, Any]
 
@@ -21,13 +31,8 @@ JSON = dict[str, Any]
 # 49 levels of arrays, or 64 of arrays and objects in turn, and delta-rs tables with 40 levels of
 # objects.
 MOST_LEVELS = 24
-_INTEGERS = {"tinyint": "TINYINT", "smallint": "SMALLINT", "int": "INTEGER", "bigint": "BIGINT"}
-_FLOATING = {"float": "REAL", "double": "DOUBLE PRECISION"}
-_MOMENTS = {"timestamp": "TIMESTAMP WITH TIME ZONE", "timestamp_ntz": "TIMESTAMP"}
-_OTHERS = {"boolean": "BOOLEAN", "date": "DATE", "binary": "VARBINARY"}
-_LAKE_NAMES = {
-    ansi: lake for lake, ansi in {**_INTEGERS, **_FLOATING, **_MOMENTS, **_OTHERS}.items()
-}
+_MOMENTS = (TIMESTAMP, TIMESTAMP_NTZ)
+_LAKE_NAMES = {each.sql: name for name, each in SCALARS.items() if Scalar(name) != STRING}
 _AS_TEXT = ("TEXT", "VARCHAR", "CHAR", "JSON", "UUID", "TIME", "TIME WITH TIME ZONE", "INTERVAL")
 
 
@@ -166,7 +171,11 @@ def _lake_type(sql_type: SqlType) -> LakeType:
 
 def as_setting(kind: LakeType) -> str:
     """A type in the notation of the setting `columns`."""
-    return _MOMENTS.get(str(kind), str(kind))
+    return _sql_name(kind) if isinstance(kind, Scalar) and kind in _MOMENTS else str(kind)
+
+
+def _sql_name(kind: Scalar) -> str:
+    return str(kind).upper() if kind.name == "decimal" else SCALARS[kind.name].sql
 
 
 def read_as_declared(properties: JSON, declared: Mapping[str, LakeType]) -> JSON:
@@ -196,22 +205,23 @@ def _scalar(plain: JSON, kinds: set[str], kind: Scalar) -> JSON | None:
     None to leave it as it is.
     """
     numeric = kinds <= {"integer", "number"}
-    if kind.name == "string":
+    if kind == STRING:
         return _as_text(plain, kinds)
-    if numeric and kind.name in _INTEGERS:
-        return {**plain, "type": ["integer"], SQL_DATATYPE: _INTEGERS[kind.name]}
+    named = {**plain, SQL_DATATYPE: _sql_name(kind)}
+    if numeric and kind.name in INTEGERS:
+        return {**named, "type": ["integer"]}
     if numeric and kind.name == "decimal":
-        return {**plain, "type": ["number"], SQL_DATATYPE: str(kind).upper()}
-    if "number" in kinds and numeric and kind.name in _FLOATING:
-        return {**plain, SQL_DATATYPE: _FLOATING[kind.name]}
+        return {**named, "type": ["number"]}
+    if "number" in kinds and numeric and kind in FLOATING_TYPES:
+        return named
     if kinds != {"string"} or "contentEncoding" in plain:
         return None
-    if kind.name in _MOMENTS and plain.get("format") in (None, "date-time"):
-        return {**plain, "format": "date-time", SQL_DATATYPE: _MOMENTS[kind.name]}
+    if kind in _MOMENTS and plain.get("format") in (None, "date-time"):
+        return {**named, "format": "date-time"}
     if kind.name == "date" and "format" not in plain:
-        return {**plain, "format": "date", SQL_DATATYPE: "DATE"}
+        return {**named, "format": "date"}
     if kind.name == "binary" and "format" not in plain:
-        return {**plain, "contentEncoding": "base64", SQL_DATATYPE: "VARBINARY"}
+        return {**named, "contentEncoding": "base64"}
     return None
 
 

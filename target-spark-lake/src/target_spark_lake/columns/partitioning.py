@@ -13,7 +13,7 @@ from datetime import date
 from typing import Any
 from urllib.parse import unquote
 
-from singer_spark.core.lake_type import Field, LakeType, Scalar, Struct
+from singer_spark.core.lake_type import INTEGERS, Field, LakeType, Scalar, Struct
 from singer_spark.errors import ConfigurationError, RecordError
 from target_spark_lake.error_codes import LakeCode
 
@@ -29,14 +29,14 @@ UNITS = {"year": 4, "month": 7, "day": 10, "hour": 13}
 # Types of the columns that readers derive from folders of times.
 UNIT_TYPES = {"year": "int", "month": "string", "day": "date", "hour": "string"}
 # Types whose texts represent their values exactly.
-COLUMN_TYPES = ("string", "boolean", "tinyint", "smallint", "int", "bigint", "date")
+COLUMN_TYPES = ("string", "boolean", *INTEGERS, "date")
 _TIMES = ("date", "timestamp", "timestamp_ntz")
 # Only for tables with hidden partitions: the hash of a value, or its beginning.
 BUCKET, TRUNCATE = "bucket", "truncate"
 HIDDEN = (BUCKET, TRUNCATE)
 _HIDDEN_TYPES = {
-    BUCKET: ("string", "tinyint", "smallint", "int", "bigint", *_TIMES),
-    TRUNCATE: ("string", "tinyint", "smallint", "int", "bigint"),
+    BUCKET: ("string", *INTEGERS, *_TIMES),
+    TRUNCATE: ("string", *INTEGERS),
 }
 _HIDDEN_OF = re.compile(rf"\s*({'|'.join(HIDDEN)})\s*\(\s*(.+?)\s*,\s*(\d+)\s*\)\s*", re.DOTALL)
 _UNIT_OF = re.compile(rf"\s*({'|'.join(UNITS)})\s*\(\s*(.+?)\s*\)\s*", re.DOTALL)

@@ -4,13 +4,13 @@ user's request.
 
 from __future__ import annotations
 
-from singer_spark.core.lake_type import STRING, Array, LakeType, Scalar, Struct
+from singer_spark.core.lake_type import INTEGERS, STRING, Array, LakeType, Scalar, Struct
 from singer_spark.core.sql_type import MAX_DECIMAL_PRECISION
 
 DOUBLE = Scalar("double")
 TIMESTAMP, TIMESTAMP_NTZ = Scalar("timestamp"), Scalar("timestamp_ntz")
-# Integers from narrow to wide, with the number of digits of the greatest value.
-_DIGITS = {"tinyint": 3, "smallint": 5, "int": 10, "bigint": 19}
+# The number of digits of an integer's greatest value.
+_DIGITS = {name: len(str(2 ** (8 * size - 1))) for name, size in INTEGERS.items()}
 _FLOATING = ("float", "double")
 
 

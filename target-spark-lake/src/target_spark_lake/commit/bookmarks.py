@@ -9,6 +9,7 @@ from typing import Any
 from uuid import UUID
 
 from singer_spark.core.key_value import KeyType, KeyValue
+from singer_spark.core.lake_type import INTEGERS
 from singer_spark.errors import ConfigurationError
 from target_spark_lake.error_codes import LakeCode
 
@@ -24,7 +25,7 @@ _FORMS = (
     (re.compile(r"\\x(?:[0-9a-fA-F]{2})*"), KeyType.BINARY, False),
 )
 _HEXADECIMAL = re.compile(r"(?:\\x)?(?:[0-9a-fA-F]{2})+")
-_INTEGER_BITS = {"tinyint": 8, "smallint": 16, "int": 32, "bigint": 64}
+_INTEGER_BITS = {name: 8 * size for name, size in INTEGERS.items()}
 _COLUMNS = {
     **dict.fromkeys(_INTEGER_BITS, (KeyType.INTEGER, False)),
     "date": (KeyType.DATE, False),

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 from singer_spark.core.identity import Process
 from singer_spark.core.signals import stop_by_error
 from singer_spark.errors import ConfigurationError, LockedError, StorageError
-from singer_spark.state.run_log import decode, encode, new_run_id, read_entry, run_ids, time_of
+from singer_spark.state.run_log import decode, encode, new_run_id, run_ids, time_of
 from target_spark_lake.commit.lock_entry import LockEntry, entry_path, lock_entries, newest_entry
 from target_spark_lake.error_codes import LakeCode
 
@@ -159,7 +159,7 @@ def take_lock(
     run_id = next_run_id(now, _last_run_id(storage, layout, entries))
     holder = process or Process.this()
     entry = LockEntry(
-        generation, run_id, holder, now, now, ttl_seconds, pipeline=layout.pipeline, command=command
+        generation, run_id, holder, now, now, ttl_seconds, layout.pipeline, command=command
     )
     lock = RunLock(storage, layout, entry, _create(storage, layout, entry))
     try:
@@ -215,15 +215,11 @@ def _create(storage: Storage, layout: Layout, entry: LockEntry) -> tuple[LockEnt
 
 
 def _check_pipeline(storage: Storage, layout: Layout, entry: LockEntry) -> None:
-    pipeline = entry.pipeline
-    if pipeline is None:  # written by an older version: its run's journal has it
-        journal = read_entry(storage, layout.runs, entry.run_id)
-        pipeline = journal.body.get("pipeline") if journal else None
-    if pipeline not in (None, layout.pipeline):
+    if entry.pipeline != layout.pipeline:
         raise ConfigurationError(
             LakeCode.TABLE_NAME,
             f"pipeline {layout.pipeline}: this disk ignores the case of names, so it would share "
-            f"its folders with pipeline {pipeline}; give it another name",
+            f"its folders with pipeline {entry.pipeline}; give it another name",
         )
 
 

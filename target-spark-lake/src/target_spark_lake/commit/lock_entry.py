@@ -32,7 +32,7 @@ class LockEntry:
         beat: Last heartbeat, UTC.
         ttl_seconds: After this long without a heartbeat, the holder counts as dead.
         released: Whether the holder released it.
-        pipeline: The pipeline's name; None if written by an older version.
+        pipeline: The pipeline's name.
         command: The `spark-lake` command that holds it; None for a run of the target.
     """
 
@@ -42,8 +42,8 @@ class LockEntry:
     since: datetime
     beat: datetime
     ttl_seconds: float
+    pipeline: str
     released: bool = False
-    pipeline: str | None = None
     command: str | None = None
 
     def is_held(self) -> bool:
@@ -101,9 +101,9 @@ def _read(storage: Storage, path: str) -> LockEntry | None:
             datetime.fromisoformat(body["since"]),
             datetime.fromisoformat(body["beat"]),
             body["ttl_seconds"],
+            body["pipeline"],
             body["released"],
-            body.get("pipeline"),
-            body.get("command"),
+            body["command"],
         )
     except (KeyError, TypeError, ValueError) as error:
         raise StorageError(

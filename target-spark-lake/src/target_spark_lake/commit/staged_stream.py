@@ -55,8 +55,7 @@ class StagedStream:
     def from_body(body: Mapping[str, Any]) -> StagedStream:
         """Read `to_body` back; raises KeyError, TypeError or ValueError for anything else."""
         files = tuple(StagedFile(**file) for file in body["files"])
-        # Checkpoints of the first versions have no rejected records.
-        rejected = tuple(StagedFile(**file) for file in body.get("rejected", ()))
+        rejected = tuple(StagedFile(**file) for file in body["rejected"])
         columns = dict(body["columns"])
         # Version 0.1.0 did not record how its texts are kept.
         texts = TextColumns.stored(

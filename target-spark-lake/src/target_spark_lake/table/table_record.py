@@ -38,9 +38,13 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 CLAIM_TRIES = 50
-_LISTS = ("key_properties", "cursor", "partition_by", "foreign", "json_texts", "mixed_texts")
-_FIELDS = ("pipeline", "stream", "load_method", "claimed_by")
-_LATER_FIELDS = ("format", "small_files", "small_files_left")
+_FIELDS = (
+    *("pipeline", "stream", "load_method", "claimed_by"),
+    *("format", "small_files", "small_files_left"),
+)
+_LISTS = ("key_properties", "cursor", "partition_by", "foreign")
+# Records of version 0.1.0 lack these.
+_LATER_LISTS = ("json_texts", "mixed_texts")
 
 
 @dataclass(frozen=True)
@@ -119,9 +123,9 @@ class TableRecord:
         """Read `to_body` back."""
         try:
             values: dict[str, Any] = {name: body[name] for name in _FIELDS}
-            # Records of earlier versions lack some of these.
-            values |= {name: body[name] for name in _LATER_FIELDS if name in body}
-            values |= {name: tuple(body[name]) for name in _LISTS if body.get(name) is not None}
+            values |= {name: tuple(body[name]) for name in _LISTS}
+            later = (name for name in _LATER_LISTS if body.get(name) is not None)
+            values |= {name: tuple(body[name]) for name in later}
             return TableRecord(**{**values, "columns": dict(body["columns"])})
         except (KeyError, TypeError, ValueError) as error:
             raise DamagedError(

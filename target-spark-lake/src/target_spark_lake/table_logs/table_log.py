@@ -148,10 +148,8 @@ def logs_to_body(commits: Iterable[LogCommit]) -> dict[str, list[dict[str, Any]]
 
 
 def logs_from_body(body: Mapping[str, Any]) -> tuple[LogCommit, ...]:
-    """Read the commits back; older journals lack some formats."""
-    return tuple(
-        kind.from_body(each) for name, kind in _COMMITS.items() for each in body.get(name, ())
-    )
+    """Read the commits back."""
+    return tuple(kind.from_body(each) for name, kind in _COMMITS.items() for each in body[name])
 
 
 class TableLogs:

@@ -11,9 +11,8 @@ from decimal import Decimal
 from typing import Any
 
 from singer_spark.core.exact_json import to_json
-from singer_spark.core.lake_type import Array, LakeType, Struct
+from singer_spark.core.lake_type import INTEGERS, Array, LakeType, Struct
 
-_INTEGER_BYTES = {"tinyint": 1, "smallint": 2, "int": 4, "bigint": 8}
 # Up to here a text is not an infinity; the shortest text of the greatest float is above that float.
 _GREATEST = {"float": Decimal("3.4028235677973366e38"), "double": Decimal("1.7976931348623157e308")}
 _NON_FINITE = ("NaN", "Infinity", "-Infinity")
@@ -59,8 +58,8 @@ def lake_value(value: Any, lake: LakeType) -> Any:
         return value if isinstance(value, str) else to_json(value)
     if lake.name == "boolean":
         return _expect(value, isinstance(value, bool), "it is not a boolean")
-    if lake.name in _INTEGER_BYTES:
-        return _integer(value, _INTEGER_BYTES[lake.name])
+    if lake.name in INTEGERS:
+        return _integer(value, INTEGERS[lake.name])
     if lake.name in _GREATEST:
         return _floating(value, _GREATEST[lake.name])
     if lake.name == "decimal":

@@ -10,7 +10,7 @@ from decimal import Decimal
 from operator import ge, gt, le, lt
 from typing import TYPE_CHECKING, Any
 
-from singer_spark.core.lake_type import LakeType, Scalar
+from singer_spark.core.lake_type import INTEGERS, LakeType, Scalar
 from target_spark_lake.validate.patterns import portable
 from target_spark_lake.validate.schema_reading import declared_types
 
@@ -29,7 +29,7 @@ _COMPARISONS = {
     "exclusiveMaximum": "less",
 }
 CHOICE, PATTERN = "enum", "pattern"
-_INTEGERS: tuple[LakeType, ...] = tuple(map(Scalar, ("tinyint", "smallint", "int", "bigint")))
+_INTEGERS: tuple[LakeType, ...] = tuple(map(Scalar, INTEGERS))
 _OCTET = r"(?:25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])"
 _FORMATS = {
     "uuid": r"^[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\z",

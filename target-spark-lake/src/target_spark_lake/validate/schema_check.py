@@ -7,7 +7,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from singer_spark.core.schema_mapping import stream_columns
 from target_spark_lake.validate.bulk_check import record_check
@@ -16,7 +16,6 @@ from target_spark_lake.validate.patterns import SlowPatternError
 
 if TYPE_CHECKING:
     from referencing import Resource
-    from referencing._core import Resolver
 
 JSON = dict[str, Any]
 
@@ -29,6 +28,24 @@ _ANNOTATIONS = frozenset(
 )
 _DEEP = "it is nested too deeply"
 _NAMED = ("properties", "patternProperties", "definitions", "dependencies")
+
+
+class _Resolved(Protocol):
+    """What a `$ref` leads to, and the resolver of those in it."""
+
+    @property
+    def contents(self) -> Any: ...
+
+    @property
+    def resolver(self) -> _Resolver: ...
+
+
+class _Resolver(Protocol):
+    """What is used of a resolver of `referencing`, which has no public type for it."""
+
+    def lookup(self, ref: str) -> _Resolved: ...
+
+    def in_subresource(self, subresource: Resource[Any]) -> _Resolver: ...
 
 
 def schema_problem(schema: JSON) -> str | None:
@@ -143,7 +160,7 @@ class _References:
         self._open: set[int] = set()
         self._ended: set[int] = set()
 
-    def are_circular(self, resource: Resource[Any], resolver: Resolver[Any]) -> bool:
+    def are_circular(self, resource: Resource[Any], resolver: _Resolver) -> bool:
         """Whether any of a schema does, or of the schemas in it.
 
         Raises Unresolvable if one leads nowhere.
@@ -153,7 +170,7 @@ class _References:
             self.are_circular(each, inner) for each in resource.subresources()
         )
 
-    def _is_circular(self, schema: Any, resolver: Resolver[Any]) -> bool:
+    def _is_circular(self, schema: Any, resolver: _Resolver) -> bool:
         if not isinstance(schema, Mapping) or id(schema) in self._ended:
             return False
         if id(schema) in self._open:
@@ -165,9 +182,7 @@ class _References:
         return found
 
 
-def _applied(
-    schema: Mapping[str, Any], resolver: Resolver[Any]
-) -> Iterator[tuple[Any, Resolver[Any]]]:
+def _applied(schema: Mapping[str, Any], resolver: _Resolver) -> Iterator[tuple[Any, _Resolver]]:
     """The schemas that judge the very value that this one judges, not a part of it."""
     from referencing.exceptions import Unresolvable
     from referencing.jsonschema import DRAFT7

@@ -83,12 +83,7 @@ def _is_left(commit: DeltaCommit, current: DeltaSnapshot) -> bool:
 
 def _entry(storage: Storage, commit: DeltaCommit, current: DeltaSnapshot | None) -> bytes | None:
     if current is None:
-        # An older journal has no columns for it.
-        return (
-            log_entry(commit, None, commit.schema, (), ())
-            if commit.makes_table and commit.schema
-            else None
-        )
+        return log_entry(commit, None, commit.schema, (), ()) if commit.makes_table else None
     if not _was_made(storage, commit, current):
         return None if _is_left(commit, current) else log_entry(commit, current, None, (), ())
     with as_unpublishable():

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, unquote
 
 from singer_spark.core.exact_json import Spelled, to_json
-from singer_spark.core.lake_type import Array, Scalar, Struct, columns_from_text
+from singer_spark.core.lake_type import SCALARS, Array, Scalar, Struct, columns_from_text
 from singer_spark.errors import ConfigurationError, RecordError, SchemaError
 from singer_spark.store.parquet_footer import open_parquet
 from target_spark_lake.columns.partitioning import (
@@ -49,9 +49,8 @@ MOST_COLUMNS = 32
 # Floating-point numbers lack bounds: no footer says whether there is a NaN, which most readers sort
 # above all numbers.
 _BOUNDED = {
-    **dict.fromkeys(("tinyint", "smallint", "int", "bigint"), int),
-    **{"boolean": bool, "string": str, "decimal": Decimal},
-    **{"date": date, "timestamp": datetime, "timestamp_ntz": datetime},
+    **{name: each.python for name, each in SCALARS.items() if each.python not in (float, bytes)},
+    "decimal": Decimal,
 }
 # The owner's choice of the columns that have statistics.
 _CHOICE = "delta.dataSkipping"

@@ -43,15 +43,14 @@ class DeltaCommit:
         features: Table features that its columns need.
         add: New files.
         remove: Paths of files to remove, relative to the table.
-        data_change: False if rows only move to other files; older journals lack it and mean True.
+        data_change: False if rows only move to other files.
         partitioned: The table's partition columns afterwards.
         partitioned_before: The partition columns of the version planned on; empty for a new table.
         takes_back: Number of the transaction that this one undoes, if it was made; None for other
             commits.
         joined: Files with the rows of small ones, added if those still exist.
         joined_from: Paths of those small files, to be removed, relative to the table.
-        table_id: Id of the table that it was planned on; None for a new table, and in older
-            journals.
+        table_id: Id of the table that it was planned on; None for a new table.
         restated: Files that stay, with statistics that cover the columns which the commit adds.
     """
 
@@ -103,10 +102,8 @@ class DeltaCommit:
             "features": tuple(body["features"]),
             "add": tuple(AddedFile(**file) for file in body["add"]),
             "remove": tuple(body["remove"]),
-            # Journals from before Delta tables had partitions lack these.
-            "partitioned": tuple(body.get("partitioned", ())),
-            "partitioned_before": tuple(body.get("partitioned_before", ())),
-            # Journals from before runs joined small files lack these.
+            "partitioned": tuple(body["partitioned"]),
+            "partitioned_before": tuple(body["partitioned_before"]),
             "joined": tuple(AddedFile(**file) for file in body.get("joined", ())),
             "joined_from": tuple(body.get("joined_from", ())),
         }

@@ -124,7 +124,7 @@ def _entry(storage: Storage, commit: DeltaCommit, current: DeltaSnapshot | None)
 
 
 def is_another(commit: DeltaCommit, current: DeltaSnapshot) -> bool:
-    """Whether the table was recreated since the commit was planned; older journals can't tell."""
+    """Whether the table was recreated since the commit was planned."""
     return commit.table_id is not None and commit.table_id != current.table_id
 
 

@@ -8,13 +8,13 @@ from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any
 
-from singer_spark.core.lake_type import Array, Field, LakeType, Scalar, Struct, parse_type
+from singer_spark.core.lake_type import SCALARS, Array, Field, LakeType, Scalar, Struct, parse_type
 from singer_spark.errors import SchemaError
 from target_spark_lake.error_codes import LakeCode
 
 # Not allowed in names without column mapping, which fewer readers support.
 _FORBIDDEN = re.compile(r"[ ,;{}()\n\t=]")
-_NAMES = {"tinyint": "byte", "smallint": "short", "int": "integer", "bigint": "long"}
+_NAMES = {name: each.delta for name, each in SCALARS.items() if each.delta}
 TIMESTAMP_NTZ = "timestampNtz"
 # Column metadata that require writers to check or compute values, or to use other column names in
 # files.

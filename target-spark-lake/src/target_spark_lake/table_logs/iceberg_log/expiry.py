@@ -21,6 +21,7 @@ from target_spark_lake.config.config_schema import ICEBERG
 from target_spark_lake.error_codes import LakeCode
 from target_spark_lake.table.changes import Unreferenced
 from target_spark_lake.table_logs.iceberg_log.lake_catalog import catalog_errors, opened, spellings
+from target_spark_lake.table_logs.iceberg_log.producer import change_metadata
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -111,8 +112,10 @@ def _without(catalog: LakeCatalog, table: str, old: Sequence[int]) -> Table | No
             for name, each in found.metadata.refs.items()
         )
         transaction = found.transaction()
-        transaction._apply(
-            (RemoveSnapshotsUpdate.model_validate({"snapshot-ids": gone}),), tuple(seen)
+        change_metadata(
+            transaction,
+            (RemoveSnapshotsUpdate.model_validate({"snapshot-ids": gone}),),
+            tuple(seen),
         )
         with suppress(CommitFailedException):
             transaction.commit_transaction()

@@ -1,8 +1,9 @@
 """The snapshot of a run: files added and removed at once, with few manifests however many runs
 there were.
 
-PyIceberg's producers are not public. Its version is pinned, and `test_producer` checks what is
-relied on.
+PyIceberg's producers are not public: all use of its private members is here. They were read in
+0.12.0, which is pinned. A test looks for each of `PRIVATE`, and `test_producer` checks how they are
+used.
 """
 
 from __future__ import annotations
@@ -20,8 +21,13 @@ if TYPE_CHECKING:
     from pyiceberg.manifest import DataFile
     from pyiceberg.table import Table
     from pyiceberg.table.metadata import TableMetadata
-    from pyiceberg.table.update import TableUpdate
+    from pyiceberg.table.update import TableRequirement, TableUpdate
 
+PRIVATE = {
+    "pyiceberg.table:Transaction": ("_apply", "_snapshot_producers", "_table", "_updates"),
+    "pyiceberg.table.update.snapshot": ("_ManifestMergeManager", "_OverwriteFiles"),
+    "pyiceberg.table.update.snapshot:_OverwriteFiles": ("_process_manifests",),
+}
 # Beyond this number of manifests they are merged.
 MOST_MANIFESTS = 16
 MANIFEST_BYTES = 8 << 20
@@ -83,6 +89,15 @@ class RunSnapshot(_OverwriteFiles):
         return merging.merge_manifests(data) + [
             each for each in alive if each.content != ManifestContent.DATA
         ]
+
+
+def change_metadata(
+    transaction: Transaction,
+    updates: tuple[TableUpdate, ...],
+    requirements: tuple[TableRequirement, ...],
+) -> None:
+    """Add updates of the metadata to the transaction, and what the catalog must find for them."""
+    transaction._apply(updates, requirements)
 
 
 def stage_snapshot(

@@ -32,7 +32,11 @@ from target_spark_lake.error_codes import LakeCode
 from target_spark_lake.table.changes import as_unpublishable
 from target_spark_lake.table_logs.iceberg_log.data_files import DescribedFile, data_file
 from target_spark_lake.table_logs.iceberg_log.lake_catalog import opened
-from target_spark_lake.table_logs.iceberg_log.producer import RunTransaction, stage_snapshot
+from target_spark_lake.table_logs.iceberg_log.producer import (
+    RunTransaction,
+    change_metadata,
+    stage_snapshot,
+)
 from target_spark_lake.table_logs.iceberg_log.schema import field_ids_of, is_same
 from target_spark_lake.table_logs.iceberg_log.snapshot import (
     COLUMN_NUMBERS,
@@ -139,10 +143,8 @@ def check_catalog(chosen: IcebergCatalog, commit: IcebergCommit) -> None:
         ConfigurationError: the publishing process has other settings, or none (Meltano's state
             backend).
     """
-    if commit.registered not in (
-        "",
-        here := chosen.registered(commit.table, is_new=commit.makes_table),
-    ):
+    here = chosen.registered(commit.table, is_new=commit.makes_table)
+    if commit.registered != here:
         raise ConfigurationError(
             LakeCode.CATALOG_MISMATCH,
             f"run {commit.run_id} has its Iceberg table as {commit.registered}, which is {here} by "
@@ -325,7 +327,8 @@ def _change_columns(
         )
         add = () if known is not None else (AddSchemaUpdate(schema=made),)
         chosen = known.schema_id if known is not None else -1
-        transaction._apply(
+        change_metadata(
+            transaction,
             (*add, SetCurrentSchemaUpdate.model_validate({"schema-id": chosen})),
             (
                 AssertCurrentSchemaId.model_validate(
@@ -363,7 +366,8 @@ def _change_partitions(
     )
     add = () if known is not None else (AddPartitionSpecUpdate(spec=planned),)
     chosen = known.spec_id if known is not None else -1
-    transaction._apply(
+    change_metadata(
+        transaction,
         (*add, SetDefaultSpecUpdate.model_validate({"spec-id": chosen})),
         (AssertDefaultSpecId.model_validate({"default-spec-id": now.metadata.default_spec_id}),),
     )

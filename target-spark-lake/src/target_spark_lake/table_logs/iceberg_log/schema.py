@@ -9,26 +9,19 @@ from collections import Counter
 from itertools import count
 from typing import TYPE_CHECKING
 
+from pyiceberg import types
 from pyiceberg.schema import Schema, assign_fresh_schema_ids, index_name_by_id
-from pyiceberg.types import (
-    BinaryType,
-    BooleanType,
-    DateType,
-    DecimalType,
-    DoubleType,
-    FloatType,
-    IcebergType,
-    IntegerType,
-    ListType,
-    LongType,
-    NestedField,
-    StringType,
-    StructType,
-    TimestampType,
-    TimestamptzType,
-)
+from pyiceberg.types import DecimalType, IcebergType, ListType, NestedField, StructType
 
-from singer_spark.core.lake_type import Array, Field, LakeType, Scalar, Struct, columns_from_text
+from singer_spark.core.lake_type import (
+    SCALARS,
+    Array,
+    Field,
+    LakeType,
+    Scalar,
+    Struct,
+    columns_from_text,
+)
 from singer_spark.errors import SchemaError
 from target_spark_lake.error_codes import LakeCode
 
@@ -70,20 +63,9 @@ def is_promotable(old: LakeType, new: LakeType) -> bool:
 
 
 _TYPES: dict[str, IcebergType] = {
-    "boolean": BooleanType(),
-    "int": IntegerType(),
-    "bigint": LongType(),
-    "float": FloatType(),
-    "double": DoubleType(),
-    "string": StringType(),
-    "binary": BinaryType(),
-    "date": DateType(),
-    "timestamp": TimestamptzType(),
-    "timestamp_ntz": TimestampType(),
+    name: getattr(types, f"{each.iceberg}Type")() for name, each in SCALARS.items()
 }
-_LAKE = {str(kind): Scalar(name) for name, kind in _TYPES.items()}
-# Iceberg has no narrower integer.
-_TYPES |= {"tinyint": IntegerType(), "smallint": IntegerType()}
+_LAKE = {str(kind): as_iceberg(Scalar(name)) for name, kind in _TYPES.items()}
 
 
 def check_names(stream: str, columns: Struct) -> None:

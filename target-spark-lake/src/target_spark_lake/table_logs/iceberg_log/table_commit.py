@@ -38,7 +38,7 @@ class IcebergCommit:
         joined: Files with the rows of small ones, added if those still exist.
         joined_from: Paths of those small files, to be removed, relative to the bucket.
         takes_back: Run whose snapshot this one undoes, if it was made; None for other commits.
-        registered: The table's identifier and catalog; empty in older journals.
+        registered: The table's identifier and catalog.
     """
 
     table: str
@@ -49,6 +49,7 @@ class IcebergCommit:
     changes_schema: bool
     spec: Mapping[str, Any]
     changes_spec: bool
+    registered: str
     run_id: str = ""
     add: tuple[FileBody, ...] = ()
     remove: tuple[str, ...] = ()
@@ -56,7 +57,6 @@ class IcebergCommit:
     joined: tuple[FileBody, ...] = ()
     joined_from: tuple[str, ...] = ()
     takes_back: str | None = None
-    registered: str = ""
 
     @property
     def makes_table(self) -> bool:

@@ -12,7 +12,7 @@ from singer_spark.errors import ConfigurationError, StorageError, UnpublishableE
 from target_spark_lake.error_codes import LakeCode
 from target_spark_lake.table.changes import Fate, as_unpublishable
 from target_spark_lake.table_logs.iceberg_log.lake_catalog import opened
-from target_spark_lake.table_logs.iceberg_log.producer import stage_snapshot
+from target_spark_lake.table_logs.iceberg_log.producer import change_metadata, stage_snapshot
 from target_spark_lake.table_logs.iceberg_log.publishing import (
     about_columns,
     begin,
@@ -83,8 +83,7 @@ def _transaction(
     storage: Storage, catalog: LakeCatalog, commit: IcebergCommit, current: Table | None
 ) -> Transaction | None:
     if current is None:
-        # An older journal does not contain the table's record for it.
-        return new_table(catalog, commit) if commit.makes_table and commit.registered else None
+        return new_table(catalog, commit) if commit.makes_table else None
     now = IcebergSnapshot.unchecked(storage, commit.table, current)
     made = _made(now, commit)
     if made is None and _is_left(catalog, commit, now, current):
@@ -156,7 +155,8 @@ def _restore_columns(
         return
     before = now.metadata.schema_by_id(number)
     if before is not None:
-        transaction._apply(
+        change_metadata(
+            transaction,
             (SetCurrentSchemaUpdate.model_validate({"schema-id": before.schema_id}),),
             (
                 AssertCurrentSchemaId.model_validate(
