@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -222,7 +223,8 @@ def test_a_killed_jvm_fails_the_run_in_one_line(waiting, lake) -> None:
         line for line in errors.decode().splitlines() if line.startswith("target-spark-lake: ")
     ]
     assert len(lines) == 1, errors.decode()
-    assert "JVM was ended by SIGKILL" in lines[0]
+    # It may be killed before it is ready.
+    assert re.match("target-spark-lake: RUN-01[12] .*SIGKILL", lines[0])
     assert "Traceback" not in errors.decode()
     assert (waiting.returncode, output) == (1, b"")
     assert lake.tables() == []

@@ -351,7 +351,8 @@ def test_kill_9_of_java_alone_is_one_line_and_fails_the_run(pipe: Pipe, marked: 
     output, target_errors = target.communicate(timeout=SECONDS)
     assert (tap.returncode, target.returncode, output) == (1, 1, b""), tap_errors.decode()
     told = said(tap_errors.decode(), TAP)
-    assert "Spark's JVM was ended by SIGKILL" in told
+    assert "RUN-012 " in told
+    assert "SIGKILL" in told
     assert "spark.driver.memory" in told
     assert "the tap died" in said(target_errors.decode(), TARGET)
     assert published(pipe) == []

@@ -5,6 +5,7 @@ other stream.
 from __future__ import annotations
 
 import json
+import re
 import sqlite3
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -123,7 +124,7 @@ def test_strangers_that_can_not_be_read_are_left_out_all_at_once_and_the_others_
         if "the other streams go on" in each.getMessage()
     ]
     for stream, (_, reason) in STRANGERS.items():
-        (line,) = [each for each in said if each.startswith(f"stream {stream}: ")]
+        (line,) = [each for each in said if f"stream {stream}: " in each]
         assert reason in line, line
         assert "malformed" not in line
         assert "\n" not in line
@@ -208,7 +209,7 @@ def test_a_strangers_view_without_a_key_is_left_out_under_upsert(shop: Shop) -> 
     for _ in range(2):
         with pytest.raises(
             SkippedStreamsError,
-            match=r"LAKE-040 .*public-keyless.*load_method",
+            match=r"LAKE-110 .*LAKE-040 .*public-keyless.*load_method",
         ):
             shop.sync(load_method="upsert")
         assert shop.lake.rows("public-also_good", "id") == [(1,), (2,)]
@@ -248,3 +249,15 @@ def test_a_view_of_sqlite_over_a_table_that_is_gone_hides_nothing_else(
 
     error = send(tap_of({**config, "tables": ["broken", "good"]})).failed()
     assert error.startswith("TAP-020 stream broken: ")
+
+
+def test_run_of_strangers_that_all_fail_is_an_error(tmp_path: Path) -> None:
+    """Where every stream would be left out, nothing arrived."""
+    path = tmp_path / "shop.db"
+    with sqlite3.connect(path) as database:
+        database.executescript(
+            "create table t (id integer primary key, v integer); insert into t values (1, 'one')"
+        )
+    database.close()
+    error = send(tap_of({"jdbc_url": f"jdbc:sqlite:{path}"})).failed()
+    assert re.match(r"TAP-040 TAP-\d{3} stream t: ", error)

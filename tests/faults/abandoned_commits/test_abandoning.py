@@ -108,15 +108,14 @@ def test_a_fault_at_any_storage_call_of_giving_up_loses_and_repeats_nothing(
     waits.sync()
     run_id = committed_and_dead(waits, dead, moves)
     lose(waits, run_id, "grows/part-1.zstd.parquet")
-    probe = waits.copied("probe")
-    give_up(probe, run_id)
-    check_before(probe, STEP)
     ends = set()
 
     def given_up(lake: SmallLake, wrap: Wrap) -> None:
         give_up(lake, run_id, lake.faulty_files(wrap), dead)
 
-    for lake in fault_sweep(waits.copied, given_up, fault):
+    for lake in fault_sweep(
+        waits.copied, given_up, fault, check=lambda lake: check_before(lake, STEP)
+    ):
         rows = lake.rows("grows")
         assert set(range(lake.published_bound())) <= set(rows) <= set(range(2 * STEP))
         assert len(set(rows)) == len(rows)

@@ -71,7 +71,7 @@ def test_a_target_that_dies_at_any_change_of_the_bucket_is_continued_or_starts_a
 
     resumed = 0
     for lake in fault_sweep(
-        lambda name: lake_with_two_rows(tmp_path / f"{name}"), run, fault, only=CHANGES
+        lambda name: lake_with_two_rows(tmp_path / f"{name}"), run, fault, only=CHANGES, least=6
     ):
         lines = lake.announced(increment())
         resumed += lines[0]["start"] == "resume"

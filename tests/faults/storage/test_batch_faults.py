@@ -110,7 +110,7 @@ def test_a_target_that_fails_or_dies_at_any_call_of_the_storage_is_continued_or_
 
     starts = set()
     calls = {"move", "create", "exchange", "delete"}
-    for lake in fault_sweep(fresh, run, fault, calls=calls):
+    for lake in fault_sweep(fresh, run, fault, calls=calls, check=assert_exact):
         again = sent(lake, 2)
         is_committed = (again[0]["start"], again[0]["value"]) == ("saved", {"grows": 6})
         starts.add("committed" if is_committed else again[0]["start"])

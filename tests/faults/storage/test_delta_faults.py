@@ -5,6 +5,7 @@ table, or none.
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,9 +13,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable, write_deltalake
 
-from faults.faulty import FAULTS, Interrupted
+from faults.faulty import FAULTS, Interrupted, Proxy
 from faults.numbered_lake import LAYOUT, NumberedLake
 from faults.small_lake import NO_BEATS, Wrap
 from faults.sweep import fault_sweep
@@ -27,6 +28,7 @@ from target_spark_lake.config.config_schema import DELTA
 from target_spark_lake.formats import conversion
 from target_spark_lake.table.changes import Commit, StagedFile, TableChange
 from target_spark_lake.table.table_record import TableRecord
+from target_spark_lake.table_logs.delta_log import log_publish
 from target_spark_lake.table_logs.delta_log.files import delta_change
 from target_spark_lake.table_logs.delta_log.snapshot import LOG_FOLDER
 
@@ -218,6 +220,28 @@ def test_rows_that_someone_changes_while_a_run_replaces_them_are_for_a_person_to
     assert done.finished is not None
     lake.check_exact(4)
     lake.check_exact(lake.sync())
+
+
+def test_table_that_others_write_to_all_the_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run that finds each version taken says so, and the next one publishes what it committed."""
+    lake = TwoTables(tmp_path)
+    lake.sync()
+    theirs = pa.table({"id": pa.array([99], pa.int64()), "run": pa.array([0], pa.int64())})
+
+    class Busy(Proxy):
+        def around(self, name: str, args: tuple[Any, ...], call: Callable[[], Any]) -> Any:
+            if is_log_entry(name, args) and GROWS in args[0]:
+                write_deltalake(lake.table(GROWS), theirs, mode="append")
+            return call()
+
+    monkeypatch.setattr(log_publish, "TRIES", 2)
+    with pytest.raises(StorageError, match=rf"LAKE-082 .*{GROWS}"):
+        lake.sync(lake.storage(Busy))
+    assert lake.rows(GROWS) == [*rows_after(GROWS, 1), (99, 0), (99, 0)]
+    assert lake.sync() == 3
+    assert lake.rows(GROWS) == [*rows_after(GROWS, 3), (99, 0), (99, 0)]
 
 
 def store_of(lake: TwoTables) -> Any:

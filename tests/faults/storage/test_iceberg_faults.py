@@ -52,7 +52,7 @@ def test_a_fault_at_any_call_of_the_catalog_leaves_each_table_at_one_snapshot_a_
             with catalog_calls(monkeypatch, wrap(None)):
                 lake.sync(process=dead)
 
-        for lake in fault_sweep(kept(tables), run, fault, calls={"commit_table"}):
+        for lake in fault_sweep(kept(tables), run, fault, calls=["commit_table"] * 2):
             lake.check_readers_see_whole_runs(at_least=0 if first else 1)
             lake.check_exact(lake.sync())
 
@@ -86,7 +86,14 @@ def test_a_fault_at_every_fifth_change_on_s3_leaves_each_table_at_one_snapshot_a
         through(lake, wrap(None), monkeypatch, lambda storage: lake.sync(storage, dead))
 
     swept = fault_sweep(
-        lambda _: stored, run, DIE_AFTER, FAIL_AFTER, only=CHANGING, step=5, calls={"commit_table"}
+        lambda _: stored,
+        run,
+        DIE_AFTER,
+        FAIL_AFTER,
+        only=CHANGING,
+        step=5,
+        calls={"commit_table"},
+        least=13,
     )
     for lake in swept:
         lake.check_readers_see_whole_runs(at_least=1)
@@ -141,7 +148,7 @@ def test_a_fault_at_any_change_of_a_compaction_or_a_vacuum_leaves_each_table_as_
         through(lake, wrap(None), monkeypatch, lambda storage: act(storage, dead))
 
     changes = iceberg_writer.CHANGES
-    for _ in fault_sweep(kept(lake), keep_up, FAIL_AFTER, DIE_AFTER, only=changes):
+    for _ in fault_sweep(kept(lake), keep_up, FAIL_AFTER, DIE_AFTER, only=changes, least=7):
         assert [lake.rows(each) for each in (GROWS, CHANGES)] == [
             rows_after(each, 3) for each in (GROWS, CHANGES)
         ]

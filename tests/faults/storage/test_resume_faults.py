@@ -65,7 +65,7 @@ def test_a_fault_at_any_storage_call_of_a_run_with_checkpoints_loses_and_repeats
     resumed = 0
     # Behind looks and behind all changes, too: few of them leave a checkpoint.
     at = {FAIL_AFTER: FAIL_BEFORE, DIE_AFTER: DIE_BEFORE}.get(fault, fault)
-    for lake in fault_sweep(first.copied, partial(run, process=dead), fault, at=at):
+    for lake in fault_sweep(first.copied, partial(run, process=dead), fault, at=at, least=26):
         lake.check_readers_see_committed_rows()
         assert lake.committed_bound() >= STEP
         lake.check_exact(lake.sync())
@@ -80,10 +80,11 @@ def test_a_fault_at_any_storage_call_of_a_run_that_resumes_loses_and_repeats_not
     died = ResumingLake(f"{tmp_path}/died", {})
     died.sync()
     die_with_a_checkpoint(died, dead)
-    probe = died.copied("probe")
-    probe.sync()
-    assert probe.taken_over() == 2
-    for lake in fault_sweep(died.copied, partial(run, process=dead), fault):
+
+    def check(lake: ResumingLake) -> None:
+        assert lake.taken_over() == 2
+
+    for lake in fault_sweep(died.copied, partial(run, process=dead), fault, check=check):
         lake.check_readers_see_committed_rows()
         began_with = lake.committed_bound()
         lake.check_exact(lake.sync())

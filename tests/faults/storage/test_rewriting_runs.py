@@ -90,7 +90,10 @@ def test_a_fault_in_a_run_that_changes_its_tables_columns_loses_and_repeats_noth
     def run(changed: ChangedLake, wrap: Wrap) -> None:
         changed.sync(changed.faulty_files(wrap), dead)
 
-    for changed in fault_sweep(lake, run, fault):
+    def check(changed: ChangedLake) -> None:
+        changed.check_exact(2 * STEP)
+
+    for changed in fault_sweep(lake, run, fault, least=31, check=check):
         changed.check_readers_see_committed_rows()
         committed = changed.committed_bound()
         assert committed >= STEP

@@ -41,7 +41,7 @@ def test_a_fault_at_any_storage_call_loses_and_repeats_nothing(
     Path(first.url).mkdir()
     for _ in range(runs_before):
         first.sync()
-    for lake in fault_sweep(first.copied, partial(run, process=dead), fault):
+    for lake in fault_sweep(first.copied, partial(run, process=dead), fault, least=21):
         lake.check_readers_see_committed_rows()
         committed = lake.committed_bound()
         assert committed >= runs_before * STEP
@@ -114,6 +114,6 @@ def test_a_fault_at_any_change_on_s3_loses_and_repeats_nothing(
     def run(lake: SmallLake, wrap: Wrap) -> None:
         lake.sync(lake.faulty_requests(wrap), dead)
 
-    for _ in fault_sweep(lambda _: lake, run, fault, only=CHANGES, calls=CHANGES):
+    for _ in fault_sweep(lambda _: lake, run, fault, only=CHANGES, calls=CHANGES, least=13):
         lake.check_readers_see_committed_rows()
         lake.check_exact(lake.sync())

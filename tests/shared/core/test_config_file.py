@@ -56,7 +56,7 @@ def test_a_malformed_config_is_named_with_line_and_column(
     (tmp_path / name).write_text(content if content != "\xff" else "3")
     with pytest.raises(ConfigurationError) as raised:
         read_config(tmp_path / name, "--config")
-    assert raised.value.message.startswith(f"--config {tmp_path / name}{problem}")
+    assert str(raised.value).startswith(f"RUN-002 --config {tmp_path / name}{problem}")
 
 
 def test_the_variables_of_env_are_set_unless_they_are_and_never_shown(

@@ -117,4 +117,5 @@ def test_a_place_that_cannot_be_written_is_told(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 1
     (line,) = done.stderr.splitlines()
+    assert line.startswith("tap-x: RUN-015 ")
     assert "TMPDIR" in line

@@ -4,11 +4,14 @@ zone.
 
 from __future__ import annotations
 
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tap.in_process import run_tap
 from tap.jdbc_files import HSQLDB, making
+from tap_spark_jdbc.dialects import known_dialects
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -46,3 +49,22 @@ def test_an_unknown_database_leaves_young_rows_by_its_clock_and_takes_keys_with_
     finally:
         with making(spark, url, **HSQLDB) as connection:
             connection.execute("shutdown")
+
+
+def test_clock_without_a_zone_leaves_no_rows(spark: SparkSession, tmp_path: Path) -> None:
+    """By a clock that may be in any zone no row has an age: the run is refused."""
+    path = tmp_path / "source.db"
+    with closing(sqlite3.connect(path)) as connection:
+        connection.executescript(
+            "create table t (id integer primary key, k timestamp);"
+            "insert into t values (1, '2025-01-01 10:00:00')"
+        )
+    config = {
+        # Known to its own driver, and to the tap by lower case alone.
+        "jdbc_url": f"jdbc:SQLITE:{path}",
+        "driver": "org.sqlite.JDBC",
+        "driver_package": known_dialects()["sqlite"].driver_package,
+        "incremental_tables": ["t:k:datetime"],
+        "settle_seconds": 60,
+    }
+    assert run_tap(config).failed().startswith("TAP-027 stream t: ")

@@ -161,4 +161,12 @@ def test_rows_without_key_are_sent_left_out_or_refused(sqlite):
     assert "left out" in run.errors
 
     tap.config["null_replication_key"] = "error"
-    assert "is NULL" in tap.run_here().failed()
+    assert "TAP-025 " in tap.run_here().failed()
+
+
+def test_key_value_that_no_bookmark_holds_is_refused(sqlite):
+    tap, _ = sqlite(
+        "create table t (id integer primary key, k text); insert into t values (1, 'soon')",
+        incremental_tables=["t:k:date"],
+    )
+    assert "TAP-026 stream t: " in tap.run_here().failed()

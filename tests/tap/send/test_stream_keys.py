@@ -62,7 +62,7 @@ def test_the_dry_run_shows_the_keys_and_a_test_of_the_connection_sends_none(spar
     assert planned.endswith(" FROM `orders` WHERE (id <> 5) AND 1=1")
     assert "`note`" not in planned
     tap.config["stream_maps"] = {"orders": {"id": "id + 1"}}
-    assert "put these into the target's config" in tap.run_here().failed()
+    assert "TAP-031 stream orders: " in tap.run_here().failed()
 
 
 def test_keys_are_those_under_the_same_condition_wherever_the_run_starts() -> None:

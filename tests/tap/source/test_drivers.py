@@ -7,12 +7,15 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
-from singer_spark.errors import ConfigurationError
+from singer_spark.errors import ConfigurationError, SourceError
+from tap.opened import source_of
 from tap_spark_jdbc.dialects import known_dialects
 from tap_spark_jdbc.source.drivers import CACHE, PINNED_SHA256, cached_jars, local_jars
+from tap_spark_jdbc.source.remote_connection import RemoteConnection
 
 
 @pytest.fixture
@@ -52,6 +55,16 @@ def test_all_missing_local_jars_are_named(tmp_path: Path) -> None:
     assert local_jars([str(there)]) == (str(there),)
     with pytest.raises(ConfigurationError, match=r"RUN-004 .*b\.jar"):
         local_jars([str(there), str(tmp_path / "a.jar"), str(tmp_path / "b.jar")])
+
+
+def test_connect_lets_nobody_ask_the_driver() -> None:
+    """Over Spark Connect there is no driver to ask, nor a session that a statement could set."""
+    source = source_of({"jdbc_url": "jdbc:sqlite:shop.db"})
+    connection = RemoteConnection(cast("Any", None), source)
+    with pytest.raises(ConfigurationError, match=r"TAP-042 .*spark\.remote"):
+        connection.metadata("getTables", None)
+    with pytest.raises(SourceError, match="TAP-042"):
+        connection.execute("SET SCHEMA shop")
 
 
 def test_the_command_names_what_it_knows(tmp_path: Path) -> None:

@@ -85,7 +85,7 @@ def test_a_run_without_any_stream_is_an_error(
     sqlite: Any, settings: Any, catalog: Any, why: str
 ) -> None:
     tap, _ = sqlite(SCRIPT, **settings)
-    with pytest.raises(ConfigurationError, match=why):
+    with pytest.raises(ConfigurationError, match=f"TAP-021 .*{why}"):
         tap_of(tap.config, catalog=catalog).plans()
 
 

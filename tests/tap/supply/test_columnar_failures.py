@@ -112,9 +112,9 @@ def test_a_worker_that_is_killed_in_mid_file_is_followed_by_another(
     [
         (
             PermissionError(errno.EACCES, "Access Denied"),
-            "stream public-t: a batch can't be written to ",
+            "TAP-032 stream public-t: ",
         ),
-        (OSError(errno.ENOSPC, "No space left on device"), "no space left on the disk for "),
+        (OSError(errno.ENOSPC, "No space left on device"), "RUN-015 "),
     ],
 )
 def test_a_place_that_can_t_be_written_to_is_one_line(

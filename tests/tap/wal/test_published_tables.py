@@ -22,38 +22,58 @@ create table high partition of orders for values from (100) to (200);
 
 
 @pytest.mark.parametrize(
-    ("script", "told"),
+    ("script", "code", "told"),
     [
         (
             "create table orders (id int primary key); create table more () inherits (orders)",
+            "TAP-051",
             "inherit from",
         ),
-        (DEFERRED, "DEFERRABLE one"),
-        (f"{DEFERRED}; alter table orders replica identity full", "NOT DEFERRABLE"),
-        (f"{PARTITIONED} alter table orders replica identity full", "another REPLICA IDENTITY"),
-        (f"{PARTITIONED} alter table orders replica identity nothing", "REPLICA IDENTITY NOTHING"),
+        (DEFERRED, "TAP-052", "DEFERRABLE one"),
+        (f"{DEFERRED}; alter table orders replica identity full", "TAP-052", "NOT DEFERRABLE"),
+        (
+            f"{PARTITIONED} alter table orders replica identity full",
+            "TAP-052",
+            "another REPLICA IDENTITY",
+        ),
+        (
+            f"{PARTITIONED} alter table orders replica identity nothing",
+            "TAP-052",
+            "REPLICA IDENTITY NOTHING",
+        ),
         (
             f"{PARTITIONED} create unique index other on orders (id, note); alter table orders "
             "alter note set not null;alter table orders replica identity using index other",
+            "TAP-052",
             "another REPLICA IDENTITY",
         ),
-        (f"{PARTITIONED} alter table high replica identity nothing", "REPLICA IDENTITY NOTHING"),
+        (
+            f"{PARTITIONED} alter table high replica identity nothing",
+            "TAP-052",
+            "REPLICA IDENTITY NOTHING",
+        ),
         (
             "create table orders (id int, note text) partition by range (id); alter table orders "
             "replica identity full;create table low partition of orders for values from (0) to "
             "(100); alter table low add primary key (id)",
+            "TAP-052",
             "another REPLICA IDENTITY",
         ),
-        ("create table orders (id int primary key) partition by range (id)", "no partition yet"),
+        (
+            "create table orders (id int primary key) partition by range (id)",
+            "TAP-051",
+            "no partition yet",
+        ),
         (
             f"{PARTITIONED} create unlogged table more partition of orders for values from (200) "
             "to (300)",
+            "TAP-051",
             "more is a view, foreign, temporary or unlogged table",
         ),
     ],
 )
 def test_a_table_whose_log_is_not_its_rows_is_refused_before_it_is_published(
-    spark: object, postgresql: PostgreSQL, tmp_path: Path, script: str, told: str
+    spark: object, postgresql: PostgreSQL, tmp_path: Path, script: str, code: str, told: str
 ) -> None:
     settings = {
         "stream_options": {"*": {"replication_method": "LOG_BASED", "key_properties": ["id"]}}
@@ -61,8 +81,8 @@ def test_a_table_whose_log_is_not_its_rows_is_refused_before_it_is_published(
     with piped(postgresql, tmp_path, script, tables=["orders"]) as (pipe, connection):
         pipe.config |= settings
         line = refused(pipe)
+        assert line.startswith(f"{code} stream public-orders: ")
         assert told in line
-        assert line.startswith("stream public-orders: ")
         assert not connection.execute("select * from pg_publication").fetchall()
 
 
@@ -77,7 +97,7 @@ def test_an_heir_that_comes_later_is_refused_too(
     ):
         committed(pipe)
         connection.execute("create table more () inherits (orders)")
-        assert "inherit from" in refused(pipe)
+        assert refused(pipe).startswith("TAP-051 stream public-orders: ")
 
 
 def test_partitions_with_whole_old_rows_under_a_root_with_a_key_are_read(

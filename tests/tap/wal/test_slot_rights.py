@@ -56,7 +56,7 @@ def test_a_user_without_rights_reads_which_statement_to_run(
     user = f'"Reader {ours.slot}"'
     ((oid,),) = superuser.execute("select cast(cast('orders' as regclass) as int)").fetchall()
     orders = LogTable("public-orders", '"public"."orders"', str(oid))
-    with pytest.raises(SourceError) as raised:
+    with pytest.raises(SourceError, match="TAP-058") as raised:
         ours.publication.publish([orders])
     superuser.execute(str(raised.value).rpartition("run: ")[2])  # type: ignore[call-overload]
     assert ours.publication.publish([orders])["public-orders"].columns == {"id"}
@@ -78,6 +78,22 @@ def test_a_user_without_rights_reads_which_statement_to_run(
     assert "ALTER ROLE" not in str(allowed.refused("read", "no"))
 
 
+def test_slot_of_another_database_is_refused(postgresql: PostgreSQL) -> None:
+    """Slots are the server's: one of this name may be another database's."""
+    with (
+        filled(postgresql, "") as (theirs, superuser),
+        filled(postgresql, "") as (ours, _),
+        asked(ours.dsn) as asking,
+    ):
+        name = (theirs.name,)
+        superuser.execute("select pg_create_logical_replication_slot(%s, 'pgoutput')", name)
+        try:
+            with pytest.raises(ConfigurationError, match=f"TAP-056 .*database {theirs.name}"):
+                slot_of(asking, theirs.name).look()
+        finally:
+            superuser.execute("select pg_drop_replication_slot(%s)", name)
+
+
 @pytest.mark.slow
 def test_a_slot_that_somebody_reads_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """Such as the server of a tap that was killed, or another program."""
@@ -96,10 +112,10 @@ def test_a_slot_that_somebody_reads_is_waited_for(monkeypatch: pytest.MonkeyPatc
             other.pgconn.exec_(f"START_REPLICATION SLOT shared LOGICAL 0/0 {options}".encode())
             waited: list[float] = []
             clock(waited.append, 0.0, 1.0, 61.0)
-            with pytest.raises(SourceError, match=r"TAP-057 .*log_slot"):
+            with pytest.raises(SourceError, match=r"TAP-055 .*log_slot"):
                 ours.look()
             assert len(waited) == 1
-            with pytest.raises(SourceError, match=r"TAP-055 .*log_slot"):
+            with pytest.raises(SourceError, match=r"TAP-057 .*log_slot"):
                 ours.advance(ours.end_of_log() + 1)
             clock(lambda seconds: other.close())
             assert ours.look()

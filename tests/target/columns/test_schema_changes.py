@@ -11,6 +11,7 @@ from decimal import Decimal
 import pyarrow.parquet
 import pytest
 
+from singer_spark.errors import StorageError
 from target.columns.changing_tables import (
     BIGINT,
     DATE,
@@ -168,6 +169,17 @@ def test_a_run_that_changes_no_column_rewrites_nothing(lake: Lake) -> None:
     before = lake.files()
     load(lake, {"a": INT}, {"id": 2})
     assert set(before) < set(lake.files())
+
+
+def test_file_of_other_types_is_not_rewritten(lake: Lake) -> None:
+    """A file that someone replaced fails the run that would bring it to new columns."""
+    load(lake, {"a": INT}, {"id": 1, "a": 1})
+    (path,) = (lake.folder / "raw/s").iterdir()
+    pyarrow.parquet.write_table(pyarrow.table({"id": [1], "a": ["x"]}), path)
+    before = lake.files()
+    with pytest.raises(StorageError, match=r"LAKE-071 .*raw/s/"):
+        load(lake, {"a": BIGINT}, {"id": 2, "a": 2**40})
+    assert lake.files() == before
 
 
 def test_a_schema_sent_again_in_mid_stream_gives_one_type_to_all_of_the_runs_rows(

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from faults.faulty import Counting
-from faults.small_lake import LAYOUT, NO_BEATS, PIPELINE, STEP, SmallLake, state_of
+from faults.faulty import Counting, Proxy
+from faults.small_lake import LAYOUT, NO_BEATS, PIPELINE, STEP, SmallLake, dead_process, state_of
 from servers.s3 import S3
 from singer_spark.error_codes import RunCode
 from singer_spark.errors import (
@@ -123,6 +125,30 @@ def test_an_error_after_the_commit_does_not_undo_it(lake: SmallLake) -> None:
     run.fail(BrokenPipeError("standard output is closed"))
     assert journal_of(lake, run.run_id)["outcome"] == "succeeded"
     lake.check_exact(STEP)
+
+
+class Forgetful(Proxy):
+    """A store that says that journals are there already, and has none."""
+
+    def around(self, name: str, args: tuple[Any, ...], call: Callable[[], Any]) -> Any:
+        if name == "create" and args[0].startswith(LAYOUT.runs):
+            raise FileExistsError
+        return call()
+
+
+def test_run_that_nobody_can_decide_is_left_to_the_next(
+    lake: SmallLake, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its lock stays, so that the next run rolls it back."""
+    lake.sync()
+    run = open_run(
+        lake.faulty_files(Forgetful), LAYOUT, lock_ttl_seconds=NO_BEATS, process=dead_process()
+    )
+    run.fail(RuntimeError("the source is gone"))
+    assert "LAKE-068 " in caplog.text
+    assert lake.storage().read(LAYOUT.journal(run.run_id)) is None
+    lake.check_exact(lake.sync())
+    assert journal_of(lake, run.run_id)["outcome"] == "rolled_back"
 
 
 def test_overwrite_retires_the_files_of_the_table_and_nothing_else(lake: SmallLake) -> None:

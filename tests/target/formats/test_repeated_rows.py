@@ -4,8 +4,11 @@ each once.
 
 from __future__ import annotations
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
+from singer_spark.errors import StorageError
 from target.formats.merging.keyed_items import item, items, lake
 from target.loading import Lake
 
@@ -76,3 +79,14 @@ def test_rows_below_are_not_read(lake: Lake, monkeypatch: pytest.MonkeyPatch) ->
     lake.load(items("append-only", **{"x-sent-since": 55}), item(60, 60, "a"), item(61, 61, "b"))
     assert 50 not in read
     assert len(lake.rows("s", "id")) == 52
+
+
+def test_file_of_other_types_hides_no_repeated_row(lake: Lake) -> None:
+    """Where the rows of a table can't be compared, nothing is taken for new."""
+    lake.load(items("append-only"), item(1, 5, "a"))
+    (path,) = (lake.folder / "raw/s").iterdir()
+    pq.write_table(pa.table({"id": ["x"], "clock": [5], "name": ["a"]}), path)
+    before = lake.files()
+    with pytest.raises(StorageError, match=r"LAKE-074 stream s: .*raw/s/"):
+        lake.load(items("append-only", **{"x-sent-since": 5}), item(1, 5, "a"))
+    assert lake.files() == before

@@ -128,7 +128,8 @@ def test_bad_values_are_named_all_at_once_and_nothing_is_written(tmp_path: Path)
     ):
         assert problem in line
     lacking = spark_lake("--user", "me", folder=tmp_path)
-    assert "--jdbc-url, --bucket, --pipeline must be given" in lacking.stderr
+    assert lacking.stderr.startswith("spark-lake: LAKE-091 ")
+    assert "--jdbc-url, --bucket, --pipeline" in lacking.stderr
     assert list(tmp_path.iterdir()) == []
 
 

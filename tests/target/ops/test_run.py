@@ -280,9 +280,7 @@ def test_the_bucket_is_said_once_and_secrets_are_in_env(
         cwd=tmp_path, env=real, capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert (alone.returncode, alone.stdout) == (1, "")
-    assert (
-        "batch_config.storage.root: is missing: start with --state-from target.json" in alone.stderr
-    )
+    assert "TAP-032 batch_config.storage.root: " in alone.stderr
 
 
 @pytest.mark.slow

@@ -29,7 +29,8 @@ def test_a_password_is_never_written_or_shown(flags: list[str], tmp_path: Path) 
     usual[flags[0]] = flags[1]
     done = spark_lake(*(word for pair in usual.items() for word in pair), folder=tmp_path)
     assert done.returncode == 1
-    assert "password" in done.stderr
+    code = "LAKE-092" if "--password" in flags else "RUN-004"
+    assert done.stderr.startswith(f"spark-lake: {code} ")
     assert "hunter2" not in done.stdout + done.stderr
     assert list(tmp_path.iterdir()) == []
 

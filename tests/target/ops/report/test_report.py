@@ -14,7 +14,7 @@ import pytest
 from faults.small_lake import LAYOUT, PIPELINE, STEP, SmallLake
 from servers.browser import Seen
 from singer_spark.core.messages import timestamp_text
-from singer_spark.errors import register_secret
+from singer_spark.errors import ConfigurationError, register_secret
 from singer_spark.state.run_log import encode, runs_folder
 from target.delta_lake import DeltaLake
 from target.iceberg_lake import IcebergLake
@@ -255,6 +255,13 @@ def test_a_bucket_without_runs_has_a_page_that_says_so(
     assert "No run yet." in bucket.report("--json")
     assert json.loads(capsys.readouterr().out)["runs"] == {"shop": 0}
     assert sorted(path.name for path in bucket.folder.iterdir()) == ["report.html", "target.json"]
+
+
+def test_report_that_can_not_be_written_is_an_error(bucket: Bucket) -> None:
+    bucket.page.mkdir()
+    with pytest.raises(ConfigurationError, match=r"LAKE-096 .*report\.html"):
+        bucket.report()
+    assert list(bucket.page.iterdir()) == []
 
 
 def test_the_page_tells_what_runs_did(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from singer_spark.core.scratch import scratch_folder
+from singer_spark.errors import SourceError
 from target_spark_lake.ops.status import to_read
 
 
@@ -29,3 +30,11 @@ def test_the_targets_config_is_handed_on_in_no_file(
     assert to_read(["tap.json"], config) == {}
     assert json.loads((tmp_path / "got").read_text()) == config
     assert (tmp_path / "lies").read_text() == ""
+
+
+def test_tap_that_is_not_installed_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.executable", str(tmp_path / "python"))
+    with pytest.raises(SourceError, match=rf"LAKE-094 tap-spark-jdbc .*{tmp_path}"):
+        to_read(["tap.json"], {"bucket": "lake", "pipeline": "p"})
